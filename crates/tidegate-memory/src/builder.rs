@@ -1,4 +1,4 @@
-//! Making a store: how much memory, what to do when it is used up, which clock.
+//! Building a store: memory cap, overflow behaviour and clock.
 
 use crate::clock::{Clock, ClockSource};
 use crate::side_table::holds::Holds;
@@ -11,61 +11,62 @@ use crate::table::overflow::SharedBuckets;
 const DEFAULT_MEMORY: usize = 64 << 20;
 const MIN_MEMORY: usize = 1 << 20;
 const MAX_MEMORY: usize = 1 << 40;
-/// Lines of a slab at most: few enough that building it anew takes some tens of microseconds.
+/// Maximum number of lines per slab. Small enough that rebuilding a slab takes a few tens of
+/// microseconds.
 const MAX_SLAB_LINES: usize = 1_024;
 /// Slabs are whole pages.
 const PAGE_LINES: usize = 64;
 
-/// Why a store cannot be made.
+/// Error building a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// Less than 1 MiB.
+    /// The memory cap is below 1 MiB.
     #[error("max_memory must be at least 1 MiB, not {0} bytes")]
     TooLittle(usize),
-    /// More than 1 TiB.
+    /// The memory cap is above 1 TiB.
     #[error("max_memory must be at most 1 TiB, not {0} bytes")]
     TooMuch(usize),
-    /// The operating system gives no address space for the table.
+    /// The operating system did not provide address space for the table.
     #[error("cannot reserve address space for a table of {0} bytes")]
     NoAddressSpace(usize),
-    /// The operating system gives no random bytes.
+    /// The operating system did not provide random bytes.
     #[error("cannot get random bytes for the hash secret: {0}")]
     NoRandomness(getrandom::Error),
 }
 
-/// What happens to a new key when only indebted ones are left and no memory.
+/// What happens to a new key when the table is full of keys in debt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Overflow {
-    /// It shares one of 4,096 buckets of its limit with others. Such a set takes 80 KiB; an eighth
-    /// of the memory is kept for sets, half of that at most for inline limits. A limit for which
-    /// there is none left denies. Resetting a key does not touch a bucket that it shares.
+    /// The key shares one of 4,096 buckets of its limit with other keys. Such a set takes 80 KiB.
+    /// An eighth of the memory is set aside for sets, at most half of it for inline limits. When no
+    /// set is left, the key is denied. Resetting a key does not reset its shared bucket.
     #[default]
     Shared,
-    /// It is denied.
+    /// The key is denied.
     Deny,
 }
 
-/// Sizes that follow from the memory cap.
+/// Sizes derived from the memory cap.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     pub(crate) max_memory: usize,
-    /// Lines of one slab.
+    /// Lines per slab.
     pub(crate) slab_lines: usize,
-    /// There are at most two to the power of this slabs.
+    /// The maximum number of slabs is two to the power of this.
     pub(crate) max_depth: u32,
-    /// Keys that may be held.
+    /// Maximum number of keys with a hold.
     pub(crate) max_holds: usize,
-    /// Leases that the store may have.
+    /// Maximum number of leases.
     pub(crate) max_leases: usize,
-    /// Limits that may have shared buckets.
+    /// Maximum number of limits with shared buckets.
     pub(crate) max_shared_sets: usize,
 }
 
 impl Sizes {
-    /// Three quarters of the memory for the table, an eighth for shared buckets, an eighth for
-    /// holds and leases and what they are kept in.
+    /// Splits the memory: three quarters for the table, an eighth for shared buckets, an eighth for
+    /// the side table with holds and leases.
     fn for_memory(max_memory: usize) -> Self {
         let eighth = max_memory / 8;
         let lines = eighth * 6 / size_of::<Line>();
@@ -85,7 +86,7 @@ impl Sizes {
         sizes.for_model_checker()
     }
 
-    /// Model checkers cannot look at tables of a real size.
+    /// Model checkers cannot explore tables of realistic size.
     #[cfg(any(loom, shuttle))]
     fn for_model_checker(self) -> Self {
         if cfg!(loom) {
@@ -123,39 +124,39 @@ impl MemoryStoreBuilder {
         Self { max_memory: DEFAULT_MEMORY, overflow: Overflow::default(), clock: None, seed: None }
     }
 
-    /// Bytes that the store may take, from 1 MiB to 1 TiB. Default: 64 MiB, which is room for some
-    /// 1.5 million keys. Memory is taken as keys come.
+    /// Maximum number of bytes used by the store, from 1 MiB to 1 TiB. Default: 64 MiB, enough for
+    /// about 1.5 million keys. Memory is allocated as keys arrive.
     pub fn max_memory(mut self, bytes: usize) -> Self {
         self.max_memory = bytes;
         self
     }
 
-    /// What happens to a new key when there is no room. Default: [`Overflow::Shared`].
+    /// What happens to a new key when the table is full. Default: [`Overflow::Shared`].
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.overflow = overflow;
         self
     }
 
-    /// The clock to decide by. Default: the counter of the processor where it can be trusted, else
+    /// Clock of the store. Default: the processor's time stamp counter if it is reliable, otherwise
     /// the system's monotonic clock; see [`clock`](crate::clock).
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Some(clock.into_source());
         self
     }
 
-    /// A fixed hash seed, for model checkers that must repeat a run.
+    /// Fixed hash seed, for model checkers that must repeat a run.
     #[cfg(test)]
-    #[allow(dead_code, reason = "used by the model checkers only")]
+    #[allow(dead_code, reason = "only used by the model checkers")]
     pub(crate) fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// The store.
+    /// Builds the store.
     ///
     /// # Errors
-    /// When the memory is below 1 MiB or above 1 TiB, or the operating system gives no address space
-    /// for the table or no random bytes.
+    /// If the memory cap is below 1 MiB or above 1 TiB, or the operating system does not provide
+    /// address space for the table or random bytes.
     pub fn build(self) -> Result<MemoryStore, MemoryError> {
         let seed = match self.seed {
             Some(seed) => seed,
@@ -164,7 +165,7 @@ impl MemoryStoreBuilder {
         self.build_with_seed(seed)
     }
 
-    /// A store with this secret.
+    /// Builds a store with this hash seed.
     pub(crate) fn build_with_seed(self, seed: u64) -> Result<MemoryStore, MemoryError> {
         if self.max_memory < MIN_MEMORY {
             return Err(MemoryError::TooLittle(self.max_memory));

@@ -1,18 +1,18 @@
-//! Clocks. This is the only module that reads the time of the machine.
+//! Clocks. This is the only module that reads the machine's time.
 //!
-//! A store owns its clock; no operation carries the caller's time. What a reading costs is most of
-//! what the shortest decision costs, so there are three clocks of the machine:
+//! A store owns its clock; no operation carries the caller's time. Reading the clock is most of the
+//! cost of the fastest decision, so there are three clocks to choose from:
 //!
-//! - [`CounterClock`] reads the processor's own counter, where that can be trusted. It is what a
-//!   store has unless it is given another.
-//! - [`SystemClock`] asks the operating system. It is there always, and costs two to three times
+//! - [`CounterClock`] reads the processor's time stamp counter, where that is reliable. It is the
+//!   default.
+//! - [`SystemClock`] asks the operating system. It is always available and costs two to three times
 //!   as much.
-//! - [`CachedClock`] is a word in memory that somebody else keeps up to date: next to nothing, for
-//!   those who accept a time that is a little old, and so a limit that is exact in the long run
-//!   but not within every span.
+//! - [`CachedClock`] reads a word in memory that is updated by a thread or by the program. It costs
+//!   almost nothing, but its time is slightly old, so a limit is exact in the long run and not
+//!   within every span.
 //!
-//! None of them ever runs backwards, also not between two threads of which one has heard of the
-//! other. Tests drive a [`ManualClock`], which does as it is told.
+//! None of them ever runs backwards, not even between threads that synchronize with each other.
+//! Tests use a [`ManualClock`].
 
 mod cached;
 mod calibration;
@@ -38,11 +38,12 @@ pub use source::ClockSource;
 
 /// A source of time for a store.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// Time that does not depend on the wall clock being set.
+    /// Returns a time that is not affected by setting the wall clock.
     fn now(&self) -> Time;
-    /// Wall time; only calendar quotas look at it.
+    /// Returns the wall time. Only calendar quotas use it.
     fn wall(&self) -> WallTime;
-    /// What a store makes of it: clocks of this crate are read without a virtual call.
+    /// Converts into the representation used by stores, which reads clocks of this crate without a
+    /// virtual call.
     #[doc(hidden)]
     fn into_source(self) -> ClockSource
     where
@@ -52,25 +53,25 @@ pub trait Clock: Send + Sync + fmt::Debug {
     }
 }
 
-/// The clock of the operating system: monotonic, counted from its creation.
+/// The monotonic clock of the operating system, counted from its creation.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     origin: Instant,
 }
 
 impl SystemClock {
-    /// A clock that starts now.
+    /// Creates a clock that starts at zero.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "this is the clock module")]
     pub fn new() -> Self {
         Self { origin: Instant::now() }
     }
 
-    /// Nanoseconds since its creation.
+    /// Returns nanoseconds since its creation.
     #[inline]
     fn nanos(&self) -> u64 {
         let elapsed = self.origin.elapsed();
-        // In 64 bits, which last for 584 years: this is on the way of every decision.
+        // 64 bits last for 584 years. Avoid 128-bit arithmetic, since every decision runs this.
         let seconds = elapsed.as_secs().saturating_mul(1_000_000_000);
         seconds.saturating_add(elapsed.subsec_nanos().into())
     }
@@ -97,7 +98,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// The wall time of the machine.
+/// Returns the machine's wall time.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "this is the clock module")]
 pub fn wall_now() -> WallTime {

@@ -1,10 +1,10 @@
-//! One token bucket without a key: the cheapest limiter there is here.
+//! One token bucket without a key: the cheapest limiter of this crate.
 //!
-//! Its state is one number, the arrival time. Where that fits a machine word, a decision is a
-//! reading of the clock and a compare-and-swap (`direct/atomic_bucket.rs`); else, on clocks that may
-//! run backwards, and after a change of the policy, it is the general arithmetic under a small lock
-//! (`direct/locked_bucket.rs`). Both are exact. What this limiter refuses to do: keys, lists and
-//! holds, which need a store. Waiting needs tokio's timers, and is a feature.
+//! Its state is one number, the arrival time. If that fits a machine word, a decision is one clock
+//! reading and one compare-and-swap (`direct/atomic_bucket.rs`). Otherwise, on clocks that may run
+//! backwards, and after a policy change, the general arithmetic runs under a small lock
+//! (`direct/locked_bucket.rs`). Both are exact. Keys, lists and holds need a store and are not
+//! supported. Waiting uses tokio's timers and is behind the `tokio` feature.
 
 mod atomic_bucket;
 mod locked_bucket;
@@ -28,7 +28,7 @@ use crate::operation::bare_decision::BareDecision;
 use atomic_bucket::AtomicBucket;
 use locked_bucket::{LockedBucket, LockedState};
 
-/// One token bucket without a key, for a whole process or one connection.
+/// A limiter with one token bucket and no keys, for a whole process or one connection.
 ///
 /// ```
 /// use tidegate::{DirectLimiter, Policy};
@@ -39,33 +39,32 @@ use locked_bucket::{LockedBucket, LockedState};
 /// ```
 #[derive(Debug)]
 pub struct DirectLimiter {
-    /// The bucket, until it is closed because its state does not fit a word any more.
+    /// The bucket, until it is closed because its state no longer fits a word.
     atomic: Option<AtomicBucket>,
     clock: ClockSource,
-    /// The policy of the word, and of the locked bucket before its first change.
+    /// Policy of the atomic bucket, and of the locked bucket before its first change.
     bucket: Bucket,
-    /// The bucket when there is no word, or when that is closed.
+    /// The bucket if there is no atomic one, or once that is closed.
     locked: LockedBucket,
-    /// The number on its receipts.
+    /// Id of this limiter in its receipts.
     issuer: u64,
 }
 
 impl DirectLimiter {
-    /// A full bucket on the clock of the machine: the counter of the processor where it can be
-    /// trusted.
+    /// Creates a limiter with a full bucket on the default [clock](crate::clock).
     ///
     /// # Errors
-    /// When the policy is no token bucket.
+    /// If the policy is not a token bucket.
     pub fn new(policy: Policy) -> Result<Self, PolicyError> {
         Self::with_source(policy, ClockSource::default())
     }
 
-    /// A full bucket on another clock. A clock that is not of this crate may be set back; as with a
-    /// store, that grants nothing, and locks nobody out for longer than the bucket takes to fill
-    /// from its deepest debt.
+    /// Creates a limiter with a full bucket on another clock. A clock from outside this crate may
+    /// be set back. As with a store, that grants nothing extra, and locks callers out for at most
+    /// the time the bucket takes to fill from its maximum debt.
     ///
     /// # Errors
-    /// When the policy is no token bucket.
+    /// If the policy is not a token bucket.
     pub fn with_clock(policy: Policy, clock: impl Clock + 'static) -> Result<Self, PolicyError> {
         Self::with_source(policy, clock.into_source())
     }
@@ -77,8 +76,8 @@ impl DirectLimiter {
     }
 
     /// Spends `cost` tokens now, or denies and spends nothing.
-    // Always: by a call the decision would go through memory, which doubles the price of a decision
-    // by a cached clock.
+    // Always inlined: as a call, the decision would be returned through memory, which doubles the
+    // cost of a decision on a cached clock.
     #[inline(always)]
     pub fn take(&self, cost: u64) -> BareDecision<'_> {
         if let Some(atomic) = &self.atomic {
@@ -90,10 +89,9 @@ impl DirectLimiter {
         self.take_locked(cost)
     }
 
-    /// Spends `cost` tokens as of an instant that is at most `max_wait` ahead, and not further than
-    /// the horizon of the policy; or denies and spends nothing. Who is allowed waits for
-    /// [`Grant::wait`] before he goes on. A reservation that is not used is given back by
-    /// [`settle`](Self::settle).
+    /// Spends `cost` tokens as of an instant at most `max_wait` ahead, within the horizon of the
+    /// policy, or denies and spends nothing. The caller must wait for [`Grant::wait`] before
+    /// proceeding. Refund an unused reservation with [`settle`](Self::settle).
     ///
     /// ```
     /// use std::time::Duration;
@@ -105,7 +103,7 @@ impl DirectLimiter {
     /// let second = Duration::from_secs(1);
     /// let Decision::Allowed(grant) = limiter.reserve(1, second) else { unreachable!() };
     /// assert_eq!(grant.wait, second);
-    /// assert!(!limiter.reserve(1, second).is_allowed(), "that would be a second later");
+    /// assert!(!limiter.reserve(1, second).is_allowed(), "the next token comes a second later");
     /// limiter.settle(-1, Some(&grant.receipt))?;
     /// assert!(limiter.reserve(1, second).is_allowed());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -127,12 +125,12 @@ impl DirectLimiter {
         })
     }
 
-    /// Corrects an earlier spend by `delta` tokens: positive charges more, into debt if need be,
-    /// negative gives back. Of a reservation that has not begun, what others have reserved behind it
-    /// is not given back.
+    /// Corrects an earlier spend by `delta` tokens: a positive delta charges more, into debt if
+    /// necessary, and a negative one refunds. The refund of a reservation that has not started
+    /// excludes what later reservations depend on.
     ///
     /// # Errors
-    /// When the receipt is not of this limiter.
+    /// If the receipt was not issued by this limiter.
     pub fn settle(
         &self,
         delta: i64,
@@ -149,8 +147,8 @@ impl DirectLimiter {
         }))
     }
 
-    /// Replaces the policy. The tokens in the bucket stay, cut to the new capacity; a full bucket
-    /// stays full. From then on decisions are made under a lock and not by a compare-and-swap.
+    /// Replaces the policy. The tokens in the bucket are kept, capped at the new capacity; a full
+    /// bucket stays full. From then on, decisions take a lock instead of using a compare-and-swap.
     ///
     /// ```
     /// use tidegate::{DirectLimiter, Policy};
@@ -162,7 +160,7 @@ impl DirectLimiter {
     /// ```
     ///
     /// # Errors
-    /// When the policy is no token bucket.
+    /// If the policy is not a token bucket.
     pub fn reconfigure(&self, policy: Policy) -> Result<(), PolicyError> {
         let Policy::Bucket(bucket) = policy else { return Err(PolicyError::NotABucket) };
         self.locked.with(|locked| {
@@ -170,30 +168,31 @@ impl DirectLimiter {
             let now = self.clock.now_after();
             locked.tat = bucket.keep_tokens(&locked.bucket, locked.tat, now);
             locked.bucket = bucket;
-            // Zero is the policy at the start.
+            // Zero stands for the initial policy.
             locked.generation = locked.generation.checked_add(1).unwrap_or(1);
         });
         Ok(())
     }
 
-    /// The policy now.
+    /// Returns the current policy.
     #[must_use]
     pub fn policy(&self) -> Policy {
         Policy::Bucket(self.locked.with(|locked| locked.bucket))
     }
 
-    /// Not inlined: decisions on a word would pay for the registers that this one needs.
+    /// Not inlined: its register pressure would slow down decisions on the atomic bucket.
     #[inline(never)]
     fn take_locked(&self, cost: u64) -> BareDecision<'_> {
-        // A clock that may be set back has its arrival time brought back with it, so it is read
-        // under the lock. Else an older reading than that of another thread does no harm.
+        // If the clock is set back, the arrival time is lowered accordingly, so such a clock is
+        // read under the lock. With a monotonic clock, a reading older than that of another thread
+        // does no harm.
         let early = self.clock.is_steady().then(|| self.clock.now());
         self.locked.with(|LockedState { tat, bucket, generation }| {
             let now = early.unwrap_or_else(|| self.clock.now_after());
             if early.is_none() {
                 *tat = bucket.effective(*tat, Time::ZERO, now);
             }
-            // What costs nothing is granted also to those in debt, and moves nothing.
+            // A cost of zero is granted even in debt, and changes nothing.
             let after = bucket.spend(*tat, cost, now);
             let allowed = cost == 0 || bucket.fits(after, now);
             if allowed && cost > 0 {
@@ -202,18 +201,18 @@ impl DirectLimiter {
             if *generation == 0 {
                 BareDecision::from_bucket(&self.bucket, cost, *tat, now, allowed)
             } else {
-                // The policy may be another one by the time that somebody asks.
+                // The policy may have changed by the time the outcome is read, so compute it now.
                 let decision = BareDecision::from_bucket(bucket, cost, *tat, now, allowed);
                 BareDecision::from_outcome(decision.outcome())
             }
         })
     }
 
-    /// Changes the bucket by a function of its entry, its generation and the time, which may be
-    /// called more than once.
+    /// Updates the bucket with a function of its entry, its generation and the time. `change` may
+    /// be called more than once.
     fn update<R>(&self, cost: u64, mut change: impl FnMut(&mut Account<'_>, u32, Now) -> R) -> R {
         let mut changed = |bucket: Bucket, generation, tat: &mut Exact| {
-            // Not before any reading by which this arrival time was written.
+            // Not before the reading with which this arrival time was written.
             let now = Now::at(self.clock.now_after());
             let policy = Policy::Bucket(bucket);
             let mut entry = Account::new(&policy, State::Bucket(*tat), Time::ZERO, cost);
@@ -239,7 +238,7 @@ impl DirectLimiter {
             .with(|LockedState { tat, bucket, generation }| changed(*bucket, *generation, tat))
     }
 
-    /// Goes on under the lock for good, if that has not happened yet.
+    /// Switches to the locked bucket permanently, unless that has already happened.
     fn switch_to_locked(&self, locked: &mut LockedState) {
         if let Some(tat) = self.atomic.as_ref().and_then(AtomicBucket::close) {
             locked.tat = tat;
@@ -247,7 +246,7 @@ impl DirectLimiter {
     }
 }
 
-/// A number that no other direct limiter of this process has.
+/// Returns an id that is unique among the direct limiters of this process.
 fn next_issuer() -> u64 {
     use std::sync::atomic::{AtomicU64, Ordering};
     static ISSUED: AtomicU64 = AtomicU64::new(1);

@@ -1,12 +1,14 @@
-//! The in-process store of Tidegate: bounded memory, exact decisions, no background threads.
+//! In-process store of Tidegate: bounded memory, exact decisions, no background threads.
 //!
-//! Buckets live in a table of cache lines, three to a line, with a lock in each line and 48 bits of
-//! a seeded hash in place of the key. A list of charges locks its lines in order and is decided
-//! under those locks, so it is all-or-nothing for every observer. A bucket that is full again is
-//! the same as no bucket, so evicting it loses nothing; when only indebted ones are left, new keys
-//! share a bounded set of buckets ([`Overflow`]). What this crate refuses to do: wait, spawn
-//! (unless a [`CachedClock`](clock::CachedClock) is asked to tick), store key strings, or forget an
-//! offender to make room.
+//! Buckets live in a table of cache lines, three per line. Each line has its own lock, and stores
+//! 48 bits of a seeded hash in place of each key. A list of charges locks its lines in order and is
+//! decided under those locks, so every observer sees it all-or-nothing. A full bucket is equivalent
+//! to no bucket, so evicting it loses nothing. When only buckets in debt are left, new keys share a
+//! bounded set of buckets ([`Overflow`]).
+//!
+//! This crate never waits, never spawns a thread (except for a ticking
+//! [`CachedClock`](clock::CachedClock)), never stores key strings, and never evicts a key in debt
+//! to make room.
 
 mod builder;
 pub mod clock;

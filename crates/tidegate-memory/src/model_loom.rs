@@ -1,5 +1,5 @@
-//! Every interleaving of two threads on small lists, by loom: locks in order, all-or-nothing; and
-//! of decisions with a segment that grows, splits or shrinks under their hands.
+//! Loom models of two threads: small lists with ordered locks, decided all-or-nothing, and
+//! decisions while a segment grows, splits or shrinks.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ fn callers_with_old_and_new_policy_share_one_bucket() {
     });
 }
 
-/// A model with a bound on how often a thread is interrupted: growing takes hundreds of steps.
+/// Runs a model with a bound on preemptions: growing a segment takes hundreds of steps.
 fn bounded(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(2);
@@ -106,7 +106,7 @@ fn take_all(store: &MemoryStore, limit: &Limit, keys: &[&str]) -> bool {
     }
 }
 
-/// Runs a take of an old key beside the coming of a new one, in a table of so many keys.
+/// Takes from an existing key while another thread inserts a new one, in a table of `keys` keys.
 fn take_while_a_key_is_inserted(keys: u32, clock: impl Clock + 'static) {
     let limit = limit("a", 2);
     let store = Arc::new(store_on(clock));
@@ -119,10 +119,10 @@ fn take_while_a_key_is_inserted(keys: u32, clock: impl Clock + 'static) {
     };
     assert!(take_key(&store, &limit, 0), "its second token");
     assert!(inserter.join().unwrap());
-    assert!(!take_key(&store, &limit, 0), "it had two");
+    assert!(!take_key(&store, &limit, 0), "both tokens are spent");
     for key in 1..=keys {
-        assert!(take_key(&store, &limit, key), "key {key} had one more");
-        assert!(!take_key(&store, &limit, key), "key {key} had two");
+        assert!(take_key(&store, &limit, key), "key {key} has one token left");
+        assert!(!take_key(&store, &limit, key), "key {key} has none left");
     }
     assert_eq!(store.len(), keys as usize + 1);
 }
@@ -183,7 +183,7 @@ fn decision_while_the_table_shrinks() {
     });
 }
 
-/// A clock that never runs backwards is read before the line is locked.
+/// A monotonic clock is read before the line is locked.
 #[test]
 fn decision_with_an_early_reading_while_a_segment_splits() {
     bounded(|| take_while_a_key_is_inserted(4, CachedClock::new()));
@@ -204,8 +204,8 @@ fn hold_is_visible_to_later_decisions() {
                 take_key(&store, &limit, 0)
             })
         };
-        let _before_or_after = take_key(&store, &limit, 0);
-        assert!(!holder.join().unwrap(), "it is closed");
-        assert!(!take_key(&store, &limit, 0), "for everybody");
+        let _either = take_key(&store, &limit, 0);
+        assert!(!holder.join().unwrap(), "the key is held");
+        assert!(!take_key(&store, &limit, 0), "for all threads");
     });
 }

@@ -1,4 +1,4 @@
-//! Random schedules of several threads on the whole table, by shuttle: growth, eviction, lists,
+//! Random schedules of several threads on the whole table, with shuttle: growth, eviction, lists,
 //! refunds and overflow under contention.
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn lists_are_spent_completely_or_not_at_all() {
                 })
                 .collect();
             let total: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
-            assert_eq!(total, 5, "the organization's tokens, all of them and no more");
+            assert_eq!(total, 5, "exactly the organization's tokens");
             let spent_by_clients: u64 = (0..THREADS)
                 .map(|worker| {
                     let key = format!("client-{worker}");
@@ -60,8 +60,8 @@ fn lists_are_spent_completely_or_not_at_all() {
     );
 }
 
-/// Keys of a brisk limit come, are full again after a millisecond and are swept out, by threads
-/// that grow the table and clean it, while an offender owes.
+/// Threads insert keys that are full again after a millisecond, and clean up the table, while
+/// another key stays in debt.
 #[test]
 fn growth_and_eviction_lose_no_debt() {
     shuttle::check_random(
@@ -69,10 +69,10 @@ fn growth_and_eviction_lose_no_debt() {
             let clock = ManualClock::new();
             let builder = MemoryStore::builder().max_memory(1 << 20).clock(clock.clone());
             let store = Arc::new(builder.seed(7).build().unwrap());
-            let offender = limit("offender", 1);
+            let debtor = limit("debtor", 1);
             let brisk = Policy::per_second(1_000).capacity(1).build().unwrap();
             let brisk = Limit::named("brisk", brisk).unwrap();
-            assert!(store.take_one(&offender, Key::new("x"), 1).is_allowed());
+            assert!(store.take_one(&debtor, Key::new("x"), 1).is_allowed());
             let workers: Vec<_> = (0..THREADS)
                 .map(|worker| {
                     let (store, brisk, clock) = (store.clone(), brisk.clone(), clock.clone());
@@ -94,14 +94,18 @@ fn growth_and_eviction_lose_no_debt() {
             clock.advance(Duration::from_millis(1));
             store.cleanup_stale(Duration::ZERO);
             let stats = store.stats();
-            assert_eq!((stats.keys, stats.evicted), (1, 60), "all but the offender are swept");
-            assert!(!store.take_one(&offender, Key::new("x"), 1).is_allowed());
+            assert_eq!(
+                (stats.keys, stats.evicted),
+                (1, 60),
+                "all keys but the one in debt are evicted"
+            );
+            assert!(!store.take_one(&debtor, Key::new("x"), 1).is_allowed());
         },
         SCHEDULES / 10,
     );
 }
 
-/// A full store: keys of different segments meet on shared buckets, each under its own lock.
+/// In a full store, keys of different segments share buckets, each under the lock of its own line.
 #[test]
 fn no_update_of_a_shared_bucket_is_lost() {
     shuttle::check_random(
@@ -123,19 +127,19 @@ fn no_update_of_a_shared_bucket_is_lost() {
                 })
                 .collect();
             let granted: usize = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
-            assert_eq!(granted, 3, "six tries on a shared bucket of three");
+            assert_eq!(granted, 3, "six takes from a shared bucket of three");
         },
         SCHEDULES / 20,
     );
 }
 
 impl MemoryStore {
-    /// Lets no segment take a key: as if all were full of keys in debt.
+    /// Makes the table behave as if it were full of keys in debt.
     fn force_full(&self) {
         self.table.force_full();
     }
 
-    /// The `nth` key that shares this bucket of a limit.
+    /// Returns the `nth` key that shares this bucket of a limit.
     fn key_on_shared_bucket(&self, limit: &Limit, bucket: usize, nth: usize) -> String {
         let shares = |key: &String| {
             crate::table::overflow::shared_bucket_index(self.hasher.bucket(limit, Key::new(key)))

@@ -1,4 +1,4 @@
-//! The operations of the contract. Each takes its locks once and decides under all of them.
+//! Operations of the store contract. Each acquires its locks once and decides under all of them.
 
 pub(crate) mod bare_decision;
 mod batch;
@@ -54,7 +54,7 @@ impl MemoryStore {
         self.decide_general(charges, mode)
     }
 
-    /// Decides whatever the charges are on.
+    /// Decides charges of any kind, without the fast path.
     pub(crate) fn decide_general(
         &self,
         charges: &[Charge<'_>],
@@ -130,7 +130,7 @@ impl MemoryStore {
             });
         }
         let settlement = decide::settlement(&buckets, &results, entries.order(), now);
-        // Slots are not charged after the fact: what was given back has been given back already.
+        // Slots cannot be charged in a settlement, and released slots are already released.
         let settled = |bucket: Account<'_>| bucket.concurrency().is_none().then(|| bucket.state());
         let states: States = buckets.into_iter().map(settled).collect();
         write_back(&mut entries, &states, &mut locked, now);
@@ -153,9 +153,9 @@ impl MemoryStore {
         for (index, entry) in entries.iter().enumerate() {
             let location = entries.stamp_of(index, receipt).map(|stamp| stamp.place);
             let Some(Place::Slot(id)) = location else { continue };
-            // Each lease is released by itself: there is nothing to decide about all of them.
+            // Each lease is updated on its own; there is no joint decision.
             let leases = &mut self.side_table.lock(SideTable::shard_of(entry.hash)).leases;
-            // A slot is given back whatever the limit has become meanwhile.
+            // Slots are released even if the limit is no longer a concurrency limit.
             slots += match (action, entry.limit().policy()) {
                 (LeaseAction::Release, _) => leases.release(entry.hash, id, u64::MAX, now),
                 (LeaseAction::Renew, Policy::Concurrency(policy)) => {
@@ -173,7 +173,7 @@ impl MemoryStore {
             Policy::Bucket(bucket) => Duration::from_nanos(bucket.time_to_full().ceil()),
             _ => Duration::ZERO,
         };
-        // Decisions on the table look at the filter under the lock of the line.
+        // Decisions read the filter of holds under the lock of the line.
         let _line = self.table.lock_home(Fingerprint::from_hash(hash));
         let now = self.clock.now_after();
         let until = now.after(span.min(MAX_SPAN));
@@ -189,7 +189,7 @@ impl MemoryStore {
         entries.iter().any(|entry| locked.forget(entry))
     }
 
-    /// Refuses a receipt of another store, or for other buckets than these.
+    /// Checks that this store issued the receipt for exactly these buckets.
     fn check<'a>(
         &self,
         receipt: &Receipt,
@@ -210,10 +210,10 @@ impl MemoryStore {
     }
 }
 
-/// For each entry the state to write, if it is to be written.
+/// State to write for each entry, if any.
 type States = SmallVec<[Option<State>; 2]>;
 
-/// Writes states to where their entries live.
+/// Writes the states of the entries.
 #[inline]
 fn write_back(
     entries: &mut ListEntries<'_>,
@@ -229,9 +229,10 @@ fn write_back(
     }
 }
 
-/// The state that a denial leaves, if it changes: nothing is spent, but a bucket comes under the
-/// present policy, and what a clock that stepped back has left is brought back. The time of a
-/// shared bucket may have been read by another thread later than ours: it is left alone.
+/// Returns the state to write after a denial, if it changed. Nothing is spent, but the bucket may
+/// have been converted to the current policy, or its arrival time lowered because the clock stepped
+/// back. A shared bucket is left alone: another thread may have written it with a later clock
+/// reading than ours.
 fn state_after_denial(mut bucket: Account<'_>, entry: &ListEntry<'_>, now: Now) -> Option<State> {
     if bucket.concurrency().is_some() || entry.location == Place::Shared {
         return None;

@@ -1,8 +1,8 @@
-//! What is kept beside the table: holds, and the leases of concurrency limits.
+//! Side table for holds and for the leases of concurrency limits.
 //!
-//! Few keys have either. A filter tells in a glance that a key is not held_keys, so that decisions on
-//! the table look no further. A hold begins under the lock of the line where the key belongs, and
-//! the filter is read under it; holds that have no effect any more are forgotten at any time.
+//! Few keys have either. A counting filter shows quickly that a key is not held, so that most
+//! decisions access only the main table. A hold is set under the lock of the key's home line, and
+//! decisions read the filter under that lock. Holds without effect may be forgotten at any time.
 
 pub(crate) mod holds;
 pub(crate) mod leases;
@@ -16,23 +16,23 @@ use crate::side_table::leases::{LeaseBudget, Leases};
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard, lock};
 
-/// ShardsToLock with a lock each.
+/// Number of shards, each with its own lock.
 const SHARDS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 64 };
-/// Counters of the filter.
+/// Number of counters in the filter.
 const COUNTERS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 1_024 };
 
-/// Holds and leases, in shards with a lock each.
+/// Holds and leases, sharded by key.
 #[derive(Debug)]
 pub(crate) struct SideTable {
     shards: Box<[CachePadded<Mutex<SideShard>>]>,
     max_holds: usize,
-    /// How many keys are held_keys.
+    /// Number of keys with a hold.
     held_keys: AtomicUsize,
-    /// For each counter how many keys of it are held_keys.
+    /// Number of held keys per counter.
     filter: Box<[AtomicU32]>,
 }
 
-/// One shard.
+/// Holds and leases of one shard.
 #[derive(Debug)]
 pub(crate) struct SideShard {
     pub(crate) leases: Leases,
@@ -59,14 +59,14 @@ impl SideTable {
         }
     }
 
-    /// Bytes of the shards themselves.
+    /// Returns the size of the shards and the filter themselves, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.shards) + size_of_val(&*self.filter)
     }
 
-    /// The number of the shard of a key. ShardsToLock are locked in ascending order, after lines.
+    /// Returns the shard of a key. Shards are locked in ascending order, after lines.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the last bits are enough")]
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are enough")]
     pub(crate) const fn shard_of(hash: u64) -> usize {
         hash as usize % SHARDS
     }
@@ -75,25 +75,24 @@ impl SideTable {
         lock(&self.shards[shard].0)
     }
 
-    /// Whether a key may be held_keys. Asked under the lock of the line where it belongs, or of its
-    /// shard.
+    /// Returns whether a key may be held. Call it under the lock of its home line or of its shard.
     #[inline]
     pub(crate) fn may_be_held(&self, hash: u64) -> bool {
         self.held_keys.load(Ordering::Relaxed) > 0 && self.counter(hash).load(Ordering::Relaxed) > 0
     }
 
-    /// The hold of a key.
+    /// Returns the hold of a key.
     pub(crate) fn get_hold(shard: &SideShard, hash: u64) -> Option<Hold> {
         shard.holds.get(hash)
     }
 
-    /// Holds a key, and says until when. `None` if there are too many already.
+    /// Holds a key and returns until when. `None` if there are too many holds.
     pub(crate) fn hold(&self, hash: u64, hold: (Time, Duration, u32), now: Time) -> Option<Time> {
         let until = self.try_hold(hash, hold);
         if until.is_some() {
             return until;
         }
-        // The bound is for all shards together, so what has lapsed in any of them makes room.
+        // The maximum applies to all shards together, so expired holds of any shard make room.
         for shard in 0..SHARDS {
             self.expire(&mut self.lock(shard), Duration::ZERO, now);
         }
@@ -116,7 +115,7 @@ impl SideTable {
         Some(shard.holds.put(hash, until, refill, generation))
     }
 
-    /// Forgets the hold of a key; says whether there was one.
+    /// Forgets the hold of a key. Returns whether there was one.
     pub(crate) fn release(&self, shard: &mut SideShard, hash: u64) -> bool {
         let was_held = shard.holds.remove(hash);
         if was_held {
@@ -125,7 +124,7 @@ impl SideTable {
         was_held
     }
 
-    /// Forgets holds and leases that have run in_use.
+    /// Forgets holds and leases that have expired.
     pub(crate) fn clean(&self, idle: Duration, now: Time) {
         for shard in 0..SHARDS {
             let mut shard = self.lock(shard);
@@ -137,13 +136,13 @@ impl SideTable {
     pub(crate) fn clear(&self) {
         for shard in 0..SHARDS {
             let mut shard = self.lock(shard);
-            // Whatever the time: all of them.
+            // A time after every expiry removes all of them.
             self.expire(&mut shard, Duration::ZERO, Time::from_nanos(u64::MAX));
             shard.leases.clear();
         }
     }
 
-    /// How many keys are held_keys.
+    /// Returns the number of keys with a hold.
     pub(crate) fn holds(&self) -> usize {
         self.held_keys.load(Ordering::Relaxed)
     }
@@ -152,13 +151,12 @@ impl SideTable {
         (0..SHARDS).map(|shard| self.lock(shard).leases.len()).sum()
     }
 
-    /// Every hold, one shard after another.
+    /// Returns all holds, one shard after another.
     pub(crate) fn all_holds(&self) -> Vec<(u64, Hold)> {
         (0..SHARDS).flat_map(|shard| self.lock(shard).holds.iter().collect::<Vec<_>>()).collect()
     }
 
-    /// Puts back a hold of an earlier process, before anybody else uses the store; says whether
-    /// there was room for it.
+    /// Restores a hold from a snapshot, before the store is used. Returns whether there was room.
     pub(crate) fn restore(&self, hash: u64, hold: Hold) -> bool {
         if self.holds() >= self.max_holds {
             return false;
@@ -181,7 +179,7 @@ impl SideTable {
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "some of the bits are enough")]
     fn counter(&self, hash: u64) -> &AtomicU32 {
-        // Other bits than those of the shard.
+        // Use other bits than `shard_of`.
         &self.filter[(hash >> 8) as usize % COUNTERS]
     }
 }

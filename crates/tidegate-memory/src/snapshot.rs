@@ -1,17 +1,18 @@
-//! A store in a file, and back: what was spent outlives the process.
+//! Snapshots: saving a store to a file and restoring it, so that usage survives a restart.
 //!
 //! [`MemoryStore::save`](crate::MemoryStore::save) writes the file, and
-//! [`MemoryStoreBuilder::restore`](crate::MemoryStoreBuilder::restore) makes a store of it. Times
-//! are written as wall time, so the time in which the program was down counts as refill. A file is
-//! either whole or refused; half of one is never restored.
+//! [`MemoryStoreBuilder::restore`](crate::MemoryStoreBuilder::restore) creates a store from it.
+//! Times are written as wall time, so downtime counts as refill. A file is either restored
+//! completely or rejected.
 //!
-//! If context fails, the file of before is there, with one exception: when the new one has its name
-//! and only the folder cannot be brought to the disk, the new one is there, whole. Should the
-//! machine stop before the system has written the folder by itself, it is either of the two.
+//! If saving fails, the previous file is still in place, with one exception: if the new file has
+//! been renamed and only syncing the directory fails, the new file is in place, complete. If the
+//! machine then stops before the system has written the directory itself, either of the two may be
+//! found.
 //!
-//! Not in the file: key strings, which the store does not know, and the leases of concurrency
-//! limits, since the processes that held them are gone. What is in it: the secret of the hash, so
-//! the file is for its owner's eyes only.
+//! The file does not contain key strings, which the store does not know, or leases of concurrency
+//! limits, whose holders are gone after a restart. It does contain the secret of the hash, so it is
+//! readable only by its owner.
 
 mod bytes;
 pub(crate) mod convert;
@@ -31,24 +32,25 @@ mod times;
 pub use error::SnapshotError;
 pub(crate) use history::RestoredLimits;
 
-/// What was written.
+/// Result of saving a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// Keys in the file. Full buckets are the same as none, and are left out.
+    /// Keys in the file. Full buckets are omitted, since they are equivalent to none.
     pub keys: u64,
-    /// The size of the file.
+    /// Size of the file.
     pub bytes: u64,
 }
 
-/// What was read.
+/// Result of restoring a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
-    /// Keys, holds and shared buckets that are in the store again.
+    /// Keys, holds and shared buckets restored.
     pub keys: u64,
-    /// Those that have become full meanwhile, and so are the same as none.
+    /// Entries that have become full since, and so are equivalent to none.
     pub full: u64,
-    /// Those for which the store is too small. They start anew, so this is worth a warning.
+    /// Entries for which the store is too small. They start fresh, so log a warning if there are
+    /// any.
     pub no_room: u64,
 }

@@ -1,27 +1,28 @@
-//! Figures about a store, for people and metrics.
+//! Statistics of a store.
 
-/// How a store stands, and what happened in it since it was made.
+/// Current state of a store, and counters since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Keys in the table now.
+    /// Keys in the table.
     pub keys: usize,
-    /// Keys that the table can hold.
+    /// Maximum number of keys in the table.
     pub max_keys: usize,
-    /// Keys that are held closed now.
+    /// Keys closed by a hold.
     pub held_keys: usize,
-    /// Concurrency leases out now.
+    /// Concurrency leases in use.
     pub leases: usize,
-    /// Bytes allocated for keys, holds, leases and shared buckets now.
+    /// Bytes allocated for keys, holds, leases and shared buckets.
     pub memory_bytes: usize,
-    /// Bytes that may be allocated at most.
+    /// Maximum number of bytes allocated.
     pub max_memory_bytes: usize,
-    /// Keys that were put into the table.
+    /// Keys inserted into the table, in total.
     pub inserted: u64,
-    /// Keys that were taken out because their bucket was full again.
+    /// Keys evicted because their bucket was full again, in total.
     pub evicted: u64,
-    /// Decisions on a shared bucket, or denied, because the table was full of indebted keys.
+    /// Decisions made on a shared bucket, or denied, because the table was full of keys in debt, in
+    /// total.
     pub overflowed: u64,
-    /// Settlements that hit the deepest debt of their policy.
+    /// Settlements that reached the maximum debt of their policy, in total.
     pub saturated: u64,
 }

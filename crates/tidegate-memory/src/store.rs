@@ -1,4 +1,4 @@
-//! The store itself: what it is made of, what can be asked of it, and its figures.
+//! The in-process store and its public interface.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::table::Table;
 use crate::table::hash::Hasher;
 use crate::table::overflow::SharedBuckets;
 
-/// Buckets in the memory of this process.
+/// A store that keeps its buckets in the memory of this process.
 ///
 /// ```
 /// use tidegate::{MemoryStore, Policy};
@@ -41,40 +41,41 @@ pub struct MemoryStore {
     pub(crate) table: Table,
     pub(crate) side_table: SideTable,
     pub(crate) shared: SharedBuckets,
-    /// The newest revision seen of each limit that has been revised, for callers that still
-    /// hold an older one.
+    /// Newest revision seen of each revised limit, for callers that still use an older one.
     pub(crate) newest: RwLock<BTreeMap<Arc<str>, Limit>>,
-    /// The limits of the processes that wrote what was restored.
+    /// Limits of earlier processes, read from the snapshot.
     pub(crate) restored: RestoredLimits,
     pub(crate) hasher: Hasher,
     pub(crate) clock: ClockSource,
     pub(crate) sizes: Sizes,
     pub(crate) overflow: Overflow,
     pub(crate) issuer: u64,
-    /// Decisions about keys for which there was no room.
+    /// Decisions on keys for which there was no room in the table.
     pub(crate) overflowed: AtomicU64,
-    /// Settlements that hit the deepest debt.
+    /// Settlements that reached the maximum debt.
     pub(crate) saturated: AtomicU64,
 }
 
 impl MemoryStore {
-    /// A store of at most 64 MiB on the clock of the machine, see [`clock`](crate::clock).
+    /// Creates a store of at most 64 MiB with the default [clock](crate::clock).
     ///
     /// # Panics
-    /// When the operating system gives no random bytes or no address space; use the builder to handle
-    /// that.
+    /// If the operating system does not provide random bytes or address space. Use the builder to
+    /// handle that.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "documented; the builder is the fallible way")]
+    #[expect(clippy::expect_used, reason = "documented; the builder returns an error instead")]
     pub fn new() -> Self {
-        Self::builder().build().expect("random bytes and address space from the operating system")
+        Self::builder()
+            .build()
+            .expect("the operating system provides random bytes and address space")
     }
 
-    /// A store with other sizes, rules or clock.
+    /// Returns a builder for a store with another size, overflow behaviour or clock.
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder::new()
     }
 
-    /// A store of these parts; `None` if there is no address space for its table.
+    /// Creates a store; `None` if there is no address space for its table.
     pub(crate) fn assemble(
         sizes: Sizes,
         overflow: Overflow,
@@ -98,10 +99,10 @@ impl MemoryStore {
         })
     }
 
-    /// Carries out one operation at once.
+    /// Executes one operation.
     ///
     /// # Errors
-    /// When the list or the receipt is wrong, or there is no room for a hold or a slot.
+    /// If the list or the receipt is invalid, or there is no room for a hold or a slot lease.
     pub fn execute(&self, operation: &Operation<'_>) -> Result<Answer, StoreError> {
         match *operation {
             Operation::Take(charges) => {
@@ -130,15 +131,15 @@ impl MemoryStore {
                 decide::check_list([target.key])?;
                 Ok(Answer::Reset(self.reset(&target)))
             }
-            // The contract may grow; a store that does not know an operation says so.
+            // `Operation` is non-exhaustive.
             _ => Err(StoreError::Unavailable("operation not supported by this store".into())),
         }
     }
 
     /// Spends `cost` tokens of one key, or denies.
     ///
-    /// A calendar quota needs its windows, a full concurrency limit has no room, a key may be empty
-    /// or too long: all are denied here; [`execute`](Self::execute) tells them apart.
+    /// Also denies where [`execute`](Self::execute) returns an error: on a calendar quota, which
+    /// needs windows, on an invalid key, and when there is no room for a slot lease.
     pub fn take_one(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         if let Some(fast) = self.fast_charge_of(limit, key, cost) {
             let found = self.table.look_up_and_prefetch(fast.fingerprint());
@@ -149,7 +150,7 @@ impl MemoryStore {
         self.take_general(limit, key, cost)
     }
 
-    /// Takes what the fast path leaves.
+    /// Handles what the fast path does not.
     #[cold]
     fn take_general(&self, limit: &Limit, key: Key<'_>, cost: u64) -> Decision {
         let charge = Charge { target: Target { limit, key, windows: None }, cost };
@@ -159,7 +160,8 @@ impl MemoryStore {
         })
     }
 
-    /// The same without a receipt: the shortest way, for those who settle nothing later.
+    /// Spends `cost` tokens of one key, or denies, without a receipt. This is the fastest path, for
+    /// callers that never settle.
     #[inline(always)]
     pub fn spend_one<'l>(&self, limit: &'l Limit, key: Key<'_>, cost: u64) -> BareDecision<'l> {
         if let Some(fast) = self.fast_charge_of(limit, key, cost) {
@@ -171,7 +173,7 @@ impl MemoryStore {
         self.spend_general(limit, key, cost)
     }
 
-    /// Spends what the fast path leaves.
+    /// Handles what the fast path does not.
     #[cold]
     pub(crate) fn spend_general<'l>(
         &self,
@@ -184,7 +186,7 @@ impl MemoryStore {
         BareDecision::from_outcome(decision.outcomes().first().copied().unwrap_or(never))
     }
 
-    /// The number of this store on its receipts, by which it knows them again.
+    /// Returns the id of this store, as found in its receipts.
     ///
     /// ```
     /// use tidegate::{MemoryStore, Policy};
@@ -200,22 +202,23 @@ impl MemoryStore {
         self.issuer
     }
 
-    /// Which clock the store goes by now: `counter`, `system`, `cached`, or `other` for one that is
-    /// not of this crate. A store on the counter of the processor goes by that of the system once
-    /// the counter is given up.
+    /// Returns the name of the clock in use: `counter`, `system`, `cached`, or `other` for a clock
+    /// from outside this crate. A store on the time stamp counter reports `system` once it has
+    /// fallen back to the system clock.
     #[must_use]
     pub fn clock_name(&self) -> &'static str {
         self.clock.name()
     }
 
-    /// The time by the store's clock, not before any reading that the caller has heard of.
+    /// Returns the time of the store's clock. It is not before any earlier reading whose result is
+    /// visible to the caller.
     #[must_use]
     pub fn now(&self) -> Time {
         self.clock.now_after()
     }
 
-    /// Removes the keys whose bucket has been full for `max_idle`, and gives memory back.
-    /// Returns how many were removed. Nothing is lost: a full bucket is the same as none.
+    /// Removes keys whose bucket has been full for `max_idle`, and releases memory. Returns the
+    /// number of keys removed. This loses nothing, since a full bucket is equivalent to none.
     pub fn cleanup_stale(&self, max_idle: Duration) -> usize {
         let now = self.clock.now();
         self.shared.clean(Now { time: now, wall: self.clock.wall() });
@@ -223,26 +226,26 @@ impl MemoryStore {
         self.table.clean(max_idle, now, &self.clock)
     }
 
-    /// Forgets every key, hold and lease.
+    /// Removes every key, hold and lease.
     pub fn clear(&self) {
         self.table.clear();
         self.side_table.clear();
         self.shared.clear();
     }
 
-    /// How many keys are in the table.
+    /// Returns the number of keys in the table.
     #[must_use]
     pub fn len(&self) -> usize {
         self.table.stats().keys
     }
 
-    /// Whether no key is in the table.
+    /// Returns whether the table has no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Figures for people and metrics. Looks at every segment of the table for a decided_at.
+    /// Returns statistics. Reads the header of every segment.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let table = self.table.stats();
@@ -267,10 +270,10 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    /// The fast path for a list: spends every charge, or none, if all are on token buckets that are
-    /// there and not held, and there are at most four; else it answers `false` and nothing has
-    /// happened. It is a take without a receipt: one outcome is pushed for each charge, and they
-    /// were spent if none of them has a `retry`.
+    /// Fast path for a list: a take without a receipt. Returns `false`, with no effect, unless the
+    /// list has at most four charges and all of them are on token buckets that are in the table and
+    /// not held. Otherwise pushes one outcome per charge; the charges were spent if no outcome has
+    /// a `retry`.
     #[inline]
     pub fn spend_list(&self, charges: &[Charge<'_>], outcomes: &mut Outcomes) -> bool {
         match charges {
@@ -282,8 +285,8 @@ impl MemoryStore {
         }
     }
 
-    /// Forgets the revisions of a limit that is no longer in use. If a limit of its name comes back,
-    /// buckets that were written under a revised policy and are not full count as empty.
+    /// Forgets the revisions of a limit that is no longer used. If a limit of this name is created
+    /// again, buckets that were written under a revised policy and are not full count as empty.
     pub fn forget_limit(&self, limit: &Limit) {
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
         newest.remove(limit.identity());

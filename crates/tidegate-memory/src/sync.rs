@@ -1,7 +1,7 @@
-//! The locks and atomics of the store: those of std, or those of a model checker.
+//! Locks and atomics of the store: from std, or from a model checker.
 //!
-//! A panic inside a critical section does not close the store: arithmetic under the locks does
-//! not panic, and a poisoned lock is entered all the same.
+//! A panic inside a critical section does not disable the store. The arithmetic under the locks
+//! does not panic, so poisoning is ignored.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard, RwLock, atomic};
@@ -16,7 +16,7 @@ pub(crate) use loom::sync::atomic::{AtomicU64, fence};
 pub(crate) use shuttle::sync::atomic::AtomicU64;
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use std::sync::atomic::AtomicU64;
-// Shuttle has none, and needs none: all it runs is in one order for all threads.
+// Shuttle has no fence and needs none: it runs all threads in one sequential order.
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::fence;
 
@@ -29,24 +29,24 @@ pub(crate) use std::thread::yield_now;
 
 use std::sync::PoisonError;
 
-/// Locks, whatever happened to an earlier holder.
+/// Locks a mutex, ignoring poisoning.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How to wait for somebody who will be done in some tens of nanoseconds, unless the system has
-/// put him aside.
+/// Waits for another thread that holds a lock for a few tens of nanoseconds, unless it is
+/// preempted.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     rounds: u32,
 }
 
 impl Backoff {
-    /// Spins this often before it lets others run. Model checkers do not know what spinning is.
+    /// Number of spins before yielding. Spinning makes no progress under a model checker.
     const SPINS: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-    /// Waits a moment.
+    /// Spins or yields once.
     #[inline]
     pub(crate) fn wait(&mut self) {
         if self.rounds < Self::SPINS {
@@ -58,11 +58,11 @@ impl Backoff {
     }
 }
 
-/// A cell whose accesses a model checker watches.
+/// A cell whose accesses are tracked by the model checker.
 #[cfg(loom)]
 pub(crate) use loom::cell::UnsafeCell;
 
-/// The same interface, watched by nobody.
+/// Untracked cell with the interface of loom's.
 #[cfg(not(loom))]
 #[derive(Debug)]
 #[repr(transparent)]

@@ -1,8 +1,8 @@
-//! The table: where a key lives, and how its line is found and locked.
+//! The table of buckets: finding and locking the line of a key.
 //!
-//! The first bits of a fingerprint choose a segment, the others a line of it. Segments grow, split
-//! and shrink alone (`room.rs`, `shrink.rs`), under the locks of all their lines, so whoever holds
-//! one line of a segment keeps it as it is.
+//! The first bits of a fingerprint select a segment, the others a line within it. Segments grow,
+//! split and shrink independently (`grow.rs`, `shrink.rs`), under the locks of all their lines.
+//! Holding the lock of one line therefore keeps its segment unchanged.
 
 mod arena;
 pub(crate) mod cell;
@@ -30,29 +30,29 @@ use crate::table::segment::{Header, LockedSegment, Prefix, SPILL_LINES, Segment}
 
 pub(crate) use grow::{RoomRequest, fresh_at};
 
-/// The end of time: nothing to wait for.
+/// The largest instant: never.
 pub(crate) const NEVER: Time = Time::from_nanos(u64::MAX);
-/// Memory is taken and given back in such pieces.
+/// Granularity in which memory is committed and released, in bytes.
 const PAGE: usize = 4_096;
 
-/// All buckets of a store but those of concurrency limits.
+/// All buckets of a store except those of concurrency limits.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) arena: Arena,
     pub(crate) directory: Directory,
     max_depth: u32,
     max_homes: usize,
-    /// Keys taken out because they were full again.
+    /// Keys removed because they were full again.
     evicted: AtomicU64,
-    /// Keys taken out for other reasons.
+    /// Keys removed for other reasons.
     removed: AtomicU64,
-    /// The most that was told of keys put in.
+    /// Largest number of inserted keys reported so far.
     inserted: AtomicU64,
     #[cfg(all(test, shuttle))]
     forced_full: std::sync::atomic::AtomicBool,
 }
 
-/// What a table has, and has had.
+/// Current size of the table and its counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TableStats {
     pub(crate) keys: usize,
@@ -62,7 +62,7 @@ pub(crate) struct TableStats {
 }
 
 impl Table {
-    /// An empty table; `None` if there is no address space for it.
+    /// Creates an empty table; `None` if there is no address space for it.
     pub(crate) fn new(sizes: &Sizes) -> Option<Self> {
         let arena = Arena::new(1 << sizes.max_depth, sizes.slab_lines)?;
         let max_homes = Segment::max_homes(sizes.slab_lines);
@@ -84,18 +84,18 @@ impl Table {
         })
     }
 
-    /// How many keys so much room is for.
+    /// Returns the maximum number of keys for these sizes.
     pub(crate) const fn max_keys(sizes: &Sizes) -> usize {
         Segment::max_keys(Segment::max_homes(sizes.slab_lines)) << sizes.max_depth
     }
 
-    /// Looks a key up.
+    /// Finds the segment of a key.
     #[inline(always)]
     pub(crate) fn look_up(&self, fingerprint: Fingerprint) -> Lookup {
         self.directory.look_up(fingerprint)
     }
 
-    /// Looks a key up, and begins to fetch the line where its search begins.
+    /// Finds the segment of a key and prefetches its home line.
     #[inline(always)]
     pub(crate) fn look_up_and_prefetch(&self, fingerprint: Fingerprint) -> Lookup {
         let found = self.directory.look_up(fingerprint);
@@ -103,8 +103,8 @@ impl Table {
         found
     }
 
-    /// Locks the line in which a token bucket is, further on than the line where its search began,
-    /// which is held; also says which cell it is.
+    /// Locks the line, after the home line, that contains a token bucket. `home` is the locked home
+    /// line. Also returns the index of the cell.
     #[cold]
     pub(crate) fn lock_spilled(
         &self,
@@ -119,13 +119,14 @@ impl Table {
         })
     }
 
-    /// Locks the line where the search for a key begins, and says in which segment that is.
+    /// Locks the home line of a key. Also returns its segment.
     #[inline(always)]
     pub(crate) fn lock_home(&self, fingerprint: Fingerprint) -> (Segment, LineGuard<'_>) {
         self.lock_found(fingerprint, self.directory.look_up(fingerprint))
     }
 
-    /// The same for a key that was looked up before.
+    /// Locks the home line of a key that was looked up before. Also returns its segment, which may
+    /// have changed since.
     #[inline(always)]
     pub(crate) fn lock_found(
         &self,
@@ -138,7 +139,7 @@ impl Table {
         }
     }
 
-    /// Takes the lock of a line, unless its segment has changed meanwhile.
+    /// Locks the home line, unless its segment has changed since the lookup.
     #[inline(always)]
     fn try_lock_found(&self, fingerprint: Fingerprint, found: Lookup) -> Option<LineGuard<'_>> {
         let line = self.arena.line(found.segment().home(fingerprint)).lock();
@@ -157,12 +158,11 @@ impl Table {
         }
     }
 
-    /// The header of a segment.
     pub(crate) fn header(&self, segment: Segment) -> &Header {
         self.arena.header(segment.first())
     }
 
-    /// Counts a key that was taken out of a segment, though it was not full again.
+    /// Counts keys that were removed although they were not full.
     pub(crate) fn count_removed(&self, keys: usize) {
         self.removed.fetch_add(keys as u64, Ordering::Relaxed);
     }
@@ -171,8 +171,9 @@ impl Table {
         self.evicted.fetch_add(keys as u64, Ordering::Relaxed);
     }
 
-    /// Looks at the cells of one segment after another, without any lock. Keys that come, go or
-    /// move meanwhile may be shown or not, or twice; all others are shown.
+    /// Calls `look` with the cells of one segment after another, holding no lock during the call.
+    /// Keys that are inserted, removed or moved meanwhile may be omitted or occur twice; all others
+    /// occur once.
     pub(crate) fn for_each_segment_cells<E>(
         &self,
         mut look: impl FnMut(&[Cell]) -> Result<(), E>,
@@ -184,12 +185,12 @@ impl Table {
         })
     }
 
-    /// Any key may owe something to a shared bucket until then.
+    /// Notes that any key may have debt on a shared bucket until `until`.
     pub(crate) fn note_shared_debt(&self, until: Time) {
         self.for_each_segment(|locked, _| locked.header().note_shared_debt(until));
     }
 
-    /// What there is now, and has been.
+    /// Returns the current statistics.
     pub(crate) fn stats(&self) -> TableStats {
         let evicted = self.evicted.load(Ordering::Relaxed);
         let mut stats =
@@ -203,13 +204,13 @@ impl Table {
             }
         }
         let removed = self.removed.load(Ordering::Relaxed);
-        // Read one after the other while keys come and go, the sum may be a little too low.
+        // The counters are not read atomically, so the sum may be slightly too low.
         let inserted = stats.keys as u64 + evicted + removed;
         stats.inserted = self.inserted.fetch_max(inserted, Ordering::Relaxed).max(inserted);
         stats
     }
 
-    /// From now on there is no room: as if the table were full of keys in debt.
+    /// Makes the table behave as if it were full of keys in debt.
     #[cfg(all(test, shuttle))]
     pub(crate) fn force_full(&self) {
         self.forced_full.store(true, Ordering::SeqCst);
@@ -220,7 +221,7 @@ impl Table {
         self.forced_full.load(Ordering::SeqCst)
     }
 
-    /// All lines of the segment of a key.
+    /// Locks all lines of the segment of a key.
     fn lock_segment(&self, fingerprint: Fingerprint) -> LockedSegment<'_> {
         let mut backoff = Backoff::default();
         loop {
@@ -233,8 +234,8 @@ impl Table {
         }
     }
 
-    /// Goes through all segments, in the order of their prefixes: whatever splits or merges
-    /// meanwhile, none is left out.
+    /// Visits all segments in the order of their prefixes. None is omitted, even if segments split
+    /// or merge meanwhile.
     fn try_for_each_segment<E>(
         &self,
         mut visit: impl FnMut(LockedSegment<'_>, Prefix) -> Result<(), E>,
@@ -243,7 +244,7 @@ impl Table {
         loop {
             let locked = self.lock_segment(next.any_key());
             let shape = locked.header().shape();
-            debug_assert!(shape.is_some(), "a segment that is in the directory has a shape");
+            debug_assert!(shape.is_some(), "a segment in the directory has a shape");
             let Some((_, prefix)) = shape else { return Ok(()) };
             visit(locked, prefix)?;
             match prefix.next() {
@@ -253,7 +254,7 @@ impl Table {
         }
     }
 
-    /// The same for those who cannot fail.
+    /// Visits all segments with a function that cannot fail.
     fn for_each_segment(&self, mut visit: impl FnMut(LockedSegment<'_>, Prefix)) {
         let done: Result<(), std::convert::Infallible> =
             self.try_for_each_segment(|locked, prefix| {
@@ -263,7 +264,7 @@ impl Table {
         let Ok(()) = done;
     }
 
-    /// What is in the table now, by prefix.
+    /// Returns the prefixes of all segments.
     fn prefixes(&self) -> Vec<Prefix> {
         let shapes = self.arena.used_slabs().filter_map(|first| self.arena.header(first).shape());
         shapes.map(|(_, prefix)| prefix).collect()

@@ -114,12 +114,12 @@ fn trial_with_unknown_outcome_lets_the_next_call_try() {
     let first = breaker.admit(later).unwrap();
     assert_eq!(breaker.settle(first, CallOutcome::Unknown, later, 0), None);
     let second = breaker.admit(later).unwrap();
-    assert_eq!(breaker.settle(first, CallOutcome::Failed, later, 0), None, "it had its turn");
+    assert_eq!(breaker.settle(first, CallOutcome::Failed, later, 0), None, "it has already ended");
     let third = breaker.trial().unwrap();
     assert_eq!(breaker.settle(second, CallOutcome::Failed, later, 0), None, "it was replaced");
     let transition = breaker.settle(third, CallOutcome::Answered, later, 0);
     assert_eq!(transition, Some(Transition::Closed(SECOND * 5)));
-    assert_eq!(breaker.trial(), None, "nothing to try");
+    assert_eq!(breaker.trial(), None, "the breaker is closed");
 }
 
 #[test]

@@ -114,9 +114,9 @@ impl<'a> Account<'a> {
         let (Policy::Bucket(bucket), State::Bucket(tat)) = (self.policy, self.state) else {
             return false;
         };
-        let honest = bucket.effective(tat, Time::ZERO, now.time);
-        self.state = State::Bucket(honest);
-        honest != tat
+        let repaired = bucket.effective(tat, Time::ZERO, now.time);
+        self.state = State::Bucket(repaired);
+        repaired != tat
     }
 
     /// Returns the state to write back.

@@ -89,8 +89,8 @@ impl Concurrency {
     }
 }
 
-/// Adds `delta` to `used`, clamped between 0 and `max`. Also returns whether the upper bound was reached
-/// and the excess forgiven.
+/// Adds `delta` to `used`, clamped between 0 and `max`. Also returns whether the upper bound was
+/// reached and the excess forgiven.
 pub(crate) fn settle_used(used: u64, delta: i64, max: u64) -> (u64, bool) {
     let wanted = used.saturating_add_signed(delta);
     // After a quota was lowered, usage may exceed the new bound. A charge then adds nothing.

@@ -1,4 +1,4 @@
-//! A clock that is a word in memory: whoever keeps it up to date pays for the reading.
+//! A clock that reads a word in memory, which a thread or the program keeps up to date.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,26 +10,25 @@ use tidegate_core::{Time, WallTime};
 
 use super::{Clock, ClockSource, SystemClock, wall_now};
 
-/// The finest resolution of a clock with a thread of its own; below it, the thread would do
-/// nothing but tick.
+/// Minimum resolution of a ticking clock. Below it, the thread would do nothing but tick.
 const MIN_RESOLUTION: Duration = Duration::from_micros(50);
 
-/// A clock that costs a load from memory, and shows the time of its last tick. Clones show the
-/// same time.
+/// A clock that costs one load from memory and shows the time of its last tick. Clones share the
+/// time.
 ///
-/// Made by [`new`](Self::new), it ticks when it is told to, for programs with a loop of their own;
-/// made by [`ticking`](Self::ticking), a thread sees to that.
+/// A clock created with [`new`](Self::new) ticks when [`tick`](Self::tick) is called, for programs
+/// with a loop of their own. One created with [`ticking`](Self::ticking) is updated by a thread.
 ///
-/// What a limit is decided by is then a time that is up to one tick old, and all that came since
-/// is seen at the next tick. In the long run never more is admitted than the limit allows. But
-/// within a given span it may be one tick's worth more than by an exact clock: what could have
-/// been spent before the span begins is spent inside of it. If the operating system does not run
-/// the thread of the clock, time stands still meanwhile and then makes up for it, and it is that
-/// stall's worth, but no more than a full bucket at once. Also, a denial may be up to one tick late
-/// in turning into a grant, and waits and resets that are told are up to one tick too long.
+/// Decisions use a time that is up to one tick old; refill since then is seen at the next tick. In
+/// the long run, never more is admitted than the limit allows. Within a given span, up to one
+/// tick's worth more can be admitted than with an exact clock, because tokens that refilled before
+/// the span are spent inside it. If the operating system does not schedule the thread, time stands
+/// still and then catches up; the excess is then what refilled during the stall, but at most a full
+/// bucket at once. A denial can turn into a grant up to one tick late, and reported waits and
+/// resets can be up to one tick too long.
 ///
-/// Choose a tick that is short beside the time in which a token comes. What must hold for every
-/// span, as strict windows and the least interval between two requests do, wants another clock.
+/// Choose a tick that is short compared to the time in which a token refills. Guarantees for every
+/// span, such as strict windows and minimum intervals between requests, need another clock.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +51,7 @@ struct Shared {
 }
 
 impl CachedClock {
-    /// A clock that starts now and stands still until [`tick`](Self::tick).
+    /// Creates a clock that starts at zero and stands still until [`tick`](Self::tick) is called.
     #[must_use]
     pub fn new() -> Self {
         let system = SystemClock::new();
@@ -60,11 +59,11 @@ impl CachedClock {
         Self { shared: Arc::new(shared) }
     }
 
-    /// A clock with a thread that makes it tick every `resolution`, 50 us at the least. The thread
-    /// ends with the last clone.
+    /// Creates a clock with a thread that updates it every `resolution`, at least 50 µs. The thread
+    /// ends when the last clone is dropped.
     ///
     /// # Errors
-    /// When the operating system gives no thread.
+    /// If the operating system cannot start the thread.
     pub fn ticking(resolution: Duration) -> io::Result<Self> {
         Ok(Self::with_ticker(resolution.max(MIN_RESOLUTION))?.0)
     }
@@ -75,17 +74,17 @@ impl CachedClock {
         let ticker = thread::Builder::new()
             .name("tidegate-clock".to_owned())
             .spawn(move || keep_ticking(&shared, resolution))?;
-        // Nobody else sets it.
+        // It is set only here.
         let _ = clock.shared.ticker.set(ticker.thread().clone());
         Ok((clock, ticker))
     }
 
-    /// Shows the time of now from here on.
+    /// Updates the clock to the current time.
     pub fn tick(&self) {
         self.shared.tick();
     }
 
-    /// Shows this time, unless it shows a later one.
+    /// Sets the time, unless it is later already.
     #[cfg(test)]
     #[cfg(not(any(loom, shuttle)))]
     pub(crate) fn set(&self, time: Time) {
@@ -116,7 +115,7 @@ impl Clock for CachedClock {
 
 impl Shared {
     fn tick(&self) {
-        // Two may tick at once, and the later one may be the first to get here.
+        // Of two concurrent ticks, the one with the later reading may get here first.
         self.now.fetch_max(self.system.nanos(), Ordering::AcqRel);
     }
 }
@@ -143,15 +142,15 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// Reads until the clock has moved on from `time`.
-    fn moves_on(clock: &CachedClock, time: Time) -> Time {
+    /// Reads the clock until it shows a time after `time`.
+    fn wait_for_tick(clock: &CachedClock, time: Time) -> Time {
         let elapsed = SystemClock::new();
         loop {
             let now = clock.now();
             if now > time {
                 return now;
             }
-            assert!(elapsed.now() < Time::ZERO.after(HOUR / 60), "it stands still at {now:?}");
+            assert!(elapsed.now() < Time::ZERO.after(HOUR / 60), "the clock is stuck at {now:?}");
             thread::yield_now();
         }
     }
@@ -166,7 +165,7 @@ mod tests {
         clock.tick();
         let now = clock.now();
         assert!(now >= machine);
-        assert_eq!((clock.now(), other.now()), (now, now), "clones show the same");
+        assert_eq!((clock.now(), other.now()), (now, now), "clones share the time");
     }
 
     #[test]
@@ -182,9 +181,9 @@ mod tests {
         let clock = CachedClock::ticking(Duration::ZERO).unwrap();
         let mut time = clock.now();
         for _ in 0..5 {
-            time = moves_on(&clock, time);
+            time = wait_for_tick(&clock, time);
         }
-        assert!(time <= clock.shared.system.now(), "a cached time is never of the future");
+        assert!(time <= clock.shared.system.now(), "a cached time is never in the future");
     }
 
     #[test]
@@ -192,8 +191,8 @@ mod tests {
         let (clock, ticker) = CachedClock::with_ticker(HOUR).unwrap();
         let last = clock.clone();
         drop(clock);
-        moves_on(&last, Time::ZERO);
-        assert!(!ticker.is_finished(), "somebody still reads it");
+        wait_for_tick(&last, Time::ZERO);
+        assert!(!ticker.is_finished(), "a clone still exists");
         drop(last);
         ticker.join().unwrap();
     }

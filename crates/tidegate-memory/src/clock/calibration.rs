@@ -1,49 +1,52 @@
-//! How ticks of a counter become nanoseconds, and how that is corrected as time goes by.
+//! Converting ticks of the counter to nanoseconds, and correcting the conversion over time.
 //!
-//! Time is a function of the counter: straight lines, each with a start and a reach. A line begins
-//! where the one before it ends, or later, never earlier; so whoever reads more ticks reads no
-//! earlier time, whichever line either of them went by. If the operating system is found to be
-//! ahead, the next line begins with a jump forward; if it is behind, the next line is flatter
-//! until they meet.
+//! Time is a piecewise linear function of the counter. Each piece is a [`Conversion`], valid for a
+//! limited number of ticks. A conversion starts at the end of the previous one or later, never
+//! earlier, so a reading of more ticks is never an earlier time, whichever conversions were used.
+//! If the operating system's clock is ahead, the next conversion starts with a jump forward. If it
+//! is behind, the next conversion is slower until both agree.
 //!
-//! All of this is arithmetic on numbers that are passed in. It reads neither counter nor clock.
+//! This is pure arithmetic on numbers that are passed in. It reads neither the counter nor a clock.
 
-/// Fractional bits of the nanoseconds that a tick takes.
+/// Fractional bits in nanoseconds per tick.
 const FRACTION: u32 = 32;
-/// Rates that are believed at first: 50 MHz to 50 GHz.
-const MAX_TICK: u64 = 20 << FRACTION;
-const MIN_TICK: u64 = (1 << FRACTION) / 50;
-/// Two measured rates that differ by more than one part in this are not of one steady counter.
-/// The operating system may slew its clock by 0.05 %, and a first measurement takes milliseconds.
+/// Range of plausible rates at the start, in nanoseconds per tick: 50 MHz to 50 GHz.
+const MAX_NS_PER_TICK: u64 = 20 << FRACTION;
+const MIN_NS_PER_TICK: u64 = (1 << FRACTION) / 50;
+/// Two measured rates that differ by more than one part in this many do not come from one steady
+/// counter. The operating system may slew its clock by 0.05 %, and the first measurement takes only
+/// milliseconds.
 const MAX_RATE_CHANGE: u64 = 256;
-/// Measurements in a row that may be off. One is: the computer may have been asleep.
-const MAX_BAD_MEASUREMENTS: u32 = 2;
-/// A counter this many ticks behind was read on another core; further behind, it was set back.
+/// Number of consecutive bad measurements after which the counter is unreliable. A single one may
+/// be due to a suspend.
+const UNRELIABLE_AFTER: u32 = 2;
+/// A counter up to this many ticks behind was read on another core; further behind, it was set
+/// back.
 const MAX_SKEW: u64 = 1 << 20;
 
-/// The counter is not what the processor promised; the reason does not matter.
+/// The counter is not as steady as the processor promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unreliable;
 
-/// Counter and operating system, read at the same instant.
+/// The counter and the operating system's clock, read at the same instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Anchor {
     pub(super) ticks: u64,
     pub(super) ns: u64,
 }
 
-/// Nanoseconds as a function of ticks, from `ticks` on.
+/// Linear conversion of ticks to nanoseconds, starting at `ticks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Conversion {
     pub(super) ticks: u64,
     pub(super) ns: u64,
-    /// Nanoseconds of a tick, in fixed point.
+    /// Nanoseconds per tick, in fixed point.
     pub(super) slope: u64,
 }
 
 impl Conversion {
-    /// The time, so many ticks after the start of the line. These are bounded by its reach, so
-    /// nothing is lost but in the year 2600.
+    /// Returns the time `ticks` after the start. Validity bounds the ticks, so nothing overflows
+    /// before the year 2600.
     #[inline]
     pub(super) const fn after(&self, ticks: u64) -> u64 {
         self.ns.wrapping_add(ticks_to_ns(ticks, self.slope))
@@ -51,35 +54,37 @@ impl Conversion {
 }
 
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "a reach takes seconds")]
+#[expect(clippy::cast_possible_truncation, reason = "a conversion is valid for seconds")]
 const fn ticks_to_ns(ticks: u64, slope: u64) -> u64 {
     ((ticks as u128 * slope as u128) >> FRACTION) as u64
 }
 
-/// How far a line goes, in ticks.
+/// How long a conversion is valid, in ticks from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
-    /// From here on the next line is due.
+    /// The next conversion is due from here on.
     pub(super) due: u64,
-    /// Here it ends, a little later.
+    /// The conversion ends here, slightly later.
     pub(super) end: u64,
 }
 
-/// The line in force, and what the next one is computed from.
+/// The current conversion, and what is needed to compute the next one.
 #[derive(Clone, Debug)]
 pub(super) struct Calibration {
     conversion: Conversion,
     validity: Validity,
     anchor: Anchor,
-    /// The last measured nanoseconds of a tick that were believed.
+    /// Nanoseconds per tick, as last measured and accepted.
     rate: u64,
     bad_measurements: u32,
 }
 
 impl Calibration {
-    /// A calibration through two anchors some milliseconds apart, corrected every `period` nanoseconds.
+    /// Calibrates with two anchors a few milliseconds apart, to be corrected every `period`
+    /// nanoseconds.
     pub(super) fn new(first: Anchor, second: Anchor, period: u64) -> Result<Self, Unreliable> {
-        let rate = rate(first, second).filter(|rate| (MIN_TICK..=MAX_TICK).contains(rate));
+        let rate =
+            rate(first, second).filter(|rate| (MIN_NS_PER_TICK..=MAX_NS_PER_TICK).contains(rate));
         let rate = rate.ok_or(Unreliable)?;
         let due = (u128::from(period) << FRACTION) / u128::from(rate);
         let due = u64::try_from(due).map_err(|_| Unreliable)?;
@@ -96,16 +101,16 @@ impl Calibration {
         self.validity
     }
 
-    /// The furthest that anybody can have read.
+    /// Returns the latest time that any thread can have read.
     pub(super) const fn end(&self) -> u64 {
         self.conversion.after(self.validity.end)
     }
 
-    /// The next line, if it is due by what was just read.
+    /// Returns the next conversion, if it is due at the given anchor.
     ///
-    /// If the line in force has not ended, the next one begins at its end: readers who have not
-    /// heard of it go by the old one until then, and are right. Else nobody reads until there is
-    /// a new one, and it begins at once.
+    /// If the current conversion has not ended, the next one starts at its end: threads that have
+    /// not seen it yet use the old one until then, which is correct. If it has ended, no thread
+    /// gets a time until there is a new one, which starts at once.
     pub(super) fn recalibrate(&mut self, seen: Anchor) -> Result<Option<Conversion>, Unreliable> {
         if seen.ticks < self.anchor.ticks {
             let behind = self.anchor.ticks - seen.ticks;
@@ -127,7 +132,7 @@ impl Calibration {
         Ok(Some(self.conversion))
     }
 
-    /// Believes the rate since the last anchor if it is near that of before.
+    /// Accepts the rate since the last anchor if it is close to the previous rate.
     fn measure(&mut self, seen: Anchor) -> Result<(), Unreliable> {
         match rate(self.anchor, seen) {
             Some(rate) if rate.abs_diff(self.rate) <= self.rate / MAX_RATE_CHANGE => {
@@ -135,11 +140,11 @@ impl Calibration {
             }
             _ => self.bad_measurements += 1,
         }
-        if self.bad_measurements < MAX_BAD_MEASUREMENTS { Ok(()) } else { Err(Unreliable) }
+        if self.bad_measurements < UNRELIABLE_AFTER { Ok(()) } else { Err(Unreliable) }
     }
 
-    /// The slope of a line that begins so many nanoseconds too late: it meets the right time at
-    /// its end, but time goes at half its pace at least.
+    /// Returns the slope of a conversion that starts `ahead` nanoseconds too late: it reaches the
+    /// correct time at its end, but time never runs at less than half its rate.
     fn slope(&self, ahead: u64) -> u64 {
         let elapsed_ns = ticks_to_ns(self.validity.end, self.rate);
         let wanted = u128::from(elapsed_ns.saturating_sub(ahead)) << FRACTION;
@@ -148,7 +153,7 @@ impl Calibration {
     }
 }
 
-/// Nanoseconds of a tick between two anchors; `None` if no time went by on either.
+/// Returns nanoseconds per tick between two anchors; `None` if either did not advance.
 fn rate(first: Anchor, second: Anchor) -> Option<u64> {
     let ticks = second.ticks.checked_sub(first.ticks)?;
     let ns = u128::from(second.ns.checked_sub(first.ns)?) << FRACTION;
@@ -163,7 +168,7 @@ mod tests {
     const MILLI: u64 = 1_000_000;
     const SECOND: u64 = 1_000 * MILLI;
 
-    /// A machine with a counter of 2.4 GHz, and somebody who reads its clock.
+    /// A simulated machine with a 2.4 GHz counter, and a reader of its clock.
     struct Machine {
         seen: Anchor,
         calibration: Calibration,
@@ -181,7 +186,7 @@ mod tests {
             Self { seen: second, calibration, conversions, last: 0, trusted: true }
         }
 
-        /// So many nanoseconds by the operating system, in which the counter is off by `ppm`.
+        /// Advances the operating system's clock by `ns`, with the counter off by `ppm`.
         fn pass(&mut self, ns: u64, ppm: i64) {
             let rate = u128::try_from(2_400_000 + 24 * ppm / 10).unwrap();
             let ticks = u128::from(ns) * rate / 1_000_000;
@@ -192,7 +197,7 @@ mod tests {
             self.seen = Anchor { ticks: self.seen.ticks + ticks, ns: self.seen.ns + ns };
         }
 
-        /// What the clock says, as `Counter` does it; and never less than before.
+        /// Reads the clock like `Counter` does, and asserts that it does not go back.
         fn read(&mut self) -> u64 {
             for _ in 0..3 {
                 let found = match self.conversions.at(self.seen.ticks) {
@@ -219,7 +224,7 @@ mod tests {
                     return time;
                 }
             }
-            panic!("no line holds {:?}: {:?}", self.seen, self.calibration);
+            panic!("no conversion covers {:?}: {:?}", self.seen, self.calibration);
         }
 
         fn recalibrate(&mut self) {
@@ -230,7 +235,7 @@ mod tests {
             }
         }
 
-        /// How far the clock is from the operating system's.
+        /// Returns the difference to the operating system's clock.
         fn off(&mut self) -> u64 {
             let time = self.read();
             time.abs_diff(self.seen.ns)
@@ -254,7 +259,7 @@ mod tests {
             for step in 0..20_000 {
                 machine.pass(MILLI / 2, ppm);
                 let off = machine.off();
-                // 500 ppm of the first second, for which the measurement was of another rate.
+                // The first second was measured at another rate: 500 ppm of it.
                 let bound = if step < 4_100 { 505_000 } else { 1_000 };
                 assert!(off < bound, "{off} ns off by {ppm} ppm at step {step}");
             }
@@ -282,7 +287,7 @@ mod tests {
         let before = machine.read();
         assert!(before > machine.seen.ns, "ahead of the operating system");
         let slow = machine.calibration.conversion().slope;
-        assert!(slow < machine.calibration.rate, "so it is slowed");
+        assert!(slow < machine.calibration.rate, "the next conversion is slower");
         assert!(slow > machine.calibration.rate / 2);
     }
 
@@ -293,7 +298,7 @@ mod tests {
         let old = machine.calibration.conversion();
         machine.read();
         let (new, validity) = (machine.calibration.conversion(), machine.calibration.validity());
-        assert_eq!(new.ticks, old.ticks + validity.end, "it begins where the old one ends");
+        assert_eq!(new.ticks, old.ticks + validity.end, "it starts where the old one ends");
         assert_eq!(machine.conversions.find(new.ticks, validity), Reading::Valid(new.ns));
         let last = new.ticks - 1;
         assert_eq!(
@@ -314,7 +319,7 @@ mod tests {
             machine.pass(MILLI, 0);
             machine.read();
         }
-        assert!(machine.trusted, "one night is forgiven");
+        assert!(machine.trusted, "one bad measurement is tolerated");
         assert!(machine.off() < 1_000, "{}", machine.off());
     }
 
@@ -324,7 +329,7 @@ mod tests {
         machine.pass(300 * MILLI, 0);
         machine.read();
         machine.jump(3_600 * SECOND, 2_400_000);
-        // The line in force knows nothing of it; the next one does.
+        // The current conversion does not include it; the next one does.
         machine.pass(SECOND, 0);
         machine.read();
         machine.pass(SECOND, 0);

@@ -1,10 +1,10 @@
-//! The clock of the processor: its time stamp counter, kept in step with the operating system.
+//! Clock on the processor's time stamp counter, synchronized with the operating system's clock.
 //!
-//! There is one for the process, measured when the first clock is made of it; a [`CounterClock`]
-//! is that one and an origin. A reading is the counter, a multiplication and an addition by a line
-//! that is corrected every second by whoever reads then (`calibration.rs` has the arithmetic, `seqlock.rs`
-//! how it is shared). There is no thread, and no reader writes anything but that one, once a
-//! second.
+//! There is one counter per process, calibrated when the first clock is created; a [`CounterClock`]
+//! is a reference to it and an origin. Reading the time takes a read of the counter, a
+//! multiplication and an addition. Once a second, one of the readers corrects the conversion
+//! (`calibration.rs` has the arithmetic, `seqlock.rs` shares it between threads). There is no
+//! background thread, and other readers write nothing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
@@ -15,41 +15,44 @@ use super::calibration::{Anchor, Calibration, Unreliable, Validity};
 use super::seqlock::{Reading, SeqLock};
 use super::{Clock, ClockSource, SystemClock, ticks, wall_now};
 
-/// How long the first measurement takes, once in a process, in nanoseconds.
+/// Duration of the first calibration, once per process, in nanoseconds.
 const CALIBRATION_NS: u64 = 2_000_000;
-/// How often the clock is corrected, in nanoseconds.
+/// Interval between corrections, in nanoseconds.
 const CORRECTION_PERIOD_NS: u64 = 1_000_000_000;
-/// Readings of which the tightest counts.
+/// Number of samples per measurement; the tightest is used.
 const SAMPLES: u32 = 8;
-/// Where Linux tells which counter its own clock goes by.
+/// Where Linux reports the clock source of its own clock.
 #[cfg(target_os = "linux")]
 const CLOCK_SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
 
-/// Why there is no [`CounterClock`] here. The clock of the operating system is there always.
+/// Why [`CounterClock`] is not available. [`SystemClock`] always is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoCounter {
-    /// The processor has no time stamp counter, or does not promise that it goes on at one rate.
+    /// The processor has no time stamp counter, or does not guarantee a constant rate.
     #[error("the processor has no invariant time stamp counter")]
     NotInvariant,
-    /// The operating system goes by another clock, or does not tell by which.
+    /// The operating system uses another clock source, or does not report which.
     #[error("the operating system does not use the time stamp counter as its clock")]
     NotTrusted,
-    /// The counter and the operating system do not agree.
+    /// The counter and the operating system's clock disagree.
     #[error("the time stamp counter disagrees with the operating system's clock")]
     Disagrees,
 }
 
-/// The time stamp counter of the processor, as a clock that counts from its creation.
+/// A clock on the processor's time stamp counter, counted from its creation.
 ///
-/// It keeps to the operating system's monotonic clock: from the first correction on, a second
-/// after the first one was made, they differ by some microseconds at most, unless the operating
-/// system corrects its own. It never runs backwards, neither between threads nor when it is
-/// corrected. If the counter turns out to be unsteady after all, this becomes the operating
-/// system's clock for good; it may stand still for a second then, but is not set back. The same
-/// happens if the operating system slews its own clock by more than 0.4 % for some seconds, as it
-/// may be told to after a large step: the two cannot be told apart. Decisions are as right as
-/// before then, and somewhat dearer. [`is_given_up`](Self::is_given_up) tells.
+/// It follows the operating system's monotonic clock: from the first correction on, one second
+/// after the first clock was created, they differ by a few microseconds at most, unless the
+/// operating system corrects its own clock. It never runs backwards, neither between threads nor at
+/// a correction.
+///
+/// If the counter turns out to be unsteady, the clock permanently falls back to the operating
+/// system's clock; it may stand still for up to a second then, but is not set back. The same
+/// happens if the operating system slews its clock by more than 0.4 % for several seconds, as it
+/// may be configured to do after a large step, since the two cases cannot be distinguished.
+/// Decisions stay correct and become somewhat more expensive. See
+/// [`is_given_up`](Self::is_given_up).
 ///
 /// ```
 /// use tidegate_memory::clock::{Clock, CounterClock};
@@ -65,10 +68,10 @@ pub struct CounterClock {
 }
 
 impl CounterClock {
-    /// A clock that starts now. The first one in a process takes some 2 ms to make.
+    /// Creates a clock that starts at zero. The first one in a process takes about 2 ms to create.
     ///
     /// # Errors
-    /// When there is no counter that can be trusted.
+    /// If there is no reliable counter.
     pub fn new() -> Result<Self, NoCounter> {
         static COUNTER: OnceLock<Result<Counter, NoCounter>> = OnceLock::new();
         let counter = COUNTER
@@ -78,16 +81,16 @@ impl CounterClock {
         Ok(Self { counter, origin: counter.at(ticks::now_ordered()) })
     }
 
-    /// The time, read after everything that stands ahead of this call. A processor may run
-    /// [`now`](Clock::now) a little earlier; this one is for readings under a lock, which are then
-    /// not before any that was made under the same lock earlier.
+    /// Returns the time, read after all preceding instructions have completed. The processor may
+    /// execute [`now`](Clock::now) slightly earlier. Use this one under a lock: it is not before
+    /// any reading made earlier under the same lock.
     #[must_use]
     #[inline]
     pub fn now_after(&self) -> Time {
         self.since_origin(ticks::now_ordered())
     }
 
-    /// Whether the counter was given up in this process, and this is the operating system's clock.
+    /// Returns whether the clock has fallen back to the operating system's clock in this process.
     #[must_use]
     pub fn is_given_up(&self) -> bool {
         self.counter.fell_back.load(Ordering::Acquire)
@@ -114,24 +117,24 @@ impl Clock for CounterClock {
     }
 }
 
-/// The counter of this process, in nanoseconds.
+/// The process-wide counter, in nanoseconds.
 #[derive(Debug)]
 struct Counter {
     conversions: SeqLock,
     validity: Validity,
     calibration: Mutex<Calibration>,
     system: SystemClock,
-    /// Whether the counter was given up, and the time that had been told until then.
+    /// Whether the counter is no longer used, and the lower bound of the time since then.
     fell_back: AtomicBool,
     floor: AtomicU64,
 }
 
-/// Who saw to the next line.
+/// Result of an attempt to recalibrate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recalibration {
-    /// This thread, if it was due.
+    /// This thread recalibrated, if it was due.
     Done,
-    /// Another one, which is at it now.
+    /// Another thread is recalibrating.
     InProgress,
 }
 
@@ -165,7 +168,7 @@ impl Counter {
         }
     }
 
-    /// The time at which the counter stood at `ticks`, which were read just now.
+    /// Converts `ticks`, which must have been read just now.
     #[inline]
     fn at(&self, ticks: u64) -> u64 {
         self.conversions.at(ticks).unwrap_or_else(|| self.at_slow(ticks))
@@ -182,12 +185,12 @@ impl Counter {
             match self.conversions.find(ticks, self.validity) {
                 Reading::Valid(time) => return time,
                 Reading::Due(time) => {
-                    // If somebody else is at it, the old line will do.
+                    // If another thread is recalibrating, the old conversion is still valid.
                     self.recalibrate();
                     return time;
                 }
-                // The clock was not read for a while, or this thread was held up after it read
-                // the counter. Somebody makes a new line, and all who come meanwhile read again.
+                // The clock was not read for a while, or this thread was delayed after it read the
+                // counter. One thread recalibrates; all others read again meanwhile.
                 Reading::Unknown => {
                     if self.recalibrate() == Recalibration::InProgress {
                         std::thread::yield_now();
@@ -198,7 +201,7 @@ impl Counter {
         }
     }
 
-    /// Corrects the clock if that is due, unless somebody else is at it.
+    /// Corrects the clock if that is due, unless another thread is doing so.
     fn recalibrate(&self) -> Recalibration {
         let mut calibration = match self.calibration.try_lock() {
             Ok(calibration) => calibration,
@@ -213,26 +216,26 @@ impl Counter {
         Recalibration::Done
     }
 
-    /// From now on the clock of the operating system, but nothing before `floor`.
+    /// Permanently uses the operating system's clock, but never shows a time before `floor`.
     fn fall_back(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
         self.conversions.close();
-        // Whoever sees this also sees that there are no more lines to go by.
+        // A thread that sees this flag also sees that no conversion is valid.
         self.fell_back.store(true, Ordering::Release);
     }
 }
 
-/// Counter and operating system at one instant: the tightest of a few readings, since this thread
-/// may be interrupted between the two.
+/// Samples the counter and the operating system's clock together. Takes the tightest of several
+/// samples, since the thread may be interrupted between the two readings.
 fn anchor(system: &SystemClock) -> Result<Anchor, Unreliable> {
     let readings =
         (0..SAMPLES).map(|_| (ticks::now_ordered(), system.nanos(), ticks::now_ordered()));
     tightest(readings)
 }
 
-/// The best of some readings of the counter, the operating system, and the counter again. Those in
-/// which the counter went back are of a thread that came to another core between the two, and are
-/// passed over: they would seem to be the tightest. If all are, the counter is of no use.
+/// Selects the best of several samples of counter, operating system and counter again. Samples in
+/// which the counter went back were taken across a migration to another core. They would appear the
+/// tightest, so they are ignored; if there are no others, the counter is unreliable.
 fn tightest(readings: impl Iterator<Item = (u64, u64, u64)>) -> Result<Anchor, Unreliable> {
     let widths = readings.filter_map(|(before, ns, after)| {
         let width = after.checked_sub(before)?;
@@ -241,7 +244,7 @@ fn tightest(readings: impl Iterator<Item = (u64, u64, u64)>) -> Result<Anchor, U
     widths.min_by_key(|(width, _)| *width).map(|(_, anchor)| anchor).ok_or(Unreliable)
 }
 
-/// Whether the operating system goes by the counter itself: it watches it better than we can.
+/// Returns whether the operating system itself uses the counter: it monitors it better than we can.
 #[cfg(target_os = "linux")]
 fn is_trusted() -> bool {
     std::fs::read_to_string(CLOCK_SOURCE).is_ok_and(|name| name.trim() == "tsc")
@@ -257,7 +260,7 @@ const fn is_trusted() -> bool {
 mod tests {
     use super::*;
 
-    /// A counter of a test's own. On a machine without one there is nothing to test here.
+    /// Creates a separate counter; `None` on machines without one, where there is nothing to test.
     fn counter(period: u64) -> Option<Counter> {
         Counter::calibrate(period).ok()
     }
@@ -285,7 +288,7 @@ mod tests {
             }
         });
         let conversion = counter.calibration.lock().unwrap().conversion();
-        assert!(conversion.ns > until / 2, "it was corrected on the way: {conversion:?}");
+        assert!(conversion.ns > until / 2, "not corrected: {conversion:?}");
     }
 
     #[test]
@@ -295,7 +298,7 @@ mod tests {
             let before = counter.system.nanos();
             let time = counter.at(ticks::now_ordered());
             let after = counter.system.nanos();
-            // Some 100 ppm of the few milliseconds since the first measurement, and then some.
+            // About 100 ppm of the few milliseconds since the calibration, with a wide margin.
             let slack = CORRECTION_PERIOD_NS / 1_000;
             assert!(time + slack > before && time < after + slack, "{before} {time} {after}");
         }
@@ -303,39 +306,42 @@ mod tests {
 
     #[test]
     fn counter_with_a_wrong_rate_falls_back_without_moving_time_backwards() {
-        let Some(honest) = counter(CORRECTION_PERIOD_NS) else { return };
-        let first = anchor(&honest.system).unwrap();
-        // Three times as fast as it is, and asked about it every 20 ms.
+        let Some(reference) = counter(CORRECTION_PERIOD_NS) else { return };
+        let first = anchor(&reference.system).unwrap();
+        // A rate three times too fast, checked every 20 ms.
         let second = Anchor {
-            ticks: first.ticks + honest.validity.due,
+            ticks: first.ticks + reference.validity.due,
             ns: first.ns + 3 * CORRECTION_PERIOD_NS,
         };
         let calibration = Calibration::new(first, second, CORRECTION_PERIOD_NS / 50).unwrap();
-        let counter = Counter::new(calibration, honest.system);
+        let counter = Counter::new(calibration, reference.system);
         let mut last = 0;
         while !fell_back(&counter) {
             let time = counter.at(ticks::now());
             assert!(time >= last);
             last = time;
-            assert!(honest.system.nanos() < 60 * CORRECTION_PERIOD_NS, "nobody noticed");
+            assert!(
+                reference.system.nanos() < 60 * CORRECTION_PERIOD_NS,
+                "the wrong rate was not detected"
+            );
         }
-        assert!(counter.at(ticks::now()) >= last, "nothing is taken back");
+        assert!(counter.at(ticks::now()) >= last, "time does not go back");
         counter.floor.store(0, Ordering::Relaxed);
-        let before = honest.system.nanos();
-        assert!(counter.at(0) >= before, "and from here on the operating system counts");
+        let before = reference.system.nanos();
+        assert!(counter.at(0) >= before, "the operating system's clock is used from here on");
     }
 
     #[test]
     fn counter_far_behind_its_anchor_falls_back_at_once() {
-        let Some(honest) = counter(CORRECTION_PERIOD_NS) else { return };
-        let far = ticks::now() + honest.validity.due * 1_000;
+        let Some(reference) = counter(CORRECTION_PERIOD_NS) else { return };
+        let far = ticks::now() + reference.validity.due * 1_000;
         let first = Anchor { ticks: far, ns: 0 };
-        let second = Anchor { ticks: far + honest.validity.due, ns: CORRECTION_PERIOD_NS };
+        let second = Anchor { ticks: far + reference.validity.due, ns: CORRECTION_PERIOD_NS };
         let counter = Counter::new(
             Calibration::new(first, second, CORRECTION_PERIOD_NS).unwrap(),
-            honest.system,
+            reference.system,
         );
-        assert!(counter.at(ticks::now()) >= CORRECTION_PERIOD_NS, "what was told stays told");
+        assert!(counter.at(ticks::now()) >= CORRECTION_PERIOD_NS, "time does not go back");
         assert!(fell_back(&counter));
     }
 

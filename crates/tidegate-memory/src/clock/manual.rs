@@ -1,4 +1,4 @@
-//! A clock for tests: it moves when it is told to.
+//! A clock for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use tidegate_core::{Time, WallTime};
 
 use super::Clock;
 
-/// A clock that moves only when told to. Clones show the same time.
+/// A clock that moves only when told to. Clones share the time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,25 +29,25 @@ struct ManualTime {
 }
 
 impl ManualClock {
-    /// A clock at its origin; its wall time is the Unix epoch.
+    /// Creates a clock at zero, with the Unix epoch as its wall time.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Moves both times forward.
+    /// Advances both the time and the wall time.
     pub fn advance(&self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
         self.shared.now.fetch_add(nanos, Ordering::SeqCst);
         self.shared.wall.fetch_add(nanos, Ordering::SeqCst);
     }
 
-    /// Sets the time, also backwards.
+    /// Sets the time, forwards or backwards.
     pub fn set(&self, time: Time) {
         self.shared.now.store(time.as_nanos(), Ordering::SeqCst);
     }
 
-    /// Sets the wall time, also backwards.
+    /// Sets the wall time, forwards or backwards.
     pub fn set_wall(&self, wall: WallTime) {
         self.shared.wall.store(wall.as_nanos(), Ordering::SeqCst);
     }

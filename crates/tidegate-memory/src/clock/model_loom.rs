@@ -1,5 +1,5 @@
-//! Every interleaving of one who corrects the clock and one who reads it, by loom: a reader goes by
-//! a whole line or by none.
+//! Loom models of a writer and a reader of the seqlock: a reader uses a consistent conversion or
+//! none.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::calibration::{Conversion, Validity};
 use super::seqlock::{Reading, SeqLock};
 
 const VALIDITY: Validity = Validity { due: 80, end: 100 };
-/// A tick takes a nanosecond.
+/// Slope of one nanosecond per tick.
 const ONE_NS_PER_TICK: u64 = 1 << 32;
 
-/// The line of a sequence. Of halves of two seqlock no time comes out that either of them has.
+/// Returns the conversion of a sequence number. Mixing two of them gives a time that neither has.
 fn conversion(sequence: u64) -> Conversion {
     Conversion {
         ticks: sequence * 100,
@@ -25,8 +25,8 @@ fn time_by(sequence: u64, ticks: u64) -> u64 {
     conversion(sequence).after(ticks - sequence * 100)
 }
 
-/// Two seqlock are published while `read` runs. Threads are interrupted three times at most, else
-/// there are too many ways.
+/// Publishes two conversions while `read` runs. At most three preemptions are explored; more would
+/// take too long.
 fn with_concurrent_writer(read: fn(&SeqLock)) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

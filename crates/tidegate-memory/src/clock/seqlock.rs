@@ -1,22 +1,23 @@
-//! The line in force and the one before it, in one cache line, read without a lock.
+//! Sequence lock around the current and the previous conversion, in one cache line.
 //!
-//! A reader writes nothing. It notes the sequence, reads, and looks whether the sequence is still the
-//! same. A writer (one at a time; its caller sees to that) writes the older of the two lines, so
-//! those who go by the newer one are not held up, and then starts a new sequence.
+//! Readers write nothing: they load the sequence number, the data, and the sequence number again.
+//! The single writer (the caller ensures that there is only one) overwrites the older of the two
+//! conversions, so that readers of the current one are not delayed, and then advances the sequence
+//! number.
 
 use std::sync::atomic::Ordering;
 
 use super::calibration::{Conversion, Validity};
 use crate::sync::{AtomicU64, fence};
 
-/// Two lines: that of this sequence, and that of the sequence before.
+/// The conversion of the current sequence number and the one before.
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, shuttle)), repr(align(64)))]
 pub(super) struct SeqLock {
-    /// Odd while the line of the sequence before is being written over; the rest counts turns.
+    /// Odd while the older conversion is being overwritten. The remaining bits count publications.
     sequence: AtomicU64,
-    /// Ticks after the start of the line in force from which on readers take the long way. Zero
-    /// sends all of them there.
+    /// Ticks after the start of the current conversion from which on readers take the slow path.
+    /// Zero sends all of them there.
     due: AtomicU64,
     slots: [Slot; 2],
 }
@@ -28,14 +29,14 @@ struct Slot {
     slope: AtomicU64,
 }
 
-/// What the lines say of a number of ticks.
+/// Result of converting a number of ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     /// The time.
     Valid(u64),
-    /// The time, and that the next line is due.
+    /// The time; the next conversion is due.
     Due(u64),
-    /// Nothing: they lie after all lines, or between two of them, or are older than both.
+    /// Unknown: after both conversions, between them, or before both.
     Unknown,
 }
 
@@ -53,18 +54,18 @@ impl SeqLock {
         }
     }
 
-    /// The time by the line in force, unless there is anything else to think of.
+    /// Converts `ticks` with the current conversion, in the common case.
     #[inline]
     pub(super) fn at(&self, ticks: u64) -> Option<u64> {
         let sequence = self.sequence.load(Ordering::Acquire);
         let conversion = self.newest(sequence).load();
-        // Before the start of the line this is a large number.
+        // Before the start of the conversion, this wraps to a large number.
         let elapsed = ticks.wrapping_sub(conversion.ticks);
         let is_common_case = elapsed < self.due.load(Ordering::Relaxed);
         (is_common_case && self.is_current(sequence)).then(|| conversion.after(elapsed))
     }
 
-    /// The time by either line.
+    /// Converts `ticks` with either conversion.
     pub(super) fn find(&self, ticks: u64, validity: Validity) -> Reading {
         let sequence = self.sequence.load(Ordering::Acquire);
         let (newest, older) = (self.newest(sequence).load(), self.older(sequence).load());
@@ -83,18 +84,18 @@ impl SeqLock {
         Reading::Unknown
     }
 
-    /// Puts a line into force. One caller at a time.
+    /// Publishes a conversion. Only one caller at a time.
     pub(super) fn publish(&self, conversion: Conversion) {
         let sequence = self.sequence.load(Ordering::Relaxed);
-        // Whoever reads this number goes by the line of before, and must see all of it.
+        // Release: a reader of this number uses the current conversion and must see all of it.
         self.sequence.store(sequence + 1, Ordering::Release);
-        // Whoever sees any of what follows sees the odd sequence too.
+        // A reader that sees any of the following stores also sees the odd sequence number.
         fence(Ordering::Release);
         self.older(sequence).store(conversion);
         self.sequence.store(sequence + 2, Ordering::Release);
     }
 
-    /// Sends every reader the long way, for good.
+    /// Permanently sends all readers to the slow path.
     pub(super) fn close(&self) {
         self.due.store(0, Ordering::Relaxed);
     }
@@ -109,7 +110,7 @@ impl SeqLock {
         &self.slots[usize::from(sequence & 2 == 0)]
     }
 
-    /// Whether all that was read so far belongs to this sequence.
+    /// Returns whether everything read so far belongs to this sequence number.
     #[inline]
     fn is_current(&self, sequence: u64) -> bool {
         fence(Ordering::Acquire);

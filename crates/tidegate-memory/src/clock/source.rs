@@ -1,4 +1,5 @@
-//! What a store really holds: a clock of this crate, read without a virtual call, or any other.
+//! Clock representation used by stores: a clock of this crate, read without a virtual call, or any
+//! other.
 
 use std::sync::Arc;
 
@@ -8,17 +9,17 @@ use super::{CachedClock, Clock, CounterClock, SystemClock, wall_now};
 
 /// The clock of a store or of a direct limiter.
 ///
-/// The default is the counter of the processor where that can be trusted, else the clock of the
-/// operating system.
+/// The default is the processor's time stamp counter if it is reliable, otherwise the operating
+/// system's clock.
 #[derive(Clone, Debug)]
 pub enum ClockSource {
-    /// That of the operating system.
+    /// The operating system's clock.
     System(SystemClock),
-    /// That of the processor.
+    /// The processor's time stamp counter.
     Counter(CounterClock),
-    /// A word that somebody keeps up to date.
+    /// A cached time.
     Cached(CachedClock),
-    /// One that this crate does not know.
+    /// A clock from outside this crate.
     Other(Arc<dyn Clock>),
 }
 
@@ -32,12 +33,12 @@ impl Default for ClockSource {
 }
 
 impl ClockSource {
-    /// The time. A processor may run this a little before what stands ahead of it.
+    /// Returns the time. The processor may execute this slightly before preceding instructions.
     #[must_use]
     #[inline]
     pub fn now(&self) -> Time {
-        // Two comparisons. A match over all four becomes a jump through a table, which costs more
-        // than a whole decision by a cached clock.
+        // Two comparisons. A `match` over all four compiles to a jump table, which costs more than
+        // a whole decision on a cached clock.
         if let Self::Counter(clock) = self {
             clock.now()
         } else if let Self::Cached(clock) = self {
@@ -47,18 +48,17 @@ impl ClockSource {
         }
     }
 
-    /// The time, read after everything that stands ahead of this call: under a lock, it is not
-    /// before any reading that was made under the same lock earlier.
+    /// Returns the time, read after all preceding instructions. Under a lock, it is not before any
+    /// reading made earlier under the same lock.
     #[must_use]
     #[inline]
     pub fn now_after(&self) -> Time {
-        // The other clocks need no fence: a load is ordered with those ahead of it by the lock,
-        // and the operating system fences its own reading.
+        // The other clocks need no fence: the lock orders loads, and the operating system fences
+        // its own reading.
         if let Self::Counter(clock) = self { clock.now_after() } else { self.now() }
     }
 
-    /// The time of a clock that takes a call. It is kept out of the callers' code, which is then
-    /// short for the others.
+    /// Reads clocks that need a call. Kept out of line, so that callers stay short for the others.
     #[inline(never)]
     fn now_outlined(&self) -> Time {
         match self {
@@ -69,7 +69,7 @@ impl ClockSource {
         }
     }
 
-    /// Wall time.
+    /// Returns the wall time.
     #[must_use]
     #[inline]
     pub fn wall(&self) -> WallTime {
@@ -79,7 +79,7 @@ impl ClockSource {
         }
     }
 
-    /// Which clock it is, in a word for people and metrics.
+    /// Returns the name of the clock, for logs and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -90,7 +90,8 @@ impl ClockSource {
         }
     }
 
-    /// Whether it never runs backwards. Of a clock that is not ours nothing is known.
+    /// Returns whether the clock never runs backwards. That is unknown for clocks from outside this
+    /// crate.
     #[must_use]
     #[inline]
     pub const fn is_steady(&self) -> bool {

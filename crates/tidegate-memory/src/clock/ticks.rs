@@ -1,45 +1,47 @@
-//! The time stamp counter of x86-64: reading it, and whether the processor says that it is steady.
+//! The x86-64 time stamp counter: reading it, and checking that the processor guarantees a constant
+//! rate.
 //!
-//! On other processors there is none here. On 64-bit ARM the operating system's clock is a reading
-//! of such a counter already, and costs little more.
+//! Other architectures are not supported. On 64-bit ARM, the operating system's clock already reads
+//! such a counter and costs little more.
 
-#![allow(unsafe_code, reason = "the instructions have no safe form in older compilers")]
+#![allow(unsafe_code, reason = "older compilers have no safe intrinsics for these instructions")]
 
 pub(super) use machine::{is_invariant, now, now_ordered};
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, loom, shuttle))))]
 mod machine {
-    #![allow(unused_unsafe, reason = "newer compilers have a safe form of some of these")]
+    #![allow(unused_unsafe, reason = "some of these intrinsics are safe in newer compilers")]
 
     use std::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
 
-    /// The leaf of CPUID with power management, and the bit in EDX that promises a counter which
-    /// goes on at one rate whatever the processor does.
+    /// CPUID leaf for power management. A bit in EDX guarantees that the counter runs at a constant
+    /// rate in all power states.
     const POWER_MANAGEMENT_LEAF: u32 = 0x8000_0007;
     const INVARIANT_BIT: u32 = 1 << 8;
-    /// The leaf that tells which is the last of its kind.
+    /// CPUID leaf that returns the highest supported extended leaf.
     const MAX_LEAF: u32 = 0x8000_0000;
 
     pub(in super::super) fn is_invariant() -> bool {
-        // SAFETY: every x86-64 processor has CPUID, and a leaf is asked for only if it is there.
+        // SAFETY: every x86-64 processor has CPUID, and the leaf is only queried if it exists.
         unsafe {
             __cpuid(MAX_LEAF).eax >= POWER_MANAGEMENT_LEAF
                 && __cpuid(POWER_MANAGEMENT_LEAF).edx & INVARIANT_BIT != 0
         }
     }
 
-    /// The counter. The processor may read it before what stands ahead of it is done.
+    /// Reads the counter. The processor may do so before preceding instructions have completed.
     #[inline]
     pub(in super::super) fn now() -> u64 {
-        // SAFETY: every x86-64 processor has RDTSC. It touches no memory. Where the system forbids
-        // it to programs, it does not use the counter for its own clock, and neither do we.
+        // SAFETY: every x86-64 processor has RDTSC, and it accesses no memory. A system that
+        // forbids it to programs does not use the counter for its own clock, and then neither do
+        // we.
         unsafe { _rdtsc() }
     }
 
-    /// The counter, read after everything that stands ahead is done.
+    /// Reads the counter after all preceding instructions have completed.
     #[inline]
     pub(in super::super) fn now_ordered() -> u64 {
-        // SAFETY: LFENCE is part of SSE2, which every x86-64 processor has. It touches no memory.
+        // SAFETY: LFENCE is part of SSE2, which every x86-64 processor has. It accesses no memory.
         unsafe { _mm_lfence() };
         now()
     }
@@ -51,7 +53,7 @@ mod machine {
         false
     }
 
-    /// Never asked, since no clock is made of a counter that is not invariant.
+    /// Never called, since a `CounterClock` requires an invariant counter.
     #[inline]
     pub(in super::super) const fn now() -> u64 {
         0

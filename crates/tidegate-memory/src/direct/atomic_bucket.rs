@@ -1,8 +1,8 @@
-//! An arrival time in one word: exact, and moved by a compare-and-swap.
+//! Token bucket in one atomic word: exact, updated by compare-and-swap.
 //!
-//! A rate of N tokens in P nanoseconds is counted in units of 1/N ns, in which a token takes P of
-//! them, without a rest. So many units must fit 64 bits as there are in 36 years and a bucket,
-//! which they do for N up to 16: 50/s, 7/min and 1.5/s, but not 999/s. After those years time
+//! For a rate of N tokens per P nanoseconds, time is counted in units of 1/N ns, so that a token
+//! takes exactly P units. The word must last for 36 years plus the fill time of the bucket. That
+//! holds for N up to 16: for 50/s, 7/min and 1.5/s, but not for 999/s. After that time the clock
 //! stands still for the limiter, and it denies.
 
 use std::sync::atomic::Ordering;
@@ -11,43 +11,43 @@ use tidegate_core::{Bucket, Exact, Time};
 
 use crate::sync::AtomicU64;
 
-/// Nanoseconds of the years that a word must last.
+/// Minimum time that the word must last, in nanoseconds.
 const MIN_LIFETIME_NS: u64 = 36 * 31_557_600 * 1_000_000_000;
 
-/// The word of a bucket that has moved behind a lock. It is later than every arrival time, so who
-/// finds it is denied first and need not look for it before.
+/// Value of a bucket that has moved to the locked bucket. It is later than every arrival time, so
+/// `take` sees a denial and only then needs to check for it.
 const CLOSED: u64 = u64::MAX;
 
-/// A bucket without clock and lock. Time must not run backwards for it; of two threads either may
-/// have the older reading, which then is to its own disadvantage.
+/// A bucket without clock and lock. Requires a monotonic clock. A thread with an older reading than
+/// another only puts itself at a disadvantage.
 #[derive(Debug)]
 pub(super) struct AtomicBucket {
-    /// The arrival time.
+    /// Arrival time, in units.
     tat: AtomicU64,
-    /// Units of a nanosecond.
+    /// Units per nanosecond.
     scale: u64,
-    /// Units that a token takes.
+    /// Units per token.
     token_units: u64,
     /// Units from empty to full.
     fill_units: u64,
-    /// The last instant, after which time stands still: what is added to it does not overflow.
+    /// The last instant, after which time stands still. Chosen so that sums do not overflow.
     end: u64,
 }
 
-/// What came of a charge.
+/// Result of a take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TakeResult {
     pub(super) allowed: bool,
-    /// The arrival time after it, in units.
+    /// Arrival time after the decision, in units.
     pub(super) tat: u64,
 }
 
 impl AtomicBucket {
-    /// A full bucket, if its arrival times fit.
+    /// Creates a full bucket, if its arrival times fit a word.
     pub(super) fn new(bucket: &Bucket) -> Option<Self> {
         let (scale, token_units) = (u64::from(bucket.rate().tokens()), bucket.rate().period());
         let fill_units = token_units.checked_mul(bucket.capacity())?;
-        // A sum that saturates must be beyond every instant at which a bucket can be empty.
+        // A saturated sum must be later than every instant at which a bucket can be empty.
         let end = (u64::MAX - 1).checked_sub(fill_units)?;
         let lasts_long_enough = MIN_LIFETIME_NS.checked_mul(scale)? <= end;
         lasts_long_enough.then(|| Self {
@@ -59,17 +59,17 @@ impl AtomicBucket {
         })
     }
 
-    /// Spends `cost` tokens at `now`, or nothing. `None` if the bucket is closed.
+    /// Spends `cost` tokens at `now`, or denies. `None` if the bucket is closed.
     #[inline]
     pub(super) fn take(&self, cost: u64, now: Time) -> Option<TakeResult> {
         let now = now.as_nanos().saturating_mul(self.scale).min(self.end);
         let last = now + self.fill_units;
         let span = self.token_units.saturating_mul(cost);
-        // Nothing but this word is guarded, so nothing needs to be ordered with it.
+        // The word guards no other data, so relaxed ordering is enough.
         let mut tat = self.tat.load(Ordering::Relaxed);
         loop {
             let after = tat.max(now).saturating_add(span);
-            // What costs nothing is granted also to those in debt, and moves nothing.
+            // A cost of zero is granted even in debt, and changes nothing.
             if after > last || cost == 0 {
                 return (tat != CLOSED).then_some(TakeResult { allowed: cost == 0, tat });
             }
@@ -82,31 +82,31 @@ impl AtomicBucket {
         }
     }
 
-    /// The arrival time in units, and what that is. `None` if the bucket is closed.
+    /// Returns the arrival time, in units and as an exact time. `None` if the bucket is closed.
     pub(super) fn load(&self) -> Option<(u64, Exact)> {
         let units = self.tat.load(Ordering::Relaxed);
         Some((units, self.exact(units)?))
     }
 
-    /// Moves the arrival time, unless somebody else was faster.
+    /// Replaces the arrival time if it is still `before`. Returns whether it did.
     pub(super) fn replace(&self, before: u64, after: u64) -> bool {
         let (set, seen) = (Ordering::Relaxed, Ordering::Relaxed);
         self.tat.compare_exchange(before, after, set, seen).is_ok()
     }
 
-    /// Closes the bucket for good; its last arrival time, unless it was closed before.
+    /// Closes the bucket permanently. Returns its last arrival time, unless it was closed already.
     pub(super) fn close(&self) -> Option<Exact> {
         self.exact(self.tat.swap(CLOSED, Ordering::Relaxed))
     }
 
-    /// An arrival time in units, if it fits.
+    /// Converts an arrival time to units, if it fits.
     pub(super) fn units(&self, tat: Exact) -> Option<u64> {
         let units = tat.ns.checked_mul(self.scale)?.checked_add(tat.part.into())?;
         (units != CLOSED).then_some(units)
     }
 
     fn exact(&self, units: u64) -> Option<Exact> {
-        // What is left of a division by 32 bits has 32 bits.
+        // The remainder of a division by a 32-bit number has 32 bits.
         let part = u32::try_from(units % self.scale).unwrap_or(u32::MAX);
         (units != CLOSED).then_some(Exact { ns: units / self.scale, part })
     }
@@ -158,7 +158,7 @@ mod tests {
                     while atomic.take(1, Time::from_nanos(now)).unwrap().allowed {
                         granted += 1;
                     }
-                    // It is drained at every step, so nothing that came is lost in being full.
+                    // The bucket is drained at every step, so it is never full and loses no refill.
                     assert_eq!(granted, 10 + now * n / period, "{rate} at {now}");
                     now += step;
                 }

@@ -1,7 +1,7 @@
-//! An arrival time of any rate, and its policy, under a small lock of its own.
+//! Token bucket of any rate, with its policy, under a spin lock.
 //!
-//! The lock is taken by one compare-and-swap and given back by one store. It is held for a few
-//! nanoseconds; whoever finds it taken spins a little and then lets others run.
+//! The lock is acquired with one compare-and-swap and released with one store. It is held for a few
+//! nanoseconds. Waiting threads spin briefly and then yield.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -11,24 +11,22 @@ use tidegate_core::{Bucket, Exact};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{Backoff, UnsafeCell};
 
-/// The state of a direct limiter whose arrival time does not fit a word, or whose policy has
-/// changed.
+/// State of a direct limiter whose arrival time does not fit a word, or whose policy has changed.
 pub(super) struct LockedBucket {
     is_locked: AtomicBool,
     state: UnsafeCell<LockedState>,
 }
 
-/// What the lock guards.
+/// The data guarded by the lock.
 #[derive(Debug)]
 pub(super) struct LockedState {
     pub(super) tat: Exact,
     pub(super) bucket: Bucket,
-    /// How often the policy has changed.
+    /// Number of policy changes.
     pub(super) generation: u32,
 }
 
-/// The right to look at the state. A clock that is not ours may panic under it, so giving back is
-/// left to `drop`.
+/// Releases the lock on drop, since a foreign clock may panic while it is held.
 struct Guard<'l>(&'l AtomicBool);
 
 impl LockedBucket {
@@ -39,11 +37,11 @@ impl LockedBucket {
 
     /// Runs `act` under the lock.
     #[inline]
-    #[allow(unsafe_code, reason = "the state under the lock")]
+    #[allow(unsafe_code, reason = "access to the state under the lock")]
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut LockedState) -> R) -> R {
         let _guard = self.lock();
-        // SAFETY: the lock is held until the end of this function, by this thread alone, and the
-        // borrow ends with the call of `act`.
+        // SAFETY: this thread holds the lock until the end of this function, and the borrow ends
+        // with the call of `act`.
         self.state.with_mut(|locked| act(unsafe { &mut *locked }))
     }
 
@@ -63,9 +61,9 @@ impl Drop for Guard<'_> {
     }
 }
 
-// SAFETY: `locked` is reached through `with` alone, by one thread at a time; what is in it may be
+// SAFETY: `state` is only accessed through `with`, by one thread at a time, and its contents may be
 // used by any thread.
-#[allow(unsafe_code, reason = "the state under the lock")]
+#[allow(unsafe_code, reason = "access to the state under the lock")]
 unsafe impl Sync for LockedBucket {}
 
 impl fmt::Debug for LockedBucket {

@@ -1,4 +1,4 @@
-//! Every interleaving of two threads on a direct limiter, by loom: no token is spent twice, and none lost.
+//! Loom models of two threads on a direct limiter: no token is spent twice, and none is lost.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn policy_change_loses_no_take_and_grants_no_token_twice() {
         };
         limiter.reconfigure(policy(5)).unwrap();
         let mine = limiter.take(2).is_allowed();
-        assert!(mine ^ other.join().unwrap(), "three tokens stay, two takes of two");
+        assert!(mine ^ other.join().unwrap(), "three tokens are kept, two takes of two");
         assert!(limiter.take(1).is_allowed());
         assert!(!limiter.take(1).is_allowed());
     });
@@ -72,7 +72,7 @@ fn reserve_and_take_share_the_tokens() {
         assert!(mine.is_some() ^ other.join().unwrap(), "three tokens, two spends of two");
         if let Some(grant) = mine {
             limiter.settle(-2, Some(&grant.receipt)).unwrap();
-            assert!(limiter.take(2).is_allowed(), "what was given back is there");
+            assert!(limiter.take(2).is_allowed(), "the refund is available");
         }
         assert!(limiter.take(1).is_allowed());
         assert!(!limiter.take(1).is_allowed());

@@ -1,4 +1,4 @@
-//! A direct limiter decides, reserves, settles and changes its policy as a store does on one key.
+//! A direct limiter behaves like a store with one key.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ fn policy((rate, capacity): (&str, u64)) -> Policy {
     Policy::rate(rate.parse::<Rate>().unwrap()).capacity(capacity).build().unwrap()
 }
 
-/// Something that happens to both.
+/// A step applied to both the limiter and the store.
 #[derive(Clone, Debug)]
 enum Step {
     Advance(u64),
     Take(u64),
     Reserve(u64, u64),
-    /// A correction of a reservation so many before the last.
+    /// A correction, with the receipt of the nth last reservation if given.
     Settle(i64, Option<usize>),
     Reconfigure((&'static str, u64)),
 }
@@ -45,7 +45,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-/// The limiter and the store, with the receipts of each.
+/// A limiter and a store, with the receipts of each.
 struct Pair {
     limiter: DirectLimiter,
     store: MemoryStore,
@@ -103,7 +103,7 @@ impl Pair {
         self.limiter.reconfigure(policy(next)).unwrap();
         self.limit = self.limit.revise(policy(next), Change::KeepTokens).unwrap();
         assert_eq!(self.limiter.policy(), policy(next));
-        // A store converts a bucket when it is next asked to spend from it.
+        // A store converts a bucket on the next attempt to spend from it.
         self.take(1);
     }
 }
@@ -143,13 +143,13 @@ proptest! {
 #[test]
 fn debt_that_overflows_the_word_moves_to_the_locked_bucket() {
     let clock = CachedClock::new();
-    // Nine years to fill; as many again of debt, after 30 years, are more than a word holds.
+    // It takes nine years to fill. The same again in debt, after 30 years, overflows the word.
     let mut pair = Pair::new(&clock, ("13/3day", 14_000));
     assert!(pair.limiter.atomic.as_ref().unwrap().load().is_some());
     clock.set(Time::from_nanos(30 * 31_557_600 * SECOND));
     pair.take(14_000);
     pair.settle(13_999, None);
-    assert!(pair.limiter.atomic.as_ref().unwrap().load().is_none(), "it is closed");
+    assert!(pair.limiter.atomic.as_ref().unwrap().load().is_none(), "the atomic bucket is closed");
     pair.take(1);
     pair.reserve(1, Duration::ZERO);
     clock.set(Time::from_nanos(48 * 31_557_600 * SECOND));

@@ -1,4 +1,4 @@
-//! Waiting for a [`DirectLimiter`], on tokio's timers.
+//! Waiting for a [`DirectLimiter`] with tokio's timers.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tidegate_core::{Decision, Denial, Receipt};
 use super::DirectLimiter;
 
 impl DirectLimiter {
-    /// Spends `cost` tokens as soon as they are there, and tells how long that took. Those who wait
-    /// go in the order in which they came: each spends as of an instant of its own and sleeps until
-    /// then. What a caller that leaves early has spent is given back, but for what others have
-    /// reserved behind it.
+    /// Waits until `cost` tokens can be spent, spends them, and returns how long it waited. Callers
+    /// are served in the order of their calls: each reserves an instant of its own and sleeps until
+    /// then. If the future is dropped early, its tokens are refunded, except for what later
+    /// reservations depend on.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -30,13 +30,12 @@ impl DirectLimiter {
     /// ```
     ///
     /// # Errors
-    /// When it would take longer than `max_wait`, or than the horizon of the policy. Nothing is spent
-    /// then.
+    /// If it would take longer than `max_wait` or the horizon of the policy. Nothing is spent then.
     pub async fn wait(&self, cost: u64, max_wait: Duration) -> Result<Duration, Denial> {
         let grant = match self.reserve(cost, max_wait) {
             Decision::Allowed(grant) => grant,
             Decision::Denied(denial) => return Err(denial),
-            // The contract may grow; what is unknown is not granted.
+            // `Decision` is non-exhaustive; treat unknown variants as denied.
             _ => return Err(Denial::new(Default::default())),
         };
         if !grant.wait.is_zero() {
@@ -48,7 +47,7 @@ impl DirectLimiter {
     }
 }
 
-/// Given back if the wait ends early.
+/// Refunds the reservation if the wait ends early.
 struct Reservation<'l> {
     limiter: &'l DirectLimiter,
     cost: u64,
@@ -60,7 +59,7 @@ impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Some(receipt) = &self.receipt {
             let delta = i64::try_from(self.cost).unwrap_or(i64::MAX);
-            // The limiter made the receipt, so it does not refuse it.
+            // The limiter issued the receipt itself, so it accepts it.
             let _ = self.limiter.settle(-delta, Some(receipt));
         }
     }

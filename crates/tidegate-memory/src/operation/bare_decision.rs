@@ -1,11 +1,11 @@
-//! A decision without a receipt, told on demand.
+//! A decision without a receipt, whose details are computed on demand.
 //!
-//! What is left, and until when, takes a division or two. A caller that only wants to know whether
-//! to go ahead does not pay for them.
+//! The remaining tokens and the reset time take a division or two. Callers that only check whether
+//! the charge is allowed do not pay for them.
 
 use tidegate_core::{Bucket, Exact, Outcome, Retry, Time};
 
-/// What came of one charge for which nobody wants a receipt.
+/// Decision on one charge, without a receipt.
 ///
 /// ```
 /// use tidegate::{MemoryStore, Policy};
@@ -24,17 +24,17 @@ pub struct BareDecision<'l>(Repr<'l>);
 
 #[derive(Clone, Copy, Debug)]
 enum Repr<'l> {
-    /// A token bucket: how it stands after the decision.
+    /// A token bucket and its state after the decision.
     Bucket { bucket: &'l Bucket, cost: u64, tat: Tat, now: Time, allowed: bool },
-    /// Anything else, told at once.
+    /// Any other policy; the outcome is computed eagerly.
     Outcome(Outcome),
 }
 
-/// An arrival time as it was decided with.
+/// Arrival time in the representation used for the decision.
 #[derive(Clone, Copy, Debug)]
 enum Tat {
     Exact(Exact),
-    /// In units of `1/N` ns, which take a division to push_outcomes.
+    /// In units of `1/N` ns; converting it takes a division.
     Units(u64),
 }
 
@@ -44,7 +44,7 @@ impl Tat {
             Self::Exact(exact) => exact,
             Self::Units(units) => {
                 let n = u64::from(bucket.rate().tokens());
-                // What is left of a division by 32 bits has 32 bits.
+                // The remainder of a division by a 32-bit number has 32 bits.
                 let part = u32::try_from(units % n).unwrap_or(u32::MAX);
                 Exact { ns: units / n, part }
             }
@@ -53,7 +53,7 @@ impl Tat {
 }
 
 impl<'l> BareDecision<'l> {
-    /// `tat` is the arrival time after the decision.
+    /// Creates a decision from `tat`, the arrival time after it.
     #[inline]
     pub(crate) const fn from_bucket(
         bucket: &'l Bucket,
@@ -65,7 +65,7 @@ impl<'l> BareDecision<'l> {
         Self(Repr::Bucket { bucket, cost, tat: Tat::Exact(tat), now, allowed })
     }
 
-    /// The same of an arrival time in units of `1/N` ns.
+    /// Creates a decision from `tat`, the arrival time after it in units of `1/N` ns.
     #[inline]
     pub(crate) const fn from_units(
         bucket: &'l Bucket,
@@ -81,7 +81,7 @@ impl<'l> BareDecision<'l> {
         Self(Repr::Outcome(outcome))
     }
 
-    /// When it was decided, if that is known.
+    /// Returns when the decision was made, if known.
     #[inline]
     pub(crate) const fn decided_at(&self) -> Option<Time> {
         match &self.0 {
@@ -90,7 +90,7 @@ impl<'l> BareDecision<'l> {
         }
     }
 
-    /// Whether the charge was spent.
+    /// Returns whether the charge was spent.
     #[must_use]
     #[inline]
     pub const fn is_allowed(&self) -> bool {
@@ -100,7 +100,7 @@ impl<'l> BareDecision<'l> {
         }
     }
 
-    /// What is left, when it is full again, and when to try again if it was denied.
+    /// Returns the remaining tokens, the time to full and, if denied, when to try again.
     #[must_use]
     #[inline]
     pub fn outcome(&self) -> Outcome {
@@ -114,7 +114,7 @@ impl<'l> BareDecision<'l> {
         }
     }
 
-    /// When to try again; `None` if the charge was spent.
+    /// Returns when to try again; `None` if the charge was spent.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         match self.0 {

@@ -1,6 +1,6 @@
-//! Many decisions in one go: the memory of several is fetched at once, and time is read once.
+//! Many decisions per call: lines are prefetched in batches, and the clock is read once per batch.
 //!
-//! Each is decided by itself, in the order given, exactly as it would be alone.
+//! Each operation is decided on its own and in order, exactly as in a separate call.
 
 use tidegate_core::{Answer, Answers, Charge, Decision, Operation, StoreError, Target, Time};
 
@@ -9,15 +9,17 @@ use crate::operation::fast_path::FastCharge;
 use crate::store::MemoryStore;
 use crate::table::cell::Fingerprint;
 
-/// So many lines are fetched at once: about as many as a processor keeps under way.
+/// Number of lines prefetched at once: about as many as a processor keeps in flight.
 const BATCH: usize = 16;
 
 impl MemoryStore {
-    /// Decides many charges in one go, each by itself and in their order, and tells the decision on
-    /// each, with its place in the list. The memory of several is fetched at once and the clock is
-    /// read once for sixteen, so this takes a fraction of the time of as many calls. The charges are
-    /// gone through twice, and must be the same both times. `on_decision` is called between two decisions:
-    /// if it takes long, those that follow are made by a time that is as old.
+    /// Decides many charges, each on its own and in order, and passes the index and the decision of
+    /// each to `on_decision`.
+    ///
+    /// Lines are prefetched and the clock is read once per 16 charges, so this takes a fraction of
+    /// the time of separate calls. The charges are iterated twice and must be the same both times.
+    /// `on_decision` runs between decisions: if it is slow, the following decisions of the batch
+    /// use a time that is out of date by as much.
     ///
     /// ```
     /// use tidegate::{MemoryStore, Policy};
@@ -72,7 +74,7 @@ impl MemoryStore {
         }
     }
 
-    /// Carries out several operations, in their order.
+    /// Executes several operations in order.
     pub(crate) fn execute_many(&self, operations: &[Operation<'_>], answers: &mut Answers) {
         for operations in operations.chunks(BATCH) {
             let mut hashes = [0; BATCH];
@@ -101,8 +103,9 @@ impl MemoryStore {
         }
     }
 
-    /// The time for the next of a batch: not before the one that was just decided, which may have
-    /// been decided by a later reading. `None` if that is not known.
+    /// Returns the time for the next decision of a batch. It is not before the previous decision,
+    /// which may have used a later reading. Reads the clock if the time of the previous decision is
+    /// unknown.
     #[inline]
     fn latest_time(&self, now: Option<Time>, decided: Option<Time>) -> Option<Time> {
         match (now, decided) {
@@ -112,7 +115,7 @@ impl MemoryStore {
         }
     }
 
-    /// Begins to fetch the line of a charge; says its hash.
+    /// Prefetches the line of a charge and returns its hash.
     #[inline]
     fn prefetch(&self, charge: &Charge<'_>) -> u64 {
         let hash = self.hash(&charge.target);
@@ -120,7 +123,7 @@ impl MemoryStore {
         hash
     }
 
-    /// Begins to fetch what an operation needs; says the hash of its first charge.
+    /// Prefetches the lines of an operation and returns the hash of its first charge.
     fn prefetch_all(&self, operation: &Operation<'_>) -> u64 {
         match operation {
             Operation::Take(charges)
@@ -133,7 +136,7 @@ impl MemoryStore {
     }
 }
 
-/// When a take was granted. Other operations may be granted for a later time.
+/// Returns when a take was granted. Other operations may be granted for a later time.
 fn grant_time(operation: &Operation<'_>, answer: &Result<Answer, StoreError>) -> Option<Time> {
     match (operation, answer) {
         (Operation::Take(_), Ok(Answer::Decision(Decision::Allowed(grant)))) => {

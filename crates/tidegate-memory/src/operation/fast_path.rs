@@ -1,14 +1,13 @@
-//! The common case without ceremony: charges on token buckets that are in the table already, under
-//! the caller's generation, of keys that are not held.
+//! Fast path for the common case: token buckets that are in the table, under the caller's
+//! generation, whose keys are not held.
 //!
-//! The arithmetic is that of the core, called directly. Whatever is special (a new key, a hold, a
-//! changed policy, another kind) is left to the general way, untouched.
+//! It calls the arithmetic of the core directly. Anything else (a hold, a changed policy, another
+//! kind of policy) is left untouched for the general path.
 //!
-//! A clock that never runs backwards is read before the line is locked, so that its reading and
-//! the fetching of the line go on at the same time. A reading that is a little old never grants
-//! more; it may deny what another thread's later reading has left room for, so a denial that would
-//! soon be none is decided again, by a reading under the lock. Of any other clock nothing is known,
-//! and it is read under the lock.
+//! A monotonic clock is read before the line is locked, so that the reading overlaps with fetching
+//! the line. A slightly old reading never grants more. It may deny what a later reading would
+//! allow, so a denial that would soon be a grant is decided again with a reading under the lock.
+//! Other clocks are always read under the lock.
 
 use std::time::Duration;
 
@@ -24,11 +23,10 @@ use crate::table::directory::Lookup;
 use crate::table::line::LineGuard;
 use crate::table::segment::Segment;
 
-/// How old a reading may have become before the line was locked: longer than a thread is usually
-/// put aside for.
+/// Maximum age of a reading when the line is locked. Longer than a thread is usually preempted for.
 const MAX_READING_AGE: Duration = Duration::from_millis(100);
 
-/// One charge, and whose cell it is on.
+/// One charge on a token bucket, and the hash of its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FastCharge<'a> {
     bucket: &'a Bucket,
@@ -37,7 +35,7 @@ pub(crate) struct FastCharge<'a> {
     hash: u64,
 }
 
-/// What came of charges: the arrival times after the decision, and when that was made.
+/// Result of a fast decision: the arrival times after it, and the time of the decision.
 #[derive(Clone, Copy)]
 struct FastResult<const N: usize> {
     tats: [Exact; N],
@@ -46,7 +44,7 @@ struct FastResult<const N: usize> {
 }
 
 impl MemoryStore {
-    /// Spends one charge, or denies. `None` leaves it to the general way.
+    /// Spends one charge or denies. `None` defers to the general path.
     #[inline]
     pub(crate) fn take_fast(
         &self,
@@ -57,7 +55,7 @@ impl MemoryStore {
         self.charge(fast, found, now).map(|charged| self.decision(&[fast], charged))
     }
 
-    /// The same without a receipt.
+    /// Spends one charge or denies, without a receipt. `None` defers to the general path.
     #[inline(always)]
     pub(crate) fn spend_fast<'l>(
         &self,
@@ -69,7 +67,7 @@ impl MemoryStore {
         Some(BareDecision::from_bucket(fast.bucket, fast.cost, tat, now, allowed))
     }
 
-    /// Spends all of some charges or none.
+    /// Spends all charges or none. `None` defers to the general path.
     #[inline]
     pub(crate) fn take_list_fast<const N: usize>(
         &self,
@@ -78,7 +76,8 @@ impl MemoryStore {
         self.charge_list(charges).map(|(fast, charged)| self.decision(&fast, charged))
     }
 
-    /// The same without a receipt; pushes the outcomes.
+    /// Spends all charges or none, without a receipt, and pushes the outcomes. `None` defers to the
+    /// general path.
     #[inline]
     pub(crate) fn spend_list_fast<const N: usize>(
         &self,
@@ -88,7 +87,7 @@ impl MemoryStore {
         self.charge_list(charges).map(|(fast, charged)| charged.push_outcomes(&fast, outcomes))
     }
 
-    /// A charge as the fast path takes it; `None` if it cannot.
+    /// Prepares a charge for the fast path; `None` if it is not eligible.
     #[inline]
     pub(crate) fn fast_charge<'a>(&self, charge: &Charge<'a>) -> Option<FastCharge<'a>> {
         self.fast_charge_of(charge.target.limit, charge.target.key, charge.cost)
@@ -101,12 +100,12 @@ impl MemoryStore {
         key: Key<'_>,
         cost: u64,
     ) -> Option<FastCharge<'l>> {
-        // The slow path tells what is wrong with a key.
+        // The general path reports invalid keys.
         key.check().ok()?;
         FastCharge::new(limit, cost, || self.hasher.bucket(limit, key))
     }
 
-    /// The time, if it may be read before anything is locked.
+    /// Returns the time if the clock is monotonic and may be read before the line is locked.
     #[inline(always)]
     pub(crate) fn now_before_lock(&self) -> Option<Time> {
         self.clock.is_steady().then(|| self.clock.now())
@@ -133,7 +132,7 @@ impl MemoryStore {
         }
     }
 
-    /// Charges a key that is not in the table, if nothing but that is special about it.
+    /// Charges a key that is not in the table, if nothing else is unusual about it.
     #[inline(never)]
     fn insert_new(
         &self,
@@ -145,14 +144,15 @@ impl MemoryStore {
         if self.table.is_forced_full() {
             return None;
         }
-        // A revised limit is to be remembered, and a key may be here under another generation.
+        // The general path remembers revised limits. The key may also be here under another
+        // generation.
         if fast.generation > 0 || line.find_key(fast.fingerprint()).is_some() {
             return None;
         }
         let vacant = line.find_vacant()?;
         let header = self.table.header(segment);
-        // The key may have been here until a decided_at ago, and full then: a time from before that
-        // would give it something twice.
+        // The key may have been evicted as full just now. A reading from before that would grant
+        // the same tokens twice.
         let now = self.clock.now_after();
         if !header.has_room(segment) || now < header.times().shared_debt_until {
             return None;
@@ -187,8 +187,8 @@ impl MemoryStore {
         Some(FastResult { tats: [tat], allowed: after.is_some(), now })
     }
 
-    /// Decides a charge again that an early reading has denied, if a later one may allow it. `None`
-    /// leaves it to the general way.
+    /// Decides a charge again that an early reading denied, if a later reading may allow it. `None`
+    /// defers to the general path.
     #[cold]
     #[inline(never)]
     fn decide_with_new_reading(
@@ -214,7 +214,7 @@ impl MemoryStore {
         let mut fast = [self.fast_charge(&charges[0])?; N];
         for index in 1..N {
             fast[index] = self.fast_charge(&charges[index])?;
-            // Two charges on one bucket are one charge: a question for the general way.
+            // The general path merges two charges on one bucket.
             let same = |other: &FastCharge<'_>| other.fingerprint() == fast[index].fingerprint();
             if fast[..index].iter().any(same) {
                 return None;
@@ -232,7 +232,7 @@ impl MemoryStore {
         let mut now = now.unwrap_or_else(|| self.clock.now_after());
         let tats: [Exact; N] = std::array::from_fn(|index| {
             let (bucket, stored) = (fast[index].bucket, cells.tat(index));
-            // As for one.
+            // See `effective`.
             if early { bucket.in_rate(stored) } else { bucket.effective(stored, Time::ZERO, now) }
         });
         let all_fit_soon =
@@ -258,13 +258,13 @@ impl MemoryStore {
         Some((fast, FastResult { tats, allowed, now }))
     }
 
-    /// The arrival time that counts, and the decided_at.
+    /// Returns the effective arrival time and the time of the decision.
     #[inline(always)]
     fn effective(&self, fast: &FastCharge<'_>, stored: Exact, now: Option<Time>) -> (Exact, Time) {
         match now {
-            // A steady clock leaves nothing too far ahead, and this reading may be older than what
-            // another thread has written. What is too far ahead all the same is noticed when it
-            // is denied.
+            // A monotonic clock leaves no arrival time too far ahead, and this reading may be older
+            // than what another thread has written. If it is too far ahead nevertheless, the denial
+            // path detects it.
             Some(now) => (fast.bucket.in_rate(stored), now),
             None => {
                 let now = self.clock.now_after();
@@ -273,7 +273,7 @@ impl MemoryStore {
         }
     }
 
-    /// A key may be full earlier than was known: its clock stepped back.
+    /// Notes that a key will be full earlier than was known, because the clock stepped back.
     #[inline(always)]
     fn note_lowered(&self, fast: &FastCharge<'_>, stored: Exact, tat: Exact) {
         if tat < stored {
@@ -299,7 +299,7 @@ impl MemoryStore {
     }
 }
 
-/// The arrival times after all charges, if all fit.
+/// Returns the arrival times after all charges, if all fit.
 #[inline]
 fn spend_all<const N: usize>(
     fast: &[FastCharge<'_>; N],
@@ -325,10 +325,10 @@ impl<const N: usize> FastResult<N> {
 }
 
 impl<'l> FastCharge<'l> {
-    /// A charge of a key with this hash; `None` if the fast path cannot take it.
+    /// Creates a charge; `None` if it is not eligible for the fast path.
     #[inline(always)]
     pub(crate) fn new(limit: &'l Limit, cost: u64, hash: impl FnOnce() -> u64) -> Option<Self> {
-        // A cost of zero spends nothing and always fits: another question.
+        // A cost of zero spends nothing and always fits; the general path handles it.
         let (Policy::Bucket(bucket), true) = (limit.policy(), cost > 0) else { return None };
         Some(FastCharge { bucket, cost, generation: limit.generation(), hash: hash() })
     }
@@ -343,13 +343,13 @@ impl<'l> FastCharge<'l> {
         Tag::bucket(self.fingerprint(), self.generation)
     }
 
-    /// Whether an arrival time is further ahead than any spend under this policy can have left it: it
-    /// was written under another one of the same generation.
+    /// Returns whether an arrival time is further ahead than any spend under this policy can leave
+    /// it: it was written under another policy of the same generation.
     fn is_too_far_ahead(&self, tat: Exact, now: Time) -> bool {
         self.bucket.effective(tat, Time::ZERO, now.after(MAX_READING_AGE)) != tat
     }
 
-    /// Whether the charge fits if the reading is as old as it may be.
+    /// Returns whether the charge would fit if the reading had the maximum age.
     #[inline]
     fn fits_soon(&self, tat: Exact, now: Time) -> bool {
         self.bucket.try_spend(tat, self.cost, now.after(MAX_READING_AGE)).is_some()
@@ -361,7 +361,7 @@ impl<'l> FastCharge<'l> {
         Outcome::new(self.bucket.capacity(), remaining, Some(reset), retry)
     }
 
-    /// The wait for the charge alone; `None` if it fits now.
+    /// Returns when the charge alone would fit; `None` if it fits now.
     fn retry(&self, tat: Exact, now: Time) -> Option<Retry> {
         match self.bucket.earliest(tat, self.cost, now) {
             Some(time) if time <= now => None,

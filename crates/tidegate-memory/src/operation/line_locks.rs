@@ -1,9 +1,9 @@
-//! The lines that one list of charges has locked, and where its keys are in them.
+//! The lines locked by one list of charges, and the position of its keys in them.
 //!
-//! LineLocks are locked in ascending order, those of a key from its home on without a gap. So lists
-//! cannot wait for each other in a circle. A key that is not there gets a place at once, before
-//! anything is decided: no lock has to be taken later, out of order. A place that was not needed is
-//! vacated when the locks are given back.
+//! Lines are locked in ascending order, and those of a key contiguously from its home line, so
+//! lists cannot deadlock. A key that is not in the table is inserted at once, before anything is
+//! decided, so that no lock is needed later and out of order. If the cell turns out not to be
+//! needed, it is vacated when the locks are released.
 
 use smallvec::SmallVec;
 use tidegate_core::{Exact, Time};
@@ -16,19 +16,19 @@ use crate::table::line::LineGuard;
 use crate::table::segment::{Segment, probe_range};
 use crate::table::{RoomRequest, Table};
 
-/// Room is made_room so many times for each key of a list before they are taken to have none.
+/// Maximum attempts to make room, per key of a list.
 const MAX_ATTEMPTS: usize = 16;
 
-/// Locked lines, by their numbers.
+/// Locked lines with their numbers, in ascending order.
 #[derive(Debug)]
 pub(crate) struct LineLocks<'s> {
     table: &'s Table,
     locked: SmallVec<[(usize, LineGuard<'s>); 2]>,
-    /// Places that were taken for new keys and have nothing in them yet.
+    /// Cells reserved for new keys that have not been written yet.
     inserted: SmallVec<[SlotRef; 2]>,
 }
 
-/// Where the cell of a key is.
+/// Position of a key's cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotRef {
     line: usize,
@@ -36,21 +36,21 @@ pub(crate) struct SlotRef {
     segment: Segment,
 }
 
-/// Whether a key that is not there gets a place.
+/// Whether keys that are not in the table are inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NewKeys {
     Insert,
     Skip,
 }
 
-/// Why a search ended.
+/// Why a key could not be found or inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FindError {
-    /// The segment has changed meanwhile: begin again, without any lock.
+    /// The segment has changed. Release all locks and start again.
     Moved,
-    /// There is no place for a new key.
+    /// There is no vacant cell for a new key.
     NoRoom {
-        /// Whether there was none within reach, although the segment is not full.
+        /// Whether all cells within probe distance are taken, although the segment is not full.
         probe_full: bool,
     },
 }
@@ -60,7 +60,7 @@ impl<'s> LineLocks<'s> {
         Self { table, locked: SmallVec::new(), inserted: SmallVec::new() }
     }
 
-    /// Finds a key, or a place for it. Keys are sought in the order of their homes.
+    /// Finds a key or reserves a cell for it. Call it for keys in the order of their home lines.
     pub(crate) fn find_or_insert(
         &mut self,
         fingerprint: Fingerprint,
@@ -89,7 +89,7 @@ impl<'s> LineLocks<'s> {
         self.locked[slot.line].1.cell(slot.cell)
     }
 
-    /// Whether the key was not there before.
+    /// Returns whether the key was not in the table before.
     pub(crate) fn is_new(&self, slot: SlotRef) -> bool {
         self.inserted.contains(&slot)
     }
@@ -99,7 +99,7 @@ impl<'s> LineLocks<'s> {
         self.locked[slot.line].1.set(slot.cell, cell);
     }
 
-    /// Takes a key out, unless it has never been in.
+    /// Removes a key, unless it was only reserved.
     pub(crate) fn vacate(&mut self, slot: SlotRef) {
         if !self.is_new(slot) {
             self.clear(slot);
@@ -107,7 +107,7 @@ impl<'s> LineLocks<'s> {
         }
     }
 
-    /// Takes a place for a key that is not there.
+    /// Reserves a cell for a key that is not in the table.
     fn insert(
         &mut self,
         fingerprint: Fingerprint,
@@ -126,7 +126,7 @@ impl<'s> LineLocks<'s> {
         for number in probe_range(segment, home) {
             let line = self.lock_line(number)?;
             if let Some(cell) = self.locked[line].1.find_vacant() {
-                // As long as nothing else is written here it is a bucket that is full.
+                // Until its state is written, the cell is a full bucket.
                 let full = Cell::from_bucket(Tag::bucket(fingerprint, 0), Exact::ZERO);
                 self.locked[line].1.set(cell, full);
                 self.locked[first].1.extend_probe(number - home);
@@ -139,7 +139,7 @@ impl<'s> LineLocks<'s> {
         Err(FindError::NoRoom { probe_full: true })
     }
 
-    /// Locks a line, unless it is locked already; says where it is in the list.
+    /// Locks a line unless it is locked already. Returns its index in `locked`.
     fn lock_line(&mut self, number: usize) -> Result<usize, FindError> {
         match self.locked.binary_search_by_key(&number, |(number, _)| *number) {
             Ok(index) => Ok(index),
@@ -166,8 +166,7 @@ impl Drop for LineLocks<'_> {
     }
 }
 
-/// Puts a cell into the table, in place of one of the same key if there is one; says whether there
-/// was room.
+/// Inserts a cell, replacing one of the same key. Returns whether there was room.
 pub(crate) fn insert_cell(store: &MemoryStore, cell: Cell, full_at: Time) -> bool {
     let fingerprint = cell.tag().fingerprint();
     for _ in 0..MAX_ATTEMPTS {
@@ -192,7 +191,7 @@ pub(crate) fn insert_cell(store: &MemoryStore, cell: Cell, full_at: Time) -> boo
     false
 }
 
-/// Locks the lines of every entry, in their order, and makes room for new keys.
+/// Locks the lines of all entries in order, and makes room for new keys.
 pub(crate) fn lock_lines<'s>(
     store: &'s MemoryStore,
     entries: &mut ListEntries<'_>,
@@ -204,7 +203,7 @@ pub(crate) fn lock_lines<'s>(
         match find_all(store, entries, &mut lines, new_keys) {
             Ok(()) => return lines,
             Err((_, FindError::Moved)) => {
-                // Not with any line locked: somebody may be waiting for it.
+                // Release all lines before waiting: another thread may need them to make progress.
                 drop(lines);
                 backoff.wait();
             }
@@ -233,8 +232,8 @@ fn find_all(
     let mut order: SmallVec<[(usize, usize, Segment); 2]> = SmallVec::new();
     for (index, entry) in entries.iter_mut().enumerate() {
         (entry.slot, entry.segment) = (None, None);
-        // Slots are not in the table; but a limit of slots may have been something else before, and
-        // who forgets a key forgets that too.
+        // Slots are not in the table. But the limit may have been of another kind before, and a
+        // reset must forget that bucket too.
         if !entry.is_concurrency() || new_keys == NewKeys::Skip {
             let segment = store.table.directory.segment(entry.fingerprint());
             order.push((segment.home(entry.fingerprint()), index, segment));

@@ -1,4 +1,4 @@
-//! The buckets of one list, each once, with what is asked of it and where it really lives.
+//! The distinct buckets of one list, with the amount for each and where its state is stored.
 
 use std::ops::{Deref, DerefMut};
 
@@ -10,7 +10,7 @@ use crate::operation::line_locks::SlotRef;
 use crate::table::cell::Fingerprint;
 use crate::table::segment::Segment;
 
-/// One bucket of a list, and what is asked of it.
+/// One bucket of a list and the amount for it.
 pub(crate) type ListEntry<'a> = tidegate_core::list::ListEntry<ListedBucket<'a>>;
 
 /// One bucket of a list.
@@ -18,24 +18,24 @@ pub(crate) type ListEntry<'a> = tidegate_core::list::ListEntry<ListedBucket<'a>>
 pub(crate) struct ListedBucket<'a> {
     pub(crate) hash: u64,
     pub(crate) target: Target<'a>,
-    /// Where it lives in the table, unless it does not.
+    /// Position in the table, if it is there.
     pub(crate) segment: Option<Segment>,
     pub(crate) slot: Option<SlotRef>,
-    /// There is no room in the table for it.
+    /// There is no room for it in the table.
     pub(crate) no_slot: bool,
     pub(crate) location: Place,
     pub(crate) state: State,
     pub(crate) held_until: Time,
-    /// A hold that has passed is part of the state now.
+    /// A hold that has ended was merged into the state.
     pub(crate) hold_merged: bool,
-    /// What the receipt charged is paid off and forgotten: there is nothing to give back.
+    /// The charge of the receipt is already repaid and forgotten: there is nothing to refund.
     pub(crate) repaid: bool,
-    /// The state was brought under another policy than it was written under. From now on it
-    /// refills by that one, so it is to be written even if nothing is spent.
+    /// The state was converted to another policy. It refills under that policy from now on, so it
+    /// must be written even if nothing is spent.
     pub(crate) converted: bool,
     /// There is no room for the key, and its limit has no shared buckets.
     pub(crate) rejected: bool,
-    /// The limit that the store knows, when the caller's is older.
+    /// The store's newer revision of the limit, if the caller's is older.
     pub(crate) newer: Option<Limit>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> ListedBucket<'a> {
         }
     }
 
-    /// The limit that decides.
+    /// Returns the limit that decides.
     #[inline]
     pub(crate) fn limit(&self) -> &Limit {
         self.newer.as_ref().unwrap_or(self.target.limit)
@@ -70,23 +70,23 @@ impl<'a> ListedBucket<'a> {
         Fingerprint::from_hash(self.hash)
     }
 
-    /// Whether its state is in the side table: slots of a concurrency limit are leases.
+    /// Returns whether its state is in the side table: slots of a concurrency limit are leases.
     #[inline]
     pub(crate) fn is_concurrency(&self) -> bool {
         matches!(self.limit().policy(), Policy::Concurrency(_))
     }
 }
 
-/// The buckets of a list, each once, and the hash of every item of the list.
+/// The distinct buckets of a list, and the hash of every item of the list.
 #[derive(Debug)]
 pub(crate) struct ListEntries<'a> {
     list: MergedList<ListedBucket<'a>>,
-    /// For each item of the list its own hash, also if it was merged with another.
+    /// Hash of each item of the list, even if it was merged with another.
     hashes: SmallVec<[u64; 2]>,
 }
 
 impl<'a> ListEntries<'a> {
-    /// Merges these targets and amounts; `hash` tells which are the same bucket.
+    /// Merges targets and amounts. Targets with the same fingerprint are the same bucket.
     #[inline]
     pub(crate) fn new(
         items: impl Iterator<Item = (Target<'a>, i128)>,
@@ -103,7 +103,7 @@ impl<'a> ListEntries<'a> {
         entries
     }
 
-    /// For each item of the list how its charge left its bucket.
+    /// Returns the stamp of each item, for the receipt.
     #[inline]
     pub(crate) fn stamps(&self) -> impl Iterator<Item = Stamp> + '_ {
         self.order().zip(&self.hashes).map(|(index, &bucket)| {
@@ -113,13 +113,13 @@ impl<'a> ListEntries<'a> {
         })
     }
 
-    /// Whether a calendar quota is among them, so that the wall clock is needed.
+    /// Returns whether any limit is a calendar quota, which needs the wall time.
     #[inline]
     pub(crate) fn needs_wall_time(&self) -> bool {
         self.iter().any(|entry| matches!(entry.limit().policy(), Policy::Quota(_)))
     }
 
-    /// The buckets to decide on, in the order of the entries.
+    /// Returns the core's entries to decide on, in the same order.
     #[inline]
     pub(crate) fn bucket_entries(
         &self,

@@ -1,4 +1,4 @@
-//! Finding the state of every key of a list, under its locks.
+//! Loading the state of every key of a list, under its locks.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use crate::table::cell::Cell;
 use crate::table::overflow::shared_bucket_index;
 
 impl OperationLocks<'_> {
-    /// Finds the state of every entry, where it lives, and the limit that decides.
+    /// Loads the state of every entry, its location, and the limit that decides.
     #[inline]
     pub(crate) fn load_states(
         &mut self,
@@ -54,8 +54,8 @@ impl OperationLocks<'_> {
         Ok(())
     }
 
-    /// The hold of a key. One that has no effect any more is forgotten, unless the clock may step back
-    /// to when it had.
+    /// Returns the hold of a key. Forgets a hold that no longer has an effect, unless the clock may
+    /// step back to when it had.
     fn current_hold(&mut self, entry: &ListEntry<'_>, now: Time) -> Option<Hold> {
         let hold = self.shard(entry).and_then(|shard| SideTable::get_hold(shard, entry.hash))?;
         if hold.lapses > now || !self.store.clock.is_steady() {
@@ -74,11 +74,11 @@ impl OperationLocks<'_> {
         Ok(())
     }
 
-    /// A key that is not in the table: new, or back after its bucket was full.
+    /// Loads a key that is not in the table: it is new, or was evicted when its bucket was full.
     fn load_new_key(&mut self, entry: &mut ListEntry<'_>, now: Now) -> Option<Cell> {
         if !entry.no_slot {
-            // What it owes to a shared bucket comes with it, so that nobody gets rid of a debt
-            // by the end of a flood.
+            // Debt on a shared bucket moves with the key, so that the end of a flood does not
+            // cancel it.
             let may_owe = entry.segment.is_some_and(|segment| {
                 now.time < self.store.table.header(segment).times().shared_debt_until
             });
@@ -92,7 +92,7 @@ impl OperationLocks<'_> {
         }
     }
 
-    /// The shared bucket of a key that has no room of its own.
+    /// Loads the shared bucket of a key for which there is no room.
     fn load_shared(&mut self, entry: &mut ListEntry<'_>, now: Now) -> Option<Cell> {
         let found = self.shared().open(entry.limit(), entry.hash, now);
         if found.is_some() {
@@ -101,8 +101,8 @@ impl OperationLocks<'_> {
         found
     }
 
-    /// The shared bucket that a receipt names. A set that is gone was full again: then there is
-    /// nothing left to give back, and a further charge goes to the key's own bucket.
+    /// Loads the shared bucket named by a receipt. If its set is gone, the bucket was full again:
+    /// there is nothing to refund, and a further charge goes to the key's own bucket.
     fn load_charged_shared(&mut self, entry: &mut ListEntry<'_>) -> Option<Cell> {
         let found = self.shared().get(entry.limit(), entry.hash);
         if found.is_some() {
@@ -113,7 +113,7 @@ impl OperationLocks<'_> {
         found
     }
 
-    /// Brings a stored state under the policy that decides: the newer one of caller and store.
+    /// Converts a stored state to the policy that decides: the newer one of caller and store.
     #[inline]
     fn load_cell(&mut self, entry: &mut ListEntry<'_>, cell: Cell, now: Time) {
         if cell.tag().is_vacant() {
@@ -137,8 +137,8 @@ impl OperationLocks<'_> {
     }
 }
 
-/// Counts the hold of a key. One that has passed under an older policy is, like the tokens of
-/// the bucket, carried over to the present one; it must not close the key a second time.
+/// Applies the hold of a key. A hold that ended under an older policy is converted to the current
+/// one, like the tokens of the bucket; it must not close the key a second time.
 fn apply_hold(entry: &mut ListEntry<'_>, hold: Option<Hold>, now: Time) {
     let Some(Hold { until, generation, .. }) = hold else { return };
     let limit = entry.limit();

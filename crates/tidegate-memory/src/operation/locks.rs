@@ -1,8 +1,8 @@
-//! What one operation has locked, and how it finds and writes its buckets there.
+//! The locks of one operation, and reading and writing its buckets under them.
 //!
-//! Locks are taken in one order, so lists cannot deadlock: lines by their number, then the shards
-//! beside the table by theirs, then the shared buckets, then the newest limits. The clock is read
-//! when the lines are locked: a reading from before could be older than what another thread has
+//! Locks are acquired in a fixed order, so lists cannot deadlock: lines by number, then shards of
+//! the side table by number, then the shared buckets, then the newest limits. The clock is read
+//! after the lines are locked: an earlier reading could be older than what another thread has
 //! written meanwhile.
 
 use std::sync::PoisonError;
@@ -22,32 +22,32 @@ use crate::table::cell::Cell;
 use crate::table::overflow::SharedSets;
 use crate::table::{NEVER, fresh_at};
 
-/// Which shards beside the table are locked.
+/// Which shards of the side table to lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShardsToLock {
-    /// Those of slots, and of keys that may be held.
+    /// Shards of concurrency limits, and of keys that may be held.
     Needed,
-    /// Those of every key.
+    /// Shards of every key.
     All,
 }
 
 /// The locks of one operation.
 pub(crate) struct OperationLocks<'s> {
     pub(super) store: &'s MemoryStore,
-    // Given back in this order.
+    // Released in this order.
     shared: Option<MutexGuard<'s, SharedSets>>,
     shards: SmallVec<[(usize, MutexGuard<'s, SideShard>); 1]>,
     pub(super) lines: LineLocks<'s>,
 }
 
 impl<'s> OperationLocks<'s> {
-    /// Locks what every charge needs, and makes room for keys that are not there.
+    /// Locks what a decision needs and makes room for new keys.
     #[inline]
     pub(crate) fn new(store: &'s MemoryStore, entries: &mut ListEntries<'_>) -> Self {
         Self::lock(store, entries, NewKeys::Insert, ShardsToLock::Needed)
     }
 
-    /// The same for a settlement. A receipt may have slots of a limit that has become another.
+    /// Locks what a settlement needs. The receipt may have slots of a limit whose kind has changed.
     pub(crate) fn for_settle(
         store: &'s MemoryStore,
         entries: &mut ListEntries<'_>,
@@ -59,7 +59,7 @@ impl<'s> OperationLocks<'s> {
         Self::lock(store, entries, NewKeys::Insert, shards)
     }
 
-    /// The same to forget a key, whatever there is of it.
+    /// Locks everything that may be stored for a key, to forget it.
     pub(crate) fn for_reset(store: &'s MemoryStore, entries: &mut ListEntries<'_>) -> Self {
         Self::lock(store, entries, NewKeys::Skip, ShardsToLock::All)
     }
@@ -84,7 +84,7 @@ impl<'s> OperationLocks<'s> {
         Self { store, shared: None, shards, lines }
     }
 
-    /// Says when slots will have run out by themselves, if there are too few.
+    /// Sets when enough leases will have expired, if there are too few free slots.
     #[inline]
     pub(crate) fn set_slot_hint(
         &mut self,
@@ -98,7 +98,7 @@ impl<'s> OperationLocks<'s> {
         }
     }
 
-    /// Replaces the outcomes of keys for which there is no room at all.
+    /// Replaces the outcomes of keys for which there is no room.
     pub(crate) fn mark_rejected(
         &mut self,
         outcomes: &mut Outcomes,
@@ -114,7 +114,7 @@ impl<'s> OperationLocks<'s> {
         }
     }
 
-    /// Writes the state of an entry to where it lives.
+    /// Writes the state of an entry to its location.
     #[inline]
     pub(crate) fn write(&mut self, entry: &mut ListEntry<'_>, now: Now) {
         match (entry.location, *entry.limit().policy()) {
@@ -141,7 +141,7 @@ impl<'s> OperationLocks<'s> {
         }
     }
 
-    /// Forgets holds that have passed under an older policy, now that they were looked at.
+    /// Forgets holds that were merged into the state of their bucket.
     pub(crate) fn drop_merged_holds(&mut self, entries: &ListEntries<'_>) {
         for entry in entries.iter() {
             if entry.hold_merged && entry.amount != 0 && entry.location != Place::Shared {
@@ -150,7 +150,7 @@ impl<'s> OperationLocks<'s> {
         }
     }
 
-    /// Forgets a key; says whether there was anything to forget.
+    /// Forgets a key. Returns whether anything was stored for it.
     pub(crate) fn forget(&mut self, entry: &ListEntry<'_>) -> bool {
         if let Some(slot) = entry.slot {
             self.lines.vacate(slot);
@@ -164,7 +164,7 @@ impl<'s> OperationLocks<'s> {
         in_side_table | entry.slot.is_some()
     }
 
-    /// Gives slots back to the lease of a stamp. Slots cannot be charged after the fact.
+    /// Releases slots of the lease in `stamp`. A settlement cannot charge slots.
     pub(crate) fn release_slots(
         &mut self,
         entry: &ListEntry<'_>,
@@ -180,7 +180,7 @@ impl<'s> OperationLocks<'s> {
         }
     }
 
-    /// Slots of an entry that are taken.
+    /// Returns the number of slots taken.
     pub(crate) fn taken(&mut self, entry: &ListEntry<'_>, now: Time) -> u64 {
         self.shard(entry).map_or(0, |shard| shard.leases.taken(entry.hash, now))
     }
@@ -199,13 +199,13 @@ impl<'s> OperationLocks<'s> {
             self.store.table.header(segment).note_full_at(match entry.state {
                 State::Bucket(tat) => Time::from_nanos(tat.ns),
                 State::Allowance { .. } => NEVER,
-                // The end of a calendar window is in wall time: let the next sweep find out.
+                // The end of a calendar window is in wall time; the next sweep determines it.
                 _ => now.time,
             });
         }
     }
 
-    /// Notes that a key was charged on a shared bucket, which is now in its state.
+    /// Notes that keys of this segment may have debt on a shared bucket.
     fn note_shared(&self, entry: &ListEntry<'_>, now: Now) {
         if let Some(segment) = entry.segment {
             let until = fresh_at(entry.state, now.time, || now.wall);
@@ -220,7 +220,7 @@ impl<'s> OperationLocks<'s> {
         }
     }
 
-    /// Keeps a revised limit for callers that still hold an older one.
+    /// Keeps a revised limit for callers that still use an older revision.
     fn remember_newest(&self, entry: &ListEntry<'_>) {
         let (limit, generation) = (entry.limit(), entry.limit().generation());
         if generation == 0 {
@@ -238,7 +238,7 @@ impl<'s> OperationLocks<'s> {
         }
     }
 
-    /// The shard of an entry, if it was locked.
+    /// Returns the shard of an entry, if it is locked.
     #[inline]
     pub(super) fn shard(&mut self, entry: &ListEntry<'_>) -> Option<&mut SideShard> {
         let number = SideTable::shard_of(entry.hash);
@@ -262,8 +262,9 @@ mod tests {
     use super::*;
     use crate::clock::ManualClock;
 
-    /// Room was made for the new keys of a list, and the sweep for it took out old ones of the
-    /// same list, which then came back: a table without a vacant place, and a probe without end.
+    /// Regression: the sweep that made room for new keys of a list evicted other keys of the same
+    /// list, which were then inserted again. The table had no vacant cell left and a probe did not
+    /// end.
     #[test]
     fn room_is_made_for_every_key_of_a_list() {
         let clock = ManualClock::new();
@@ -271,7 +272,7 @@ mod tests {
         let store = builder.build().unwrap();
         let limit = Limit::named("a", Policy::per_second(1).build().unwrap()).unwrap();
         let names: Vec<String> = (0..32).map(|number: u32| number.to_string()).collect();
-        // Seven of the list and nine others fill the smallest segment.
+        // Seven keys of the list and nine others fill the smallest segment.
         for name in names[..7].iter().chain(&names[16..25]) {
             assert!(store.take_one(&limit, Key::new(name), 1).is_allowed());
         }

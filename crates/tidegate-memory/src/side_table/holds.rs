@@ -1,39 +1,39 @@
-//! Keys that are closed for a time.
+//! Holds: keys that are closed until an instant.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_core::Time;
 
-/// Marks the generation of a hold as a number of an earlier process: no limit has such a generation.
+/// Flag in the generation of a hold restored from a snapshot. No limit has such a generation.
 pub(crate) const RESTORED: u32 = 1 << 31;
 
-/// A key that is closed.
+/// A key that is closed until an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hold {
     pub(crate) until: Time,
-    /// When the bucket would be full again: the hold has no effect any more.
+    /// When the bucket would be full again and the hold has no effect any more.
     pub(crate) lapses: Time,
-    /// The policy under which the key was closed.
+    /// Generation of the policy under which the key was closed.
     pub(crate) generation: u32,
 }
 
-/// The holds of some keys, by their hash.
+/// Holds by the hash of their key.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     keys: BTreeMap<u64, Hold>,
 }
 
 impl Holds {
-    /// Bytes that one hold takes in its map.
+    /// Size of one hold in the map, in bytes.
     pub(crate) const BYTES: usize = 80;
 
     pub(crate) fn get(&self, hash: u64) -> Option<Hold> {
         self.keys.get(&hash).copied()
     }
 
-    /// Holds a key until `until`, and not shorter than it is held_keys already. `refill` is the time it
-    /// then takes to fill.
+    /// Holds a key until `until`, or longer if it already is. `refill` is the time the bucket then
+    /// takes to fill.
     pub(crate) fn put(
         &mut self,
         hash: u64,
@@ -49,12 +49,12 @@ impl Holds {
         hold.until
     }
 
-    /// Forgets the hold of a key; says whether there was one.
+    /// Forgets the hold of a key. Returns whether there was one.
     pub(crate) fn remove(&mut self, hash: u64) -> bool {
         self.keys.remove(&hash).is_some()
     }
 
-    /// Forgets those that lapsed before `idle`, and tells of each.
+    /// Forgets holds that lapsed at least `idle` ago, and calls `gone` for each.
     pub(crate) fn expire(&mut self, idle: Duration, now: Time, mut gone: impl FnMut(u64)) {
         self.keys.retain(|hash, hold| {
             let kept = hold.lapses.after(idle) > now;
@@ -69,7 +69,7 @@ impl Holds {
         self.keys.iter().map(|(hash, hold)| (*hash, *hold))
     }
 
-    /// Puts a hold of an earlier process in.
+    /// Inserts a hold restored from a snapshot.
     pub(crate) fn insert(&mut self, hash: u64, hold: Hold) {
         self.keys.insert(hash, hold);
     }

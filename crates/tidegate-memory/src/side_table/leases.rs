@@ -1,4 +1,4 @@
-//! Slots taken under concurrency limits: one lease per acquisition, released or run in_use.
+//! Slots taken under concurrency limits: one lease per acquisition, which is released or expires.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate_core::{Concurrency, Time};
 
-/// One acquisition.
+/// One acquisition of slots.
 #[derive(Clone, Copy, Debug)]
 struct Lease {
     id: u64,
@@ -16,8 +16,8 @@ struct Lease {
     ends: Option<Time>,
 }
 
-/// How many leases the whole store may have, and has. All those of a key are in one shard of what is
-/// kept beside the table, so the shards cannot have a budget each.
+/// Maximum and current number of leases in the whole store. All leases of a key are in one shard,
+/// so a budget per shard would be too small for a key with many.
 #[derive(Debug)]
 pub(crate) struct LeaseBudget {
     max: usize,
@@ -34,7 +34,7 @@ impl LeaseBudget {
     }
 }
 
-/// The leases of one shard, by bucket.
+/// Leases of one shard, by bucket.
 #[derive(Debug)]
 pub(crate) struct Leases {
     buckets: BTreeMap<u64, Vec<Lease>>,
@@ -44,15 +44,16 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Bytes that a lease takes at max, alone under its key: map entry, list and allocator.
+    /// Maximum size of a lease that is alone under its key: map entry, list and allocator overhead,
+    /// in bytes.
     pub(crate) const BYTES: usize = 224;
 
     pub(crate) fn new(budget: Arc<LeaseBudget>) -> Self {
         Self { buckets: BTreeMap::new(), total: 0, last_id: 0, budget }
     }
 
-    /// Whether one more lease may be given in_use. What has run in_use in this shard is forgotten
-    /// first.
+    /// Returns whether another lease may be acquired. If the budget is exhausted, forgets expired
+    /// leases of this shard first.
     pub(crate) fn has_capacity(&mut self, now: Time) -> bool {
         if self.budget.is_exhausted() {
             self.expire_all(now);
@@ -60,7 +61,7 @@ impl Leases {
         !self.budget.is_exhausted()
     }
 
-    /// Counts leases in or in_use.
+    /// Sets the number of leases and updates the budget.
     fn set_total(&mut self, total: usize) {
         if total > self.total {
             self.budget.in_use.fetch_add(total - self.total, Ordering::Relaxed);
@@ -70,19 +71,19 @@ impl Leases {
         self.total = total;
     }
 
-    /// How many leases there are.
+    /// Returns the number of leases.
     pub(crate) fn len(&self) -> usize {
         self.total
     }
 
-    /// Slots of a bucket that are taken at `now`.
+    /// Returns the number of slots of a bucket that are taken at `now`.
     pub(crate) fn taken(&mut self, bucket: u64, now: Time) -> u64 {
         self.expire(bucket, now);
         let leases = self.buckets.get(&bucket);
         leases.map_or(0, |leases| leases.iter().map(|lease| lease.slots).sum())
     }
 
-    /// How long until `wanted` of the `policy`'s slots have run in_use by themselves.
+    /// Returns how long until enough leases have expired for `wanted` slots to be free.
     pub(crate) fn free_in(
         &self,
         bucket: u64,
@@ -100,7 +101,7 @@ impl Leases {
         })
     }
 
-    /// Takes slots and returns the number of the lease.
+    /// Takes slots and returns the id of the lease.
     pub(crate) fn acquire(
         &mut self,
         bucket: u64,
@@ -115,7 +116,7 @@ impl Leases {
         self.last_id
     }
 
-    /// Gives up to `slots` slots of a lease back; says how many were still held_keys.
+    /// Releases up to `slots` slots of a lease. Returns how many were still held.
     pub(crate) fn release(&mut self, bucket: u64, id: u64, slots: u64, now: Time) -> u64 {
         self.expire(bucket, now);
         let Some(leases) = self.buckets.get_mut(&bucket) else { return 0 };
@@ -133,7 +134,7 @@ impl Leases {
         given
     }
 
-    /// Starts a lease anew; says how many slots it still holds.
+    /// Renews a lease. Returns how many slots it still holds.
     pub(crate) fn renew(
         &mut self,
         bucket: u64,
@@ -148,7 +149,7 @@ impl Leases {
         found.slots
     }
 
-    /// Forgets a bucket; says whether it had any lease.
+    /// Forgets a bucket. Returns whether it had any lease.
     pub(crate) fn forget(&mut self, bucket: u64) -> bool {
         let leases = self.buckets.remove(&bucket).unwrap_or_default();
         self.set_total(self.total - leases.len());
@@ -160,7 +161,7 @@ impl Leases {
         self.set_total(0);
     }
 
-    /// Forgets what has run in_use everywhere.
+    /// Forgets expired leases of all buckets.
     pub(crate) fn expire_all(&mut self, now: Time) {
         self.buckets.retain(|_, leases| {
             leases.retain(|lease| lease.ends.is_none_or(|end| end > now));

@@ -1,6 +1,7 @@
-//! VersionMap and texts as bytes, little-endian. Reading gives `None` where bytes are missing.
+//! Encoding and decoding of little-endian integers and texts. Reading returns `None` if bytes are
+//! missing.
 
-/// Appends a text of less than 64 KiB with its length before it; says whether it was short enough.
+/// Appends a text of less than 64 KiB, preceded by its length. Returns whether it was short enough.
 pub(super) fn put_text(text: &str, to: &mut Vec<u8>) -> bool {
     let Ok(length) = u16::try_from(text.len()) else { return false };
     to.extend_from_slice(&length.to_le_bytes());
@@ -8,7 +9,7 @@ pub(super) fn put_text(text: &str, to: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Bytes that are read from the front.
+/// A cursor that reads from the front of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bytes<'a>(pub(super) &'a [u8]);
 

@@ -1,8 +1,8 @@
-//! How a state that was restored comes under the policy of a limit in this process.
+//! Converting a restored state to the policy its limit has in this process.
 //!
-//! It happens when the key is next asked for, since only then it is known which limit it belongs
-//! to. Tokens stay, as with any change of a policy. What was written under a policy that nobody
-//! remembers is empty: never in the caller's favour.
+//! This happens when the key is next used, since only then is it known which limit it belongs to.
+//! Tokens are kept, as with any policy change. A bucket written under an unknown policy counts as
+//! empty, never in the caller's favour.
 
 use tidegate_core::{Change, Limit, Policy, State, Time};
 
@@ -11,8 +11,8 @@ use super::history::{History, PolicySpan};
 /// A generation that no limit has.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The state under the present policy of `limit`, of a bucket that an earlier process wrote under
-/// the number `number`. `history` is what the file knows of the limit.
+/// Converts a state that an earlier process wrote under policy version `version` to the current
+/// policy of `limit`. `history` is the history of the limit in the file.
 pub(crate) fn converted(
     state: State,
     version: u32,
@@ -20,7 +20,7 @@ pub(crate) fn converted(
     limit: &Limit,
     now: Time,
 ) -> State {
-    // The policy of an inline limit is its identity: another one would be another bucket.
+    // The policy of an inline limit is its identity; another policy would be another bucket.
     if limit.is_inline() {
         return state;
     }
@@ -33,7 +33,7 @@ pub(crate) fn converted(
     known.unwrap_or_else(|| state.carried(limit, UNKNOWN, now))
 }
 
-/// Carries a state over every policy that followed the one it was written under, to `last`.
+/// Converts a state through every policy after the one it was written under, up to `last`.
 fn convert_through(state: State, spans: &[PolicySpan], last: &Policy, now: Time) -> Option<State> {
     let (first, later) = spans.split_first()?;
     let later = later.iter().map(|span| (span.policy, span.change));
@@ -48,7 +48,7 @@ fn convert_through(state: State, spans: &[PolicySpan], last: &Policy, now: Time)
     Some(state)
 }
 
-/// One step, by the rules for a limit that is revised.
+/// Converts a state from one policy to the next, like a revision of a limit.
 fn convert_step(
     state: State,
     old: Policy,
@@ -78,7 +78,7 @@ mod tests {
         Limit::named("a", per_second(capacity)).unwrap()
     }
 
-    /// A bucket of one token per second in which so many are missing.
+    /// Returns a bucket of one token per second in which this many tokens are missing.
     fn missing(tokens: u64) -> State {
         State::Bucket(Exact::whole(NOW.as_nanos() + tokens * SECOND))
     }
@@ -101,9 +101,9 @@ mod tests {
     #[test]
     fn changed_policy_keeps_the_tokens() {
         let known = history(&[(1, 10, Change::KeepTokens)]);
-        // Seven are there, of twenty from now on.
+        // Seven tokens are left, now out of twenty.
         assert_eq!(converted(missing(3), 1, Some(&known), &limit(20), NOW), missing(13));
-        // Five is all that a bucket of five can hold.
+        // A bucket of five is full with five.
         assert_eq!(converted(missing(3), 1, Some(&known), &limit(5), NOW), State::Fresh);
     }
 

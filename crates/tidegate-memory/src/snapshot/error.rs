@@ -1,43 +1,43 @@
-//! Why a snapshot cannot be written or read.
+//! Errors of saving and restoring a snapshot.
 
 use std::io;
 
 use crate::builder::MemoryError;
 
-/// Why a snapshot cannot be written or read.
+/// Error saving or restoring a snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SnapshotError {
-    /// There is no such file: nothing was saved yet.
+    /// The file does not exist: nothing has been saved yet.
     #[error("snapshot not found")]
     NotFound,
-    /// The file cannot be read or written, or its folder not be brought to the disk.
+    /// The file cannot be read or written, or its directory cannot be synced.
     #[error("cannot read or write the snapshot: {0}")]
     Io(#[from] io::Error),
-    /// There is a directory, a device or a pipe where the file should be.
+    /// The path is a directory, a device or a pipe.
     #[error("the snapshot path is not a regular file")]
     NotAFile,
-    /// The file is something else.
+    /// The file is not a snapshot.
     #[error("the file is not a Tidegate snapshot")]
     NotASnapshot,
-    /// A format of another version.
+    /// The format belongs to another version.
     #[error("snapshot format {0} is not supported; this version reads format 1")]
     Format(u32),
-    /// The file is cut off, or not what was written.
+    /// The file is truncated or corrupted.
     #[error("the snapshot is damaged at byte {at}: {what}")]
     Damaged {
-        /// What is wrong.
+        /// Description of the damage.
         what: &'static str,
-        /// Where the part that is wrong begins.
+        /// Offset of the damaged block, in bytes.
         at: u64,
     },
-    /// Keys would not be found again: the hash function was another one.
+    /// The file was written with a different hash function, so no key would be found again.
     #[error("the snapshot was written with a different hash function")]
     OtherHash,
-    /// The store is a shared one, which keeps what was spent by itself.
+    /// The store is shared; it persists usage itself.
     #[error("the store is shared; only the in-process store can be saved to a file")]
     SharedStore,
-    /// The store cannot be made.
+    /// The store cannot be built.
     #[error(transparent)]
     Store(#[from] MemoryError),
 }

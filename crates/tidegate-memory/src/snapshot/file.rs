@@ -1,12 +1,12 @@
-//! A file that is either the old one or the new one, whenever the machine stops.
+//! Atomic replacement of a file: after a crash, either the old or the new file is in place.
 //!
-//! The new one is written beside the old one under another name, brought to the disk, and then
-//! given the name. The file is readable by its owner alone: it holds the secret of the hash.
+//! The new file is written next to the old one under a temporary name, synced, and then renamed. It
+//! is readable only by its owner, since it contains the secret of the hash.
 //!
-//! The other name has the number of the process in it, so that two processes on one path, which is
-//! one too many, replace each other's files but never write into them. Containers may have the
-//! same number, and are not told apart. What a process that was killed has left is removed by the
-//! next one that saves.
+//! The temporary name contains the process id, so that two processes on the same path, which is a
+//! misconfiguration, replace each other's files but never write into them. Processes in different
+//! containers may have the same id and are not distinguished. Temporary files left behind by killed
+//! processes are removed by the next save.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -16,14 +16,15 @@ use std::sync::{Mutex, PoisonError};
 
 use super::error::SnapshotError;
 
-/// Between the name of a file and the number of the process that is writing it.
+/// Separates the file name from the process id in a temporary name.
 const INFIX: &str = ".tmp.";
 
-/// One file at a time is written in this process: two on one path would write into each other.
+/// Only one file is written at a time in this process: two saves to one path would use the same
+/// temporary file.
 static WRITING: Mutex<()> = Mutex::new(());
 
-/// Replaces a file by what `write` writes, or leaves it as it is. If only the folder cannot be
-/// brought to the disk, that is an error too, but the new file has its name already.
+/// Replaces a file with what `write` writes, or leaves it unchanged. If only syncing the directory
+/// fails, that is an error too, but the new file is already in place.
 pub(super) fn replace<T>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> Result<T, SnapshotError>,
@@ -37,13 +38,13 @@ pub(super) fn replace<T>(
         Ok(written)
     });
     if written.is_err() {
-        // Best effort: the next attempt removes it all the same.
+        // Best effort: the next attempt removes it otherwise.
         let _ = fs::remove_file(&temporary);
     }
     written
 }
 
-/// A file to read. What is no file, such as a pipe, is not opened.
+/// Opens a file for reading. Anything but a regular file, such as a pipe, is not opened.
 pub(super) fn open(path: &Path) -> Result<File, SnapshotError> {
     let found = fs::metadata(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => SnapshotError::NotFound,
@@ -63,8 +64,8 @@ fn write_whole<T>(
     Ok(written)
 }
 
-/// A new file, for the owner alone. What an earlier process left under the name is removed rather
-/// than written into: it may have other rights, or be a link to somewhere else.
+/// Creates a file readable only by its owner. A leftover of the same name is removed and not
+/// reused: it may have other permissions, or be a link to another file.
 fn create(path: &Path) -> io::Result<File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -77,17 +78,17 @@ fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// The name of a file until it is whole: `FILE.tmp.PROCESS`.
+/// Returns the temporary name of a file: `FILE.tmp.PID`.
 fn temporary_path(path: &Path, process: u32) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!("{INFIX}{process}"));
     name.into()
 }
 
-/// Removes what processes that are no more have left beside a file. Best effort: what cannot be
-/// removed does no harm but for its size.
+/// Removes temporary files of processes that no longer exist. Best effort: a leftover only takes up
+/// space.
 fn remove_leftovers(path: &Path) {
-    // Without it nobody knows who is alive.
+    // Without `/proc`, it is unknown which processes are alive.
     let alive = Path::new("/proc");
     if !alive.join("self").exists() {
         return;
@@ -103,26 +104,27 @@ fn remove_leftovers(path: &Path) {
         let process = process.and_then(|process| std::str::from_utf8(process).ok()?.parse().ok());
         let Some(process) = process else { continue };
         let leftover = temporary_path(path, process);
-        // A number may be written in several ways; only one of them is ours.
+        // The same number can be written in several ways, such as `0123`; only the canonical one is
+        // ours.
         if leftover.file_name() == Some(&found) && !alive.join(process.to_string()).exists() {
             let _ = fs::remove_file(leftover);
         }
     }
 }
 
-/// Where a file is.
+/// Returns the directory of a file.
 fn directory_of(path: &Path) -> &Path {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     folder.unwrap_or(Path::new("."))
 }
 
-/// Brings the new name to the disk as well.
+/// Makes the rename durable.
 #[cfg(unix)]
 fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
 }
 
-/// Elsewhere a folder cannot be opened as a file; the system writes its names by itself.
+/// On other systems, a directory cannot be opened as a file; the system writes its entries itself.
 #[cfg(not(unix))]
 fn sync_directory(_path: &Path) -> io::Result<()> {
     Ok(())

@@ -1,11 +1,12 @@
-//! The bytes of a snapshot, and how they are written: in blocks.
+//! The snapshot format, and writing it in blocks.
 //!
-//! Eight bytes of magic and the format number; then blocks, each a kind, a length, its records and
-//! a checksum over these and the checksum of the block before. So a block that is missing, moved or
-//! from another file is noticed like one that has changed. The first block is the head; the last
-//! one tells how many records there are, and nothing follows it. VersionMap are little-endian.
+//! A file starts with eight magic bytes and the format number. Blocks follow, each with a kind, a
+//! length, its records, and a checksum over these and the checksum of the previous block. So a
+//! block that is missing, moved or taken from another file is detected like one that has changed.
+//! The first block is the header; the last one contains the number of records of each kind, and
+//! nothing follows it. Integers are little-endian.
 //!
-//! What is written is never held whole: a block at a time.
+//! Only one block at a time is held in memory.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -18,13 +19,13 @@ use super::records::{FileHeader, SavedCell, SavedHold, SavedLimit, SavedShared};
 use crate::table::hash::Hasher;
 
 pub(super) const MAGIC: [u8; 8] = *b"TIDESNAP";
-/// The format that this version writes and reads.
+/// Format written and read by this version.
 pub(super) const FORMAT: u32 = 1;
-/// The most bytes of records in a block.
+/// Maximum size of the records of a block, in bytes.
 pub(super) const MAX_BLOCK: usize = 64 << 10;
-/// The most limits in a file.
+/// Maximum number of limits in a file.
 pub(super) const MAX_LIMITS: u64 = 1 << 16;
-/// Bytes before the records: the checksum of the block before, which is not written again, the
+/// Bytes before the records: the checksum of the previous block, which is not written again, the
 /// kind and the length.
 pub(super) const PREFIX: usize = CHECKSUM + 1 + 4;
 pub(super) const CHECKSUM: usize = 8;
@@ -46,7 +47,7 @@ pub(super) enum Records {
     Limits(Vec<SavedLimit>),
 }
 
-/// How many records there are of each kind.
+/// Number of records of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) cells: u64,
@@ -70,11 +71,11 @@ impl Totals {
     }
 }
 
-/// Writes a snapshot, record by record.
+/// Writes a snapshot record by record.
 #[derive(Debug)]
 pub(super) struct Writer<W> {
     to: W,
-    /// The block that is being filled, with room for its prefix.
+    /// The block being filled, with space for its prefix.
     block: Vec<u8>,
     kind: u8,
     checksum: u64,
@@ -107,7 +108,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Shared buckets of the limit with this identity.
+    /// Writes shared buckets of the limit with this identity.
     pub(super) fn shared(&mut self, identity: &str, buckets: &[SavedShared]) -> io::Result<()> {
         let room = MAX_BLOCK.saturating_sub(2 + identity.len()) / SavedShared::BYTES;
         for buckets in buckets.chunks(room.max(1)) {
@@ -132,7 +133,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the end; what there is, and in how many bytes.
+    /// Writes the end. Returns the totals and the size of the file in bytes.
     pub(super) fn finish(mut self) -> io::Result<(Totals, u64)> {
         self.flush(END)?;
         self.put_numbers(&self.totals.numbers());
@@ -145,7 +146,7 @@ impl<W: Write> Writer<W> {
         self.block.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     }
 
-    /// Makes sure that a record of this kind fits into the present block.
+    /// Starts a new block unless a record of this kind and size fits into the current one.
     fn make_room(&mut self, kind: u8, bytes: usize) -> io::Result<()> {
         if self.kind != kind || self.block.len() - PREFIX + bytes > MAX_BLOCK {
             self.flush(kind)?;
@@ -153,7 +154,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the present block and begins another.
+    /// Writes the current block and starts another.
     fn flush(&mut self, next: u8) -> io::Result<()> {
         if self.block.len() > PREFIX {
             let length = u32::try_from(self.block.len() - PREFIX).unwrap_or(u32::MAX);
@@ -171,20 +172,20 @@ impl<W: Write> Writer<W> {
 #[cfg(test)]
 #[cfg(not(any(loom, shuttle)))]
 impl<W: Write> Writer<W> {
-    /// A block of any kind and content, under a true checksum.
+    /// Writes a block of any kind and content with a valid checksum.
     pub(super) fn raw(&mut self, kind: u8, records: &[u8]) -> io::Result<()> {
         self.flush(kind)?;
         self.block.extend_from_slice(records);
         self.flush(kind)
     }
 
-    /// Changes what the head says of the hash.
+    /// Changes the hash check in the header.
     pub(super) fn corrupt_hash_check(&mut self) {
         *self.block.last_mut().expect("a head") ^= 1;
     }
 }
 
-/// Fills in the prefix of a block; the checksum of it all.
+/// Fills in the prefix of a block and returns its checksum.
 pub(super) fn seal(block: &mut [u8], before: u64, kind: u8, length: u32) -> u64 {
     block[..CHECKSUM].copy_from_slice(&before.to_le_bytes());
     block[CHECKSUM] = kind;
@@ -192,8 +193,8 @@ pub(super) fn seal(block: &mut [u8], before: u64, kind: u8, length: u32) -> u64 
     rapidhash_v3(block)
 }
 
-/// What the hash function makes of some texts, short and long. If that changes, no key of an older
-/// file would be found.
+/// Hashes a few short and long texts. If the result changes, the hash function has changed and no
+/// key of an older file would be found.
 pub(super) fn hash_check(seed: u64) -> u64 {
     const LONG: &str = "a text that is long enough for the hash function to take more than one turn, \
                         as it does with the longest of keys, and then somewhat longer than that";

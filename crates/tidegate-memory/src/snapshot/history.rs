@@ -1,11 +1,11 @@
-//! The policies that limits have had, over the lives of several processes.
+//! Policies that limits have had across several processes.
 //!
-//! A process counts the generations of a limit from zero, and a cell of the table does not say
-//! which limit it belongs to. So there is one count for all limits of a file: what was restored has
-//! numbers below a base, and the generations of this process follow from the base on. A policy
-//! holds from a number until the limit has another one; a restart that changes nothing adds
-//! nothing. When a file is read the numbers are made small again: only those at which some limit
-//! changed have to be listed apart.
+//! A process counts the generations of each limit from zero, and a cell of the table does not
+//! identify its limit. So a file uses one sequence of policy versions for all limits: restored
+//! cells have versions below a base, and generation 0 of this process has the base as its version.
+//! A policy is in force from one version until the limit has another policy; a restart without
+//! changes adds nothing. When a file is read, versions are renumbered: only those at which some
+//! limit changed must remain distinct.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,29 @@ use tidegate_core::{Change, Limit, Policy, Revision};
 
 use super::records::SavedLimit;
 
-/// How many policies of one limit are remembered. A bucket from before the oldest of them counts
-/// as empty: never in the caller's favour.
+/// Maximum number of policies kept per limit. A bucket written before the oldest of them counts as
+/// empty, never in the caller's favour.
 pub(super) const MAX_SPANS: usize = 257;
-/// The longest identity of a limit, in bytes: longer than any name or fingerprint.
+/// Maximum length of a limit's identity, in bytes. Longer than any name or fingerprint.
 pub(super) const MAX_IDENTITY_BYTES: usize = 1_024;
-/// How many revisions before its present one a [`Limit`] remembers.
+/// Number of past revisions that a [`Limit`] keeps.
 const REMEMBERED: u32 = 256;
 
-/// One policy in the life of a limit.
+/// One policy in the history of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PolicySpan {
-    /// The number from which on it holds.
+    /// Version from which on it is in force.
     pub(super) from: u32,
     pub(super) policy: Policy,
-    /// What happened to existing buckets then.
+    /// How existing buckets were converted then.
     pub(super) change: Change,
 }
 
-/// The policies of one limit, oldest first.
+/// Policies of one limit, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct History {
     spans: Vec<PolicySpan>,
-    /// From this number on nobody has listed of the limit.
+    /// Nothing is known of the limit from this version on.
     ends: Option<u32>,
 }
 
@@ -49,13 +49,13 @@ impl History {
         self.ends
     }
 
-    /// The same, but nothing is known of it from a number on.
+    /// Limits the history: nothing is known from `version` on.
     pub(super) fn ending_at(mut self, version: u32) -> Self {
         self.ends = Some(self.ends.map_or(version, |ends| ends.min(version)));
         self
     }
 
-    /// Adds a policy; says whether it came after the others, as it must.
+    /// Adds a policy. Returns `false`, without adding it, unless it follows the others.
     pub(super) fn push(&mut self, from: u32, policy: Policy, change: Change) -> bool {
         let later = self.spans.last().is_none_or(|last| last.from < from);
         if later {
@@ -64,7 +64,7 @@ impl History {
         later
     }
 
-    /// The policy at a number, and those that followed; `None` if it is not remembered.
+    /// Returns the policy at `version` and all later ones; `None` if it is not known.
     pub(super) fn since(&self, version: u32) -> Option<&[PolicySpan]> {
         if self.ends.is_some_and(|ends| ends <= version) {
             return None;
@@ -73,11 +73,11 @@ impl History {
         self.spans.get(after.checked_sub(1)?..)
     }
 
-    /// The same, and what became of the limit in this process.
+    /// Adds the revisions of the limit in this process.
     pub(super) fn extended(mut self, limit: &Limit, base: u32) -> Self {
         let oldest = limit.generation().saturating_sub(REMEMBERED);
         if oldest > 0 || self.ends.take().is_some() {
-            // What lies between is forgotten, so what was before does not help.
+            // The revisions in between are unknown, so the earlier ones are useless.
             self.spans.clear();
         }
         for revision in limit.since(oldest).into_iter().flatten() {
@@ -91,14 +91,14 @@ impl History {
         self
     }
 
-    /// Whether a revision changes nothing.
+    /// Returns whether a revision changes nothing.
     fn ends_with(&self, revision: &Revision) -> bool {
         let same = |last: &PolicySpan| last.policy == *revision.policy();
         revision.change() != Change::Reset && self.spans.last().is_some_and(same)
     }
 
-    /// The same under other numbers. Policies that are too old for a number of their own are gone
-    /// but for the last of them, which holds from number 1 on.
+    /// Applies new version numbers. Of the policies too old to have a version of their own, only
+    /// the last is kept, in force from version 1 on.
     fn renumbered(&self, versions: &VersionMap) -> Self {
         let mut spans: Vec<PolicySpan> = Vec::with_capacity(self.spans.len());
         for span in &self.spans {
@@ -112,15 +112,15 @@ impl History {
     }
 }
 
-/// VersionMap that tell apart what has to be listed apart.
+/// Mapping from the versions of a file to a smaller range.
 #[derive(Clone, Debug, Default)]
 pub(super) struct VersionMap {
-    /// The old numbers at which some limit changed, in order.
+    /// Old versions at which some limit changed, in order.
     changes: Vec<u32>,
 }
 
 impl VersionMap {
-    /// At most `most` numbers, from 1 on; what is too old for them has number 0.
+    /// Uses at most `max` versions, starting with 1. Older ones map to 0.
     fn new(limits: &[SavedLimit], max: u32) -> Self {
         let spans = limits.iter().flat_map(|limit| limit.history.spans());
         let ends = limits.iter().filter_map(|limit| limit.history.ends());
@@ -132,23 +132,23 @@ impl VersionMap {
         Self { changes }
     }
 
-    /// The new number of an old one.
+    /// Returns the new version for an old one.
     pub(super) fn get(&self, old: u32) -> u32 {
         let version = self.changes.partition_point(|&change| change <= old);
         u32::try_from(version).unwrap_or(u32::MAX)
     }
 }
 
-/// What is known of the limits of the processes before this one.
+/// Limits of earlier processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestoredLimits {
     limits: BTreeMap<Arc<str>, History>,
-    /// The number of generation 0 in this process.
+    /// Version of generation 0 in this process.
     base: u32,
 }
 
 impl RestoredLimits {
-    /// That of a file, with at most `most` numbers, and what its numbers have become.
+    /// Creates the limits of a file, using at most `max` versions, and the mapping of its versions.
     pub(super) fn new(limits: &[SavedLimit], max: u32) -> (Self, VersionMap) {
         let versions = VersionMap::new(limits, max);
         let renumbered = limits
@@ -158,26 +158,25 @@ impl RestoredLimits {
         (Self { limits: renumbered.collect(), base }, versions)
     }
 
-    /// The history of a limit before this process.
+    /// Returns the history of a limit before this process.
     pub(crate) fn get(&self, identity: &str) -> Option<&History> {
         self.limits.get(identity)
     }
 
-    /// The number of a generation of this process.
+    /// Returns the version of a generation of this process.
     pub(super) fn version_of(&self, generation: u32) -> u32 {
         self.base.saturating_add(generation)
     }
 
-    /// What the next process has to know: these limits, and the others from before unless nothing
-    /// of theirs is left.
+    /// Returns what to save for the next process: `limits` and, while restored cells remain, all
+    /// other limits of earlier processes.
     pub(super) fn extended(
         &self,
         limits: &BTreeMap<Arc<str>, Limit>,
         restored_cells: RestoredCells,
     ) -> BTreeMap<Arc<str>, History> {
         let mut histories = match restored_cells {
-            // What this process spent under a name that nobody tells of, it spent under a policy that
-            // nobody knows.
+            // Usage under a name that is not in `limits` was recorded under an unknown policy.
             RestoredCells::Remain => {
                 let ended = |(identity, history): (&Arc<str>, &History)| {
                     let (history, listed) = (history.clone(), limits.contains_key(identity));
@@ -195,7 +194,7 @@ impl RestoredLimits {
     }
 }
 
-/// Whether the store still has anything that was restored and not touched since.
+/// Whether the store still contains restored cells that have not been used since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RestoredCells {
     Remain,

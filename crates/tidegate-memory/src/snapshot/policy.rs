@@ -1,5 +1,4 @@
-//! Policies as bytes: their parameters, from which they are made anew. One that cannot be made is
-//! none.
+//! Encoding of policies by their parameters. Parameters that are not a valid policy are rejected.
 
 use std::time::Duration;
 
@@ -27,10 +26,10 @@ pub(super) fn put(policy: &Policy, to: &mut Vec<u8>) {
         Policy::Quota(quota) => numbers(QUOTA, &[quota.amount(), quota.max_debt()]),
         Policy::Allowance(allowance) => numbers(ALLOWANCE, &[allowance.amount()]),
         Policy::Concurrency(limit) => {
-            // A lease is longer than zero.
+            // Zero stands for no lease, since a lease is longer than zero.
             numbers(CONCURRENCY, &[limit.slots(), limit.lease().map_or(0, nanos)]);
         }
-        // A kind that this version does not know is refused by whoever reads it.
+        // A kind unknown to this version is rejected when it is read.
         _ => numbers(0, &[]),
     }
 }
@@ -76,7 +75,7 @@ pub(super) fn read_change(bytes: &mut Bytes<'_>) -> Option<Change> {
     }
 }
 
-/// A policy has no span of more than 100 years.
+/// Does not saturate, since no span of a policy is longer than 100 years.
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

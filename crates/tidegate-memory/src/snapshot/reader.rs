@@ -1,7 +1,7 @@
-//! How the bytes of a snapshot are read.
+//! Reading a snapshot.
 //!
-//! A reader holds one block at a time, and never makes room for more than a block may have,
-//! whatever a file says. What it does not understand is an error; it never guesses.
+//! The reader holds one block at a time and never allocates more than the maximum block size,
+//! whatever the file contains. Anything it does not understand is an error.
 
 use std::io::{ErrorKind, Read};
 
@@ -15,7 +15,7 @@ use super::format::{
 };
 use super::records::{FileHeader, SavedCell, SavedHold, SavedLimit, SavedShared};
 
-/// Reads a snapshot, block by block.
+/// Reads a snapshot block by block.
 #[derive(Debug)]
 pub(super) struct Reader<R> {
     from: R,
@@ -23,16 +23,17 @@ pub(super) struct Reader<R> {
     block: Vec<u8>,
     checksum: u64,
     totals: Totals,
-    /// Where the next block begins.
+    /// Offset of the next block.
     at: u64,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning, and refuses what this version does not know.
+    /// Reads the header and rejects formats unknown to this version.
     pub(super) fn new(mut from: R) -> Result<Self, SnapshotError> {
         let mut begin = Vec::with_capacity(MAGIC.len() + size_of_val(&FORMAT));
         from.by_ref().take(begin.capacity() as u64).read_to_end(&mut begin)?;
-        // Of a file that was cut off early, or is empty, it is not known that it was another's.
+        // A prefix of the magic bytes, even an empty one, is a truncated snapshot and not another
+        // kind of file.
         if !begin.iter().zip(&MAGIC).all(|(byte, magic)| byte == magic) {
             return Err(SnapshotError::NotASnapshot);
         }
@@ -55,7 +56,8 @@ impl<R: Read> Reader<R> {
         self.header
     }
 
-    /// The records of the next block; `None` at the end, when all of them were there.
+    /// Returns the records of the next block; `None` at the end, once the totals have been
+    /// verified.
     pub(super) fn next(&mut self) -> Result<Option<Records>, SnapshotError> {
         let at = self.at;
         let damaged = |what| SnapshotError::Damaged { what, at };
@@ -96,7 +98,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// Reads one block whole; its kind.
+    /// Reads a complete block and returns its kind.
     fn read_block(&mut self) -> Result<u8, SnapshotError> {
         let at = self.at;
         let damaged = |what| SnapshotError::Damaged { what, at };
@@ -142,7 +144,7 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// The records of a block, which must fill it.
+/// Parses the records of a block, which must fill it exactly.
 fn parse_records(kind: u8, mut bytes: Bytes<'_>) -> Option<Records> {
     Some(match kind {
         CELLS => Records::Cells(all(bytes, SavedCell::read)?),

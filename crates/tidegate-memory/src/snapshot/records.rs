@@ -1,4 +1,4 @@
-//! What a snapshot is made of, whatever the table of a store looks like.
+//! Records of a snapshot, independent of the layout of the table.
 
 use tidegate_core::{Exact, State, WallTime};
 
@@ -6,39 +6,39 @@ use super::bytes::{Bytes, put_text};
 use super::history::{History, MAX_IDENTITY_BYTES, MAX_SPANS};
 use super::policy;
 
-/// What must be known before anything else: when the snapshot was taken, and the hash's secret.
+/// Header: when the snapshot was taken, and the secret of the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileHeader {
     pub(super) wall: WallTime,
     pub(super) seed: u64,
 }
 
-/// The bucket of one key. Times are wall times here.
+/// Bucket of one key. Times are wall times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedCell {
     pub(super) fingerprint: u64,
     pub(super) state: State,
-    pub(super) generation: u32,
+    pub(super) version: u32,
 }
 
-/// A key that is closed.
+/// A hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedHold {
     pub(super) hash: u64,
     pub(super) until: WallTime,
     pub(super) lapses: WallTime,
-    pub(super) generation: u32,
+    pub(super) version: u32,
 }
 
-/// One of the buckets that the keys of a limit share when there is no room.
+/// A shared bucket of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedShared {
     pub(super) bucket: u16,
     pub(super) state: State,
-    pub(super) generation: u32,
+    pub(super) version: u32,
 }
 
-/// A limit and the policies it has had.
+/// A limit and its policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SavedLimit {
     pub(super) identity: String,
@@ -46,30 +46,30 @@ pub(super) struct SavedLimit {
 }
 
 impl SavedCell {
-    /// Bytes that one takes.
+    /// Size of a record.
     pub(super) const BYTES: usize = 8 + STATE_BYTES;
 
     pub(super) fn put(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.fingerprint.to_le_bytes());
-        put_state(self.state, self.generation, to);
+        put_state(self.state, self.version, to);
     }
 
     pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
         let fingerprint = bytes.u64()?;
-        let (state, generation) = read_state(bytes)?;
-        Some(Self { fingerprint, state, generation })
+        let (state, version) = read_state(bytes)?;
+        Some(Self { fingerprint, state, version })
     }
 }
 
 impl SavedHold {
-    /// Bytes that one takes.
+    /// Size of a record.
     pub(super) const BYTES: usize = 28;
 
     pub(super) fn put(&self, to: &mut Vec<u8>) {
         for number in [self.hash, self.until.as_nanos(), self.lapses.as_nanos()] {
             to.extend_from_slice(&number.to_le_bytes());
         }
-        to.extend_from_slice(&self.generation.to_le_bytes());
+        to.extend_from_slice(&self.version.to_le_bytes());
     }
 
     pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
@@ -77,32 +77,32 @@ impl SavedHold {
             hash: bytes.u64()?,
             until: WallTime::from_nanos(bytes.u64()?),
             lapses: WallTime::from_nanos(bytes.u64()?),
-            generation: bytes.u32()?,
+            version: bytes.u32()?,
         })
     }
 }
 
 impl SavedShared {
-    /// Bytes that one takes.
+    /// Size of a record.
     pub(super) const BYTES: usize = 2 + STATE_BYTES;
 
     pub(super) fn put(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.bucket.to_le_bytes());
-        put_state(self.state, self.generation, to);
+        put_state(self.state, self.version, to);
     }
 
     pub(super) fn read(bytes: &mut Bytes<'_>) -> Option<Self> {
         let bucket = bytes.u16()?;
-        let (state, generation) = read_state(bytes)?;
-        Some(Self { bucket, state, generation })
+        let (state, version) = read_state(bytes)?;
+        Some(Self { bucket, state, version })
     }
 }
 
-/// In place of the number at which a history ends, if it does not.
+/// Stands for a history without an end.
 const OPEN: u32 = u32::MAX;
 
 impl SavedLimit {
-    /// Appends a limit; says whether it is one that can be read again.
+    /// Appends a limit. Returns whether it can be read again.
     pub(super) fn put(identity: &str, history: &History, to: &mut Vec<u8>) -> bool {
         let spans = history.spans();
         let Ok(count) = u16::try_from(spans.len()) else { return false };
@@ -128,7 +128,7 @@ impl SavedLimit {
         let mut history = History::default();
         for _ in 0..count {
             let (from, change) = (bytes.u32()?, policy::read_change(bytes)?);
-            // They follow each other, or the file was not written by us.
+            // Policies must be in order.
             if !history.push(from, policy::read(bytes)?, change) {
                 return None;
             }
@@ -138,25 +138,25 @@ impl SavedLimit {
     }
 }
 
-/// Bytes of a state and its generation: kind, word, part and generation.
+/// Size of a state and its policy version: kind, word, part and version.
 const STATE_BYTES: usize = 1 + 8 + 4 + 4;
 
-fn put_state(state: State, generation: u32, to: &mut Vec<u8>) {
+fn put_state(state: State, version: u32, to: &mut Vec<u8>) {
     let (kind, word, part) = match state {
         State::Bucket(Exact { ns, part }) => (1, ns, part),
         State::Quota { ends, used } => (2, used, ends),
         State::Allowance { used } => (3, used, 0),
-        // Fresh is the absence of a state, and leases are not written.
+        // A fresh state is not stored, and leases are not saved.
         _ => (0_u8, 0, 0),
     };
     to.push(kind);
     to.extend_from_slice(&word.to_le_bytes());
     to.extend_from_slice(&part.to_le_bytes());
-    to.extend_from_slice(&generation.to_le_bytes());
+    to.extend_from_slice(&version.to_le_bytes());
 }
 
 fn read_state(bytes: &mut Bytes<'_>) -> Option<(State, u32)> {
-    let (kind, word, part, generation) = (bytes.u8()?, bytes.u64()?, bytes.u32()?, bytes.u32()?);
+    let (kind, word, part, version) = (bytes.u8()?, bytes.u64()?, bytes.u32()?, bytes.u32()?);
     let state = match (kind, part) {
         (0, 0) if word == 0 => State::Fresh,
         (1, part) => State::Bucket(Exact { ns: word, part }),
@@ -164,5 +164,5 @@ fn read_state(bytes: &mut Bytes<'_>) -> Option<(State, u32)> {
         (3, 0) => State::Allowance { used: word },
         _ => return None,
     };
-    Some((state, generation))
+    Some((state, version))
 }

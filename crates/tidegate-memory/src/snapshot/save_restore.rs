@@ -1,8 +1,8 @@
-//! Between a snapshot and the table of a store.
+//! Copying the table of a store to a snapshot and back.
 //!
-//! A store is written one segment after the other, each as it is at its moment, and goes on deciding
-//! meanwhile: the lines of a segment are held while its keys are copied, not while they are written.
-//! Of a list that is spent just then the file may hold a part.
+//! Segments are saved one after another while the store continues to decide: the lines of a segment
+//! are locked while its cells are copied, not while they are written. If a list is spent during the
+//! save, the file may contain only part of its charges.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Seek, Write};
@@ -27,14 +27,15 @@ use crate::table::cell::{Cell, Fingerprint, Tag};
 use crate::table::fresh_at;
 
 impl MemoryStore {
-    /// Writes what was spent to a file, in place of what was there, so that
-    /// [`restore`](MemoryStoreBuilder::restore) can go on with it. `limits` are the named limits in
-    /// use: what was spent under a name that the file does not know is an empty bucket after the
-    /// restart. Leases of concurrency limits are not written.
+    /// Saves usage to a file, replacing it, so that [`restore`](MemoryStoreBuilder::restore) can
+    /// continue from there. `limits` are the named limits in use: usage under a name that the file
+    /// does not contain counts as an empty bucket after the restart. Leases of concurrency limits
+    /// are not saved.
     ///
-    /// The file is whole at every moment: it is written beside, brought to the disk and renamed.
-    /// Nobody waits for it, but the call itself takes as long as the disk does. It holds the secret
-    /// of the hash, and is readable by its owner alone. One process writes to a path.
+    /// The file is replaced atomically: it is written under a temporary name, synced and renamed.
+    /// Decisions are not blocked, but this call takes as long as the disk needs. The file contains
+    /// the secret of the hash and is readable only by its owner. Only one process may save to a
+    /// path.
     ///
     /// ```
     /// use tidegate::{MemoryStore, Policy};
@@ -54,8 +55,8 @@ impl MemoryStore {
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be written. The one of before is still there then, unless only the folder
-    /// could not be brought to the disk; then the new one is.
+    /// If the file cannot be written. The previous file is still in place then, unless only syncing
+    /// the directory failed; then the new one is.
     pub fn save(&self, path: impl AsRef<Path>, limits: &[Limit]) -> Result<Saved, SnapshotError> {
         file::replace(path.as_ref(), |file| self.write_snapshot(file, limits))
     }
@@ -68,13 +69,13 @@ impl MemoryStore {
             at,
             restored_cells: RestoredCells::Gone,
         };
-        // The holds first: one that passes meanwhile becomes part of its bucket.
+        // Holds first: one that ends meanwhile becomes part of its bucket.
         let holds = self.side_table.all_holds();
         self.table.for_each_segment_cells(|cells| {
             cells.iter().try_for_each(|cell| match context.state(cell) {
-                Some((state, generation)) => {
+                Some((state, version)) => {
                     let fingerprint = cell.tag().fingerprint().bits();
-                    writer.cell(&SavedCell { fingerprint, state, generation })
+                    writer.cell(&SavedCell { fingerprint, state, version })
                 }
                 None => Ok(()),
             })
@@ -90,14 +91,14 @@ impl MemoryStore {
             let buckets: Vec<_> = (0..)
                 .zip(cells)
                 .filter_map(|(bucket, cell)| {
-                    let (state, generation) = context.state(&cell)?;
-                    Some(SavedShared { bucket, state, generation })
+                    let (state, version) = context.state(&cell)?;
+                    Some(SavedShared { bucket, state, version })
                 })
                 .collect();
             writer.shared(&identity, &buckets)?;
         }
-        // The limits last: each generation that was met above is known by now, since who writes
-        // under a revised limit makes it known.
+        // Limits last: every generation found above is known by now, since a thread that writes
+        // under a revised limit records the limit.
         let newest = self.newest_limits(limits);
         let max = usize::try_from(MAX_LIMITS).unwrap_or(usize::MAX);
         for (identity, history) in
@@ -109,7 +110,7 @@ impl MemoryStore {
         Ok(Saved { keys: totals.cells, bytes })
     }
 
-    /// The newest that is known of each named limit.
+    /// Returns the newest known revision of each named limit.
     fn newest_limits(&self, limits: &[Limit]) -> BTreeMap<Arc<str>, Limit> {
         let mut known = self.newest.read().unwrap_or_else(PoisonError::into_inner).clone();
         for limit in limits.iter().filter(|limit| !limit.is_inline()) {
@@ -122,7 +123,7 @@ impl MemoryStore {
     }
 }
 
-/// How states are written, and what was seen of them.
+/// How states are saved, and whether any of them was restored.
 struct SaveContext<'s> {
     restored_limits: &'s RestoredLimits,
     at: Now,
@@ -130,7 +131,7 @@ struct SaveContext<'s> {
 }
 
 impl SaveContext<'_> {
-    /// A state as it is written, and its number, if it is to be.
+    /// Returns the state to save and its policy version; `None` if the cell is not saved.
     fn state(&mut self, cell: &Cell) -> Option<(State, u32)> {
         let (state, tag) = (cell.state(), cell.tag());
         if state.is_fresh(self.at) {
@@ -138,8 +139,8 @@ impl SaveContext<'_> {
         }
         let version = match tag.restored_version() {
             Some(version) => self.restored_version(version),
-            // Of a limit that was revised more often than fits, this is a number from before all
-            // that is remembered: an empty bucket.
+            // If the limit has been revised more often than fits, this version is older than all
+            // that are kept: an empty bucket.
             None => self.restored_limits.version_of(tag.generation_bits()),
         };
         Some((to_wall(state, self.at), version))
@@ -151,7 +152,7 @@ impl SaveContext<'_> {
             hash,
             until: wall_of(until, self.at),
             lapses: wall_of(lapses, self.at),
-            generation: self.version_of(generation),
+            version: self.version_of(generation),
         })
     }
 
@@ -162,7 +163,7 @@ impl SaveContext<'_> {
         self.restored_version(generation & !RESTORED)
     }
 
-    /// A number of an earlier process stays what it is.
+    /// Keeps the version assigned by an earlier process.
     fn restored_version(&mut self, version: u32) -> u32 {
         self.restored_cells = RestoredCells::Remain;
         version
@@ -170,18 +171,18 @@ impl SaveContext<'_> {
 }
 
 impl MemoryStoreBuilder {
-    /// The store, with what [`save`](MemoryStore::save) wrote to a file. The time that has passed
-    /// since counts as refill; if the wall clock went back meanwhile, none has passed.
+    /// Builds a store from a file written by [`save`](MemoryStore::save). The time since then
+    /// counts as refill. If the wall clock was set back meanwhile, no time has passed.
     ///
-    /// A limit may have another policy now: tokens stay then, as if it had been changed while the
-    /// program ran. What does not fit into a smaller store is counted, and starts anew.
+    /// If a limit has another policy now, tokens are kept, as if it had been changed while the
+    /// program ran. Entries that do not fit into a smaller store are counted and start fresh.
     ///
     /// # Errors
-    /// When there is no such file, it cannot be read, is damaged, or is of a format or a hash
-    /// function that this version does not know; or when [`build`](Self::build) fails.
+    /// If the file does not exist, cannot be read, is damaged, or has a format or a hash function
+    /// unknown to this version; or if [`build`](Self::build) fails.
     pub fn restore(self, path: impl AsRef<Path>) -> Result<(MemoryStore, Restored), SnapshotError> {
         let mut file = file::open(path.as_ref())?;
-        // The whole file is checked before any of it is used.
+        // Verify the whole file before using any of it.
         let mut reader = Reader::new(BufReader::new(&file))?;
         let mut limits = Vec::new();
         while let Some(records) = reader.next()? {
@@ -208,19 +209,19 @@ impl MemoryStoreBuilder {
     }
 }
 
-/// A store that is being filled.
+/// A store that is being restored.
 struct Restorer<'s> {
     store: &'s MemoryStore,
     versions: VersionMap,
     now: Now,
-    /// The same moment, but not before the snapshot by the wall clock.
+    /// `now`, but by the wall clock not before the snapshot.
     since: Now,
-    /// Until then somebody may owe to a shared bucket.
+    /// Until then any key may have debt on a shared bucket.
     shared_debt_until: Time,
     done: Restored,
 }
 
-/// What becomes of a record.
+/// What happened to a record.
 #[derive(Clone, Copy)]
 enum RestoreOutcome {
     Kept,
@@ -243,7 +244,7 @@ impl Restorer<'_> {
                 let outcome = self.shared(&identity, bucket);
                 self.count(outcome);
             }),
-            // These were read before.
+            // Read in the first pass.
             Records::Limits(_) => {}
         }
     }
@@ -251,7 +252,7 @@ impl Restorer<'_> {
     fn cell(&self, saved: &SavedCell) -> RestoreOutcome {
         let Some(state) = self.state(saved.state) else { return RestoreOutcome::Full };
         let fingerprint = Fingerprint::from_bits(saved.fingerprint);
-        let Some(cell) = Cell::new(fingerprint, state, self.versions.get(saved.generation)) else {
+        let Some(cell) = Cell::new(fingerprint, state, self.versions.get(saved.version)) else {
             return RestoreOutcome::Full;
         };
         let full_at = fresh_at(state, self.now.time, || self.now.wall);
@@ -267,14 +268,14 @@ impl Restorer<'_> {
         if lapses <= self.now.time {
             return RestoreOutcome::Full;
         }
-        let generation = self.versions.get(saved.generation) | RESTORED;
+        let generation = self.versions.get(saved.version) | RESTORED;
         let kept = self.store.side_table.restore(saved.hash, Hold { until, lapses, generation });
         if kept { RestoreOutcome::Kept } else { RestoreOutcome::NoRoom }
     }
 
     fn shared(&mut self, identity: &str, saved: &SavedShared) -> RestoreOutcome {
         let Some(state) = self.state(saved.state) else { return RestoreOutcome::Full };
-        let version = self.versions.get(saved.generation);
+        let version = self.versions.get(saved.version);
         if !self.store.shared.lock().restore(identity, saved.bucket, state, version) {
             return RestoreOutcome::NoRoom;
         }
@@ -283,7 +284,7 @@ impl Restorer<'_> {
         RestoreOutcome::Kept
     }
 
-    /// A state as the store keeps it; `None` if it has become full.
+    /// Returns the state in the store's time; `None` if it has become full.
     fn state(&self, state: State) -> Option<State> {
         let state = to_store(state, self.since);
         (!state.is_fresh(self.now)).then_some(state)
@@ -298,7 +299,7 @@ impl Restorer<'_> {
         } += 1;
     }
 
-    /// Any key may owe to a shared bucket.
+    /// Notes that any key may have debt on a shared bucket, and returns the totals.
     fn finish(self) -> Restored {
         self.store.table.note_shared_debt(self.shared_debt_until);
         self.done

@@ -1,5 +1,5 @@
-//! What is written is read, and whatever else a file holds is an error: never a panic, never more
-//! memory than a block.
+//! Snapshots round-trip, and any other content is an error: never a panic, and never more memory
+//! than a block.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ fn policies() -> impl Strategy<Value = Policy> {
     let second = 1_000_000_000_u64;
     prop_oneof![
         (1_u32.., 1..second, 1_u64..1_000, 0_u64..1_000, 0..second).prop_filter_map(
-            "a policy that can be made",
+            "a valid policy",
             |(tokens, period, capacity, max_debt, horizon)| {
                 let rate = Rate::per(tokens.into(), Duration::from_nanos(period)).ok()?;
                 let policy = Policy::rate(rate).capacity(capacity).max_debt(max_debt);
@@ -105,13 +105,13 @@ fn images() -> impl Strategy<Value = Image> {
     let header = any::<(u64, u64)>()
         .prop_map(|(wall, seed)| FileHeader { wall: WallTime::from_nanos(wall), seed });
     let cell = (any::<u64>(), states(), any::<u32>())
-        .prop_map(|(fingerprint, state, generation)| SavedCell { fingerprint, state, generation });
-    let hold = any::<(u64, u64, u64, u32)>().prop_map(|(hash, until, lapses, generation)| {
+        .prop_map(|(fingerprint, state, version)| SavedCell { fingerprint, state, version });
+    let hold = any::<(u64, u64, u64, u32)>().prop_map(|(hash, until, lapses, version)| {
         let (until, lapses) = (WallTime::from_nanos(until), WallTime::from_nanos(lapses));
-        SavedHold { hash, until, lapses, generation }
+        SavedHold { hash, until, lapses, version }
     });
     let bucket = (any::<u16>(), states(), any::<u32>())
-        .prop_map(|(bucket, state, generation)| SavedShared { bucket, state, generation });
+        .prop_map(|(bucket, state, version)| SavedShared { bucket, state, version });
     let shared = prop::collection::btree_map("[a-z ]{1,40}", vec(bucket, 1..20), 0..4);
     let parts = (vec(cell, 0..60), vec(hold, 0..20), shared, vec(limits(), 0..4));
     (header, parts).prop_map(|(header, (cells, holds, shared, limits))| Image {
@@ -154,7 +154,7 @@ proptest! {
         prop_assert!(Image::decode(&bytes).is_err());
     }
 
-    /// Somebody who knows the checksum can write anything; it is still no more than an error.
+    /// Anyone who knows the checksum can write anything; it must not cause more than an error.
     #[test]
     fn arbitrary_records_with_a_valid_checksum_do_not_panic(
         kind in 0_u8..9,
@@ -188,7 +188,7 @@ fn blocks_of_two_files_cannot_be_mixed() {
     let cell = |fingerprint| SavedCell {
         fingerprint,
         state: State::Allowance { used: fingerprint },
-        generation: 1,
+        version: 1,
     };
     let image = |from: u64| Image {
         header: header(),
@@ -200,8 +200,8 @@ fn blocks_of_two_files_cannot_be_mixed() {
     let (one, other) = (image(1), image(2));
     let (bytes, mut mixed) = (one.encode(), other.encode());
     assert_eq!(Image::decode(&bytes).unwrap(), one);
-    // The second block of the one file in place of that of the other: each is right by itself.
-    // Before them are magic and format, the head with three numbers, and 13 bytes for each block.
+    // Replace the second block with that of the other file; each is valid on its own. Before it are
+    // magic and format, the header with three numbers, and 13 bytes per block.
     let block = 13 + MAX_BLOCK / SavedCell::BYTES * SavedCell::BYTES;
     let second = 12 + 13 + 24 + block..12 + 13 + 24 + 2 * block;
     mixed[second.clone()].copy_from_slice(&bytes[second]);
@@ -211,7 +211,7 @@ fn blocks_of_two_files_cannot_be_mixed() {
 #[test]
 fn oversized_block_length_is_rejected() {
     let mut bytes = empty();
-    // The length of the head's block, after magic, format and kind.
+    // The length of the header block, after magic, format and kind.
     bytes[13..17].copy_from_slice(&u32::MAX.to_le_bytes());
     let error = Image::decode(&bytes).unwrap_err();
     assert!(matches!(error, SnapshotError::Damaged { at: 12, .. }), "{error}");
@@ -222,9 +222,9 @@ fn foreign_files_formats_and_hashes_have_their_own_errors() {
     for other in [&b"{}"[..], b"TIDETABLE", b"TIDESNAq\x01\0\0\0"] {
         assert!(matches!(Image::decode(other), Err(SnapshotError::NotASnapshot)), "{other:?}");
     }
-    for cut_off in [&b""[..], b"TIDE", b"TIDESNAP", b"TIDESNAP\x02\0\0"] {
-        let error = Image::decode(cut_off).unwrap_err();
-        assert!(matches!(error, SnapshotError::Damaged { at: 0, .. }), "{cut_off:?}: {error}");
+    for truncated in [&b""[..], b"TIDE", b"TIDESNAP", b"TIDESNAP\x02\0\0"] {
+        let error = Image::decode(truncated).unwrap_err();
+        assert!(matches!(error, SnapshotError::Damaged { at: 0, .. }), "{truncated:?}: {error}");
     }
     assert!(matches!(Image::decode(b"SQLite format 3"), Err(SnapshotError::NotASnapshot)));
     let mut later = empty();
@@ -237,8 +237,8 @@ fn foreign_files_formats_and_hashes_have_their_own_errors() {
     assert!(matches!(Image::decode(&bytes), Err(SnapshotError::OtherHash)));
 }
 
-/// The numbers of a file count on with every restart; a reader needs only those at which a limit
-/// changed, and has a bounded number of bits for them.
+/// Versions increase with every restart. A reader needs only those at which a limit changed, and
+/// has a bounded number of bits for them.
 #[test]
 fn versions_are_renumbered_and_the_oldest_are_forgotten() {
     let policy = |capacity| Policy::per_second(1).capacity(capacity).build().unwrap();

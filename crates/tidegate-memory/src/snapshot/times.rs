@@ -1,31 +1,31 @@
-//! From the store's time to wall time and back.
+//! Conversion between the store's time and wall time.
 //!
-//! The clock of a store begins with its process, so a file holds wall time. Both readings of one
-//! moment tell how far the two lie apart.
+//! The clock of a store starts with its process, so files contain wall time. A reading of both
+//! clocks at the same moment gives the difference.
 
 use tidegate_core::{Exact, Now, State, Time, WallTime};
 
-/// A state as it is written: the arrival time of a bucket in wall time.
+/// Converts a state for saving: the arrival time of a bucket to wall time.
 pub(super) fn to_wall(state: State, at: Now) -> State {
     shifted(state, |ns| wall_of(Time::from_nanos(ns), at).as_nanos())
 }
 
-/// A state as it is read: the arrival time of a bucket in the store's time.
+/// Converts a restored state: the arrival time of a bucket to the store's time.
 pub(super) fn to_store(state: State, at: Now) -> State {
     shifted(state, |ns| time_of(WallTime::from_nanos(ns), at).as_nanos())
 }
 
-/// The wall time of an instant.
+/// Returns the wall time of an instant.
 pub(super) fn wall_of(time: Time, at: Now) -> WallTime {
     WallTime::from_nanos(moved(time.as_nanos(), at.time.as_nanos(), at.wall.as_nanos()))
 }
 
-/// The instant of a wall time.
+/// Returns the instant of a wall time.
 pub(super) fn time_of(wall: WallTime, at: Now) -> Time {
     Time::from_nanos(moved(wall.as_nanos(), at.wall.as_nanos(), at.time.as_nanos()))
 }
 
-/// As far from `to` as `ns` is from `from`, within what 64 bits can say.
+/// Shifts `ns` by the difference between `from` and `to`, saturating.
 const fn moved(ns: u64, from: u64, to: u64) -> u64 {
     if ns >= from { to.saturating_add(ns - from) } else { to.saturating_sub(from - ns) }
 }
@@ -33,7 +33,7 @@ const fn moved(ns: u64, from: u64, to: u64) -> u64 {
 fn shifted(state: State, shift: impl FnOnce(u64) -> u64) -> State {
     match state {
         State::Bucket(Exact { ns, part }) => State::Bucket(Exact { ns: shift(ns), part }),
-        // Calendar windows end in wall time already, and the rest has no time in it.
+        // Calendar windows already end in wall time, and other states contain no time.
         other => other,
     }
 }

@@ -1,16 +1,16 @@
-//! The memory of the table: one reservation of address space, cut into slabs of equal size.
+//! Memory of the table: one reservation of address space, divided into slabs of equal size.
 //!
-//! Memory is taken page by page as it is written, and pages of closed lines are given back. The
-//! addresses stay: a thread that was late may still look at a line that belongs to nobody any
-//! new_keys, finds it closed, and starts again. So nothing has to be counted or waited for when a
-//! segment moves. Where the system makes huge pages of everything, pages are huge ones, and a small
-//! table takes new_keys than it says.
+//! Pages are committed when they are first written, and pages of closed lines are released. The
+//! addresses stay valid: a delayed thread may still access a line that no longer belongs to a
+//! segment, finds it closed, and starts again. So moving a segment needs no reference counts and no
+//! waiting. On systems that use huge pages everywhere, a small table uses more memory than it
+//! reports.
 
 use crate::sync::{Mutex, lock};
 use crate::table::line::Line;
 use crate::table::segment::Header;
 
-/// Slabs that are handed out and taken back, in lines numbered through.
+/// Allocator of slabs. Lines are numbered consecutively across slabs.
 #[derive(Debug)]
 pub(crate) struct Arena {
     memory: Memory,
@@ -19,22 +19,22 @@ pub(crate) struct Arena {
     free_slabs: Mutex<FreeSlabs>,
 }
 
-/// Which slabs are not in use.
+/// Slabs that are not in use.
 #[derive(Debug, Default)]
 struct FreeSlabs {
-    /// Slabs from this one on have never been used.
+    /// This slab and all later ones have never been used.
     never_used: usize,
     returned: Vec<usize>,
 }
 
 impl Arena {
-    /// Room for `slabs` slabs of `slab_lines` lines; `None` if there is no address space for them.
+    /// Reserves `slabs` slabs of `slab_lines` lines; `None` if there is no address space for them.
     pub(crate) fn new(slabs: usize, slab_lines: usize) -> Option<Self> {
         let memory = Memory::reserve(slabs, slab_lines)?;
         Some(Self { memory, slab_lines, slabs, free_slabs: Mutex::default() })
     }
 
-    /// Takes a slab of closed lines; says the number of its first one.
+    /// Allocates a slab of closed lines. Returns the number of its first line.
     pub(crate) fn take_slab(&self) -> Option<usize> {
         let mut free_slabs = lock(&self.free_slabs);
         let slab = free_slabs.returned.pop().or_else(|| {
@@ -45,31 +45,30 @@ impl Arena {
         Some(slab * self.slab_lines)
     }
 
-    /// Takes a slab back, whose lines are all closed.
+    /// Frees a slab whose lines are all closed.
     pub(crate) fn return_slab(&self, first: usize) {
         self.memory.release(first, first + self.slab_lines);
         lock(&self.free_slabs).returned.push(first / self.slab_lines);
     }
 
-    /// Gives the memory of closed lines back, from one of them to the end of its slab.
+    /// Releases the memory of closed lines, from `line` to the end of its slab.
     pub(crate) fn release_from(&self, line: usize) {
         let end = line.next_multiple_of(self.slab_lines);
         self.memory.release(line, end);
     }
 
-    /// The first line of every slab that has ever been used.
+    /// Returns the first line of every slab that has ever been used.
     pub(crate) fn used_slabs(&self) -> impl Iterator<Item = usize> + use<> {
         let (slabs, lines) = (lock(&self.free_slabs).never_used, self.slab_lines);
         (0..slabs).map(move |slab| slab * lines)
     }
 
-    /// The line with this number.
     #[inline]
     pub(crate) fn line(&self, number: usize) -> &Line {
         self.memory.line(number)
     }
 
-    /// The header of the slab that begins with this line, which it stands in place of.
+    /// Returns the header of the slab that begins at line `first`, which it replaces.
     #[inline]
     pub(crate) fn header(&self, first: usize) -> &Header {
         self.memory.header(first, self.slab_lines)
@@ -85,7 +84,7 @@ struct Memory {
 
 #[cfg(any(loom, shuttle))]
 impl Memory {
-    #[expect(clippy::unnecessary_wraps, reason = "as the real one")]
+    #[expect(clippy::unnecessary_wraps, reason = "same signature as the real implementation")]
     fn reserve(slabs: usize, slab_lines: usize) -> Option<Self> {
         let lines = (0..slabs * slab_lines).map(|_| Line::new()).collect();
         let headers = (0..slabs).map(|_| Header::default()).collect();
@@ -107,21 +106,21 @@ impl Memory {
 use mapped::Memory;
 
 #[cfg(not(any(loom, shuttle)))]
-#[allow(unsafe_code, reason = "memory that is taken as it is written, and given back by pages")]
+#[allow(unsafe_code, reason = "lazily committed memory, released by page")]
 mod mapped {
     use std::ptr::NonNull;
 
     use crate::table::line::Line;
     use crate::table::segment::Header;
 
-    /// Zeroed memory for so many lines.
+    /// Zero-initialised memory for `lines` lines.
     #[derive(Debug)]
     pub(super) struct Memory {
         base: NonNull<Line>,
         lines: usize,
     }
 
-    // SAFETY: it owns its memory, which is shared as `&Line` and `&Header` only; both are `Sync`.
+    // SAFETY: it owns its memory, which is only shared as `&Line` and `&Header`; both are `Sync`.
     unsafe impl Send for Memory {}
     // SAFETY: as above.
     unsafe impl Sync for Memory {}
@@ -138,21 +137,21 @@ mod mapped {
         #[inline]
         pub(super) fn line(&self, number: usize) -> &Line {
             assert!(number < self.lines, "line number out of range");
-            // SAFETY: the line is inside of the mapping, which lives as long as `self`. The memory
-            // is that of a `Line` since it was zeroed, unless it is that of a `Header`: the first
-            // line of a slab, for which `header` is asked and never this.
+            // SAFETY: the line is inside the mapping, which lives as long as `self`. Zeroed memory
+            // is a valid `Line`. Only the first line of a slab is a `Header` instead; it is
+            // accessed through `header` and never through this function.
             unsafe { self.base.add(number).as_ref() }
         }
 
         #[inline]
         pub(super) fn header(&self, first: usize, _slab_lines: usize) -> &Header {
             assert!(first < self.lines, "slab number out of range");
-            // SAFETY: as above; a header is not larger than a line, is aligned as it is, and
-            // zeroed memory is a header.
+            // SAFETY: as above. A header is no larger than a line, has no stricter alignment, and
+            // zeroed memory is a valid header.
             unsafe { self.base.add(first).cast::<Header>().as_ref() }
         }
 
-        /// Gives back the locked pages between two lines, all closed.
+        /// Releases the whole pages between two lines. All lines in between are closed.
         pub(super) fn release(&self, first: usize, end: usize) {
             let size = size_of::<Line>();
             pages::release(self.base, first * size, end * size);
@@ -179,13 +178,13 @@ mod mapped {
             #[cfg(not(target_os = "linux"))]
             let flags = MapFlags::PRIVATE;
             let prot = ProtFlags::READ | ProtFlags::WRITE;
-            // SAFETY: a new mapping at an address of the system's choice touches no other memory.
+            // SAFETY: a new mapping at an address chosen by the system affects no other memory.
             let base = unsafe { mmap_anonymous(null_mut(), bytes, prot, flags) };
             NonNull::new(base.ok()?.cast())
         }
 
         pub(super) fn unmap(base: NonNull<Line>, bytes: usize) {
-            // SAFETY: this is the mapping that `map` made, and nobody has a reference into it.
+            // SAFETY: this is the mapping created by `map`, and there are no references into it.
             let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
         }
 
@@ -194,8 +193,8 @@ mod mapped {
             let page = rustix::param::page_size();
             let (from, to) = (from.next_multiple_of(page), to / page * page);
             if from < to {
-                // SAFETY: the pages are inside of the mapping. They hold closed lines, which are
-                // zeroed_entries, and read as zeroed_entries afterwards, so nobody can tell.
+                // SAFETY: the pages are inside the mapping. They contain only closed lines, which
+                // are zero, and read as zero afterwards, so the contents do not change.
                 let _ = unsafe {
                     let start = base.as_ptr().cast::<u8>().add(from).cast();
                     rustix::mm::madvise(start, to - from, rustix::mm::Advice::LinuxDontNeed)
@@ -203,7 +202,7 @@ mod mapped {
             }
         }
 
-        /// Elsewhere there is no way to give pages back that is fallback_homes to leave zeroed_entries.
+        /// Other systems have no portable way to release pages that guarantees zeros afterwards.
         #[cfg(not(target_os = "linux"))]
         pub(super) fn release(_base: NonNull<Line>, _from: usize, _to: usize) {}
     }
@@ -226,7 +225,7 @@ mod mapped {
 
         pub(super) fn unmap(base: NonNull<Line>, bytes: usize) {
             if let Some(layout) = layout(bytes) {
-                // SAFETY: `map` allocated it with this layout, and nobody has a reference into it.
+                // SAFETY: `map` allocated it with this layout, and there are no references into it.
                 unsafe { dealloc(base.as_ptr().cast(), layout) };
             }
         }

@@ -1,14 +1,13 @@
-//! What the table keeps for one bucket, in 20 bytes, of which 12 are its exact state.
+//! The table's entry for one bucket: 20 bytes, 12 of which are the exact state.
 //!
-//! No key is stored, only 48 bits of its hash: two keys share a bucket with a probability of
-//! 2^-48 for for_each_segment pair, which makes 0.2 % for any pair among a million keys. The generation of
-//! the policy is kept to 13 bits: a bucket that nobody has used_slabs for 4,096 revisions of its
-//! limit counts as empty, unless it is full; one from exactly 8,192 revisions ago is taken for one
-//! of the present policy.
+//! No key is stored, only 48 bits of its hash. Two keys share a bucket with a probability of 2^-48
+//! per pair, or 0.2 % for any pair among a million keys. The generation of the policy is truncated
+//! to 13 bits. A bucket that has not been used for 4,096 revisions of its limit counts as empty,
+//! unless it is full; one from exactly 8,192 revisions ago is mistaken for the current policy.
 
 use tidegate_core::{Exact, State};
 
-/// Bits of a hash that tell keys apart and say where they live.
+/// Bits of the hash that identify a key and determine its position.
 const FINGERPRINT_BITS: u32 = 48;
 const GENERATION_BITS: u32 = 13;
 const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
@@ -26,7 +25,7 @@ const ALLOWANCE: u64 = 3 << KIND_SHIFT;
 pub(crate) struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The most bits that [`prefix`](Self::prefix) can give.
+    /// Maximum number of bits in a [`prefix`](Self::prefix).
     pub(crate) const PREFIX_BITS: u32 = 24;
 
     #[inline]
@@ -34,14 +33,14 @@ impl Fingerprint {
         Self(hash >> TAG_SHIFT)
     }
 
-    /// The first `bits` bits, which choose the segment.
+    /// Returns the first `bits` bits, which select the segment.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "at most 24 bits are left")]
     pub(crate) const fn prefix(self, bits: u32) -> usize {
         (self.0 >> (FINGERPRINT_BITS - bits)) as usize
     }
 
-    /// The line of `homes` where a search begins, chosen by the other bits.
+    /// Returns the home line, out of `homes`, selected by the remaining bits.
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "below `homes`")]
     pub(crate) const fn home(self, homes: usize) -> usize {
@@ -50,12 +49,12 @@ impl Fingerprint {
         ((place * homes as u64) >> BITS) as usize
     }
 
-    /// Some fingerprint that begins with these bits.
+    /// Returns a fingerprint that begins with these bits.
     pub(crate) const fn with_prefix(prefix: usize, bits: u32) -> Self {
         Self((prefix as u64) << (FINGERPRINT_BITS - bits))
     }
 
-    /// The fingerprint with these bits, as a snapshot has it.
+    /// Restores a fingerprint from its bits in a snapshot.
     pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits & ((1 << FINGERPRINT_BITS) - 1))
     }
@@ -65,16 +64,16 @@ impl Fingerprint {
     }
 }
 
-/// Whose cell it is, of which kind, and under which revision of its limit. Zero marks a vacant one.
+/// Fingerprint, kind and generation of a cell. Zero marks a vacant cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tag(u64);
 
 impl Tag {
     pub(crate) const VACANT: Self = Self(0);
-    /// The largest number under which a cell can be restored.
+    /// Largest policy version of a restored cell.
     pub(crate) const MAX_VERSION: u32 = (1 << GENERATION_BITS) - 1;
 
-    /// The tag of a token bucket under this generation.
+    /// Returns the tag of a token bucket under this generation.
     #[inline]
     pub(crate) const fn bucket(fingerprint: Fingerprint, generation: u32) -> Self {
         Self(fingerprint.0 << TAG_SHIFT | BUCKET | (generation as u64 & GENERATION_MASK))
@@ -90,23 +89,23 @@ impl Tag {
         self.0 == 0
     }
 
-    /// The number under which an earlier process wrote it, if one did.
+    /// Returns the policy version under which an earlier process wrote the cell, if one did.
     pub(crate) const fn restored_version(self) -> Option<u32> {
         if self.is_restored() { Some(self.generation_bits()) } else { None }
     }
 
-    /// Whether it was written by an earlier process, whose generations are not ours.
+    /// Returns whether an earlier process wrote the cell. Its generations differ from ours.
     const fn is_restored(self) -> bool {
         self.0 & RESTORED != 0
     }
 
-    /// The bits of the generation that are kept.
+    /// Returns the truncated generation.
     pub(crate) const fn generation_bits(self) -> u32 {
         (self.0 & GENERATION_MASK) as u32
     }
 
-    /// The generation that is meant by the bits of it that are kept: the one nearest to `present`. If
-    /// that would be before the first, it is one that is far ahead, and nobody knows.
+    /// Recovers the full generation: the one nearest to `present` with the same low bits. If that
+    /// would be negative, the generation is far ahead and unknown, and `u32::MAX` is returned.
     #[expect(clippy::cast_possible_truncation, reason = "13 bits")]
     pub(crate) const fn generation_near(self, present: u32) -> u32 {
         const HALF: u32 = 1 << (GENERATION_BITS - 1);
@@ -121,7 +120,7 @@ impl Tag {
     }
 }
 
-/// What the table keeps for one bucket.
+/// Entry of the table for one bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, packed(4))]
 pub(crate) struct Cell {
@@ -131,20 +130,20 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// The cell of a token bucket.
+    /// Creates the cell of a token bucket.
     #[inline]
     pub(crate) const fn from_bucket(tag: Tag, tat: Exact) -> Self {
         Self { tag, word: tat.ns, part: tat.part }
     }
 
-    /// The cell of a bucket in this state; `None` if the state needs no cell.
+    /// Creates the cell of a bucket in this state; `None` if the state needs no cell.
     #[inline]
     pub(crate) fn new(fingerprint: Fingerprint, state: State, generation: u32) -> Option<Self> {
         let (kind, word, part) = match state {
             State::Bucket(tat) => (BUCKET, tat.ns, tat.part),
             State::Quota { ends, used } => (QUOTA, used, ends),
             State::Allowance { used } => (ALLOWANCE, used, 0),
-            // Fresh is the absence of a cell; slots of a concurrency limit are leases.
+            // A fresh state needs no cell, and slots of a concurrency limit are leases.
             _ => return None,
         };
         let generation = u64::from(generation) & GENERATION_MASK;
@@ -152,7 +151,7 @@ impl Cell {
         Some(Self { tag, word, part })
     }
 
-    /// The same cell, marked as one of an earlier process.
+    /// Marks the cell as written by an earlier process.
     pub(crate) const fn restored(mut self) -> Self {
         self.tag = Tag(self.tag.0 | RESTORED);
         self
@@ -163,7 +162,7 @@ impl Cell {
         self.tag
     }
 
-    /// The arrival time, if it is a token bucket.
+    /// Returns the arrival time of a token bucket.
     #[inline]
     pub(crate) const fn tat(&self) -> Exact {
         Exact { ns: self.word, part: self.part }

@@ -1,4 +1,4 @@
-//! The cells of a short list of token buckets, found without ceremony.
+//! Locked cells of a short list of token buckets, for the fast path.
 
 use tidegate_core::Exact;
 
@@ -6,11 +6,11 @@ use super::Table;
 use crate::table::cell::{Cell, Tag};
 use crate::table::line::LineGuard;
 
-/// Several cells, with the locks that keep them where they are.
+/// Several cells and the locks of their lines.
 #[derive(Debug)]
 pub(crate) struct CellRefs<'t, const N: usize> {
     lines: [Option<LineGuard<'t>>; N],
-    /// For for_each_segment bucket its line and its place there.
+    /// Line and cell index of each bucket.
     cells: [(usize, usize); N],
 }
 
@@ -31,8 +31,8 @@ impl<const N: usize> CellRefs<'_, N> {
 }
 
 impl Table {
-    /// Locks the lines of several token buckets, all different, that are there under exactly these
-    /// tags and at home. `None` if any is not.
+    /// Locks the home lines of several distinct token buckets. Returns `None` unless all are in
+    /// their home lines with exactly these tags.
     #[inline]
     pub(crate) fn lock_buckets<const N: usize>(&self, tags: [Tag; N]) -> Option<CellRefs<'_, N>> {
         let segments = tags.map(|tag| self.directory.segment(tag.fingerprint()));
@@ -41,12 +41,12 @@ impl Table {
         order.sort_unstable_by_key(|&index| home(index));
         let mut cells = CellRefs { lines: [const { None }; N], cells: [(0, 0); N] };
         let mut before = None;
-        for (turn, &index) in order.iter().enumerate() {
+        for (position, &index) in order.iter().enumerate() {
             let line = match before {
                 Some((number, line)) if number == home(index) => line,
                 _ => {
-                    cells.lines[turn] = Some(self.arena.line(home(index)).lock()?);
-                    turn
+                    cells.lines[position] = Some(self.arena.line(home(index)).lock()?);
+                    position
                 }
             };
             before = Some((home(index), line));

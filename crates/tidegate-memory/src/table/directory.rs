@@ -1,30 +1,30 @@
-//! Which segment a key lives in: by the first bits of its fingerprint.
+//! Directory of segments, indexed by the first bits of a fingerprint (extendible hashing).
 //!
-//! A segment is found under every prefix that it covers; one that splits gets half of its entries
-//! away. When a segment that has one entry splits, the directory doubles, in place: the room for
-//! its largest size is reserved from the beginning. Readers take no lock. What they read may be
-//! outdated when they hold the lock of a line, so they ask again then: a segment write_lock only while
-//! all its lines are locked.
+//! A segment occupies one entry for every prefix it covers; when it splits, half of them go to the
+//! new segment. When a segment with a single entry splits, the directory doubles in place: space
+//! for its maximum size is reserved up front. Readers take no lock. An entry may be out of date by
+//! the time a line is locked, so readers check it again then: a segment changes only while all its
+//! lines are locked.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Backoff, Mutex, lock};
 use crate::table::cell::Fingerprint;
 use crate::table::segment::Segment;
 
-/// The depth while entries are moved.
+/// Value of `depth` while entries are moved.
 const DOUBLING: u32 = u32::MAX;
 
 /// Segments by prefix.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// How many bits of a fingerprint choose the entry.
+    /// Number of fingerprint bits that select the entry.
     depth: AtomicU32,
     entries: Box<[AtomicU64]>,
-    /// Who write_lock entries holds this, after the locks of lines. It is the depth, once new_keys.
+    /// Locked to change entries, after the locks of lines. Contains another copy of the depth.
     write_lock: Mutex<u32>,
 }
 
-/// An entry, as it was read.
+/// An entry as it was read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lookup {
     depth: u32,
@@ -40,14 +40,14 @@ impl Lookup {
 }
 
 impl Directory {
-    /// A directory of at most `2^max_depth` entries, with one segment for all keys.
+    /// Creates a directory of at most `2^max_depth` entries, with one segment for all keys.
     pub(crate) fn new(max_depth: u32, only: Segment) -> Self {
         let entries: Box<[AtomicU64]> = zeroed_entries(1 << max_depth);
         entries[0].store(only.pack(), Ordering::Relaxed);
         Self { depth: AtomicU32::new(0), entries, write_lock: Mutex::new(0) }
     }
 
-    /// Bytes that its entries take.
+    /// Returns the size of the entries in bytes.
     pub(crate) fn bytes(&self) -> usize {
         match self.depth.load(Ordering::Relaxed) {
             DOUBLING => 0,
@@ -55,7 +55,8 @@ impl Directory {
         }
     }
 
-    /// The segment of a key at some moment of this call, for those who hold no line of it.
+    /// Returns the segment of a key at some moment during this call. For callers that hold no line
+    /// of it.
     pub(crate) fn stable_segment(&self, fingerprint: Fingerprint) -> Segment {
         let mut backoff = Backoff::default();
         loop {
@@ -67,14 +68,15 @@ impl Directory {
         }
     }
 
-    /// The segment of a key, or any other while the directory doubles: to be asked about again under
+    /// Returns the segment of a key, or any other while the directory doubles. Check it again under
     /// the lock of a line.
     #[inline]
     pub(crate) fn segment(&self, fingerprint: Fingerprint) -> Segment {
         self.look_up(fingerprint).segment()
     }
 
-    /// Where a key is looked for: its segment, and what to compare to know that it still is.
+    /// Returns the entry of a key: its segment, and what is needed to check later that it is
+    /// unchanged.
     #[inline]
     pub(crate) fn look_up(&self, fingerprint: Fingerprint) -> Lookup {
         let depth = self.depth.load(Ordering::Acquire);
@@ -94,25 +96,25 @@ impl Directory {
         self.look_up(fingerprint)
     }
 
-    /// Whether what was looked up is as it was. Asked under the lock of a line of the segment, the
-    /// answer stays true while that is held.
+    /// Returns whether the entry is unchanged. If the caller holds a line of the segment, the
+    /// result stays true while it is held.
     #[inline]
     pub(crate) fn is_unchanged(&self, lookup: Lookup) -> bool {
-        // The depth last: an entry that has been moved meanwhile may look as the outdated one did,
-        // but whoever sees it sees that entries move.
+        // Read the depth last: an entry moved meanwhile may equal the outdated one, but a thread
+        // that sees a moved entry also sees that the directory is doubling.
         self.entries[lookup.index].load(Ordering::Acquire) == lookup.entry
             && self.depth.load(Ordering::Acquire) == lookup.depth
     }
 
-    /// Whether this is still the segment of a key. Asked under the lock of one of its lines, the
-    /// answer stays true while that is held.
+    /// Returns whether `segment` is still the segment of a key. If the caller holds one of its
+    /// lines, the result stays true while it is held.
     pub(crate) fn is_current(&self, fingerprint: Fingerprint, segment: Segment) -> bool {
         let found = self.look_up(fingerprint);
         found.segment() == segment && self.is_unchanged(found)
     }
 
-    /// Puts segments in place under all keys that begin with the first `bits` bits of `prefix`.
-    /// The caller holds all lines of what was there before.
+    /// Sets the segment of all keys that begin with the first `bits` bits of `prefix`. The caller
+    /// holds all lines of the segment it replaces.
     pub(crate) fn replace(&self, prefix: usize, bits: u32, segment: Segment) {
         let mut depth = lock(&self.write_lock);
         while *depth < bits {
@@ -125,12 +127,13 @@ impl Directory {
         }
     }
 
-    /// Gives every entry a second place. Who reads meanwhile waits: a tenth of a millisecond where
-    /// there are a hundred million keys, and in proportion.
+    /// Duplicates every entry. Readers wait meanwhile: about a tenth of a millisecond at a hundred
+    /// million keys, and proportionally less with fewer.
     fn double(&self, depth: u32) {
         self.depth.store(DOUBLING, Ordering::Relaxed);
         for index in (0..1_usize << depth).rev() {
-            // With release, so that whoever sees a moved entry sees that entries move.
+            // Release: a thread that sees a moved entry must also see that the directory is
+            // doubling.
             let entry = self.entries[index].load(Ordering::Relaxed);
             self.entries[2 * index + 1].store(entry, Ordering::Release);
             self.entries[2 * index].store(entry, Ordering::Release);
@@ -139,15 +142,15 @@ impl Directory {
     }
 }
 
-/// Entries that take no memory before they are written.
+/// Allocates entries that use no memory until they are written.
 #[cfg(all(target_pointer_width = "64", not(any(loom, shuttle))))]
-#[allow(unsafe_code, reason = "a zeroed slice of atomics, which std allocates for integers only")]
+#[allow(unsafe_code, reason = "std allocates lazily zeroed slices only for integers")]
 fn zeroed_entries(entries: usize) -> Box<[AtomicU64]> {
-    let zeroed_entries = Box::into_raw(vec![0_u64; entries].into_boxed_slice());
+    let zeroed = Box::into_raw(vec![0_u64; entries].into_boxed_slice());
     const { assert!(align_of::<AtomicU64>() == align_of::<u64>()) };
-    // SAFETY: an `AtomicU64` has the size, the bits and, as asserted, the alignment of a `u64`; the
-    // box is the only owner.
-    unsafe { Box::from_raw(zeroed_entries as *mut [AtomicU64]) }
+    // SAFETY: an `AtomicU64` has the size and bit validity of a `u64` and, as asserted, its
+    // alignment. The box is the only owner.
+    unsafe { Box::from_raw(zeroed as *mut [AtomicU64]) }
 }
 
 #[cfg(not(all(target_pointer_width = "64", not(any(loom, shuttle)))))]
@@ -165,7 +168,7 @@ mod model_loom {
 
     use super::*;
 
-    /// Runs a model, and says how many interleavings it has.
+    /// Runs a model and returns the number of interleavings explored.
     fn explored(model: impl Fn() + Sync + Send + 'static) -> usize {
         let count = Arc::new(AtomicUsize::new(0));
         let seen = count.clone();
@@ -176,8 +179,8 @@ mod model_loom {
         count.load(Ordering::SeqCst)
     }
 
-    /// Somebody looked a key up in a segment, which then split. An entry of it that is moved meanwhile
-    /// for the sake of another segment looked as if nothing had happened.
+    /// Regression: a key was looked up, and its segment then split. While another segment made the
+    /// directory double, a moved entry made the lookup appear unchanged.
     #[test]
     fn lookup_is_stale_while_the_directory_doubles() {
         let explored = explored(|| {
@@ -191,8 +194,8 @@ mod model_loom {
                 let directory = directory.clone();
                 thread::spawn(move || directory.replace(0, 2, third))
             };
-            assert!(!directory.is_unchanged(found), "the key is not there any new_keys");
-            assert!(!directory.is_current(key, low), "the key is not there any new_keys");
+            assert!(!directory.is_unchanged(found), "the key has moved");
+            assert!(!directory.is_current(key, low), "the key has moved");
             assert_eq!(directory.stable_segment(key), other);
             doubling.join().unwrap();
         });

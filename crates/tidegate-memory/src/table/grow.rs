@@ -1,8 +1,9 @@
-//! How room is made for new keys, on the request path and nowhere else.
+//! Making room for new keys: sweeping out full buckets, growing and splitting segments.
 //!
-//! Before a segment grows, what is full again is swept out; at its largest size that is the only
-//! way to make room. One segment has at most a few thousand keys, so whoever pays for it takes
-//! some tens of microseconds, and only those who want the same segment wait with him.
+//! This happens on the request path only. Before a segment grows, buckets that are full again are
+//! swept out; at the maximum size that is the only way to make room. A segment has at most a few
+//! thousand keys, so this takes a few tens of microseconds and delays only requests for the same
+//! segment.
 
 use std::time::Duration;
 
@@ -13,25 +14,25 @@ use crate::clock::ClockSource;
 use crate::table::cell::{Cell, Fingerprint};
 use crate::table::segment::{LockedSegment, Prefix, Segment, SegmentTimes};
 
-/// A full segment whose sweep freed little is not swept again before this has passed, so that a
-/// flood of new keys cannot buy a sweep with every request.
+/// Minimum time between sweeps of a full segment when the last one freed little, so that a flood of
+/// new keys cannot cause a sweep with every request.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
-/// The longest hint to a key for which there is no room.
+/// Maximum retry hint for a key for which there is no room.
 const MAX_HINT: Duration = Duration::from_secs(60);
 
-/// For whom room is to be made.
+/// A request to make room for new keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RoomRequest {
     pub(crate) fingerprint: Fingerprint,
-    /// How many keys are to be put into its segment.
+    /// Number of keys to insert into the segment.
     pub(crate) new_keys: usize,
-    /// Whether it found no room within reach, whatever the number of keys.
+    /// Whether all cells within probe distance are taken, whatever the number of keys.
     pub(crate) probe_full: bool,
 }
 
 impl Table {
-    /// Makes room in the segment of a key. `false` if there is none to be made; else the key is to
-    /// be looked up again.
+    /// Makes room in the segment of a key. Returns `false` if that is impossible; otherwise look
+    /// the key up again.
     pub(crate) fn make_room(&self, request: RoomRequest, now: Time, clock: &ClockSource) -> bool {
         #[cfg(all(test, shuttle))]
         if self.is_forced_full() {
@@ -44,14 +45,14 @@ impl Table {
         }
         let mut locked = self.lock_segment(fingerprint);
         if locked.segment() != segment {
-            // Somebody else was here meanwhile: look again.
+            // Another thread has changed the segment.
             return true;
         }
         let Some((homes, prefix)) = locked.header().shape() else { return true };
         let max_size = self.is_max_size(segment);
         let load = Segment::max_keys(homes);
         let (cells, freed) = self.sweep(&locked, Duration::ZERO, now, clock);
-        // Unless a quarter of the room is free now, the next sweep would come too soon.
+        // If less than a quarter is free, the next sweep would follow too soon.
         let has_free_quarter =
             (cells.len() + new_keys) * 4 <= load * 3 && !(probe_full && freed == 0);
         if max_size || has_free_quarter {
@@ -71,7 +72,7 @@ impl Table {
         true
     }
 
-    /// Gives a segment new_keys homes, or splits it.
+    /// Adds homes to a segment, or splits it.
     fn grow<'t>(
         &'t self,
         mut locked: LockedSegment<'t>,
@@ -99,21 +100,21 @@ impl Table {
             let wanted = Segment::homes_for(cells.len() + new_keys, self.max_homes);
             half.rebuild(cells, (wanted, homes, homes), prefix);
         }
-        // In this order: keys of the upper half keep waiting for lines of `locked` until they find
-        // themselves in `other`.
+        // The order matters: keys of the upper half keep waiting for lines of `locked` until the
+        // directory sends them to `other`.
         self.directory.replace(high.bits, high.depth, other.segment());
         self.directory.replace(low.bits, low.depth, locked.segment());
     }
 
-    /// How long until a place in the segment of a key may become free. Others may want it too, and
-    /// a debt may be forgiven: an estimate, and not new_keys than a minute.
+    /// Returns when a cell in the segment of a key may become free, at most a minute. This is an
+    /// estimate: other keys may take the cell, and a refund may free one earlier.
     pub(crate) fn room_hint(&self, fingerprint: Fingerprint, now: Time) -> Duration {
         let times = self.header(self.directory.stable_segment(fingerprint)).times();
         times.earliest_full.max(times.sweep_after).since(now).clamp(SWEEP_PAUSE, MAX_HINT)
     }
 
-    /// The cells that are not full for `idle`, and how many others there were. Remembers when the
-    /// next one will be full.
+    /// Returns the cells that have not been full for `idle`, and the number of the others. Records
+    /// when the next one will be full.
     pub(super) fn sweep(
         &self,
         locked: &LockedSegment<'_>,
@@ -146,15 +147,16 @@ impl Table {
             && shape.is_some_and(|(_, prefix)| prefix.depth >= self.max_depth)
     }
 
-    /// Whether a sweep of a full segment would be in vain, or too soon after the last one.
+    /// Returns whether sweeping a full segment would free nothing, or would follow too soon after
+    /// the last sweep.
     fn is_sweep_useless(&self, times: SegmentTimes, now: Time) -> bool {
-        // The second test lets a clock that stepped back sweep again.
+        // The second comparison allows a sweep after the clock has stepped back.
         let too_soon = now < times.sweep_after && times.sweep_after <= now.after(SWEEP_PAUSE);
         now < times.earliest_full || too_soon
     }
 }
 
-/// When a state is the same as no entry.
+/// Returns when a state becomes equivalent to no entry.
 pub(crate) fn fresh_at(state: State, now: Time, wall: impl FnOnce() -> WallTime) -> Time {
     match state {
         State::Bucket(tat) => Time::from_nanos(tat.ceil()),
@@ -164,7 +166,7 @@ pub(crate) fn fresh_at(state: State, now: Time, wall: impl FnOnce() -> WallTime)
     }
 }
 
-/// The instant of the store's clock at which a calendar window ends.
+/// Converts the end of a calendar window to the store's clock.
 fn in_store_time(ends: u32, now: Time, wall: WallTime) -> Time {
     let ends = WallTime::from_secs(ends);
     if ends <= wall {
@@ -185,7 +187,7 @@ mod tests {
     use crate::clock::{Clock, ManualClock};
     use crate::store::MemoryStore;
 
-    /// A store of one segment, full of keys that owe for so many seconds.
+    /// Creates a store of one segment that is full of keys in debt for `secs` seconds.
     fn full_until(secs: u64) -> (MemoryStore, ManualClock, Limit, usize) {
         let clock = ManualClock::new();
         let sizes = Sizes {
@@ -245,7 +247,7 @@ mod tests {
     fn clock_step_back_does_not_stop_sweeps() {
         let (store, clock, limit, keys) = full_until(10);
         clock.set(at(9));
-        assert!(!take(&store, &limit, keys, 1), "a sweep in vain, after which there is a pause");
+        assert!(!take(&store, &limit, keys, 1), "the sweep frees nothing, so there is a pause");
         let header = store.table.header(store.table.directory.segment(Fingerprint::from_hash(0)));
         header.set_times(SegmentTimes { sweep_after: at(1_000_000), ..header.times() });
         clock.set(at(11));

@@ -1,12 +1,12 @@
-//! The hash that stands for a limit and a key in the table.
+//! Hash of a limit and a key, which identifies a bucket in the table.
 //!
-//! It is seeded with a secret of the store: whoever chooses keys cannot choose collisions.
+//! It is seeded with a secret of the store, so that callers cannot choose keys that collide.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use tidegate_core::hash::mix;
 use tidegate_core::{Key, Limit};
 
-/// Separates a group from a key that happens to have the same bytes.
+/// Distinguishes a group from a key with the same bytes.
 const GROUP: u64 = 0x6a09_e667_f3bc_c908;
 
 /// A seeded hash function.
@@ -14,8 +14,8 @@ const GROUP: u64 = 0x6a09_e667_f3bc_c908;
 pub(crate) struct Hasher {
     seed: u64,
     secrets: RapidSecrets,
-    /// Named and inline limits have different secrets: whoever chooses inline policies could
-    /// choose one whose digest is that of a name.
+    /// Named and inline limits use different salts. Otherwise a caller could choose an inline
+    /// policy whose digest equals that of a name.
     named: u64,
     inline: u64,
 }
@@ -26,12 +26,12 @@ impl Hasher {
         Self { seed, secrets: RapidSecrets::seed(seed), named, inline: mix(named) }
     }
 
-    /// The seed that it was made with.
+    /// Returns the seed.
     pub(crate) const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The hash of a bucket.
+    /// Returns the hash of a bucket.
     #[inline]
     pub(crate) fn bucket(&self, limit: &Limit, key: Key<'_>) -> u64 {
         let salt = if limit.is_inline() { self.inline } else { self.named };
@@ -44,7 +44,7 @@ impl Hasher {
 
     #[inline]
     fn hash_text(&self, text: &str) -> u64 {
-        // The variant for short texts, which keys are.
+        // This variant is the fastest for short texts such as keys.
         rapidhash_v3_nano_inline::<true, false>(text.as_bytes(), &self.secrets)
     }
 }

@@ -1,8 +1,8 @@
-//! One cache line: three cells, a lock of one byte, and how far its keys have spilled over.
+//! One cache line: three cells, a one-byte lock, and how far its keys have spilled over.
 //!
-//! Whoever holds the lock of a line may read and write its cells. Locks are held for some tens of
-//! nanoseconds, and while a segment is built anew; who waits spins, then yields. A line can be
-//! closed: then it is part of no segment, and nobody gets its lock. Zeroed memory is a closed line.
+//! The cells are accessed under the lock of the line. It is held for a few tens of nanoseconds, or
+//! while a segment is rebuilt; waiting threads spin, then yield. A closed line belongs to no
+//! segment and cannot be locked. Zeroed memory is a closed line.
 
 use std::fmt;
 
@@ -10,29 +10,29 @@ use crate::sync::atomic::{AtomicU8, Ordering};
 use crate::sync::{Backoff, UnsafeCell};
 use crate::table::cell::{Cell, Fingerprint, Tag};
 
-/// Cells of one line.
+/// Number of cells per line.
 pub(crate) const CELLS: usize = 3;
 
 const CLOSED: u8 = 0;
 const FREE: u8 = 1;
 const LOCKED: u8 = 2;
 
-/// One cache line of the table.
 #[cfg_attr(not(any(loom, shuttle)), repr(C, align(64)))]
 pub(crate) struct Line {
     cells: UnsafeCell<[Cell; CELLS]>,
     lock: AtomicU8,
-    /// How many lines further on a key may be that belongs here.
+    /// Number of following lines that may contain keys whose home is this line.
     probe_len: UnsafeCell<u8>,
 }
 
-// SAFETY: `cells` and `probe_len` are accessed by the holder of `lock` only: through `LineGuard`, of which
-// there is one at a time, since it is made when the lock is taken and gone when it is given back.
-#[allow(unsafe_code, reason = "a lock of one byte, which std has not")]
+// SAFETY: `cells` and `probe_len` are accessed only through `LineGuard`. At most one exists at a
+// time: it is created when the lock is acquired and dropped when it is released.
+#[allow(unsafe_code, reason = "a one-byte lock")]
 unsafe impl Sync for Line {}
 
 impl Line {
-    /// A closed line. Outside of model checkers lines are zeroed memory, which is the same.
+    /// Creates a closed line. Without a model checker, lines are zeroed memory instead, which is
+    /// equivalent.
     #[cfg(any(loom, shuttle))]
     pub(crate) fn new() -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Line {
         }
     }
 
-    /// Takes the lock; `None` if the line is closed.
+    /// Acquires the lock; `None` if the line is closed.
     #[inline]
     pub(crate) fn lock(&self) -> Option<LineGuard<'_>> {
         match self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed) {
@@ -74,7 +74,7 @@ impl Line {
         }
     }
 
-    /// Opens a closed line that nobody else can know yet, and holds it.
+    /// Opens a closed line that no other thread can find yet, and locks it.
     pub(crate) fn open(&self) -> LineGuard<'_> {
         self.lock.store(LOCKED, Ordering::Relaxed);
         LineGuard { line: self }
@@ -87,31 +87,31 @@ impl fmt::Debug for Line {
     }
 }
 
-/// The lock of a line. It is given back when this is dropped.
+/// The lock of a line, released on drop.
 #[derive(Debug)]
 pub(crate) struct LineGuard<'t> {
     line: &'t Line,
 }
 
-#[allow(unsafe_code, reason = "the cells under the lock")]
+#[allow(unsafe_code, reason = "access to the cells under the lock")]
 impl LineGuard<'_> {
     #[inline]
     pub(crate) fn cell(&self, index: usize) -> Cell {
-        // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
+        // SAFETY: the lock is held, see `Line`; the borrow ends in this call.
         self.line.cells.with(|cells| unsafe { (&(*cells))[index] })
     }
 
     #[inline]
     pub(crate) fn set(&mut self, index: usize, cell: Cell) {
-        // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
+        // SAFETY: the lock is held, see `Line`; the borrow ends in this call.
         self.line.cells.with_mut(|cells| unsafe { (&mut (*cells))[index] = cell });
     }
 
-    /// The place of a cell with exactly this tag. All three are compared, since nobody could guess
-    /// which one it is.
+    /// Returns the index of the cell with exactly this tag. Compares all three without branching,
+    /// since the match is unpredictable.
     #[inline]
     pub(crate) fn find(&self, tag: Tag) -> Option<usize> {
-        // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
+        // SAFETY: the lock is held, see `Line`; the borrow ends in this call.
         let tags = self.line.cells.with(|cells| unsafe { (*cells).map(|cell| cell.tag()) });
         let mut found = 0;
         for (index, other) in tags.into_iter().enumerate() {
@@ -120,21 +120,21 @@ impl LineGuard<'_> {
         (found != 0).then_some(found.trailing_zeros() as usize)
     }
 
-    /// How many lines further on a key may be that belongs here.
+    /// Returns the number of following lines that may contain keys whose home is this line.
     #[inline]
     pub(crate) fn probe_len(&self) -> usize {
-        // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
+        // SAFETY: the lock is held, see `Line`; the borrow ends in this call.
         self.line.probe_len.with(|probe_len| usize::from(unsafe { *probe_len }))
     }
 
     pub(crate) fn set_probe_len(&mut self, lines: u8) {
-        // SAFETY: the lock of the line is held, see `Line`; the borrow ends in this call.
+        // SAFETY: the lock is held, see `Line`; the borrow ends in this call.
         self.line.probe_len.with_mut(|probe_len| unsafe { *probe_len = lines });
     }
 }
 
 impl LineGuard<'_> {
-    /// The place of the cell of a key, of whatever kind and generation.
+    /// Returns the index of the cell of a key, of any kind and generation.
     pub(crate) fn find_key(&self, fingerprint: Fingerprint) -> Option<usize> {
         (0..CELLS).find(|&index| {
             let tag = self.cell(index).tag();
@@ -142,7 +142,7 @@ impl LineGuard<'_> {
         })
     }
 
-    /// Notes that a key which belongs here is so many lines further on.
+    /// Notes that a key whose home is this line is stored `lines` lines further on.
     pub(crate) fn extend_probe(&mut self, lines: usize) {
         if lines > self.probe_len() {
             self.set_probe_len(u8::try_from(lines).unwrap_or(u8::MAX));
@@ -153,7 +153,7 @@ impl LineGuard<'_> {
         self.find(Tag::VACANT)
     }
 
-    /// Empties the line and closes it.
+    /// Clears the line and closes it.
     pub(crate) fn close(mut self) {
         for index in 0..CELLS {
             self.set(index, Cell::default());

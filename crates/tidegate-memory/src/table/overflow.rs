@@ -1,8 +1,9 @@
-//! Shared buckets for the keys that no longer fit.
+//! Shared buckets for keys that do not fit into the table.
 //!
-//! When a segment is full of indebted keys, a new key is decided on one of 4,096 buckets of its
-//! limit, chosen by its hash, under the limit's own policy. A flood of new keys then neither
-//! grows memory nor frees an offender; a bystander shares a bucket with a few of the flood.
+//! When a segment is full of keys in debt, a new key is decided on one of 4,096 buckets of its
+//! limit, selected by its hash, under the limit's own policy. A flood of new keys then neither
+//! grows memory nor evicts a key in debt. An innocent new key shares its bucket with a few keys of
+//! the flood.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,31 +13,31 @@ use tidegate_core::{Limit, Now, State};
 use crate::sync::{Mutex, MutexGuard, lock};
 use crate::table::cell::{Cell, Fingerprint};
 
-/// How many buckets the overflow of one limit has.
+/// Number of shared buckets per limit.
 const BUCKETS: usize = 4_096;
 
-/// The shared buckets of every limit that has overflowed.
+/// Shared buckets of every limit that has overflowed.
 #[derive(Debug)]
 pub(crate) struct SharedBuckets {
     sets: Mutex<SharedSets>,
 }
 
-/// The sets, by the tag of their limit. Locked from the reading of a bucket to its writing:
-/// keys of different segments share it.
+/// Sets of shared buckets, by the identity of their limit. Locked from reading a bucket to writing
+/// it, since keys of different segments share it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedSets {
     by_limit: BTreeMap<Arc<str>, Box<[Cell]>>,
-    /// How many sets there may be.
+    /// Maximum number of sets.
     max_sets: usize,
-    /// How many of them inline limits may have, so that callers cannot use up what the configured
-    /// ones need.
+    /// Maximum number of sets for inline limits, so that callers cannot use up those of configured
+    /// limits.
     max_inline_sets: usize,
-    /// Limits whose buckets the present operation has read: their sets stay until it is done.
+    /// Limits whose buckets the current operation has read. Their sets are kept until it is done.
     pinned: Vec<Arc<str>>,
 }
 
 impl SharedBuckets {
-    /// Bytes that the overflow of one limit takes.
+    /// Size of the set of one limit, in bytes.
     pub(crate) const SET_BYTES: usize = BUCKETS * size_of::<Cell>();
 
     pub(crate) fn new(max_sets: usize) -> Self {
@@ -44,14 +45,14 @@ impl SharedBuckets {
         Self { sets: Mutex::new(sets) }
     }
 
-    /// Locks the sets, for one operation. Always after the locks of lines and of what is beside the table.
+    /// Locks the sets for one operation. Always after the locks of lines and of the side table.
     pub(crate) fn lock(&self) -> MutexGuard<'_, SharedSets> {
         let mut sets = lock(&self.sets);
         sets.pinned.clear();
         sets
     }
 
-    /// Gives back the sets in which every bucket is full again.
+    /// Frees sets in which every bucket is full again.
     pub(crate) fn clean(&self, now: Now) {
         self.lock().drop_fresh(now);
     }
@@ -65,12 +66,12 @@ impl SharedBuckets {
     }
 }
 
-/// The fingerprint of a shared bucket in its cell: any, since many keys share it.
+/// Fingerprint in the cell of a shared bucket. Arbitrary, since many keys share it.
 const SHARED_FINGERPRINT: Fingerprint = Fingerprint::from_hash(0);
 
 impl SharedSets {
-    /// The shared bucket of a key, opening the set of its limit if need be. `None` if there is no
-    /// memory left for it.
+    /// Returns the shared bucket of a key, creating the set of its limit if necessary. `None` if
+    /// there is no memory left for it.
     pub(crate) fn open(&mut self, limit: &Limit, hash: u64, now: Now) -> Option<Cell> {
         if !self.by_limit.contains_key(limit.identity()) {
             if !self.has_room_for(limit.identity()) {
@@ -85,23 +86,23 @@ impl SharedSets {
     }
 
     fn has_room_for(&self, identity: &str) -> bool {
-        // The identity of an inline limit is a fingerprint, which has spaces; a name has none.
+        // The identity of an inline limit is a fingerprint, which contains spaces; a name does not.
         let inline = || self.by_limit.keys().filter(|limit| limit.contains(' ')).count();
         self.by_limit.len() < self.max_sets
             && (!identity.contains(' ') || inline() < self.max_inline_sets)
     }
 
-    /// The limits that have shared buckets.
+    /// Returns the limits that have shared buckets.
     pub(crate) fn limits(&self) -> impl Iterator<Item = Arc<str>> + '_ {
         self.by_limit.keys().cloned()
     }
 
-    /// Every shared bucket of a limit.
+    /// Returns all shared buckets of a limit.
     pub(crate) fn cells(&self, identity: &str) -> Vec<Cell> {
         self.by_limit.get(identity).map_or_else(Vec::new, |set| set.to_vec())
     }
 
-    /// Puts back a shared bucket of an earlier process; says whether there is memory for it.
+    /// Restores a shared bucket from a snapshot. Returns whether there is memory for it.
     pub(crate) fn restore(
         &mut self,
         identity: &str,
@@ -125,7 +126,7 @@ impl SharedSets {
         true
     }
 
-    /// The shared bucket of a key, if its limit has any.
+    /// Returns the shared bucket of a key, if its limit has a set.
     pub(crate) fn get(&mut self, limit: &Limit, hash: u64) -> Option<Cell> {
         let cell = self.by_limit.get(limit.identity())?[shared_bucket_index(hash)];
         self.pinned.push(limit.shared_identity());
@@ -152,8 +153,8 @@ fn empty_set() -> Box<[Cell]> {
     vec![Cell::default(); BUCKETS].into_boxed_slice()
 }
 
-/// Which of the buckets a key shares.
+/// Returns the index of the shared bucket for a hash.
 pub(crate) const fn shared_bucket_index(hash: u64) -> usize {
-    // Not the low bits alone: those choose the cell in the table.
+    // Not only the low bits, which select the cell in the table.
     (hash >> 20) as usize % BUCKETS
 }

@@ -1,21 +1,21 @@
-//! Asking for memory before it is needed.
+//! Prefetching of cache lines.
 //!
-//! Decisions on many keys wait for memory most of the time. Whoever knows the places beforehand
-//! asks for all of them, and by the time the first is read the others are on their way. This is a
-//! hint: it reads nothing and may do nothing.
+//! Decisions on many keys spend most of their time waiting for memory. Prefetching the lines of all
+//! keys first lets the loads overlap. A prefetch is only a hint: it reads nothing and may do
+//! nothing.
 
-/// Asks the processor to have the cache line at the start of this value soon.
+/// Prefetches the cache line at the start of `value`.
 ///
-/// It does nothing where no instruction for it is known.
+/// Does nothing on architectures other than x86-64.
 #[doc(hidden)]
 #[inline]
 #[cfg_attr(
     target_arch = "x86_64",
-    expect(unsafe_code, reason = "the instruction is to be had as an intrinsic alone")
+    expect(unsafe_code, reason = "the instruction is only available as an intrinsic")
 )]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction belongs to SSE, which every x86_64 processor has; it is a hint that
+    // SAFETY: the instruction is part of SSE, which every x86-64 processor has. It is a hint that
     // neither reads nor faults, whatever the address, and this one comes from a reference.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -1,8 +1,8 @@
-//! A segment: the lines of one slab that are in use, and how all of them are changed at once.
+//! A segment: the lines of one slab that are in use, and rebuilding all of them at once.
 //!
-//! Keys begin at their home line and spill over into the lines that follow; there is no way
-//! around the end, so that locks are always taken in ascending order. A few lines behind the last
-//! home take what spills over there.
+//! A key is stored in its home line or, if that is full, in one of the lines that follow. Probing
+//! does not wrap around, so that locks are always acquired in ascending order. A few extra lines
+//! after the last home take keys that spill over there.
 
 use tidegate_core::Time;
 
@@ -12,43 +12,43 @@ use crate::table::cell::{Cell, Fingerprint};
 use crate::table::line::{CELLS, LineGuard};
 use crate::table::prefetch::prefetch;
 
-/// Lines behind the last home.
+/// Number of extra lines after the last home.
 pub(crate) const SPILL_LINES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 15 };
-/// Homes come in such numbers.
+/// The number of homes is a multiple of this.
 const HOMES_STEP: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
-/// So many lines ahead are fetched while all are locked.
+/// How many lines ahead to prefetch while locking all of them.
 const PREFETCH_AHEAD: usize = 16;
-/// How far a key may be from its home.
+/// Maximum distance of a key from its home line.
 const MAX_PROBE: usize = 127;
 
-/// Where a segment is, and how large: one word of the directory.
+/// Position and size of a segment: one entry of the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// The number of its header, before its first line.
+    /// Number of the header, which precedes the first line.
     first: usize,
     homes: usize,
 }
 
 impl Segment {
-    /// The smallest segment.
+    /// Homes of the smallest segment.
     pub(crate) const FIRST_HOMES: usize = HOMES_STEP;
 
     pub(crate) const fn new(first: usize, homes: usize) -> Self {
         Self { first, homes }
     }
 
-    /// The most homes that a slab has lines for.
+    /// Returns the maximum number of homes in a slab.
     pub(crate) const fn max_homes(slab_lines: usize) -> usize {
         (slab_lines - 1 - SPILL_LINES) / HOMES_STEP * HOMES_STEP
     }
 
-    /// How many keys may live in so many homes, so that few of them spill over.
+    /// Returns the maximum number of keys in `homes` homes, chosen so that few of them spill over.
     pub(crate) const fn max_keys(homes: usize) -> usize {
         homes * CELLS * 11 / 16
     }
 
-    /// Homes for so many keys with room for some new_keys. Near the most it is the most, so that no
-    /// keys are moved for a few homes.
+    /// Returns the number of homes for `keys` keys and some room for more. Close to the maximum it
+    /// returns the maximum, so that keys are not moved for a few homes.
     pub(crate) fn homes_for(keys: usize, max_homes: usize) -> usize {
         let homes = (keys * 2).div_ceil(CELLS).next_multiple_of(HOMES_STEP);
         if homes * 4 > max_homes * 3 { max_homes } else { homes.max(Self::FIRST_HOMES) }
@@ -60,7 +60,7 @@ impl Segment {
     }
 
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "it was packed from words of this size")]
+    #[allow(clippy::cast_possible_truncation, reason = "packed from values of this size")]
     pub(crate) const fn unpack(packed: u64) -> Self {
         Self { first: (packed >> 16) as usize, homes: (packed & 0xffff) as usize }
     }
@@ -74,37 +74,37 @@ impl Segment {
         self.homes
     }
 
-    /// The number of the line where a search begins.
+    /// Returns the number of the home line of a key.
     #[inline]
     pub(crate) const fn home(self, fingerprint: Fingerprint) -> usize {
         self.first + 1 + fingerprint.home(self.homes)
     }
 
-    /// The number behind its last line.
+    /// Returns the number after its last line.
     #[inline]
     pub(crate) const fn end(self) -> usize {
         self.first + 1 + self.homes + SPILL_LINES
     }
 }
 
-/// What is known of a segment, in place of the first line of its slab. Decisions on keys that are
-/// there do not look at it.
+/// Metadata of a segment, stored in place of the first line of its slab. Decisions on existing keys
+/// do not read it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Header {
     /// No key becomes full before this.
     earliest_full: AtomicU64,
-    /// No sweep of a full segment before this.
+    /// A full segment is not swept before this.
     sweep_after: AtomicU64,
-    /// Until then a key of this segment may owe something to a shared bucket.
+    /// Until then a key of this segment may have debt on a shared bucket.
     shared_debt_until: AtomicU64,
-    /// Prefix, depth and homes in one word, since they are also read by those who have no lock.
-    /// No homes mean that the slab is not in use.
+    /// Prefix, depth and homes in one word, since they are also read without a lock. Zero homes
+    /// mean that the slab is not in use.
     shape: AtomicU64,
     keys: AtomicU32,
 }
 
-/// The first bits of the fingerprints of all keys of a segment.
+/// The first bits shared by the fingerprints of all keys of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     pub(crate) bits: usize,
@@ -113,22 +113,22 @@ pub(crate) struct Prefix {
 
 impl Prefix {
     pub(crate) const ROOT: Self = Self { bits: 0, depth: 0 };
-    /// That of the first keys of all.
+    /// Prefix of the first keys in order.
     pub(crate) const FIRST: Self = Self { bits: 0, depth: Fingerprint::PREFIX_BITS };
 
-    /// The two halves of it.
+    /// Returns the two halves of this prefix.
     pub(crate) const fn halves(self) -> [Self; 2] {
         let (bits, depth) = (self.bits << 1, self.depth + 1);
         [Self { bits, depth }, Self { bits: bits | 1, depth }]
     }
 
-    /// What it is a half of.
+    /// Returns the prefix of which this is one half.
     pub(crate) fn parent(self) -> Option<Self> {
         let depth = self.depth.checked_sub(1)?;
         Some(Self { bits: self.bits >> 1, depth })
     }
 
-    /// That of the keys that follow.
+    /// Returns the first full-depth prefix after this one.
     pub(crate) fn next(self) -> Option<Self> {
         let finer = Fingerprint::PREFIX_BITS - self.depth;
         let bits = (self.bits + 1) << finer;
@@ -140,13 +140,13 @@ impl Prefix {
         fingerprint.prefix(self.depth) == self.bits
     }
 
-    /// Some key of it.
+    /// Returns a fingerprint with this prefix.
     pub(crate) const fn any_key(self) -> Fingerprint {
         Fingerprint::with_prefix(self.bits, self.depth)
     }
 }
 
-/// Where the times of a header are.
+/// The times of a header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentTimes {
     pub(crate) earliest_full: Time,
@@ -159,7 +159,7 @@ impl Header {
         self.keys.load(Ordering::Relaxed) as usize
     }
 
-    /// Whether one new_keys key may come.
+    /// Returns whether one more key may be inserted.
     pub(crate) fn has_room(&self, segment: Segment) -> bool {
         self.keys() < Segment::max_keys(segment.homes())
     }
@@ -172,8 +172,8 @@ impl Header {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many homes there are, and of which keys; `None` if the slab is not in use.
-    #[allow(clippy::cast_possible_truncation, reason = "they were packed from such words")]
+    /// Returns the number of homes and the prefix; `None` if the slab is not in use.
+    #[allow(clippy::cast_possible_truncation, reason = "packed from values of this size")]
     pub(crate) fn shape(&self) -> Option<(usize, Prefix)> {
         let shape = self.shape.load(Ordering::Relaxed);
         let (homes, depth) = ((shape & 0xffff) as usize, (shape >> 16 & 0xff) as u32);
@@ -196,17 +196,17 @@ impl Header {
         self.shared_debt_until.store(times.shared_debt_until.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Some key becomes full at this time, perhaps before all others.
+    /// Notes that a key becomes full at `time`, possibly before all others.
     pub(crate) fn note_full_at(&self, time: Time) {
         self.earliest_full.fetch_min(time.as_nanos(), Ordering::Relaxed);
     }
 
-    /// A key of this segment owes something to a shared bucket until then.
+    /// Notes that a key of this segment may have debt on a shared bucket until `until`.
     pub(crate) fn note_shared_debt(&self, until: Time) {
         self.shared_debt_until.fetch_max(until.as_nanos(), Ordering::Relaxed);
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "a segment has some thousand keys")]
+    #[expect(clippy::cast_possible_truncation, reason = "a segment has a few thousand keys")]
     fn set_shape(&self, keys: usize, homes: usize, prefix: Prefix) {
         self.keys.store(keys as u32, Ordering::Relaxed);
         let shape = (prefix.bits as u64) << 32 | u64::from(prefix.depth) << 16 | homes as u64;
@@ -214,7 +214,7 @@ impl Header {
     }
 }
 
-/// All lines of a segment, held.
+/// A segment with all its lines locked.
 #[derive(Debug)]
 pub(crate) struct LockedSegment<'t> {
     arena: &'t Arena,
@@ -223,8 +223,8 @@ pub(crate) struct LockedSegment<'t> {
 }
 
 impl<'t> LockedSegment<'t> {
-    /// Takes the lock of every line. `None` if it turns out not to be current when the first one
-    /// is held; then nothing is.
+    /// Locks every line. Returns `None`, with nothing locked, if the segment is not current once
+    /// its first line is locked.
     pub(crate) fn lock(
         arena: &'t Arena,
         segment: Segment,
@@ -239,13 +239,13 @@ impl<'t> LockedSegment<'t> {
             if number + PREFETCH_AHEAD < segment.end() {
                 prefetch(arena.line(number + PREFETCH_AHEAD));
             }
-            // A line that is held keeps the segment as it is, so that none of it is closed.
+            // Holding one line keeps the segment unchanged, so none of the others is closed.
             lines.push(arena.line(number).lock()?);
         }
         Some(Self { arena, first: segment.first, lines })
     }
 
-    /// A slab that nobody knows yet, without any line.
+    /// Wraps a new slab without any open lines, which no other thread can find yet.
     pub(crate) fn unused(arena: &'t Arena, first: usize) -> Self {
         Self { arena, first, lines: Vec::new() }
     }
@@ -258,18 +258,19 @@ impl<'t> LockedSegment<'t> {
         Segment::new(self.first, self.lines.len() - SPILL_LINES)
     }
 
-    /// Every cell that is not vacant.
+    /// Returns all cells that are not vacant.
     pub(crate) fn cells(&self) -> Vec<Cell> {
         let all = self.lines.iter().flat_map(|line| (0..CELLS).map(|index| line.cell(index)));
         all.filter(|cell| !cell.tag().is_vacant()).collect()
     }
 
-    /// Makes a segment of these cells, in `homes` homes, or in as many new_keys as they need to find
-    /// room, or else in `fallback_homes` homes. `false` if there is no room for all even there: then some are
-    /// missing, and the caller has to make something else of it.
+    /// Rebuilds the segment from `cells`, in `homes` homes, or as many more as are needed to fit
+    /// them all, up to `max_homes`, or else in `fallback_homes`. Returns `false` if they do not fit
+    /// even there; then some are missing, and the caller must rebuild it differently.
     ///
-    /// Cells that have been in so many homes find room in them again, and so do some of them: with
-    /// the next vacant place for everyone, which places are taken does not depend on the order.
+    /// Cells that were stored in a number of homes always fit into as many homes again, and so does
+    /// any subset of them: with linear probing, the set of occupied cells does not depend on the
+    /// order of insertion.
     pub(crate) fn rebuild(
         &mut self,
         cells: &[Cell],
@@ -296,7 +297,7 @@ impl<'t> LockedSegment<'t> {
         self.lines.drain(..).for_each(LineGuard::close);
     }
 
-    /// Puts the cells into so many homes; says whether all found room.
+    /// Stores the cells in `homes` homes. Returns whether all of them fit.
     fn fill(&mut self, cells: &[Cell], homes: usize) -> bool {
         let before = self.lines.len();
         while self.lines.len() > homes + SPILL_LINES {
@@ -331,7 +332,7 @@ impl<'t> LockedSegment<'t> {
     }
 }
 
-/// The lines in which a key that begins at `home` may be put.
+/// Returns the lines that may contain a key whose home line is `home`.
 pub(crate) fn probe_range(segment: Segment, home: usize) -> std::ops::Range<usize> {
     home..segment.end().min(home + MAX_PROBE + 1)
 }

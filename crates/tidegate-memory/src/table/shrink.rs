@@ -1,4 +1,4 @@
-//! How a table gives memory back: segments get smaller, and two that fit one become one.
+//! Releasing memory: segments shrink, and two that fit into one are merged.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use crate::table::cell::Cell;
 use crate::table::segment::{LockedSegment, Prefix, Segment, SegmentTimes};
 
 impl Table {
-    /// Takes out what has been full for `idle`, and gives memory back. Says how many that were.
+    /// Removes keys that have been full for `idle` and releases memory. Returns the number of keys
+    /// removed.
     pub(crate) fn clean(&self, idle: Duration, now: Time, clock: &ClockSource) -> usize {
         let mut freed = 0;
         self.for_each_segment(|mut locked, prefix| {
@@ -24,7 +25,7 @@ impl Table {
         freed
     }
 
-    /// Forgets every key.
+    /// Removes every key.
     pub(crate) fn clear(&self) {
         self.for_each_segment(|mut locked, prefix| {
             self.count_removed(locked.header().keys());
@@ -39,19 +40,19 @@ impl Table {
         self.merge_all();
     }
 
-    /// Leaves a segment with these cells as many homes as they need.
+    /// Shrinks a segment with these cells to the homes they need.
     fn shrink(&self, locked: &mut LockedSegment<'_>, cells: &[Cell], prefix: Prefix) {
         let (homes, fewer) = (locked.segment().homes(), self.needed_homes(locked, cells));
         locked.rebuild(cells, (fewer, homes, homes), prefix);
         self.directory.replace(prefix.bits, prefix.depth, locked.segment());
     }
 
-    /// How many homes are enough for these cells, and not new_keys than there are.
+    /// Returns how many homes are enough for these cells, at most the current number.
     fn needed_homes(&self, locked: &LockedSegment<'_>, cells: &[Cell]) -> usize {
         Segment::homes_for(cells.len(), self.max_homes).min(locked.segment().homes())
     }
 
-    /// Puts halves together that fit one segment.
+    /// Merges pairs of segments that fit into one.
     fn merge_all(&self) {
         for prefix in self.prefixes() {
             let mut parent = prefix.parent();
@@ -61,7 +62,8 @@ impl Table {
         }
     }
 
-    /// Puts the two halves of a prefix together, if there are two and they fit.
+    /// Merges the two halves of a prefix, if both exist and fit into one segment. Returns whether
+    /// it did.
     fn merge(&self, prefix: Prefix) -> bool {
         let halves = prefix.halves();
         let segments = halves.map(|half| self.directory.stable_segment(half.any_key()));
@@ -71,7 +73,7 @@ impl Table {
         if !is_half(0) || !is_half(1) || keys * 2 > Segment::max_keys(self.max_homes) {
             return false;
         }
-        // In the order of their lines, as everybody locks.
+        // In the order of their lines, as every lock is acquired.
         let order = if segments[0].first() < segments[1].first() { [0, 1] } else { [1, 0] };
         let lock = |index: usize| {
             let current = || self.directory.is_current(halves[index].any_key(), segments[index]);

@@ -1,4 +1,4 @@
-//! No clock of the machine runs backwards for those who have heard of each other.
+//! No clock runs backwards between threads that synchronize with each other.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::Time;
 use tidegate_memory::clock::{CachedClock, Clock as _, ClockSource, CounterClock, SystemClock};
 
-/// Four threads hand the latest time around under a lock; each reads its own inside.
+/// Four threads share the latest time under a lock, and each reads the clock while holding it.
 fn assert_monotonic_across_threads(clock: &ClockSource, span: Duration) {
     let latest = Mutex::new(Time::ZERO);
     let until = clock.now().after(span);

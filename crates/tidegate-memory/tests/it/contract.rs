@@ -1,4 +1,4 @@
-//! The contract: the conformance suite, the oracle, and many threads.
+//! The store contract: conformance suite, oracle, and concurrency.
 
 use tidegate_core::{Time, WallTime};
 use tidegate_memory::MemoryStore;

@@ -1,4 +1,5 @@
-//! A direct limiter decides as a store does on one key, at any rate, and holds its bound under threads.
+//! A direct limiter decides like a store with one key, at any rate, and keeps its bound under
+//! concurrency.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,26 +47,26 @@ fn direct_limiter_starts_full_on_every_clock() {
     ];
     for limiter in limiters {
         assert!(limiter.take(1).is_allowed());
-        assert!(!limiter.take(2).is_allowed(), "one is left");
+        assert!(!limiter.take(2).is_allowed(), "one token is left");
         assert!(limiter.take(1).is_allowed());
         assert!(!limiter.take(1).is_allowed());
-        assert!(limiter.take(0).is_allowed(), "nothing is free of charge");
+        assert!(limiter.take(0).is_allowed(), "a cost of zero is always allowed");
         assert!(limiter.take(u64::MAX).retry().is_some());
     }
 }
 
-/// Threads that begin together and try a number of times each.
+/// Starts threads together, each of which tries a number of times.
 fn assert_bounded_under_threads(rate: u64, clock: &(impl Clock + Clone + 'static)) {
     const CAPACITY: u64 = 1_000;
     const THREADS: usize = 4;
     const TRIES: usize = 10_000;
     let policy = Policy::per_second(rate).capacity(CAPACITY).build().unwrap();
     let limiter = DirectLimiter::with_clock(policy, clock.clone()).unwrap();
-    let (granted, all_there) = (AtomicU64::new(0), Barrier::new(THREADS));
+    let (granted, start) = (AtomicU64::new(0), Barrier::new(THREADS));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
-                all_there.wait();
+                start.wait();
                 let allowed = (0..TRIES).filter(|_| limiter.take(1).is_allowed()).count();
                 granted.fetch_add(allowed as u64, Ordering::Relaxed);
             });

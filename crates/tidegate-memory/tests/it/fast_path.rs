@@ -1,7 +1,7 @@
-//! The fast way for plain takes decides, writes and counts as the general way does.
+//! The fast path decides, writes and counts like the general path.
 //!
-//! Two stores live through the same history. One is asked as callers ask; the other is asked for
-//! lists of three, padded with charges of nothing, for which there is no fast way.
+//! Two stores execute the same steps. One gets them as callers would send them. The other gets
+//! lists of three, padded with charges of zero, which are not eligible for the fast path.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::ManualClock;
 
-/// Something that happens to both.
+/// A step applied to both stores.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Charges of keys, without a receipt if that is possible.
+    /// Charges, without a receipt if possible.
     Spend(Vec<(usize, u64)>),
-    /// The same with a receipt.
+    /// Charges with a receipt.
     Take(Vec<(usize, u64)>),
-    /// A take by somebody who still has the policy previous the last one.
+    /// A take by a caller that still has the previous policy.
     TakeWithOldPolicy(usize, u64),
-    /// A correction of the last receipt.
+    /// A correction with the last receipt.
     Settle(i64),
     Hold(usize, u64),
     Reset(usize),
@@ -65,14 +65,14 @@ fn policy(number: usize) -> Policy {
     builder.build().unwrap()
 }
 
-/// Two stores with one clock and one limit.
+/// Two stores with the same clock and limit.
 struct StorePair {
     clock: ManualClock,
     fast: MemoryStore,
     general: MemoryStore,
     limit: Limit,
     previous: Limit,
-    /// The last receipts, and the keys that they are of.
+    /// The last receipts, and their keys.
     receipts: Option<([Receipt; 2], Vec<usize>)>,
 }
 
@@ -183,7 +183,7 @@ fn charges<'l>(limit: &'l Limit, list: &[(usize, u64)]) -> Vec<Charge<'l>> {
     list.iter().map(|&(key, cost)| Charge { target: target(limit, key), cost }).collect()
 }
 
-/// The same charges in a list of three.
+/// Pads the charges to a list of three.
 fn padded<'l>(limit: &'l Limit, list: &[(usize, u64)]) -> Vec<Charge<'l>> {
     let mut charges = charges(limit, list);
     charges.resize(3, Charge { target: charges[0].target, cost: 0 });

@@ -1,4 +1,4 @@
-//! Keys keep what they used while the table grows, splits, is swept and shrinks.
+//! Keys keep their usage while the table grows, splits, is swept and shrinks.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn spend(store: &MemoryStore, limit: &Limit, number: u64, cost: u64) -> u64 {
     AMOUNT - decision.remaining()
 }
 
-/// From one line to hundreds of segments and back: nobody is forgotten, nobody is counted twice.
+/// From one line to hundreds of segments and back: no key is lost or counted twice.
 #[test]
 fn no_key_is_lost_while_the_table_grows_and_shrinks() {
     let clock = ManualClock::new();
@@ -43,7 +43,7 @@ fn no_key_is_lost_while_the_table_grows_and_shrinks() {
 
     clock.advance(Duration::from_secs(1));
     assert_eq!(store.cleanup_stale(Duration::ZERO) as u64, keys);
-    assert!(store.stats().memory_bytes < stats.memory_bytes * 6 / 10, "memory is given back");
+    assert!(store.stats().memory_bytes < stats.memory_bytes * 6 / 10, "memory is released");
     for number in 0..keys {
         assert_eq!(spend(&store, &limit, number, 0), number % 7 + 1, "key {number}");
     }
@@ -84,7 +84,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens around it, a key has used what it used.
+    /// The usage of a key is unaffected by what happens to other keys.
     #[test]
     fn table_behaves_like_a_map(steps in steps()) {
         let clock = ManualClock::new();
@@ -108,7 +108,7 @@ proptest! {
                     clock.advance(Duration::from_secs(1));
                     store.cleanup_stale(Duration::ZERO);
                 }
-                // Keys that are full again soon come and go around them.
+                // Insert other keys that are soon full again.
                 Step::Flood(keys) => {
                     for number in 0..keys {
                         let _ = store.take_one(&brisk, Key::new(&key(number)), 1);
@@ -125,8 +125,7 @@ proptest! {
     }
 }
 
-/// Threads that put new keys in make the table grow under each other's hands, and under those of
-/// others that use old ones.
+/// Threads insert new keys and so make the table grow, while others use existing keys.
 #[test]
 fn threads_grow_the_table_concurrently() {
     let store = MemoryStore::new();

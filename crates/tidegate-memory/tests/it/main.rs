@@ -1,7 +1,7 @@
-//! The in-process store against the contract, against floods and under threads.
+//! Integration tests of the in-process store.
 
 #![cfg(not(any(loom, shuttle)))]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]
 
 mod clock;
 mod contract;

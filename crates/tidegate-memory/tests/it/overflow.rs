@@ -1,4 +1,4 @@
-//! A flood of keys neither grows memory nor frees an offender.
+//! A flood of keys neither grows memory nor evicts keys in debt.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tidegate_core::{
 use tidegate_memory::clock::ManualClock;
 use tidegate_memory::{MemoryStore, Overflow};
 
-/// Room for about a million keys.
+/// Enough for about a million keys.
 const MEMORY: usize = 43 << 20;
-/// Room for some ten thousand keys, and for the shared buckets of two limits.
+/// Enough for some ten thousand keys, and for the shared buckets of two limits.
 const SMALL: usize = 2 << 20;
 
 fn store(memory: usize, overflow: Overflow) -> (MemoryStore, ManualClock) {
@@ -35,9 +35,9 @@ fn resident() -> usize {
     statm.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4_096
 }
 
-/// The flood runs in a process of its own, so that its resident memory is its own.
+/// The flood runs in its own process, so that resident memory can be measured.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "tells the inner run of this very test")]
+#[expect(clippy::disallowed_methods, reason = "selects the child process of this test")]
 fn ten_million_one_shot_keys_stay_under_the_memory_cap() {
     const ALONE: &str = "TIDEGATE_TEST_FLOOD_ALONE";
     if std::env::var(ALONE).is_ok() {
@@ -48,22 +48,22 @@ fn ten_million_one_shot_keys_stay_under_the_memory_cap() {
     let output = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{report}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(report.contains("1 passed"), "the inner run did not run the flood: {report}");
+    assert!(report.contains("1 passed"), "the child did not run the flood: {report}");
 }
 
 fn flood() {
     let before = resident();
     let (store, clock) = store(MEMORY, Overflow::Shared);
     let limit = hourly();
-    let offenders = 0..1_000;
-    for offender in offenders.clone() {
-        assert!(take(&store, &limit, offender));
+    let debtors = 0..1_000;
+    for debtor in debtors.clone() {
+        assert!(take(&store, &limit, debtor));
     }
     for number in 1_000..10_000_000 {
         let _ = take(&store, &limit, number);
     }
-    for offender in offenders {
-        assert!(!take(&store, &limit, offender), "offender {offender} was freed by the flood");
+    for debtor in debtors {
+        assert!(!take(&store, &limit, debtor), "key {debtor} lost its debt in the flood");
     }
     let stats = store.stats();
     assert!((950_000..=stats.max_keys).contains(&stats.keys), "{stats:?}");
@@ -77,7 +77,7 @@ fn flood() {
     store.cleanup_stale(Duration::ZERO);
     let stats = store.stats();
     assert_eq!(stats.keys, 1, "{stats:?}");
-    assert!(stats.memory_bytes < 1 << 20, "memory is given back: {stats:?}");
+    assert!(stats.memory_bytes < 1 << 20, "memory is released: {stats:?}");
 }
 
 #[test]
@@ -109,14 +109,14 @@ fn overflowing_keys_share_buckets_and_keep_their_debt_afterwards() {
     let granted = (0..100_000).filter(|&number| take(&store, &limit, number)).count();
     assert!(granted <= 4_096, "{granted} grants from 4,096 shared buckets of one token");
 
-    // Resetting keys of the filler makes room; the debt comes along into the table.
+    // Resetting the filler keys makes room. The debt moves into the table with the key.
     clock.set(Time::from_nanos(1_000_000_000));
     for number in 0..max * 2 {
         let key = format!("user:{number:019}");
         let target = tidegate_core::Target::new(&filler, key.as_str());
         store.execute(&Operation::Reset { target }).unwrap();
     }
-    assert!(!take(&store, &limit, 1), "the end of the flood frees nobody");
+    assert!(!take(&store, &limit, 1), "the debt outlives the flood");
     clock.advance(Duration::from_secs(3_600));
     assert!(take(&store, &limit, 1));
 }
@@ -149,7 +149,7 @@ fn keys_of_a_list_on_one_shared_bucket_are_charged_together() {
     for number in 0..store.stats().max_keys as u64 * 2 {
         let _ = take(&store, &filler, number);
     }
-    // Among enough keys some pair shares a bucket: its list of 2 + 2 must not fit into 3.
+    // Among enough keys, some pair shares a bucket: its list of 2 + 2 must not fit into 3.
     let keys: Vec<String> = (0..400).map(|number| format!("pair:{number}")).collect();
     let mut denied = 0;
     for first in &keys {
@@ -162,7 +162,7 @@ fn keys_of_a_list_on_one_shared_bucket_are_charged_together() {
             denied += usize::from(!decision.is_allowed());
         }
     }
-    assert!(denied > 0, "no pair of 400 keys met in 4,096 buckets");
+    assert!(denied > 0, "no pair of 400 keys shares one of 4,096 buckets");
 }
 
 fn decide(store: &MemoryStore, charges: &[Charge<'_>]) -> Decision {
@@ -179,8 +179,8 @@ fn fill(store: &MemoryStore, limit: &Limit) {
     }
 }
 
-/// A set of shared buckets that one charge of a list has read was dropped to make room for the
-/// set of another, and the charge was lost: 100 grants of one a day.
+/// Regression: a set of shared buckets that one charge of a list had read was dropped to make room
+/// for another set, and the charge was lost: 100 grants of one a day.
 #[test]
 fn list_over_two_limits_loses_no_charge_when_shared_buckets_are_scarce() {
     let (store, clock) = store(1 << 20, Overflow::Shared);
@@ -214,11 +214,11 @@ fn list_receipts_on_shared_buckets_can_be_refunded() {
         store.execute(&settle).unwrap();
     }
     let left = store.take_one(&limit, Key::new("late:0:0"), 0).remaining();
-    assert_eq!(left, 1_000, "everything was given back");
+    assert_eq!(left, 1_000, "everything was refunded");
 }
 
-/// A receipt of a shared bucket whose set is gone must neither write without room nor touch what
-/// the key owes of its own.
+/// A receipt of a shared bucket whose set is gone must neither write without room nor change the
+/// debt of the key's own bucket.
 #[test]
 fn old_receipt_of_a_shared_bucket_does_no_harm() {
     let (store, clock) = store(SMALL, Overflow::Shared);
@@ -239,7 +239,7 @@ fn old_receipt_of_a_shared_bucket_does_no_harm() {
             let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
             assert!(store.execute(&settle).is_ok());
         }
-        assert!(!store.take_one(&limit, Key::new(key), 1).is_allowed(), "ten are spent");
+        assert!(!store.take_one(&limit, Key::new(key), 1).is_allowed(), "all ten tokens are spent");
     }
     assert!(store.stats().memory_bytes <= SMALL);
 }

@@ -1,4 +1,4 @@
-//! A fault in one call is that call's: later ones go on.
+//! Isolation of failures between calls, bounds, and regressions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tidegate_core::{
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::{Clock, ManualClock, SystemClock};
 
-/// A clock that can be broken from outside.
+/// A clock that can be made to panic.
 #[derive(Clone, Debug, Default)]
 struct FlakyClock(Arc<AtomicBool>);
 
 impl Clock for FlakyClock {
     fn now(&self) -> Time {
-        assert!(!self.0.load(Ordering::SeqCst), "the clock is broken");
+        assert!(!self.0.load(Ordering::SeqCst), "simulated clock failure");
         Time::from_nanos(1)
     }
 
@@ -63,8 +63,8 @@ fn the_number_of_holds_and_leases_is_bounded() {
     assert!(store.stats().memory_bytes <= 1 << 20, "{:?}", store.stats());
 }
 
-/// A clock read before the lock could be older than what another thread wrote meanwhile; with
-/// neither debt nor horizon the difference was then taken for a clock that stepped back.
+/// Regression: a reading made before the lock could be older than what another thread had written.
+/// With neither debt nor horizon, the difference was mistaken for a clock that stepped back.
 #[test]
 fn threads_on_the_real_clock_never_exceed_the_rate() {
     let store = MemoryStore::new();
@@ -95,7 +95,7 @@ fn cleanup_keeps_keys_in_debt() {
     let _ = store.take_one(&limit, Key::new("idle"), 1);
     let _ = store.take_one(&limit, Key::new("owes"), 10);
     clock.advance(Duration::from_secs(5));
-    assert_eq!(store.cleanup_stale(Duration::from_secs(60)), 0, "full for four seconds only");
+    assert_eq!(store.cleanup_stale(Duration::from_secs(60)), 0, "full for only four seconds");
     assert_eq!(store.cleanup_stale(Duration::from_secs(4)), 1);
     assert_eq!(store.take_one(&limit, Key::new("owes"), 0).remaining(), 5);
     store.clear();
@@ -108,7 +108,8 @@ fn cleanup_keeps_keys_in_debt() {
     };
 }
 
-/// A reset under a limit that had become one of slots left the bucket of before in the table.
+/// Regression: after a limit had become a concurrency limit, a reset left the earlier bucket in the
+/// table.
 #[test]
 fn reset_forgets_the_bucket_of_an_earlier_policy_kind() {
     let store = MemoryStore::new();
@@ -121,8 +122,8 @@ fn reset_forgets_the_bucket_of_an_earlier_policy_kind() {
     assert!(store.take_one(&old, Key::new("x"), 3).is_allowed());
 }
 
-/// A key was closed for as long as a slow policy of the same name had left it, by clocks that never
-/// run backwards.
+/// Regression: on monotonic clocks, a key stayed closed for as long as a slow policy of the same
+/// name had left it.
 #[test]
 fn two_policies_of_one_name_decide_the_same_on_every_clock() {
     let slow = limit(Policy::per_minute(1).capacity(1_000).build().unwrap());
@@ -146,7 +147,8 @@ fn two_policies_of_one_name_decide_the_same_on_every_clock() {
     }
 }
 
-/// The bound is for all holds together, and only the lapsed ones of some keys made room.
+/// Regression: the maximum applies to all holds together, but only lapsed holds of some keys made
+/// room.
 #[test]
 fn lapsed_holds_do_not_count_against_the_maximum() {
     let clock = ManualClock::new();
@@ -164,7 +166,7 @@ fn lapsed_holds_do_not_count_against_the_maximum() {
     assert_eq!(refused, 0, "of {most}");
 }
 
-/// A hold that has no effect any more is forgotten when its key is next asked for.
+/// A hold without effect is forgotten when its key is next used.
 #[test]
 fn lapsed_hold_is_forgotten_on_the_next_decision() {
     let store = MemoryStore::builder().clock(SystemClock::new()).build().unwrap();

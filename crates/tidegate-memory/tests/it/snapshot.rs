@@ -1,4 +1,4 @@
-//! What was spent is still spent after a restart, and what has come back meanwhile is there.
+//! Usage survives a restart, and downtime counts as refill.
 
 mod crash;
 mod policies;
@@ -11,7 +11,7 @@ use tidegate_core::{Answer, Charge, Key, Limit, Operation, Policy, Target, WallT
 use tidegate_memory::clock::ManualClock;
 use tidegate_memory::{MemoryStore, MemoryStoreBuilder, Overflow, Restored, SnapshotError};
 
-/// A place for a snapshot, and the wall clock of the machine over several processes.
+/// A directory for a snapshot, and a wall clock that spans several processes.
 struct Machine {
     folder: TempDir,
     wall: u64,
@@ -26,12 +26,12 @@ impl Machine {
         self.folder.path().join("buckets")
     }
 
-    /// The file while a process writes it.
+    /// Temporary name of the file while a process writes it.
     fn temporary_file(&self, process: u32) -> PathBuf {
         self.folder.path().join(format!("buckets.tmp.{process}"))
     }
 
-    /// The clock of a process that starts now.
+    /// Returns the clock of a process that starts now.
     fn clock(&self) -> ManualClock {
         let clock = ManualClock::new();
         clock.set_wall(WallTime::from_nanos(self.wall));
@@ -47,7 +47,7 @@ impl Machine {
         self.builder().0.build().unwrap()
     }
 
-    /// The next process, which starts `down` after the snapshot.
+    /// Starts the next process, `down` after the snapshot.
     fn restart(&mut self, down: Duration) -> (MemoryStore, ManualClock, Restored) {
         self.wall += u64::try_from(down.as_nanos()).unwrap();
         let (builder, clock) = self.builder();
@@ -141,14 +141,14 @@ fn quotas_allowances_and_holds_are_restored_but_leases_are_not() {
     assert!(spend(&store, &slots, 1));
     clock.advance(secs(39));
     assert!(!take(&store, &held, "alice", 1));
-    // It reopens empty.
+    // The bucket is empty after the hold.
     clock.advance(secs(2));
     assert!(take(&store, &held, "alice", 1));
     assert!(!take(&store, &held, "alice", 1));
     store.save(machine.file(), &limits).unwrap();
 
-    // The window of the quota has ended; an allowance has none. The hold is part of its bucket now,
-    // which is full again.
+    // The window of the quota has ended; an allowance has none. The hold has become part of its
+    // bucket, which is full again.
     let (store, _, restored) = machine.restart(secs(120));
     assert_eq!((restored.keys, restored.full), (1, 2));
     assert!(!spend(&store, &allowance, 3));
@@ -171,7 +171,7 @@ fn keys_on_shared_buckets_stay_there_after_a_restart() {
     let (again, _, restored) = machine.restart(secs(1));
     assert_eq!(restored.no_room, 0);
     for number in 0..keys {
-        assert!(!take(&again, &limit, &key(number), 1), "{number} is free");
+        assert!(!take(&again, &limit, &key(number), 1), "key {number} lost its debt");
     }
 }
 
@@ -230,7 +230,7 @@ fn file_is_private_and_leftover_temporary_files_are_not_reused() {
     assert_eq!(std::fs::read_dir(machine.folder.path()).unwrap().count(), 2);
 }
 
-/// Whether a process is alive is known where there is a `/proc`.
+/// Detecting dead processes requires `/proc`.
 #[cfg(target_os = "linux")]
 #[test]
 fn only_leftovers_of_dead_processes_are_removed() {
@@ -257,7 +257,7 @@ fn receipts_do_not_survive_a_restart() {
     assert_ne!(store.issuer(), grant.receipt.issuer());
 }
 
-/// Segments split and move under the hands of a save; what was there when it began is in the file.
+/// Segments split and move during a save. All keys that existed when it started are in the file.
 #[test]
 fn save_during_growth_omits_no_key() {
     let mut machine = Machine::new();

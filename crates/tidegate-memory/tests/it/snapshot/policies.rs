@@ -1,4 +1,4 @@
-//! The policies of the next process may be others than those of the one before.
+//! Policies that differ between the process that saves and the one that restores.
 
 use tidegate_core::Change;
 
@@ -10,7 +10,7 @@ fn per_second(capacity: u64) -> Policy {
     Policy::per_second(1).capacity(capacity).build().unwrap()
 }
 
-/// A machine whose file says that alice has spent 3 of 10.
+/// Returns a machine with a snapshot in which alice has spent 3 of 10.
 fn spent(limits: &[Limit]) -> Machine {
     let machine = Machine::new();
     let store = machine.first();
@@ -26,7 +26,7 @@ fn tokens_are_kept_under_another_policy() {
     let larger = limit(20);
     assert_eq!(remaining(&store, &larger, "alice"), 7);
     assert!(!take(&store, &larger, "alice", 8));
-    // It refills by the new policy from the first time it was asked for.
+    // It refills under the new policy since its first use.
     clock.advance(secs(5));
     assert_eq!(remaining(&store, &larger, "alice"), 12);
 }
@@ -67,7 +67,7 @@ fn revised_limit_is_saved_without_being_listed() {
 #[test]
 fn untouched_key_survives_several_restarts() {
     let mut machine = spent(&[limit(10)]);
-    // It is not touched while the limit is 20, and then revised to 30.
+    // It is not used while the limit is 20, then revised to 30.
     let (store, ..) = machine.restart(secs(0));
     let revised = limit(20).revise(per_second(30), Change::KeepTokens).unwrap();
     assert!(take(&store, &revised, "bob", 30));
@@ -77,9 +77,9 @@ fn untouched_key_survives_several_restarts() {
     let (store, ..) = machine.restart(secs(0));
     let now = limit(5);
     assert_eq!(remaining(&store, &now, "bob"), 0);
-    // Seven tokens, of which five fit.
+    // Of seven tokens, five fit.
     assert_eq!(remaining(&store, &now, "alice"), 5);
-    // The file goes on to know a limit that nobody names any more.
+    // The file keeps a limit that is no longer listed.
     store.save(machine.file(), &[]).unwrap();
     let (store, ..) = machine.restart(secs(0));
     assert_eq!(remaining(&store, &now, "bob"), 0);
@@ -99,14 +99,14 @@ fn restarts_without_a_change_do_not_grow_the_file() {
     assert_eq!(remaining(&store, &limit(10), "alice"), 7);
 }
 
-/// One limit with many revisions changed how the generations of all others were read.
+/// Regression: a limit with many revisions changed how the generations of all others were read.
 #[test]
 fn frequent_revisions_of_one_limit_do_not_affect_others() {
     let mut machine = Machine::new();
     let store = machine.first();
     let mut often = Limit::named("often", limit(1).policy().to_owned()).unwrap();
-    for turn in 0..9_000 {
-        often = often.revise(*limit(1 + turn % 7).policy(), Change::KeepTokens).unwrap();
+    for number in 0..9_000 {
+        often = often.revise(*limit(1 + number % 7).policy(), Change::KeepTokens).unwrap();
     }
     assert!(take(&store, &often, "bob", 1));
     let few = limit(10);
@@ -116,11 +116,11 @@ fn frequent_revisions_of_one_limit_do_not_affect_others() {
     let (store, ..) = machine.restart(secs(0));
     assert_eq!(remaining(&store, &limit(1_000), "alice"), 0);
     let often = Limit::named("often", *often.policy()).unwrap();
-    assert_eq!(remaining(&store, &often, "bob"), 0, "of a policy that nobody remembers: empty");
+    assert_eq!(remaining(&store, &often, "bob"), 0, "a bucket of an unknown policy is empty");
 }
 
-/// What was spent under a name that `save` was not told of was read under the policy that the file
-/// of before had for it.
+/// Regression: usage under a name not passed to `save` was read under the policy that the previous
+/// file had for it.
 #[test]
 fn unlisted_limit_gives_an_empty_bucket_even_if_an_older_file_had_it() {
     let mut machine = Machine::new();
@@ -134,11 +134,11 @@ fn unlisted_limit_gives_an_empty_bucket_even_if_an_older_file_had_it() {
     assert_eq!(remaining(&store, &limit(10), "alice"), 0);
     store.save(machine.file(), &[limit(10)]).unwrap();
     let (store, ..) = machine.restart(secs(0));
-    assert_eq!(remaining(&store, &limit(10), "alice"), 0, "also if it is told of later");
+    assert_eq!(remaining(&store, &limit(10), "alice"), 0, "also if it is listed later");
 }
 
-/// A limit was revised while the file was written, and what was spent under its new policy was read
-/// under the old one.
+/// Regression: a limit was revised during a save, and usage under its new policy was read under the
+/// old one.
 #[test]
 fn limit_revised_during_a_save_is_saved_with_its_last_policy() {
     const KEYS: u64 = 20_000;
@@ -164,6 +164,6 @@ fn limit_revised_during_a_save_is_saved_with_its_last_policy() {
     });
     let (again, ..) = machine.restart(secs(0));
     let left = |number: u64| remaining(&again, &limit(10), &format!("new {number}"));
-    let halves = (0..touched).filter(|number| ![0, 10].contains(&left(*number))).count();
-    assert_eq!(halves, 0, "a key is in the file with all it spent, or not at all");
+    let partial = (0..touched).filter(|number| ![0, 10].contains(&left(*number))).count();
+    assert_eq!(partial, 0, "a key is saved with all its usage or not at all");
 }
