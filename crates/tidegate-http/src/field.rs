@@ -1,11 +1,11 @@
-//! What callers are told of limits in header fields, and a reader of what others tell.
+//! Rate-limit header fields: written for callers, and read from upstream responses.
 //!
-//! There is no finished standard, so there are several [`Style`]s; any set of them can be on. The
-//! default is the current IETF draft. The fields tell of quotas and of time, never of keys: who
-//! shares a bucket with whom is nobody's business.
+//! There is no finished standard, so there are several [`Style`]s; any set of them can be enabled.
+//! The default is the current IETF draft. The fields carry quotas and times, never keys: a caller
+//! must not learn who shares its bucket.
 //!
-//! Nothing here decides anything or reads a clock. What is written ends up in values that were
-//! allocated once; there are no texts in between.
+//! This module makes no decisions and reads no clock. Each field is written straight into the
+//! allocation of its header value, without intermediate strings.
 
 mod date;
 mod line;

@@ -1,6 +1,6 @@
-//! The head of a request: everything that keys, costs and exceptions may look at.
+//! The head of a request: everything that keys, costs and exemptions may look at.
 //!
-//! The body is not there: it has not been read when a request is decided, and must not be.
+//! The body is left out: it has not been read when a request is decided, and must not be.
 
 use http::header::HeaderMap;
 use http::{Extensions, Method, Request, Uri};
@@ -32,7 +32,7 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// The head of a request whose client is found like this.
+    /// Borrows the head of `request`. `clients` says how its client address is found.
     #[must_use]
     pub fn of<B>(request: &'a Request<B>, clients: &'a ClientAddress) -> Self {
         Self {
@@ -44,39 +44,40 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The method.
+    /// Returns the request method.
     #[must_use]
     pub const fn method(&self) -> &'a Method {
         self.method
     }
 
-    /// The target. Its path is what the caller sent: not a good key, see [`key::path`](crate::key::path).
+    /// Returns the request target. Its path is as the caller sent it and makes a poor key; use
+    /// [`key::path`](crate::key::path) instead.
     #[must_use]
     pub const fn uri(&self) -> &'a Uri {
         self.uri
     }
 
-    /// The header fields.
+    /// Returns the header fields.
     #[must_use]
     pub const fn headers(&self) -> &'a HeaderMap {
         self.headers
     }
 
-    /// What layers further out have found.
+    /// Returns the request extensions, as set by outer layers.
     #[must_use]
     pub const fn extensions(&self) -> &'a Extensions {
         self.extensions
     }
 
-    /// The client: its IPv4 address or the prefix of its IPv6 address; `None` if nobody put the
-    /// address of the peer into the extensions.
+    /// Returns the client: its IPv4 address or the prefix of its IPv6 address. `None` if the server
+    /// did not put the peer address into the extensions.
     #[must_use]
     pub fn client(&self) -> Option<ClientNetwork> {
         let peer = self.peer()?.ip();
         Some(self.clients.network(self.clients.find(peer, self.headers)))
     }
 
-    /// The other end of the connection.
+    /// Returns the address of the other end of the connection.
     pub(crate) fn peer(&self) -> Option<std::net::SocketAddr> {
         if let Some(PeerAddr(peer)) = self.extensions.get() {
             return Some(*peer);
@@ -96,7 +97,7 @@ impl<'a> Head<'a> {
 }
 
 impl std::fmt::Debug for Head<'_> {
-    /// Headers and targets hold keys: only the method is shown.
+    /// Shows only the method: headers and targets contain keys.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Head").field("method", self.method).finish_non_exhaustive()
     }

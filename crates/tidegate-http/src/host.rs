@@ -1,5 +1,5 @@
-//! Hosts with a port, as they stand in header fields, URLs and configuration files, and the check
-//! of the host and the origin of a request.
+//! Parsing of `host:port` as found in header fields, URLs and configuration files, and the check of
+//! the host and origin of a request.
 
 mod check;
 
@@ -9,11 +9,11 @@ use std::str::FromStr;
 
 pub use check::{HostCheck, HostError, check_page};
 
-/// Why a text is no host with a port.
+/// Error of parsing a [`HostPort`] or an [`AllowedHost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostPortError {
-    /// There is no host.
+    /// The host is missing.
     #[error("the host is missing")]
     Missing,
     /// The host is neither a name nor an address.
@@ -24,7 +24,7 @@ pub enum HostPortError {
     Port,
 }
 
-/// A host, and the port if one is given, borrowed from the text in which they stand.
+/// A host with an optional port, borrowed from the text it was parsed from.
 ///
 /// ```
 /// use tidegate_http::host::{HostPort, HostPortError};
@@ -43,13 +43,13 @@ pub struct HostPort<'a> {
 }
 
 impl<'a> HostPort<'a> {
-    /// Parses `host` or `host:port`. The host is a name of ASCII letters, digits, `-`, `.` and
-    /// `_`, an IPv4 address, or an IPv6 address in brackets.
+    /// Parses `host` or `host:port`. The host is a name of ASCII letters, digits, `-`, `.` and `_`,
+    /// an IPv4 address, or an IPv6 address in brackets.
     ///
     /// # Errors
-    /// When the text is anything else.
+    /// Returns an error for any other text.
     pub fn parse(text: &'a str) -> Result<Self, HostPortError> {
-        // The colons of an address in brackets are its own.
+        // Colons inside brackets belong to the IPv6 address.
         let end = text.rfind(']').map_or(0, |bracket| bracket + 1);
         let (host, port) = match text[end..].rfind(':') {
             Some(colon) => (&text[..end + colon], Some(&text[end + colon + 1..])),
@@ -65,19 +65,19 @@ impl<'a> HostPort<'a> {
         Ok(Self { host, port })
     }
 
-    /// The host as it is written; an IPv6 address stands in brackets.
+    /// Returns the host as written; an IPv6 address is in brackets.
     #[must_use]
     pub const fn host(&self) -> &'a str {
         self.host
     }
 
-    /// The port.
+    /// Returns the port, if the text has one.
     #[must_use]
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    /// The host as an address; `None` if it is a name.
+    /// Returns the host as an address, or `None` if it is a name.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         match in_brackets(self.host) {
@@ -86,27 +86,27 @@ impl<'a> HostPort<'a> {
         }
     }
 
-    /// Whether the host is `localhost` or a loopback address.
+    /// Returns whether the host is `localhost` or a loopback address.
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         self.name().eq_ignore_ascii_case("localhost")
             || self.address().is_some_and(|address| address.is_loopback())
     }
 
-    /// The host without the dot at the end of a complete name.
+    /// The host without the trailing dot of a fully qualified name.
     fn name(&self) -> &'a str {
         self.host.strip_suffix('.').unwrap_or(self.host)
     }
 }
 
-/// A host for which requests are served: on any port, unless it names one.
+/// A host for which requests are accepted: on any port, unless it names one.
 ///
 /// ```
 /// use tidegate_http::host::AllowedHost;
 ///
 /// let allowed: AllowedHost = "Gate.Example.org:8443".parse()?;
 /// assert_eq!((allowed.host(), allowed.port()), ("gate.example.org", Some(8443)));
-/// // An IPv6 address may stand without brackets if there is no port.
+/// // An IPv6 address needs no brackets if there is no port.
 /// assert_eq!("2001:db8::1".parse::<AllowedHost>()?.to_string(), "[2001:db8::1]");
 /// # Ok::<(), tidegate_http::host::HostPortError>(())
 /// ```
@@ -117,19 +117,19 @@ pub struct AllowedHost {
 }
 
 impl AllowedHost {
-    /// Name or address in lower case; an IPv6 address stands in brackets.
+    /// Returns the name or address in lower case; an IPv6 address is in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The only port that is served.
+    /// Returns the only port accepted, or `None` if any is.
     #[must_use]
     pub const fn port(&self) -> Option<u16> {
         self.port
     }
 
-    fn covers(&self, requested: &HostPort<'_>) -> bool {
+    fn matches(&self, requested: &HostPort<'_>) -> bool {
         requested.name().eq_ignore_ascii_case(&self.host)
             && self.port.is_none_or(|port| requested.port == Some(port))
     }
@@ -139,7 +139,7 @@ impl FromStr for AllowedHost {
     type Err = HostPortError;
 
     fn from_str(text: &str) -> Result<Self, HostPortError> {
-        // A bare IPv6 address has colons of its own.
+        // A bare IPv6 address contains colons that do not separate a port.
         if let Ok(address) = text.parse::<Ipv6Addr>() {
             return Ok(Self { host: format!("[{address}]"), port: None });
         }
@@ -169,7 +169,7 @@ fn in_brackets(host: &str) -> Option<&str> {
 }
 
 fn parse_port(text: &str) -> Result<u16, HostPortError> {
-    // Parsing alone would allow a sign.
+    // `u16::from_str` alone would allow a sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = if digits { text.parse().ok() } else { None };
     port.filter(|port| *port > 0).ok_or(HostPortError::Port)
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_and_ports_are_told_apart() {
+    fn host_and_port_are_separated() {
         let parse = |text| HostPort::parse(text).map(|parsed| (parsed.host, parsed.port));
         for (text, expected) in [
             ("example.org", ("example.org", None)),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_known_by_name_and_by_address() {
+    fn loopback_is_recognized_by_name_and_by_address() {
         let is_loopback = |text| HostPort::parse(text).unwrap().is_loopback();
         for text in ["localhost", "LOCALHOST.:80", "127.9.9.9", "[::1]:8080"] {
             assert!(is_loopback(text), "{text}");

@@ -1,8 +1,8 @@
-//! Who asks: the address of a client, also behind proxies.
+//! Client identity: the address of a client, optionally behind proxies.
 //!
-//! Anybody can write any address into a header, so headers count only as far as the chain of
-//! proxies that are [trusted](TrustedProxies) reaches, read from the right: each proxy adds the
-//! address of the one that it got the request from. None is trusted unless said so.
+//! Anyone can write any address into a header, so headers count only as far as the chain of
+//! [trusted proxies](TrustedProxies) reaches. The chain is read from the right: each proxy appends
+//! the address it received the request from. No proxy is trusted by default.
 //!
 //! ```
 //! use http::HeaderMap;
@@ -12,9 +12,9 @@
 //! let mut headers = HeaderMap::new();
 //! headers.insert("x-forwarded-for", "203.0.113.9, 198.51.100.7, 10.0.0.2".parse()?);
 //!
-//! // A trusted proxy says so, and the first hop that is not trusted is the client.
+//! // The peer is a trusted proxy; the first untrusted hop is the client.
 //! assert_eq!(clients.find("10.0.0.1".parse()?, &headers).to_string(), "198.51.100.7");
-//! // A stranger can say whatever it likes.
+//! // Headers from an untrusted peer are ignored.
 //! assert_eq!(clients.find("192.0.2.1".parse()?, &headers).to_string(), "192.0.2.1");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -31,8 +31,8 @@ use http::header::{HeaderMap, HeaderName};
 pub use network::{ClientNetwork, IPV6_CLIENT_BITS, client_network};
 pub use proxies::{ProxyError, TrustedProxies};
 
-/// The address at the other end of the connection, as a request extension. Whoever accepts
-/// connections puts it there; with the feature `axum`, `ConnectInfo<SocketAddr>` does as well.
+/// Request extension with the address of the other end of the connection. The code that accepts
+/// connections sets it; with the feature `axum`, `ConnectInfo<SocketAddr>` works as well.
 ///
 /// ```
 /// use tidegate_http::identity::PeerAddr;
@@ -45,13 +45,13 @@ pub use proxies::{ProxyError, TrustedProxies};
 pub struct PeerAddr(pub SocketAddr);
 
 impl fmt::Debug for PeerAddr {
-    /// Addresses name people, and are not shown.
+    /// Hides the address, which identifies a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PeerAddr(..)")
     }
 }
 
-/// Where proxies write down whom they got a request from.
+/// The header in which proxies record where a request came from.
 #[derive(Clone, Debug)]
 enum Forwarding {
     XForwardedFor,
@@ -60,22 +60,22 @@ enum Forwarding {
     Single(HeaderName),
 }
 
-/// Why a prefix cannot be used.
+/// Error of an IPv6 prefix length out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("IPv6 prefix of {0} bits is out of range; choose 32 to 128 bits")]
 pub struct PrefixError(u8);
 
-/// How the address of a client is found, and how much of it counts.
+/// How to find the address of a client, and how much of it identifies the client.
 ///
-/// [`peer`](Self::peer) is the other end of the connection. The `from_` constructors read a header
-/// instead, but only from proxies that are named with [`trust_proxies`](Self::trust_proxies).
-/// Choose the header that your proxy sets or overwrites itself.
+/// [`peer`](Self::peer) uses the other end of the connection. The `from_` constructors read a
+/// header instead, but only from proxies named with [`trust_proxies`](Self::trust_proxies). Choose
+/// the header that your proxy sets or overwrites itself.
 ///
 /// ```
 /// use std::net::IpAddr;
 /// use tidegate_http::identity::ClientAddress;
 ///
-/// // Texts, or addresses.
+/// // Strings, or addresses.
 /// let clients = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8", "::1"])?;
 /// let proxy: IpAddr = "192.0.2.1".parse()?;
 /// let clients = ClientAddress::from_header("cf-connecting-ip").trust_proxies([proxy])?;
@@ -92,37 +92,38 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// The client is the other end of the connection, whatever headers say.
+    /// Uses the other end of the connection as the client and ignores headers.
     #[must_use]
     pub const fn peer() -> Self {
         Self { proxies: TrustedProxies::NONE, forwarding: None, prefix: IPV6_CLIENT_BITS }
     }
 
-    /// The client by `X-Forwarded-For` of trusted proxies: addresses, the nearest last.
+    /// Reads the client from `X-Forwarded-For` of trusted proxies: a list of addresses, nearest
+    /// last.
     #[must_use]
     pub const fn from_x_forwarded_for() -> Self {
         Self::reading(Forwarding::XForwardedFor)
     }
 
-    /// The client by `Forwarded` (RFC 7239) of trusted proxies.
+    /// Reads the client from `Forwarded` (RFC 7239) of trusted proxies.
     #[must_use]
     pub const fn from_forwarded() -> Self {
         Self::reading(Forwarding::Forwarded)
     }
 
-    /// The client by `X-Forwarded-For` or `Forwarded` of trusted proxies, whichever there is. If
-    /// both are there and name different clients, a proxy has passed one of them on unchanged, and
-    /// neither counts.
+    /// Reads the client from `X-Forwarded-For` or `Forwarded` of trusted proxies, whichever is
+    /// present. If both are present and name different clients, a proxy has passed one of them on
+    /// unchanged, and neither counts.
     #[must_use]
     pub const fn from_either() -> Self {
         Self::reading(Forwarding::Either)
     }
 
-    /// The client by a header that holds its address alone, such as `CF-Connecting-IP`. Trusted
-    /// proxies must set it and never pass on what they received.
+    /// Reads the client from a header that holds only its address, such as `CF-Connecting-IP`.
+    /// Trusted proxies must set it and never pass on what they received.
     ///
     /// # Panics
-    /// When the name is not a valid header name. A parsed [`HeaderName`] never panics.
+    /// Panics if `name` is not a valid header name. A parsed [`HeaderName`] never panics.
     #[must_use]
     #[track_caller]
     pub fn from_header(name: impl AsRef<str>) -> Self {
@@ -137,11 +138,11 @@ impl ClientAddress {
         }
     }
 
-    /// Trusts the headers of these proxies, and of no others: texts such as `10.0.0.1` and
-    /// `10.0.0.0/8`, or [`IpAddr`]s. Without a `from_` constructor it has no effect.
+    /// Trusts the headers of these proxies, and of no others: strings such as `10.0.0.1` and
+    /// `10.0.0.0/8`, or [`IpAddr`]s. Has no effect without a `from_` constructor.
     ///
     /// # Errors
-    /// When an entry is neither an address nor a network.
+    /// Returns an error if an entry is neither an address nor a network.
     pub fn trust_proxies<P: fmt::Display>(
         self,
         proxies: impl IntoIterator<Item = P>,
@@ -157,10 +158,10 @@ impl ClientAddress {
         self
     }
 
-    /// Another length of the IPv6 prefix that is one client: 64 unless said otherwise.
+    /// Sets the length of the IPv6 prefix that counts as one client. The default is 64.
     ///
     /// # Errors
-    /// When it is not between 32 and 128.
+    /// Returns an error if `bits` is not between 32 and 128.
     pub fn ipv6_prefix(mut self, bits: u8) -> Result<Self, PrefixError> {
         if !(32..=128).contains(&bits) {
             return Err(PrefixError(bits));
@@ -169,7 +170,7 @@ impl ClientAddress {
         Ok(self)
     }
 
-    /// The address of the client of a request that came from this peer.
+    /// Returns the client address of a request that came from `peer`.
     #[must_use]
     pub fn find(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
@@ -196,14 +197,14 @@ impl ClientAddress {
         }
     }
 
-    /// Whether this peer is a trusted proxy.
+    /// Returns whether `peer` is a trusted proxy.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.proxies.contains(peer)
     }
 
-    /// From hop to hop, the nearest first, until one is not trusted. What is no address ends the
-    /// walk: then the last proxy that is known is as near as we get.
+    /// Walks the hops, nearest first, up to the first untrusted one. A hop that is not an address
+    /// ends the walk: the last known proxy is then as close to the client as the headers reach.
     fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
         let mut client = peer;
         for hop in hops {
@@ -216,17 +217,17 @@ impl ClientAddress {
         client
     }
 
-    /// The part of an address that counts: see [`client_network`].
+    /// Returns the part of `address` that identifies the client; see [`client_network`].
     #[must_use]
     pub fn network(&self, address: IpAddr) -> ClientNetwork {
         client_network(address, self.prefix)
     }
 }
 
-/// Parses the name of a header that a program chooses at its start.
+/// Parses a header name that a program chooses at startup.
 ///
 /// # Panics
-/// When it is not a name, as `HeaderName::from_static` and axum's routers do.
+/// Panics if `name` is not a valid header name, as `HeaderName::from_static` and axum's routers do.
 #[track_caller]
 pub(crate) fn header_name(name: &str) -> HeaderName {
     HeaderName::try_from(name).unwrap_or_else(|_| {

@@ -1,7 +1,7 @@
-//! What a request is charged to.
+//! Keys that a request is charged to.
 //!
-//! A [`KeySource`] writes a key from the [`Head`] of a request, or says that there is none; what
-//! happens then is said by [`Missing`]. Sources are joined by [`all_of`] and [`first_of`].
+//! A [`KeySource`] writes a key from the [`Head`] of a request, or reports that there is none;
+//! [`Missing`] decides what happens then. [`all_of`] and [`first_of`] combine sources.
 //!
 //! | source | key |
 //! | --- | --- |
@@ -11,7 +11,7 @@
 //! | [`path`] | the template that the path fits, or `other` |
 #![cfg_attr(feature = "axum", doc = "| [`matched_path`] | the route of axum, or `other` |")]
 //! | [`constant`] | one bucket for all, by explicit choice |
-//! | [`from_fn`] | whatever a function makes of the head |
+//! | [`from_fn`] | the result of a function of the head |
 //!
 //! ```
 //! use http::Request;
@@ -27,10 +27,10 @@
 //! # Ok::<(), http::Error>(())
 //! ```
 //!
-//! Keys are no longer than a store takes: longer ones are replaced by their hash. Keys that begin
-//! with `%` and a letter are ours (`%ip:` for clients without a key, `%shared:`, `%sha256:`), and
-//! one from outside that begins so is replaced by its hash too, so that nobody can name theirs
-//! like one of them.
+//! Keys never exceed the maximum length of a store: longer ones are replaced by their hash. Keys
+//! that begin with `%` and a letter are reserved (`%ip:` for clients without a key, `%shared:`,
+//! `%sha256:`). A key from outside that begins like this is hashed too, so that no caller can forge
+//! a reserved key.
 
 mod credential;
 mod joined;
@@ -48,15 +48,15 @@ pub use text::KeyText;
 
 use crate::head::Head;
 
-/// Where keys come from. Implementations are shared by all requests.
+/// Source of keys. One instance serves all requests.
 ///
-/// Most are made by the functions of this module; [`from_fn`] makes one of a closure.
+/// Most are made by the functions of this module; [`from_fn`] makes one from a closure.
 ///
 /// ```
 /// use tidegate_http::Head;
 /// use tidegate_http::key::{KeySource, KeyText};
 ///
-/// /// The tenant that an authentication layer has found.
+/// /// The tenant found by an authentication layer.
 /// #[derive(Clone)]
 /// struct Tenant(String);
 /// struct ByTenant;
@@ -69,12 +69,12 @@ use crate::head::Head;
 /// }
 /// ```
 pub trait KeySource: Send + Sync {
-    /// Writes the key of a request, or part of one. `None` if the request has none; what was
-    /// written is then dropped. An empty key is none.
+    /// Writes the key of a request, or part of one. Returns `None` if the request has none;
+    /// anything written is then discarded. An empty key counts as none.
     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()>;
 }
 
-/// A key that stands in one place of a request. Made by [`header`], [`bearer`], [`api_key`],
+/// A key read from one part of a request. Made by [`header`], [`bearer`], [`api_key`],
 /// [`client_ip`], [`path`] and [`constant`].
 ///
 /// ```
@@ -125,10 +125,9 @@ impl<K: KeySource + ?Sized> KeySource for std::sync::Arc<K> {
     }
 }
 
-/// What becomes of a request that has no key for a limit.
+/// What to do with a request that has no key for a limit.
 ///
-/// By default it is charged to the address of its client, so that anonymous callers do not empty
-/// one bucket for each other.
+/// The default charges it to its client address, so that anonymous callers do not share one bucket.
 ///
 #[cfg_attr(feature = "tower", doc = "```")]
 #[cfg_attr(not(feature = "tower"), doc = "```ignore")]
@@ -143,38 +142,39 @@ impl<K: KeySource + ?Sized> KeySource for std::sync::Arc<K> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It is charged to its client's address, apart from keys that look like one. If that is not
-    /// known either, nobody has told the layer of peers: the request is refused with status 500.
+    /// Charge its client address. Such keys never collide with other keys that look like an
+    /// address. If the address is unknown too, the server does not report peer addresses, and the
+    /// request is refused with status 500.
     #[default]
     ChargeClient,
-    /// The limit does not apply to it. A field that stands twice is no key either, so whoever likes
-    /// can have this: choose it where somebody in front has seen to keys, or another limit is left.
+    /// Do not apply the limit. A repeated header field counts as no key, so any caller can get
+    /// this: choose it only if a proxy or an outer layer guarantees the key, or if another limit
+    /// applies.
     Skip,
-    /// It is refused with status 400. Nothing is charged for it, also by other limits of the layer:
-    /// whoever sends many of these is bounded by a layer outside alone.
+    /// Refuse with status 400. The other limits of the layer charge nothing for it either, so only
+    /// an outer layer can bound the rate of such requests.
     BadRequest,
-    /// It is refused with status 401. Nothing is charged for it, as with
-    /// [`BadRequest`](Self::BadRequest).
+    /// Refuse with status 401. Nothing is charged, as with [`BadRequest`](Self::BadRequest).
     Unauthorized,
-    /// All requests without a key share one bucket, under this name.
+    /// Charge one bucket of this name that all requests without a key share.
     Shared(String),
 }
 
-/// Why a request has no key and is refused.
+/// Why a request without a key is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unkeyed {
-    /// It should have brought one.
+    /// The key is required ([`Missing::BadRequest`]).
     BadRequest,
-    /// It should have shown who it is.
+    /// A credential is required ([`Missing::Unauthorized`]).
     Unauthorized,
-    /// It comes from an address that the server did not write down: a mistake in the program.
+    /// The server did not record the peer address: a configuration error of the program.
     NoPeer,
 }
 
 impl Missing {
-    /// The key of a request by a source, or what stands in for it; `None` if the limit does not
-    /// apply.
+    /// Returns the key of a request, or its replacement if the source has none. `None` if the limit
+    /// does not apply.
     #[cfg(feature = "tower")]
     #[inline]
     pub(crate) fn key(
@@ -188,10 +188,10 @@ impl Missing {
         }
     }
 
-    /// The key in place of one that is missing; `None` if the limit does not apply.
+    /// Returns the key to charge in place of a missing one, or `None` if the limit does not apply.
     ///
     /// # Errors
-    /// When the request is to be refused.
+    /// Returns an error if the request must be refused.
     pub fn stand_in(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
         match self {
             Self::ChargeClient => {

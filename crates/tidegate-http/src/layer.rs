@@ -1,4 +1,4 @@
-//! Limits in front of any HTTP service, as a tower layer.
+//! Rate limits in front of any HTTP service, as a tower layer.
 //!
 //! ```
 //! use http::{Request, Response};
@@ -28,18 +28,19 @@
 //! # }
 //! ```
 //!
-//! - All limits of a layer are charged together or not at all. A request that is refused costs
-//!   nothing and never reaches the service.
-//! - Slots of concurrency limits are given back when the response is over, and costs are then
-//!   [settled](LimitLayer::settle). Leases of slots are not renewed: a lease has to outlast the
-//!   longest response, else its slot goes to somebody else while it is still being sent.
-//! - An upgrade ends the response: with the 101 slots are given back, and the request is no longer
-//!   pending. What follows on the connection is for others to limit, as `tidegate-ws` does.
-//! - A caller that goes away while the store is being asked owes nothing: what was charged is
-//!   settled, and slots given back, as for a request without a response. That takes a tokio
-//!   runtime. Where there are neither slots nor a settlement the charge stays spent.
-//! - Bodies pass as they are: streams are not buffered, upgrades not touched.
-//! - A store that answers at once is asked without allocating; one that does not is waited for.
+//! - All limits of a layer are charged together or not at all. A refused request costs nothing and
+//!   never reaches the service.
+//! - When the response ends, slots of concurrency limits are released and costs are
+//!   [settled](LimitLayer::settle). The layer does not renew slot leases: a lease must outlast the
+//!   longest response, or its slot is granted to another request while the response is still being
+//!   sent.
+//! - An upgrade ends the response: with the 101, slots are released and the request is no longer
+//!   pending. Limit what follows on the connection by other means, such as `tidegate-ws`.
+//! - If a caller disconnects while the store decides, its charge is settled and its slots are
+//!   released, as for a request without a response. This requires a tokio runtime. Without slots or
+//!   a settlement, the charge stays spent.
+//! - Bodies pass through unchanged: streams are not buffered, upgrades are not touched.
+//! - A local store decides without allocating; a shared store is awaited.
 
 mod admission;
 mod choice;
@@ -74,7 +75,7 @@ use crate::key::KeySource;
 use crate::problem::Problems;
 use crate::refusal::Refusal;
 
-/// A layer of limits. Cheap to clone; see the [module](self).
+/// Limits every request before it reaches the service. Cheap to clone; see the [module](self).
 ///
 /// ```
 /// use tidegate::{Engine, Policy};
@@ -90,8 +91,8 @@ use crate::refusal::Refusal;
 /// | --- | --- |
 /// | [`limit`](Self::limit), [`rule`](Self::rule) | is not limited |
 /// | [`cost`](Self::cost) | costs 1 |
-/// | [`headers`](Self::headers) | is told of limits as in draft 11 |
-/// | [`client_address`](Self::client_address) | comes from the other end of its connection |
+/// | [`headers`](Self::headers) | gets the header fields of draft 11 |
+/// | [`client_address`](Self::client_address) | is identified by its peer address |
 #[derive(Clone, Default)]
 #[must_use]
 pub struct LimitLayer {
@@ -99,50 +100,52 @@ pub struct LimitLayer {
 }
 
 impl LimitLayer {
-    /// A layer without limits, to add some.
+    /// Creates a layer without limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With this limit, charged by this key; a request without one is charged to its client's
-    /// address. A [`Rule`] can say more.
+    /// Adds a limit, charged by `key`. A request without a key is charged to its client address.
+    /// Use a [`Rule`] for more options.
     ///
     /// # Panics
-    /// When the limiter is on another store than the limits before it, or is the seventeenth.
+    /// Panics if the limiter is on a different store than the limits added before, or if the layer
+    /// already has 16 limits.
     pub fn limit(self, limiter: Limiter, key: impl KeySource + 'static) -> Self {
         self.rule(Rule::new(limiter, key))
     }
 
-    /// With this limit.
+    /// Adds a limit with its options.
     ///
     /// # Panics
-    /// When it is on another store than the limits before it, or is the seventeenth.
+    /// Panics if the limiter is on a different store than the limits added before, or if the layer
+    /// already has 16 limits.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.settings().limits.add(rule);
         self
     }
 
-    /// What a request costs of every limit, instead of 1. At zero nothing is charged and nobody
-    /// is refused, unless the cost is [settled](Self::settle): then at least one is taken before,
-    /// and given back if the request was really free.
+    /// Sets the cost of a request for every limit. The default is 1. A request of cost zero is not
+    /// charged and never refused, unless the cost is [settled](Self::settle): then at least 1 is
+    /// taken up front, and returned if the request turns out to be free.
     ///
-    /// A panic in this or in a function for keys goes on to the server; nothing is charged then.
+    /// A panic in this function or in a key function propagates to the server; nothing is charged
+    /// then.
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.settings().limits.set_cost(Arc::new(cost));
         self
     }
 
-    /// What a request has really cost, told when its response is over: when its body has ended,
-    /// or was dropped. The difference to the cost taken before is charged, into debt if need be,
-    /// or given back. It costs an allocation for each request, and a task on stores that must be
-    /// waited for.
+    /// Sets the actual cost of a request, computed when its response ends: when the body has been
+    /// sent or dropped. The difference to the cost taken up front is charged, into debt if
+    /// necessary, or returned. Costs one allocation per request, and a task on shared stores.
     ///
-    /// It is called once for a response and counts for all limits but those that have a
-    /// [`Rule::settle`]. If it panics, that is logged once and the cost stays as it was taken.
+    /// Called once per response, for all limits except those with a [`Rule::settle`]. If it panics,
+    /// the layer logs that once and keeps the cost taken up front.
     ///
     /// ```
     /// use tidegate_http::layer::LimitLayer;
-    /// // What failed on our side is free.
+    /// // Server errors are free.
     /// let layer = LimitLayer::new().settle(|response| {
     ///     let failed = response.status().is_none_or(|status| status.is_server_error());
     ///     u64::from(!failed)
@@ -156,61 +159,62 @@ impl LimitLayer {
         self
     }
 
-    /// How callers are told of limits: one or several [styles](crate::field::Style), or
+    /// Sets the header fields that report limits: one or more [styles](crate::field::Style), or
     /// [`Styles::NONE`].
     pub fn headers(mut self, styles: impl Into<Styles>) -> Self {
         self.settings().styles = styles.into();
         self
     }
 
-    /// How the address of a client is found: behind which proxies, and how much of it counts.
+    /// Sets how the client address is found: behind which proxies, and how much of it counts.
     pub fn client_address(mut self, clients: ClientAddress) -> Self {
         self.settings().clients = clients;
         self
     }
 
-    /// The types of problem documents.
+    /// Sets the type URIs of problem documents.
     pub fn problems(mut self, problems: Problems) -> Self {
         self.settings().problems = problems;
         self
     }
 
-    /// Requests for which this is true are charged nothing and always served.
+    /// Exempts requests for which `exempt` returns true: they are charged nothing and always
+    /// served.
     pub fn allow(mut self, exempt: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.settings().exempt = Some(Arc::new(exempt));
         self
     }
 
-    /// Decides and charges, but refuses nobody and adds no fields. Who would have been refused is
-    /// told in a tracing event, and to the handler by [`Decided`].
+    /// Decides and charges, but refuses no request and adds no header fields. A would-be refusal is
+    /// reported in a tracing event, and to the handler in [`Decided`].
     pub fn shadow(mut self) -> Self {
         self.settings().shadow = true;
         self
     }
 
-    /// Puts the decision into the extensions of every request as [`Decided`]. It costs some
-    /// allocations for each.
+    /// Puts the decision into the extensions of every request as [`Decided`]. Costs some
+    /// allocations per request.
     pub fn expose(mut self) -> Self {
         self.settings().expose = true;
         self
     }
 
-    /// Lets pages of other origins read the fields, by `Access-Control-Expose-Headers`.
+    /// Lets pages of other origins read the fields, using `Access-Control-Expose-Headers`.
     pub fn readable_by_browsers(mut self) -> Self {
         self.settings().browsers = true;
         self
     }
 
-    /// Tells callers to come back up to this many percent later than they could, at most 100,
-    /// each at another time: those who were refused together do not return together.
+    /// Adds random jitter to retry hints: up to `percent` percent of the wait, at most 100, so that
+    /// callers refused together do not return together.
     pub fn spread_retries(mut self, percent: u8) -> Self {
         self.settings().jitter_percent = percent.min(100);
         self
     }
 
-    /// Tells of every request that is refused: for counters and logs of the application. It is
-    /// called before the response is made, and not in [shadow](Self::shadow). A panic in it is
-    /// logged once and harms nobody.
+    /// Calls `listener` for every refused request, for counters and logs of the application. It
+    /// runs before the response is made, and not in [shadow](Self::shadow) mode. A panic in it is
+    /// logged once and has no other effect.
     ///
     /// ```
     /// use std::sync::Arc;

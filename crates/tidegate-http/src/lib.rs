@@ -1,21 +1,19 @@
-//! Rate limits at the doors of HTTP services.
+//! Rate limiting for HTTP and gRPC services.
 //!
-//! - [`field`]: what callers are told of limits in header fields, in every style that is in use,
-//!   and a reader for those who are told.
-//! - [`problem`]: documents that say why a request was refused (RFC 9457), and the table of their
-//!   types.
-//! - [`host`]: hosts with a port, and the check of `Host` and `Origin`.
-//! - [`identity`]: the address of a client behind proxies that are trusted, and behind no others.
-//! - [`key`]: what a request is charged to.
-#![cfg_attr(feature = "tower", doc = "- [`layer`]: all of it as a tower layer.")]
+//! - [`field`]: rate-limit header fields in every style in use, and a reader for clients.
+//! - [`problem`]: problem documents (RFC 9457) for refused requests, and the table of their types.
+//! - [`host`]: `host:port` parsing, and the check of `Host` and `Origin`.
+//! - [`identity`]: the address of a client, optionally behind trusted proxies.
+//! - [`key`]: the keys that a request is charged to.
+#![cfg_attr(feature = "tower", doc = "- [`layer`]: rate limits as tower layers.")]
 #![cfg_attr(feature = "axum", doc = "- [`route`]: a policy for each route of an axum router.")]
 #![cfg_attr(
     feature = "tonic",
-    doc = "- [`grpc`]: the same for gRPC services, and for their clients."
+    doc = "- [`grpc`]: refusals as gRPC statuses, and a reader for clients."
 )]
 //!
-//! Nothing here decides: that is done by the limiters of [`tidegate`]. No key, address or
-//! credential is logged, shown by `Debug` or sent to anybody.
+//! This crate makes no decisions: the limiters of [`tidegate`] do. It never logs a key, an address
+//! or a credential, shows one in `Debug`, or sends one to a third party.
 
 pub mod field;
 #[cfg(feature = "tonic")]
@@ -35,11 +33,11 @@ mod throttled_log;
 
 pub use head::Head;
 pub use refusal::{Refusal, RefusalCause};
-// For the programs of this workspace, not for users of the library.
+// Used by other crates of this workspace; not public API.
 #[doc(hidden)]
 pub use throttled_log::ThrottledLog;
 
-/// The examples of the README are compiled with the others.
+/// Compiles the examples of the README as doc tests.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,7 +1,7 @@
 //! Problem documents (RFC 9457): why a request is refused, for programs and for people.
 //!
-//! [`ProblemType`] is the table of types, [`Problem`] a document, and [`Problems`] makes one of a
-//! [`Refusal`]. Documents name limits, fields, rules and numbers, never keys.
+//! [`ProblemType`] is the table of types, [`Problem`] is one document, and [`Problems`] builds one
+//! from a [`Refusal`]. Documents contain names of limits and fields, rules and numbers, never keys.
 
 mod document;
 mod kind;
@@ -15,7 +15,7 @@ use crate::field::Report;
 use crate::key::Unkeyed;
 use crate::refusal::{Refusal, RefusalCause};
 
-/// How a [`Refusal`] becomes a document, with other types than those of [`ProblemType`] if wanted.
+/// Builds problem documents from [`Refusal`]s, optionally with custom type URIs.
 ///
 /// ```
 /// use tidegate_http::problem::Problems;
@@ -35,21 +35,21 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Another type for a caller over its limit (status 429).
+    /// Sets the type URI for a caller over its limit (status 429).
     #[must_use]
     pub fn quota_exceeded(mut self, uri: impl Into<Cow<'static, str>>) -> Self {
         self.quota_exceeded = Some(uri.into());
         self
     }
 
-    /// Another type for a service that cannot serve anybody now (status 503).
+    /// Sets the type URI for a service that is overloaded or cannot check limits (status 503).
     #[must_use]
     pub fn reduced_capacity(mut self, uri: impl Into<Cow<'static, str>>) -> Self {
         self.reduced_capacity = Some(uri.into());
         self
     }
 
-    /// The document that tells of a refusal.
+    /// Builds the document for a refusal.
     pub fn document<'a>(&'a self, refusal: &Refusal<'a>) -> Problem<'a> {
         let (kind, uri) = self.kind(refusal.cause());
         let binding = refusal.binding();
@@ -67,7 +67,7 @@ impl Problems {
         problem
     }
 
-    /// The type, and the URI in place of its own.
+    /// Returns the problem type, and the custom URI that replaces its own.
     fn kind(&self, cause: RefusalCause) -> (ProblemType, Option<&str>) {
         match cause {
             RefusalCause::Limit => (ProblemType::QuotaExceeded, self.quota_exceeded.as_deref()),

@@ -1,31 +1,30 @@
-//! Why a request is refused, before anybody has decided how to say it.
+//! Why a request is refused, independent of the protocol.
 //!
-//! A refusal is the same for every protocol: it becomes a [problem document](crate::problem) here
-//! and may become a status with trailers elsewhere. It holds names of limits and numbers, never
-//! keys.
+//! HTTP renders a refusal as a [problem document](crate::problem), gRPC as a status. A refusal
+//! contains names of limits and numbers, never keys.
 
 use http::StatusCode;
 
 use crate::field::{Report, RetryAfter};
 use crate::key::Unkeyed;
 
-/// Who or what is to blame.
+/// Cause of a refusal; it determines the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusalCause {
     /// The caller is over a limit of its own.
     Limit,
-    /// The service has more to do than it can.
+    /// The service is overloaded.
     BackPressure,
-    /// The store of the limits cannot answer.
+    /// The store of the limits is unavailable.
     Store,
-    /// The request has no key.
+    /// The request has no key to charge.
     Unkeyed(Unkeyed),
 }
 
 impl RefusalCause {
-    /// The status of the answer: 429 for the caller's own limit, 503 for what the caller cannot
-    /// help.
+    /// Returns the response status: 429 for the caller's own limit, 503 for overload and store
+    /// failures, 400, 401 or 500 for a missing key.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
@@ -38,7 +37,7 @@ impl RefusalCause {
     }
 }
 
-/// A request that is not served, and why.
+/// A refused request: the cause, the state of its limits, and when to retry.
 ///
 /// ```
 /// use tidegate_http::{RefusalCause, Refusal};
@@ -55,65 +54,65 @@ pub struct Refusal<'a> {
 }
 
 impl<'a> Refusal<'a> {
-    /// A refusal of which nothing but the cause is known.
+    /// Creates a refusal with a cause and no further details.
     pub const fn new(cause: RefusalCause) -> Self {
         Self { cause, reports: &[], retry: None, place: None }
     }
 
-    /// With how the limits stand.
+    /// Adds the state of the limits.
     pub const fn limits(mut self, reports: &'a [Report<'a>]) -> Self {
         self.reports = reports;
         self
     }
 
-    /// With a hint when to try again; `None` if there is no use in it, or nobody knows.
+    /// Sets the retry hint; `None` if a retry cannot succeed or the time is unknown.
     pub const fn retry(mut self, retry: Option<RetryAfter>) -> Self {
         self.retry = retry;
         self
     }
 
-    /// With the level at which the request was stopped, and why.
+    /// Sets the level that rejected the request, and the reason.
     pub const fn at(mut self, level: &'a str, reason: &'a str) -> Self {
         self.place = Some((level, reason));
         self
     }
 
-    /// Who or what is to blame.
+    /// Returns the cause.
     #[must_use]
     pub const fn cause(&self) -> RefusalCause {
         self.cause
     }
 
-    /// How all limits stand that the request was to be charged to.
+    /// Returns the state of every limit that the request would have been charged to.
     #[must_use]
     pub const fn reports(&self) -> &'a [Report<'a>] {
         self.reports
     }
 
-    /// The limits that refuse.
+    /// Returns the limits that denied the request.
     pub fn violated(&self) -> impl Iterator<Item = &'a Report<'a>> {
         self.reports.iter().filter(|report| report.retry().is_some())
     }
 
-    /// The limit to tell where there is room for one.
+    /// Returns the one limit to report where a format has space for only one.
     #[must_use]
     pub fn binding(&self) -> Option<&'a Report<'a>> {
         Report::binding(self.reports)
     }
 
-    /// When to try again.
+    /// Returns when to retry, if known.
     #[must_use]
     pub const fn retry_after(&self) -> Option<RetryAfter> {
         self.retry
     }
 
-    /// The level at which the request was stopped, if there are levels.
+    /// Returns the level that rejected the request, if there are levels.
     #[must_use]
     pub fn level(&self) -> Option<&'a str> {
         self.place.map(|(level, _)| level)
     }
 
-    /// Why it was stopped there.
+    /// Returns why that level rejected the request.
     #[must_use]
     pub fn reason(&self) -> Option<&'a str> {
         self.place.map(|(_, reason)| reason)

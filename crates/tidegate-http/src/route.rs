@@ -1,4 +1,4 @@
-//! A policy for each route of an axum router, in one layer; and the decision as an extractor.
+//! One layer with a policy per route of an axum router, and the decision as an extractor.
 //!
 //! ```
 //! use axum::Router;
@@ -30,8 +30,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Routes are known to layers that were added with `Router::layer` after the routes; around the
-//! whole router no route has been matched yet, and every request falls under the default.
+//! Add the layer with `Router::layer`, after the routes. Around the whole router no route is
+//! matched yet, and every request gets the default policy.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -50,16 +50,16 @@ use tower_service::Service;
 
 use crate::layer::{Choice, Decided, LimitLayer, Limited, ResponseFuture, Shared};
 
-/// A layer with a policy for each route; the [module](self) has an example.
+/// A layer with a policy per route; see the [module](self) for an example.
 ///
-/// A route with its method goes before the route alone, and that before the default. A HEAD that
-/// has no policy of its own falls under the one for GET, whose handler serves it. A route without
-/// any policy is not limited.
+/// A policy for a route and method takes precedence over one for the route, and that over the
+/// default. A HEAD request without a policy of its own uses the one for GET, whose handler serves
+/// it. A route without any policy is not limited.
 #[derive(Clone, Default)]
 #[must_use]
 pub struct PerRoute(Arc<Table>);
 
-/// The policies by route.
+/// Policies by route template.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     routes: HashMap<String, Policies>,
@@ -74,20 +74,20 @@ struct Policies {
 }
 
 impl PerRoute {
-    /// No policies yet.
+    /// Creates a layer without policies.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With this policy for a route, by its whole template: `/users/{id}`, and of a router that is
-    /// nested `/api/users/{id}`. A route that no policy names has that of
-    /// [`otherwise`](Self::otherwise); one that is misspelt here limits nothing.
+    /// Sets the policy for a route, given by its full template: `/users/{id}`, or `/api/users/{id}`
+    /// in a nested router. Routes without a policy use the one of [`otherwise`](Self::otherwise). A
+    /// misspelled template is not detected and limits nothing.
     pub fn route(mut self, route: impl Into<String>, policy: LimitLayer) -> Self {
         self.policies(route.into()).any = Some(policy.into_shared());
         self
     }
 
-    /// With this policy for a method of a route.
+    /// Sets the policy for one method of a route.
     pub fn method(mut self, method: Method, route: impl Into<String>, policy: LimitLayer) -> Self {
         let policies = self.policies(route.into());
         policies.methods.retain(|(other, _)| *other != method);
@@ -95,7 +95,7 @@ impl PerRoute {
         self
     }
 
-    /// With this policy for all that has none of its own.
+    /// Sets the policy for all requests without one of their own.
     pub fn otherwise(mut self, policy: LimitLayer) -> Self {
         Arc::make_mut(&mut self.0).otherwise = Some(policy.into_shared());
         self
@@ -108,7 +108,7 @@ impl PerRoute {
 
 impl Table {
     pub(crate) fn settings<B>(&self, request: &Request<B>) -> Option<&Shared> {
-        // Most have one policy for all routes, and need not know which it is.
+        // Skip the lookup in the common case of one policy for all routes.
         if self.routes.is_empty() {
             return self.otherwise.as_ref();
         }
@@ -136,8 +136,8 @@ impl<S> Layer<S> for PerRoute {
     }
 }
 
-/// A [`Limited`] service whose bodies are those of axum. Where nothing is to be done when a
-/// response is over its body is passed on as it is, which spares axum to box it once more.
+/// A [`Limited`] service for axum, with axum's body type. If nothing has to run at the end of a
+/// response, its body is passed through unchanged, which saves axum another box.
 #[derive(Clone, Debug)]
 pub struct LimitedRoute<S>(Limited<S>);
 
@@ -160,7 +160,7 @@ where
 }
 
 pin_project! {
-    /// The response of a [`LimitedRoute`].
+    /// The response future of [`LimitedRoute`].
     pub struct RouteFuture<S, B>
     where
         S: Service<Request<B>>,
@@ -198,7 +198,7 @@ impl fmt::Debug for PerRoute {
     }
 }
 
-/// No layer has put a decision into the request.
+/// Error of the [`Decided`] extractor: no layer exposed a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no layer has exposed its decision; see LimitLayer::expose")]
 pub struct NotDecided;

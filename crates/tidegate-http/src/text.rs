@@ -1,10 +1,10 @@
-//! Text under construction: on the stack as long as it fits, else in a string.
+//! A string that stays on the stack while it is short.
 //!
 //! Keys and field values are written for every request, a few bytes at a time, and most are short.
 
 use arrayvec::ArrayString;
 
-/// Up to `N` bytes without an allocation.
+/// A string of up to `N` bytes on the stack; longer ones move to the heap.
 #[derive(Clone)]
 pub(crate) enum Text<const N: usize> {
     Here(ArrayString<N>),

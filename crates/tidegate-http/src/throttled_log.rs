@@ -1,13 +1,13 @@
-//! Log lines that would come with every request, written once in a while.
+//! Throttling of log lines that every request could write.
 //!
-//! A store that is away fails every request, and a line for each would flood the log.
+//! An unavailable store fails every request, and one line per request would flood the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate_core::WallTime;
 
-/// Says whether a line is due. Lines that are not are counted.
+/// Decides whether a log line is due, and counts suppressed ones.
 ///
 /// ```
 /// use std::time::Duration;
@@ -17,31 +17,31 @@ use tidegate_core::WallTime;
 /// let log = ThrottledLog::every(Duration::from_secs(5));
 /// assert_eq!(log.due(WallTime::from_secs(100)), Some(0));
 /// assert_eq!(log.due(WallTime::from_secs(101)), None);
-/// // The second line says that one was suppressed.
+/// // The next line reports the suppressed one.
 /// assert_eq!(log.due(WallTime::from_secs(105)), Some(1));
 /// ```
 #[derive(Debug)]
 pub struct ThrottledLog {
     interval: Duration,
-    /// When the last line was written, in nanoseconds and one; zero if none was.
+    /// Time of the last line in nanoseconds plus one; zero if there was none.
     last: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl ThrottledLog {
-    /// At most one line in this time.
+    /// Creates a throttle that allows one line per interval.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
         Self { interval, last: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
     }
 
-    /// Whether to write a line now, and how many were suppressed since the last one.
+    /// Returns how many lines were suppressed since the last one if a line is due now, else `None`.
     #[must_use]
     pub fn due(&self, now: WallTime) -> Option<u64> {
         let now = now.as_nanos().saturating_add(1);
         let last = self.last.load(Ordering::Relaxed);
         let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
-        // A clock that was set back must not silence the log until it has caught up.
+        // A clock set back must not silence the log until it has caught up.
         let quiet = last != 0 && now >= last && now - last < interval;
         let ours = !quiet
             && self.last.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();

@@ -1,8 +1,8 @@
-//! Dates on the wire: the three forms of HTTP dates and RFC 3339, in UTC, from 1970 on.
+//! Dates on the wire: the three forms of HTTP dates, and RFC 3339, in UTC, from 1970 on.
 //!
-//! There is no time zone here and no clock. Years have four digits; what lies beyond is clamped.
+//! No time zones and no clock. Years have four digits; later dates are clamped.
 
-/// Seconds of a day.
+/// Seconds per day.
 const DAY: u64 = 86_400;
 /// The last second of the year 9999.
 const LAST: u64 = 253_402_300_799;
@@ -32,7 +32,7 @@ pub(super) fn rfc3339(epoch: u64, text: &mut [u8; 20]) -> &str {
     std::str::from_utf8(text).unwrap_or_default()
 }
 
-/// Reads an RFC 3339 date as seconds since 1970; dates before that are 1970.
+/// Parses an RFC 3339 date as seconds since 1970; earlier dates become 1970.
 pub(super) fn read_rfc3339(text: &str) -> Option<u64> {
     let (date, time) = text.split_once(['T', 't'])?;
     let mut date = date.splitn(3, '-');
@@ -61,7 +61,7 @@ pub(super) fn read_rfc3339(text: &str) -> Option<u64> {
     }
 }
 
-/// Reads an HTTP date in any of its three forms. `now` tells in which century two digits lie.
+/// Parses an HTTP date in any of its three forms. `now` determines the century of two-digit years.
 pub(super) fn read_http(text: &str, now: u64) -> Option<u64> {
     match text.split_once(',') {
         Some((day, rest)) if day.len() == 3 => imf(rest.trim_start()),
@@ -90,7 +90,7 @@ fn rfc850(text: &str, now: u64) -> Option<u64> {
     if words.next() != Some("GMT") || words.next().is_some() {
         return None;
     }
-    // What seems to be more than fifty years ahead is the last year that ended in these digits.
+    // RFC 9110: a date more than 50 years ahead is in the most recent past year with these digits.
     let (this_year, _, _) = civil(now.min(LAST) / DAY);
     let year = this_year / 100 * 100 + short;
     let year = if year > this_year + 50 { year.saturating_sub(100) } else { year };
@@ -113,7 +113,7 @@ fn month(name: &str) -> Option<u64> {
     u64::try_from(index + 1).ok()
 }
 
-/// `08:49:37`; a leap second is the last of its minute.
+/// Parses `08:49:37`; a leap second counts as the last second of its minute.
 fn time_of_day(text: &str) -> Option<u64> {
     let mut parts = text.splitn(3, ':');
     let (hours, minutes) = (number(parts.next()?, 2)?, number(parts.next()?, 2)?);
@@ -130,7 +130,7 @@ fn number(text: &str, width: usize) -> Option<u64> {
     if text.len() == width && digits(text) { text.parse().ok() } else { None }
 }
 
-/// Days from 1970 to a date; zero for dates before.
+/// Days from 1970 to a date; zero for earlier dates.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let lengths = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
@@ -147,7 +147,7 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     Some(total.saturating_sub(years_before(1970)))
 }
 
-/// The date of a day since 1970.
+/// Converts days since 1970 to year, month and day.
 fn civil(day: u64) -> (u64, u64, u64) {
     // At most one year too early, since no year has more than 366 days.
     let mut year = 1970 + day / 366;

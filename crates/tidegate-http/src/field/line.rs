@@ -1,16 +1,16 @@
-//! The value of a field while it is written: bytes on the stack, copied once into the value.
+//! Writes the value of a header field: bytes on the stack, copied once into the value.
 //!
-//! It knows digits and plain ASCII text. It does not escape: names of limits and units are
-//! restricted where they are made, so that there is nothing to escape.
+//! It does not escape: names of limits and units are validated on creation and contain nothing to
+//! escape.
 
 use http::HeaderValue;
 
 use crate::text::Text;
 
-/// Integers in structured fields have at most 15 digits.
+/// Maximum integer of a structured field: 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// A line under construction. Most fit without allocating.
+/// A header value under construction. Most fit without allocating.
 pub(super) struct Line(Text<128>);
 
 impl Line {
@@ -24,12 +24,12 @@ impl Line {
         self
     }
 
-    /// The quoted form of a text in which nothing needs an escape.
+    /// Writes `text` in quotes. It must not contain anything that needs an escape.
     pub(super) fn quoted(&mut self, text: &str) -> &mut Self {
         self.text("\"").text(text).text("\"")
     }
 
-    /// An integer, cut to what a structured field can hold.
+    /// Writes an integer, capped at the maximum of a structured field.
     #[inline]
     pub(super) fn number(&mut self, number: u64) -> &mut Self {
         let mut digits = itoa::Buffer::new();
@@ -40,7 +40,7 @@ impl Line {
         self.0.as_str().is_empty()
     }
 
-    /// The value, and an empty line again.
+    /// Returns the value and clears the writer.
     pub(super) fn take(&mut self) -> Option<HeaderValue> {
         let value = HeaderValue::from_str(self.0.as_str()).ok();
         self.0 = Text::new();
@@ -48,7 +48,7 @@ impl Line {
     }
 }
 
-/// Whole seconds, rounded up as far as there are any.
+/// Returns the span in seconds, rounded up.
 pub(super) const fn whole_seconds(span: std::time::Duration) -> u64 {
     span.as_secs().saturating_add(if span.subsec_nanos() > 0 { 1 } else { 0 })
 }

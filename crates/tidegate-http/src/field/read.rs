@@ -1,7 +1,7 @@
-//! What a server tells a client of limits, whatever the generation of its fields.
+//! Reads rate-limit header fields of a response, in any of their generations.
 //!
-//! Servers are not trusted: a field that is malformed is as good as not there, numbers are cut to
-//! 15 digits and waits to a year. Nothing here is a grant: the server decides anew every time.
+//! Servers are not trusted: a malformed field is ignored, numbers are capped at 15 digits and waits
+//! at a year. Reported limits are no grant: the server decides anew every time.
 
 use std::time::Duration;
 
@@ -11,50 +11,50 @@ use tidegate_core::WallTime;
 use super::date;
 use super::structured::{self, Bare, Item};
 
-/// No quota is longer than a leap year, so no wait is either.
+/// Maximum wait: a leap year, the length of the longest quota window.
 pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
-/// The largest number of a structured field.
+/// Maximum integer of a structured field.
 const LARGEST: u64 = 999_999_999_999_999;
-/// Seconds above this are an instant, below it a span.
+/// Resets above this many seconds are a time since 1970; others are relative.
 const EPOCH_FROM: u64 = 1_000_000_000;
-/// As many limits as anybody can mean.
+/// Maximum number of limits read from one response.
 const MOST: usize = 64;
 
-/// What a response tells.
+/// Limits reported by a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReportedLimits {
-    /// How long not to send anything. It goes before whatever the limits say.
+    /// How long not to send any request. Takes precedence over the limits.
     pub retry_after: Option<Duration>,
     /// The limits, in the order of the response.
     pub limits: Vec<ReportedLimit>,
 }
 
-/// What a response tells of one limit.
+/// State of one limit reported by a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReportedLimit {
-    /// Its name.
+    /// Name of the limit.
     pub name: Option<String>,
-    /// What is allowed in a window.
+    /// Amount allowed per window.
     pub quota: Option<u64>,
-    /// The window.
+    /// Length of the window.
     pub window: Option<Duration>,
-    /// What is counted, if not requests.
+    /// Unit counted, if not requests.
     pub unit: Option<String>,
-    /// What is left.
+    /// Amount left.
     pub remaining: Option<u64>,
-    /// For how long what is left must do, or until all is there again.
+    /// Time that `remaining` has to last, or until the limit is full again.
     pub reset: Option<Duration>,
-    /// What the request itself cost.
+    /// Cost of the request itself.
     pub cost: Option<u64>,
 }
 
-/// Reads what a response tells of limits: the IETF drafts of every generation, and
-/// `X-RateLimit-*` if there are none of those; `retry-after-ms`, `x-ms-retry-after-ms` and
-/// `Retry-After`, of which the first that can be read counts.
+/// Reads the limits that a response reports: the IETF drafts of every generation, or
+/// `X-RateLimit-*` if there are none. The retry hint is the first valid one of `retry-after-ms`,
+/// `x-ms-retry-after-ms` and `Retry-After`.
 ///
-/// A response from a cache (`Age` above zero) tells nothing of the limits now.
+/// Limits in a cached response (`Age` above zero) are outdated and ignored.
 ///
 /// ```
 /// use std::time::Duration;
@@ -113,8 +113,8 @@ fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ReportedLimit> {
     by_name(&[], &policies)
 }
 
-/// Generations C and D: limits by name, with their policies; then policies of which nothing else
-/// is told. No more than [`MOST`] are looked through for each, whatever the server sends.
+/// Drafts 08 to 11: limits by name with their policies, then policies without a reported state.
+/// Reads at most [`MOST`] entries, whatever the server sends.
 fn by_name(items: &[Item], policies: &[Item]) -> Vec<ReportedLimit> {
     let mut limits: Vec<ReportedLimit> = Vec::new();
     for item in items {
@@ -153,7 +153,7 @@ fn by_name(items: &[Item], policies: &[Item]) -> Vec<ReportedLimit> {
     limits
 }
 
-/// Generation B: one dictionary.
+/// Draft 07: one dictionary.
 fn draft_07(members: &[(String, Item)]) -> Option<ReportedLimit> {
     let number = |name: &str| {
         members.iter().rev().find(|(key, _)| key == name).and_then(|(_, item)| item.value.number())
@@ -163,7 +163,7 @@ fn draft_07(members: &[(String, Item)]) -> Option<ReportedLimit> {
     Some(ReportedLimit { quota, remaining, reset, ..ReportedLimit::default() })
 }
 
-/// Generation A and what was before it: a field each for limit, remaining and reset.
+/// Drafts up to 06 and their predecessors: one field each for limit, remaining and reset.
 fn triple(
     headers: &HeaderMap,
     prefix: &str,
@@ -173,7 +173,7 @@ fn triple(
     let remaining = one(headers, &format!("{prefix}-remaining")).and_then(whole)?;
     let limit = lines(headers, &format!("{prefix}-limit"));
     let reset = one(headers, &format!("{prefix}-reset")).and_then(|text| reset(text, epoch));
-    // The number itself may be followed by the policies it is made of.
+    // The number may be followed by the policies it is derived from.
     let quota = limit.as_deref().and_then(|text| whole(text.split([',', ';']).next()?.trim()));
     let told = limit.as_deref().and_then(structured::list).unwrap_or_default();
     let of_quota = |policy: &&Item| policy.value.number() == quota && policy.number("w").is_some();
@@ -193,7 +193,7 @@ fn triple(
     })
 }
 
-/// Seconds from now, seconds since 1970, or a date.
+/// Parses seconds from now, seconds since 1970, or a date.
 fn reset(text: &str, epoch: u64) -> Option<Duration> {
     if text.contains('T') && !text.ends_with("GMT") {
         let then = date::read_rfc3339(text)?;
@@ -220,12 +220,12 @@ fn capped(span: Duration) -> Duration {
     span.min(LONGEST)
 }
 
-/// A whole number; a fraction of zeros, which some send, is none.
+/// Parses a number and drops its fraction: some servers send `10.0`.
 fn whole(text: &str) -> Option<u64> {
     Some(decimal(text)?.as_secs().min(LARGEST))
 }
 
-/// A number that is not negative, in seconds; digits beyond nanoseconds are dropped.
+/// Parses a non-negative number of seconds; digits beyond nanoseconds are dropped.
 fn decimal(text: &str) -> Option<Duration> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -234,18 +234,18 @@ fn decimal(text: &str) -> Option<Duration> {
     }
     let nanos = part.bytes().chain(std::iter::repeat(b'0')).take(9);
     let nanos = nanos.fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0'));
-    // Only too many digits can go wrong here, and those mean very much.
+    // Only a number with too many digits fails to parse; treat it as the maximum.
     Some(Duration::new(whole.parse().unwrap_or(u64::MAX), nanos))
 }
 
-/// The value of a field that stands once.
+/// Returns the value of a field that occurs exactly once.
 fn one<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?.trim();
     values.next().is_none().then_some(value)
 }
 
-/// The value of a list, whose lines belong together.
+/// Returns the value of a list field, whose lines are joined.
 fn lines(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut lines = Vec::new();
     for value in headers.get_all(name) {

@@ -1,6 +1,6 @@
-//! What is told of one limit: its quota, and how it stands after a decision.
+//! Reported state of one limit: its quota, and what is left after a decision.
 //!
-//! A report is made of a limit and an outcome and says nothing of the key.
+//! A report is built from a limit and an outcome and does not contain the key.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,9 +8,10 @@ use std::time::Duration;
 use tidegate::{Outcome, Policy, Retry};
 use tidegate_core::Limit;
 
-/// What a limit counts.
+/// Unit that a limit counts.
 ///
-/// The drafts define the first three; tokens are ours. Others are named like limits.
+/// The IETF drafts define the first three; `tokens` is an extension. Custom units follow the same
+/// rules as names of limits.
 ///
 /// ```
 /// use tidegate_http::field::Unit;
@@ -22,16 +23,16 @@ use tidegate_core::Limit;
 pub struct Unit(&'static str);
 
 impl Unit {
-    /// Requests. This is what the drafts take for granted, so it is never written.
+    /// Requests: the default of the drafts, therefore never written.
     pub const REQUESTS: Self = Self("requests");
     /// Bytes of content.
     pub const CONTENT_BYTES: Self = Self("content-bytes");
-    /// Requests at the same time.
+    /// Concurrent requests.
     pub const CONCURRENT_REQUESTS: Self = Self("concurrent-requests");
     /// Tokens of a language model.
     pub const TOKENS: Self = Self("tokens");
 
-    /// Another unit: a lower-case letter, then lower-case letters, digits or `-`.
+    /// Creates a custom unit: a lower-case letter, then lower-case letters, digits or `-`.
     #[must_use]
     pub const fn named(name: &'static str) -> Option<Self> {
         let bytes = name.as_bytes();
@@ -47,7 +48,7 @@ impl Unit {
         if bytes.is_empty() { None } else { Some(Self(name)) }
     }
 
-    /// The name on the wire.
+    /// Returns the name used in header fields.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         self.0
@@ -60,7 +61,7 @@ impl Default for Unit {
     }
 }
 
-/// How one limit stands, as callers are told.
+/// State of one limit, as reported to callers.
 ///
 /// ```
 /// use tidegate::{Limiter, Policy};
@@ -84,16 +85,16 @@ pub struct Report<'a> {
     remaining: u64,
     reset: Option<Duration>,
     retry: Option<Retry>,
-    /// Time brings nothing back.
+    /// Whether the limit is an allowance, which does not refill.
     allowance: bool,
 }
 
 impl<'a> Report<'a> {
-    /// The name under which limits without one are told of.
+    /// Name reported for limits without one.
     pub const UNNAMED: &'static str = "default";
 
-    /// What is told of a limit after this outcome. Slots count concurrent requests, all else
-    /// counts requests unless [said otherwise](Self::counting).
+    /// Reports `limit` after `outcome`. Concurrency limits count concurrent requests, all others
+    /// requests, unless [`counting`](Self::counting) sets another unit.
     #[must_use]
     pub fn of(limit: &'a Limit, outcome: &Outcome) -> Self {
         let (window, unit) = match limit.policy() {
@@ -117,69 +118,69 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The same report of a limit that counts something else.
+    /// Sets the unit.
     #[must_use]
     pub fn counting(mut self, unit: Unit) -> Self {
         self.unit = unit;
         self
     }
 
-    /// The name of the limit, [`UNNAMED`](Self::UNNAMED) if it has none.
+    /// Returns the name of the limit, or [`UNNAMED`](Self::UNNAMED) if it has none.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The most that can be left.
+    /// Returns the maximum that can remain: the capacity of the limit.
     #[must_use]
     pub const fn quota(&self) -> u64 {
         self.quota
     }
 
-    /// The seconds in which an empty bucket fills, rounded up; `None` for all that is no bucket.
+    /// Returns the seconds in which an empty bucket refills, rounded up; `None` for other policies.
     #[must_use]
     pub const fn window(&self) -> Option<u64> {
         self.window
     }
 
-    /// What is counted.
+    /// Returns the unit counted.
     #[must_use]
     pub const fn unit(&self) -> Unit {
         self.unit
     }
 
-    /// What is left.
+    /// Returns how much is left.
     #[must_use]
     pub const fn remaining(&self) -> u64 {
         self.remaining
     }
 
-    /// How long until all is there again; `None` if time alone does not bring it back.
+    /// Returns the time until the limit is full again; `None` if it does not refill with time.
     #[must_use]
     pub const fn reset(&self) -> Option<Duration> {
         self.reset
     }
 
-    /// When this limit alone would let the request pass; `None` if it does now.
+    /// Returns when this limit alone would admit the request; `None` if it does now.
     #[must_use]
     pub const fn retry(&self) -> Option<Retry> {
         self.retry
     }
 
-    /// Whether this is an allowance of which something is gone for good.
+    /// Returns whether this is an allowance that has been drawn on, which never refills.
     #[cfg(feature = "tonic")]
     pub(crate) const fn is_used_up(&self) -> bool {
         self.allowance && self.remaining < self.quota
     }
 
-    /// The same report, on its own.
+    /// Converts the report into one that borrows nothing.
     #[must_use]
     pub fn into_owned(self) -> Report<'static> {
         Report { name: Cow::Owned(self.name.into_owned()), ..self }
     }
 
-    /// The report to tell where there is room for one: of those that deny the one with the longest
-    /// wait, else the one with the least left.
+    /// Returns the report to show where a format has space for only one: the denying limit with the
+    /// longest wait, or else the limit with the least left.
     pub(crate) fn binding(reports: &[Self]) -> Option<&Self> {
         let mut binding = reports.first()?;
         for report in &reports[1..] {

@@ -1,20 +1,20 @@
-//! A reader of structured fields (RFC 9651), as far as limits are told with them: lists of items
+//! Parser for structured fields (RFC 9651), limited to what rate-limit fields use: lists of items
 //! with parameters, and dictionaries of items.
 //!
-//! A text that breaks the grammar anywhere is `None` as a whole, as the standard demands. Inner
-//! lists are correct there, but no limit is told so, and they count as broken here.
+//! A text with any syntax error yields `None`, as the RFC requires. So does one with inner lists,
+//! which are valid but not used by rate-limit fields.
 
 /// A value without parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Bare {
     Integer(i64),
-    /// A string or a token: the drafts waver between the two.
+    /// A string or a token: the drafts use either.
     Text(String),
     /// Anything else: decimals, bytes, booleans, dates.
     Other,
 }
 
-/// A value with its parameters. Of several with one name the last counts.
+/// A value with its parameters. The last parameter of a name wins.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) value: Bare,
@@ -27,7 +27,7 @@ impl Item {
         named.find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// A parameter that is a whole number and not negative.
+    /// Returns a parameter that is a non-negative integer.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.parameter(name)?.number()
     }
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         String::from_utf8_lossy(token).into_owned()
     }
 
-    /// An integer of at most 15 digits, or a decimal of at most 12 and 3.
+    /// Parses an integer of at most 15 digits, or a decimal of at most 12 digits and 3 decimals.
     fn number(&mut self) -> Option<Bare> {
         let negative = self.eat(b'-');
         let whole = self.while_(|byte| byte.is_ascii_digit());
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// The same, by a reader that others wrote.
+    /// Number of items by an independent parser.
     fn theirs(text: &str) -> Option<usize> {
         let list = sfv::Parser::new(text).parse::<sfv::List>().ok()?;
         let flat = list.iter().all(|entry| matches!(entry, sfv::ListEntry::Item(_)));
@@ -253,7 +253,7 @@ mod tests {
     proptest! {
         #[test]
         fn another_reader_agrees(text in "[ab\";=,0-9. rt\\\\:?*-]{0,24}") {
-            // Bytes are not decoded here, since nobody looks at them.
+            // This parser does not decode byte sequences, because no rate-limit field uses them.
             prop_assume!(!text.contains(':'));
             prop_assert_eq!(list(&text).map(|list| list.len()), theirs(&text));
         }

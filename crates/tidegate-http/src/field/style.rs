@@ -1,31 +1,31 @@
-//! The ways in which limits are told.
+//! Styles of rate-limit header fields.
 
-/// One way to tell callers of limits.
+/// One style of rate-limit header fields.
 ///
 /// | style | fields | cost of a response |
 /// | --- | --- | --- |
 /// | `Draft11` | `RateLimit-Policy`, `RateLimit` with every limit by name | 2 values |
 /// | `Draft06` | `RateLimit-Limit`, `-Remaining`, `-Reset` of one limit, `RateLimit-Policy` | 4 values |
 /// | `XRateLimit` | `X-RateLimit-Limit`, `-Remaining`, `-Reset` of one limit | 3 values |
-/// | `Envoy03` | the same names, with every policy in `X-RateLimit-Limit` | 3 values |
+/// | `Envoy03` | those of `XRateLimit`, with every policy in `X-RateLimit-Limit` | 3 values |
 ///
-/// A value is one allocation. Where one limit is told of several it is the one that denies, or the
-/// one with the least left.
+/// Each value is one allocation. A style that reports one limit out of several picks the one that
+/// denies, or else the one with the least left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Style {
-    /// The IETF draft from its eighth to its eleventh edition.
+    /// The IETF draft, versions 08 to 11.
     #[default]
     Draft11,
-    /// The IETF draft up to its sixth edition.
+    /// The IETF draft, versions up to 06.
     Draft06,
-    /// What was there before any draft, in the form that was chosen for its reset.
+    /// The fields in use before any draft, with the given form of the reset.
     XRateLimit(Reset),
-    /// What Envoy and Limitador tell.
+    /// The fields of Envoy and Limitador.
     Envoy03,
 }
 
-/// What `X-RateLimit-Reset` says.
+/// Form of `X-RateLimit-Reset`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reset {
@@ -38,7 +38,7 @@ pub enum Reset {
     Rfc3339,
 }
 
-/// A set of styles: draft 11 unless said otherwise.
+/// A set of styles. The default is draft 11.
 ///
 /// ```
 /// use tidegate_http::field::{Reset, Style, Styles};
@@ -48,8 +48,8 @@ pub enum Reset {
 /// assert_ne!(Styles::NONE, Styles::default());
 /// ```
 ///
-/// `XRateLimit` and `Envoy03` use the same names; of several such the last counts. Both drafts use
-/// `RateLimit-Policy`; together with draft 11, draft 06 leaves that to it.
+/// `XRateLimit` and `Envoy03` use the same field names; the last one added wins. Both drafts use
+/// `RateLimit-Policy`; if both are enabled, draft 11 writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Styles {
     pub(super) draft_11: bool,
@@ -57,7 +57,7 @@ pub struct Styles {
     pub(super) x: Option<X>,
 }
 
-/// What the fields with `X-` hold.
+/// Content of the `X-RateLimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum X {
     Plain(Reset),
@@ -65,10 +65,10 @@ pub(super) enum X {
 }
 
 impl Styles {
-    /// No fields at all, but `Retry-After` where a request is refused.
+    /// No fields, except `Retry-After` on refusals.
     pub const NONE: Self = Self { draft_11: false, draft_06: false, x: None };
 
-    /// The same set and this style.
+    /// Adds a style to the set.
     #[must_use]
     pub const fn and(mut self, style: Style) -> Self {
         match style {
@@ -80,19 +80,19 @@ impl Styles {
         self
     }
 
-    /// Whether the policies of draft 11 are told.
+    /// Returns whether the set includes draft 11.
     #[cfg(feature = "tower")]
     pub(crate) const fn tells_policies(self) -> bool {
         self.draft_11
     }
 
-    /// Whether nothing but draft 11 is told.
+    /// Returns whether draft 11 is the only style.
     #[cfg(feature = "tower")]
     pub(crate) const fn is_draft_11(self) -> bool {
         self.draft_11 && !self.draft_06 && self.x.is_none()
     }
 
-    /// Whether a field says an instant, for which the wall time must be known.
+    /// Returns whether a field contains an absolute time, for which the wall time is needed.
     #[must_use]
     pub const fn needs_wall_time(self) -> bool {
         matches!(self.x, Some(X::Plain(Reset::Epoch | Reset::Rfc3339)))

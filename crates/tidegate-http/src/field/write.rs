@@ -1,8 +1,8 @@
-//! Reports to fields, in every style.
+//! Writes reports as header fields, in every style.
 //!
-//! A response may hold such fields already: of a layer further in, or of an origin server. What is
-//! a list is added to. Where there is room for one limit only the tighter one is kept, so that
-//! nobody is told of more than they have.
+//! A response may already have such fields, from an inner layer or an origin server. List fields
+//! are appended to. Where the format has space for one limit only, the tighter one is kept, so that
+//! a caller is never told it has more than it has.
 
 use std::time::Duration;
 
@@ -25,12 +25,12 @@ static X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Limit, remaining and reset of one limit: names that stand and fall together.
+/// Limit, remaining and reset of one limit: written together or not at all.
 type Family = [&'static HeaderName; 3];
 static DRAFT_06: Family = [&LIMIT, &REMAINING, &RESET];
 static X_FAMILY: Family = [&X_LIMIT, &X_REMAINING, &X_RESET];
 
-/// The fields of one response, written and ready to be put in.
+/// Header fields of one response, ready to be written.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -51,18 +51,18 @@ static X_FAMILY: Family = [&X_LIMIT, &X_REMAINING, &X_RESET];
 /// ```
 #[derive(Debug, Default)]
 pub struct Fields {
-    /// What draft 11 tells. It is the default, so it has a place without an allocation.
+    /// Fields of draft 11. As the default style, they are kept without an allocation.
     policy: Option<HeaderValue>,
     state: Option<HeaderValue>,
-    /// What the other styles tell.
+    /// Fields of the other styles.
     others: Vec<Other>,
 }
 
 #[derive(Debug)]
 enum Other {
-    /// A list, to be added to.
+    /// A list, appended to.
     List(&'static HeaderName, HeaderValue),
-    /// A family of one limit, of which the tighter is kept.
+    /// Three fields for a single limit, of which the tighter is kept.
     Single(Single),
 }
 
@@ -74,15 +74,15 @@ struct Single {
 }
 
 impl Fields {
-    /// The fields that tell of these limits. The wall time is looked at only if the
-    /// [styles need it](Styles::needs_wall_time).
+    /// Writes the fields for `reports`. `wall` is used only if the [styles need
+    /// it](Styles::needs_wall_time).
     #[must_use]
     pub fn new(styles: Styles, reports: &[Report<'_>], wall: WallTime) -> Self {
         let policy = if styles.draft_11 { Self::policy(reports) } else { None };
         Self::with_policy(styles, reports, wall, policy)
     }
 
-    /// The policies of draft 11, which are the same for all requests to the same limits.
+    /// `RateLimit-Policy` of draft 11, which is the same for all requests to the same limits.
     pub(crate) fn policy(reports: &[Report<'_>]) -> Option<HeaderValue> {
         let mut line = Line::new();
         for report in reports {
@@ -97,7 +97,7 @@ impl Fields {
         if line.is_empty() { None } else { line.take() }
     }
 
-    /// The same fields, with the policies of draft 11 written before.
+    /// Writes the fields, given the value of `RateLimit-Policy`.
     pub(crate) fn with_policy(
         styles: Styles,
         reports: &[Report<'_>],
@@ -120,8 +120,7 @@ impl Fields {
         fields
     }
 
-    /// The fields of draft 11 for one limit, of which all is written but what is left and for how
-    /// long.
+    /// Fields of draft 11 for a single limit; only the amount left and the reset are written anew.
     #[cfg(feature = "tower")]
     pub(crate) fn of_one(policy: HeaderValue, begins: &str, outcome: &Outcome) -> Self {
         let mut line = Line::new();
@@ -129,13 +128,13 @@ impl Fields {
         Self { policy: Some(policy), state: line.take(), others: Vec::new() }
     }
 
-    /// How the state of a limit begins, whatever is left.
+    /// Start of the `RateLimit` value of a limit, up to the amount left.
     #[cfg(feature = "tower")]
     pub(crate) fn beginning(report: &Report<'_>) -> Box<str> {
         format!("\"{}\";r=", report.name()).into()
     }
 
-    /// Puts the fields into a response.
+    /// Adds the fields to a response.
     #[inline]
     pub fn write(self, headers: &mut HeaderMap) {
         if let Some(policy) = self.policy {
@@ -152,7 +151,7 @@ impl Fields {
         }
     }
 
-    /// With the names of these fields, for pages of another origin to read.
+    /// Adds `Access-Control-Expose-Headers`, so that pages of other origins can read the fields.
     #[cfg(feature = "tower")]
     pub(crate) fn readable(mut self, styles: Styles) -> Self {
         let name = &http::header::ACCESS_CONTROL_EXPOSE_HEADERS;
@@ -160,8 +159,8 @@ impl Fields {
         self
     }
 
-    /// The names of all fields that these styles write, for browsers to be allowed to read, with
-    /// those that tell when to retry.
+    /// Returns the names of all fields that these styles write, and of the retry hints, for
+    /// `Access-Control-Expose-Headers`.
     #[must_use]
     pub fn names(styles: Styles) -> HeaderValue {
         let mut line = Line::new();
@@ -219,7 +218,7 @@ impl Fields {
         if !policies {
             return;
         }
-        // That draft demands a window, so limits without one cannot be told of.
+        // Draft 06 requires a window, so limits without one are left out.
         for (report, window) in reports.iter().filter_map(|r| Some((r, r.window()?))) {
             comma(line).number(report.quota()).text(";w=").number(window);
         }
@@ -274,7 +273,7 @@ impl Single {
     }
 }
 
-/// How the limits stand, as draft 11 says it.
+/// `RateLimit` of draft 11: the state of the limits.
 fn state(reports: &[Report<'_>]) -> Option<HeaderValue> {
     let mut line = Line::new();
     for report in reports {
@@ -284,7 +283,7 @@ fn state(reports: &[Report<'_>]) -> Option<HeaderValue> {
     line.take()
 }
 
-/// What is left, and until when.
+/// Writes the amount left and the reset.
 #[inline]
 fn write_state(line: &mut Line, remaining: u64, reset: Option<Duration>) {
     line.number(remaining);
@@ -297,7 +296,7 @@ fn comma(line: &mut Line) -> &mut Line {
     if line.is_empty() { line } else { line.text(", ") }
 }
 
-/// The second at which a span that starts now has ended.
+/// Returns the wall time at the end of `span`, in seconds since 1970.
 fn instant(wall: WallTime, span: Duration) -> u64 {
     whole_seconds(Duration::from_nanos(wall.as_nanos()).saturating_add(span))
 }

@@ -1,4 +1,4 @@
-//! What a client makes of a status that it got back.
+//! Interprets gRPC statuses on the client side.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tonic_types::StatusExt as _;
 
 use crate::field::LONGEST;
 
-/// A failed call: over a limit, with the time to wait, or anything else.
+/// Error of a gRPC call: rate limited with a time to wait, or any other failure.
 ///
 /// ```
 /// use std::time::Duration;
@@ -28,16 +28,16 @@ use crate::field::LONGEST;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The server has limited this call and says when to try again.
+    /// The server limits this call and reports when to retry.
     #[error("rate limited: {}; try again in {} ms", status.message(), retry_after.as_millis())]
     RateLimited {
         /// How long to wait.
         retry_after: Duration,
-        /// What the server said.
+        /// The status from the server.
         #[source]
         status: Status,
     },
-    /// Any other failure, and a limit without a time that can be understood.
+    /// Any other failure, including a limit without a valid wait.
     #[error(transparent)]
     Other(Status),
 }
@@ -53,16 +53,16 @@ impl From<Status> for CallError {
     }
 }
 
-/// When a status says to try again: by `retry-after-ms`, by push-back, which cannot say more than
-/// 24 days, or by its details, in this order; `None` if it does not say, or says something that is
-/// no number. A push-back below zero says never, whatever else there is. No wait is longer than a
-/// leap year.
+/// Returns when to retry according to a status: from `retry-after-ms`, the push-back (which cannot
+/// exceed 24 days) or the error details, in this order. `None` if there is no hint or it is not a
+/// number. A negative push-back means never, whatever else is present. Waits are capped at a leap
+/// year.
 #[must_use]
 pub fn retry_after(status: &Status) -> Option<Duration> {
     let metadata = status.metadata();
     let pushback = metadata.get("grpc-retry-pushback-ms");
     let pushed_back = pushback.and_then(|value| value.to_str().ok().and_then(whole));
-    // Clients of gRPC take a push-back that they cannot read for never, too.
+    // gRPC clients also treat an invalid push-back as never.
     if pushback.is_some() && pushed_back.is_none() {
         return None;
     }
@@ -76,10 +76,10 @@ pub fn retry_after(status: &Status) -> Option<Duration> {
     Some(wait.min(LONGEST))
 }
 
-/// Digits and nothing else, which also leaves out what is below zero.
+/// Parses digits and nothing else, which excludes negative numbers.
 fn whole(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    // More digits than fit are more than anybody waits.
+    // A number too large to parse is capped by the callers.
     digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 

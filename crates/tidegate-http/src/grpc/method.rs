@@ -1,4 +1,4 @@
-//! A policy for each method of gRPC services, in one layer.
+//! One layer with a policy per gRPC method.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,10 +8,10 @@ use tower_layer::Layer;
 
 use crate::layer::{Choice, LimitLayer, Limited, Shared};
 
-/// A layer with a policy for each method.
+/// A layer with a policy per method.
 ///
-/// A method goes before its service, and that before the default. What has no policy is not
-/// limited.
+/// The policy of a method takes precedence over that of its service, and that over the default. A
+/// method without any policy is not limited.
 ///
 /// ```
 /// use tidegate::{Engine, Policy};
@@ -33,7 +33,7 @@ use crate::layer::{Choice, LimitLayer, Limited, Shared};
 #[must_use]
 pub struct PerMethod(Arc<Table>);
 
-/// The policies by name, without the slash in front.
+/// Policies by name, without the leading slash.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     methods: HashMap<String, Shared>,
@@ -42,16 +42,16 @@ pub(crate) struct Table {
 }
 
 impl PerMethod {
-    /// No policies yet.
+    /// Creates a layer without policies.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With this policy for a method, written as on the wire, `/package.Service/Method`, or
-    /// without the first slash.
+    /// Sets the policy for a method, written as on the wire, `/package.Service/Method`, or without
+    /// the leading slash.
     ///
     /// # Panics
-    /// When it is anything else: it would limit nothing.
+    /// Panics if `path` has any other form, because the policy would never apply.
     pub fn method(mut self, path: impl AsRef<str>, policy: LimitLayer) -> Self {
         let name = bare(path.as_ref());
         let fits = name.split_once('/').is_some_and(|(service, method)| {
@@ -62,11 +62,11 @@ impl PerMethod {
         self
     }
 
-    /// With this policy for all methods of a service that have none of their own. The service is
-    /// written as tonic's `NamedService::NAME`, `package.Service`, or with a slash before it.
+    /// Sets the policy for all methods of a service without one of their own. The service is
+    /// written as tonic's `NamedService::NAME`, `package.Service`, or with a leading slash.
     ///
     /// # Panics
-    /// When it is anything else: it would limit nothing.
+    /// Panics if `name` has any other form, because the policy would never apply.
     pub fn service(mut self, name: impl AsRef<str>, policy: LimitLayer) -> Self {
         let bare = bare(name.as_ref());
         let fits = !bare.is_empty() && !bare.contains('/');
@@ -75,7 +75,7 @@ impl PerMethod {
         self
     }
 
-    /// With this policy for all that has none of its own.
+    /// Sets the policy for all methods without one of their own.
     pub fn otherwise(mut self, policy: LimitLayer) -> Self {
         self.table().otherwise = Some(policy.into_shared());
         self
@@ -94,7 +94,7 @@ impl Table {
     }
 }
 
-/// Without the slash in front.
+/// Strips the leading slash.
 fn bare(path: &str) -> &str {
     path.strip_prefix('/').unwrap_or(path)
 }

@@ -1,4 +1,4 @@
-//! From a refusal to a status: code, message, details and metadata.
+//! Renders a refusal as a gRPC status: code, message, details and metadata.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::field::{RETRY_AFTER_MS, Report, RetryAfter};
 use crate::key::Unkeyed;
 use crate::refusal::{Refusal, RefusalCause};
 
-/// The domain of our reasons.
+/// Domain of `ErrorInfo` reasons.
 const DOMAIN: &str = "tidegate";
-/// After how many milliseconds a client with a retry policy tries again.
+/// Metadata key with the milliseconds after which a client with a retry policy retries.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The status that tells of a refusal.
+/// Builds the gRPC status for a refusal.
 ///
 /// ```
 /// use tidegate_http::grpc::status;
@@ -82,8 +82,8 @@ fn violation(report: &Report<'_>) -> QuotaViolation {
     }
 }
 
-/// `retry-after-ms`, which is a convention, and the push-back that clients with a retry policy
-/// obey: a number, or one below zero for never.
+/// Returns `retry-after-ms`, which is a convention, and the push-back that clients with a retry
+/// policy obey: a number of milliseconds, or a negative one for never.
 fn metadata(refusal: &Refusal<'_>) -> MetadataMap {
     let mut fields = HeaderMap::new();
     match refusal.retry_after().map(RetryAfter::millis) {

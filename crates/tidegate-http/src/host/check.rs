@@ -1,9 +1,10 @@
-//! Whether a request is for this listener and not from a page of another origin.
+//! Checks that a request is meant for this listener and does not come from a page of another
+//! origin.
 //!
-//! Loopback is not authentication: a web page can make a browser call loopback addresses. By
-//! rebinding a name it cannot do so without that name in `Host`. Its other requests have its `Origin`,
-//! but for those that a page makes without wanting to read the answer: a link, an image, a form with
-//! GET. Of these a browser says in `Sec-Fetch-Site` where they come from. So all three are checked.
+//! Loopback is no authentication: a web page can make a browser send requests to loopback
+//! addresses. With DNS rebinding, `Host` contains the attacker's name. Cross-origin requests carry
+//! `Origin`, except those whose response the page cannot read: links, images, GET forms. For these
+//! the browser sends `Sec-Fetch-Site`. So all three are checked.
 
 use std::net::SocketAddr;
 
@@ -12,25 +13,25 @@ use http::uri::Uri;
 
 use super::{AllowedHost, HostPort, HostPortError};
 
-/// Where a browser says that a request comes from. A page cannot set it.
+/// Header in which browsers report the origin of a request. Pages cannot set it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Why a request is not served.
+/// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
-    /// The header `host` is missing, stands twice or is malformed.
+    /// The `Host` header is missing, repeated or malformed.
     #[error("a request names its host, once, in the header `host`")]
     NoHost,
     /// The host is not served here.
     #[error("this host is not served here")]
     ForeignHost,
-    /// A page of another origin sends the request.
+    /// A page of another origin sent the request.
     #[error("pages of another origin may not send requests here")]
     ForeignOrigin,
 }
 
-/// The hosts that a listener serves: loopback, its own address, and those that are allowed.
+/// The hosts that a listener serves: loopback, its own address, and allowed hosts.
 ///
 /// ```
 /// use http::{HeaderMap, Uri};
@@ -52,24 +53,24 @@ pub struct HostCheck {
 }
 
 impl HostCheck {
-    /// The check of a listener at `own`.
+    /// Creates the check for a listener at address `own`.
     #[must_use]
     pub const fn new(own: SocketAddr, allowed: Vec<AllowedHost>) -> Self {
         Self { own, allowed }
     }
 
-    /// Checks the host of a request, its origin if it names one, and that no browser sends it for a
+    /// Checks the host of a request, its origin if it has one, and that no browser sends it for a
     /// page of another origin.
     ///
     /// # Errors
-    /// When the request is not to be served.
+    /// Returns an error if the request must be rejected.
     pub fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), HostError> {
         let mut hosts = headers.get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             return Err(HostError::NoHost);
         };
         let host = requested(host.to_str().map_err(|_| HostError::NoHost)?)?;
-        // A target in absolute form has a host of its own, which counts as well.
+        // An absolute-form target has a host of its own, which is checked as well.
         let target = uri.authority().map(|target| requested(target.as_str())).transpose()?;
         if !self.serves(&host) || target.is_some_and(|target| !self.serves(&target)) {
             return Err(HostError::ForeignHost);
@@ -86,14 +87,14 @@ impl HostCheck {
     fn serves(&self, host: &HostPort<'_>) -> bool {
         let own = host.port.unwrap_or(80) == self.own.port()
             && host.address().is_some_and(|address| address == self.own.ip());
-        own || host.is_loopback() || self.allowed.iter().any(|allowed| allowed.covers(host))
+        own || host.is_loopback() || self.allowed.iter().any(|allowed| allowed.matches(host))
     }
 }
 
-/// Refuses requests that a browser sends for a page: for an API that no page has anything to ask of.
+/// Rejects requests that a browser sends for a page. For APIs that pages never use.
 ///
 /// # Errors
-/// When the request names an origin, or comes from another site.
+/// Returns an error if the request has an origin, or comes from another site.
 pub fn check_page(headers: &HeaderMap) -> Result<(), HostError> {
     if headers.contains_key(ORIGIN) || !is_own_site(headers, From::Unknown) {
         return Err(HostError::ForeignOrigin);
@@ -101,17 +102,17 @@ pub fn check_page(headers: &HeaderMap) -> Result<(), HostError> {
     Ok(())
 }
 
-/// What is known of the page that a request comes from.
+/// What is known about the page that sent a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
-    /// It names an origin, and that is our own.
+    /// The request has an `Origin`, and it is this listener's own.
     KnownOrigin,
     Unknown,
 }
 
-/// Whether a browser, if one says so, sends a request for a page of ours or for a person who typed
-/// its address. Another port of the same host is the same site, and yet another origin. What is no
-/// known value is refused.
+/// Returns whether `Sec-Fetch-Site`, if present, names a page of this origin or a user who entered
+/// the address. Another port of the same host is the same site but a different origin. Unknown
+/// values are rejected.
 fn is_own_site(headers: &HeaderMap, from: From) -> bool {
     headers.get_all(SEC_FETCH_SITE).iter().all(|site| {
         let site = site.as_bytes().trim_ascii();
@@ -128,8 +129,8 @@ fn requested(text: &str) -> Result<HostPort<'_>, HostError> {
     })
 }
 
-/// Whether a page of this origin was served by the same port of the same host. `null` and anything
-/// but HTTP is another origin.
+/// Returns whether `origin` is the same host and port. `null` and any scheme but HTTP and HTTPS are
+/// different origins.
 fn is_same_origin(origin: &HeaderValue, host: &HostPort<'_>) -> bool {
     let parts = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
     let Some((scheme, page)) = parts else { return false };
@@ -234,7 +235,7 @@ mod tests {
         check.check(&Uri::from_static("/admin/events"), &headers)
     }
 
-    /// An image, a link or a form of another site has no origin.
+    /// Images, links and forms of another site send no `Origin`.
     #[test]
     fn a_browser_says_which_site_a_request_without_an_origin_comes_from() {
         for sites in [&[][..], &["none"], &["same-origin"], &["Same-Origin", " none"]] {

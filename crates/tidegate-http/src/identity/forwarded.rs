@@ -1,37 +1,37 @@
-//! Hops from headers, the nearest first; `None` for what is no address.
+//! Hops from forwarding headers, nearest first; `None` for an entry that is not an address.
 //!
-//! Lines and entries are read from the right. What a client sent stands on the left of what
-//! proxies added, so however broken it is, it cannot spoil what they said.
+//! Lines and entries are read from the right. Anything a client sent is to the left of what proxies
+//! appended, so malformed input cannot affect their entries.
 
 use std::net::IpAddr;
 
 use http::header::{HeaderMap, HeaderName};
 
-/// The hops of `X-Forwarded-For`.
+/// Returns the hops of `X-Forwarded-For`.
 pub(super) fn x_forwarded_for(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all("x-forwarded-for").iter().rev();
     let hops = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
     hops.map(|hop| node(std::str::from_utf8(hop.trim_ascii()).ok()?))
 }
 
-/// The hops of `Forwarded`.
+/// Returns the hops of `Forwarded`.
 pub(super) fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all("forwarded").iter().rev();
     let entries = lines.flat_map(|line| FromTheRight(Some(line.as_bytes())));
     entries.map(|entry| element(std::str::from_utf8(entry).ok()?))
 }
 
-/// The address that stands alone in a field that stands once.
+/// Returns the address in a header that occurs once and holds nothing else.
 pub(super) fn single(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     if values.next().is_some() { None } else { node(value.trim()) }
 }
 
-/// Entries between commas that are not inside of quotes, the last first.
+/// Iterator over comma-separated entries, last first, ignoring commas inside quotes.
 ///
-/// An entry is the shortest text on the right whose quotes come in pairs. So a quote that a client
-/// left open does not reach into what a proxy added.
+/// An entry is the shortest text on the right with balanced quotes, so a quote left open by a
+/// client does not extend into what a proxy appended.
 struct FromTheRight<'a>(Option<&'a [u8]>);
 
 impl<'a> Iterator for FromTheRight<'a> {
@@ -55,7 +55,7 @@ impl<'a> Iterator for FromTheRight<'a> {
     }
 }
 
-/// The `for` of an entry such as `for="[2001:db8::1]:4711";proto=https`.
+/// Parses the `for` of an entry such as `for="[2001:db8::1]:4711";proto=https`.
 fn element(entry: &str) -> Option<IpAddr> {
     let mut found = None;
     for pair in pairs(entry) {
@@ -71,14 +71,14 @@ fn element(entry: &str) -> Option<IpAddr> {
     let value = found?;
     let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match quoted {
-        // Escapes are allowed and needless: no address has anything to escape.
+        // Escapes are legal but pointless: an address has nothing to escape.
         Some(text) if text.contains('\\') => node(&text.replace('\\', "")),
         Some(text) => node(text),
         None => node(value),
     }
 }
 
-/// Splits at semicolons outside of quotes.
+/// Splits at semicolons outside quotes.
 fn pairs(entry: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     let mut escaped = false;
@@ -93,8 +93,8 @@ fn pairs(entry: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// An address, with or without a port; IPv6 with a port stands in brackets. `unknown` and names
-/// such as `_hidden` are no addresses.
+/// Parses an address, with or without a port; IPv6 with a port is in brackets. `unknown` and
+/// obfuscated names such as `_hidden` are not addresses.
 fn node(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());

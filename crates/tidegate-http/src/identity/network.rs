@@ -1,12 +1,12 @@
-//! How much of an address is one client.
+//! The part of an address that identifies a client.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// The bits of an IPv6 address that are one client unless said otherwise. A household or a server
-/// has at least a /64 and can use a new address of it for every request.
+/// Default number of bits of an IPv6 address that identify a client. A household or server has at
+/// least a /64 and can use a new address from it for every request.
 pub const IPV6_CLIENT_BITS: u8 = 64;
 
 /// The addresses that count as one client: an IPv4 address, or an IPv6 prefix. Made by
@@ -15,19 +15,19 @@ pub const IPV6_CLIENT_BITS: u8 = 64;
 pub struct ClientNetwork(IpNet);
 
 impl ClientNetwork {
-    /// The first address of the network.
+    /// Returns the first address of the network.
     #[must_use]
     pub fn addr(&self) -> IpAddr {
         self.0.addr()
     }
 
-    /// How many leading bits of the address belong to the network: 32 for IPv4.
+    /// Returns the number of leading bits that identify the network: 32 for IPv4.
     #[must_use]
     pub fn prefix_len(&self) -> u8 {
         self.0.prefix_len()
     }
 
-    /// Whether an address belongs to the network.
+    /// Returns whether `address` belongs to the network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address)
@@ -35,8 +35,8 @@ impl ClientNetwork {
 }
 
 impl fmt::Display for ClientNetwork {
-    /// The network in CIDR notation, such as `2001:db8:1:2::/64`. It identifies a person: it is
-    /// for keys, not for logs.
+    /// Writes the network in CIDR notation, such as `2001:db8:1:2::/64`. It identifies a person:
+    /// use it for keys, not for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -48,11 +48,12 @@ impl fmt::Debug for ClientNetwork {
     }
 }
 
-/// The part of an address that is one client: all of IPv4, the first `ipv6_bits` of IPv6.
+/// Returns the part of an address that identifies a client: all of IPv4, the first `ipv6_bits` of
+/// IPv6.
 ///
-/// IPv4 addresses that are written as IPv6 (`::ffff:192.0.2.1`) are IPv4. So are those that a
-/// translator writes so (NAT64, `64:ff9b::192.0.2.1`): else all of IPv4 would be one client behind
-/// it. More than 128 bits are 128.
+/// IPv4-mapped addresses (`::ffff:192.0.2.1`) count as IPv4. So do NAT64 addresses
+/// (`64:ff9b::192.0.2.1`): otherwise all IPv4 clients behind a translator would be one client.
+/// Values above 128 mean 128.
 ///
 /// ```
 /// use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
@@ -78,7 +79,7 @@ pub fn client_network(address: IpAddr, ipv6_bits: u8) -> ClientNetwork {
     ClientNetwork(network)
 }
 
-/// The IPv4 address inside of one with the well-known prefix of translators (RFC 6052).
+/// Extracts the IPv4 address from an address with the well-known NAT64 prefix (RFC 6052).
 const fn translated(address: Ipv6Addr) -> Option<Ipv4Addr> {
     match address.octets() {
         [0x00, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d] => {

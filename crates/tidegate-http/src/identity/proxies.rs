@@ -1,4 +1,4 @@
-//! The proxies whose word counts.
+//! The list of trusted proxies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// Why a list of trusted proxies cannot be used.
+/// Error of an invalid entry in a list of trusted proxies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "trusted proxy {0:?} is neither an IP address nor a network; write an address such as 10.0.0.1 \
@@ -14,7 +14,7 @@ use ipnet::{IpNet, Ipv4Net};
 )]
 pub struct ProxyError(String);
 
-/// The proxies whose forwarding headers are trusted, by address or network. By default none is.
+/// The proxies whose forwarding headers are trusted, by address or network. The default is none.
 ///
 /// Name only proxies, not networks that contain clients: a client in a trusted network can claim
 /// any address.
@@ -32,14 +32,14 @@ pub struct ProxyError(String);
 pub struct TrustedProxies(Vec<IpNet>);
 
 impl TrustedProxies {
-    /// Nobody is trusted.
+    /// Trusts no proxy.
     pub const NONE: Self = Self(Vec::new());
 
-    /// Trusts these addresses and networks: texts such as `10.0.0.1` and `10.0.0.0/8`, or
+    /// Trusts these addresses and networks: strings such as `10.0.0.1` and `10.0.0.0/8`, or
     /// [`IpAddr`]s.
     ///
     /// # Errors
-    /// When an entry is neither an address nor a network.
+    /// Returns an error if an entry is neither an address nor a network.
     pub fn new<P: fmt::Display>(proxies: impl IntoIterator<Item = P>) -> Result<Self, ProxyError> {
         proxies
             .into_iter()
@@ -48,7 +48,7 @@ impl TrustedProxies {
             .map(Self)
     }
 
-    /// Whether the proxy at this address is trusted.
+    /// Returns whether the proxy at this address is trusted.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -59,7 +59,7 @@ impl TrustedProxies {
 impl FromStr for TrustedProxies {
     type Err = ProxyError;
 
-    /// Networks and addresses, with commas in between.
+    /// Parses a comma-separated list of networks and addresses.
     fn from_str(text: &str) -> Result<Self, ProxyError> {
         Self::new(text.split(',').map(str::trim).filter(|entry| !entry.is_empty()))
     }
@@ -71,7 +71,7 @@ fn network(text: &str) -> Result<IpNet, ProxyError> {
     Ok(canonical(parsed))
 }
 
-/// A network of IPv4 addresses that is written as IPv6 is IPv4.
+/// Converts a network of IPv4-mapped addresses to IPv4.
 fn canonical(net: IpNet) -> IpNet {
     match (net.addr().to_canonical(), net.prefix_len().checked_sub(96)) {
         (IpAddr::V4(address), Some(prefix)) if matches!(net, IpNet::V6(_)) => {

@@ -1,8 +1,8 @@
-//! Keys from credentials, which are hashed before they go anywhere.
+//! Keys from credentials, which are always hashed.
 //!
-//! Nothing is checked here: that a credential is valid is for an authentication layer to find
-//! out. Placed before such a layer, a limit counts attempts with every credential apart; combine
-//! it with one by client address.
+//! Credentials are not verified here; that is the task of an authentication layer. Placed in front
+//! of such a layer, a limit counts the attempts with each credential separately; combine it with a
+//! limit by client address.
 
 use http::header::{AUTHORIZATION, HeaderName};
 
@@ -11,30 +11,29 @@ use super::{KeySource, KeyText, Kind, RequestKey};
 use crate::head::Head;
 use crate::identity::header_name;
 
-/// The hash of a credential.
+/// Key source: the hash of a credential.
 #[derive(Clone, Debug)]
 pub(super) struct Credential {
     field: HeaderName,
     scheme: Option<&'static str>,
 }
 
-/// Charges by the credential in `Authorization: Bearer ...`, under 128 bits of its SHA-256.
+/// Charges by the credential in `Authorization: Bearer ...`, as 128 bits of its SHA-256.
 ///
-/// A token that somebody made up is a new key with a full bucket. Let it be verified before the
-/// layer that uses this, or add a limit by [`client_ip`](super::client_ip).
+/// An invented token is a new key with a full bucket. Verify tokens before the layer that uses
+/// this, or add a limit by [`client_ip`](super::client_ip).
 pub const fn bearer() -> RequestKey {
     RequestKey(Kind::Credential(Credential { field: AUTHORIZATION, scheme: Some("bearer") }))
 }
 
-/// Charges by the credential that is the value of a field such as `x-api-key`, under 128 bits of
-/// its SHA-256.
+/// Charges by the credential in a header such as `x-api-key`, as 128 bits of its SHA-256.
 ///
 /// ```
 /// let by_api_key = tidegate_http::key::api_key("x-api-key");
 /// ```
 ///
 /// # Panics
-/// When the name is not a valid header name. A parsed [`HeaderName`] never panics.
+/// Panics if `field` is not a valid header name. A parsed [`HeaderName`] never panics.
 #[track_caller]
 pub fn api_key(field: impl AsRef<str>) -> RequestKey {
     RequestKey(Kind::Credential(Credential { field: header_name(field.as_ref()), scheme: None }))

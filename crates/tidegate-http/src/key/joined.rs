@@ -1,4 +1,4 @@
-//! Keys made of several sources, so that different requests never meet by accident.
+//! Keys combined from several sources, encoded so that different requests never share one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::{KeySource, KeyText};
 use crate::head::Head;
 
-/// Every part together. Made by [`all_of`].
+/// A key of several parts. Made by [`all_of`].
 #[derive(Clone, Default)]
 pub struct AllOf(Vec<Arc<dyn KeySource>>);
 
-/// A key of several parts, such as a tenant and a route; there is none if any part is missing.
+/// Combines several parts to one key, such as a tenant and a route. If any part is missing, there
+/// is no key.
 ///
-/// Parts are joined so that `a:b` and `c` differ from `a` and `b:c`.
+/// Parts are escaped, so that `a:b` and `c` differ from `a` and `b:c`.
 ///
 /// ```
 /// use tidegate_http::key;
@@ -25,7 +26,7 @@ pub const fn all_of() -> AllOf {
 }
 
 impl AllOf {
-    /// With this part next.
+    /// Appends a part.
     #[must_use]
     pub fn and(mut self, part: impl KeySource + 'static) -> Self {
         self.0.push(Arc::new(part));
@@ -50,12 +51,12 @@ impl fmt::Debug for AllOf {
     }
 }
 
-/// The first that is there. Made by [`first_of`].
+/// The first available key of several sources. Made by [`first_of`].
 #[derive(Clone, Default)]
 pub struct FirstOf(Vec<(&'static str, Arc<dyn KeySource>)>);
 
-/// The key of the first source that has one, with a tag that says which it was: a user named
-/// `10.0.0.1` is not the client at that address.
+/// Uses the first source that has a key, with a tag for the source: a user named `10.0.0.1` is not
+/// the client at that address.
 ///
 /// ```
 /// use tidegate_http::key;
@@ -67,7 +68,7 @@ pub const fn first_of() -> FirstOf {
 }
 
 impl FirstOf {
-    /// Else the key of this source, under this tag. Tags keep sources apart: give each its own.
+    /// Appends a source with its tag. Give each source its own tag, which keeps their keys apart.
     #[must_use]
     pub fn or(mut self, tag: &'static str, source: impl KeySource + 'static) -> Self {
         self.0.push((tag, Arc::new(source)));

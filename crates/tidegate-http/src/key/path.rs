@@ -1,22 +1,22 @@
-//! Keys by route: the template of a path, never the path.
+//! Keys by route: the template of a path, never the path itself.
 //!
-//! Paths are what callers make of them, and a key for each would be a full bucket for each. What
-//! fits no template shares one key.
+//! Callers choose paths freely, and a key per path would be a full bucket per path. All paths that
+//! match no template share one key.
 
 use super::{KeySource, KeyText, Kind, RequestKey};
 use crate::head::Head;
 
-/// The key of all paths without a template.
+/// Key of all paths that match no template.
 const OTHER: &str = "other";
 
-/// Why a template cannot be used.
+/// Error of an invalid path template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// It does not begin with a slash.
+    /// The template does not begin with a slash.
     #[error("path template {0:?} must begin with /, as in /users/{{id}}")]
     NoSlash(String),
-    /// A brace where none belongs: a parameter is a whole segment, and a rest the last one.
+    /// A brace is misplaced: a parameter is a whole segment, and a wildcard the last one.
     #[error(
         "path template {0:?} has a misplaced brace: a parameter is a whole segment, as in \
          /users/{{id}}, and {{*rest}} is the last segment"
@@ -24,7 +24,7 @@ pub enum TemplateError {
     Parameter(String),
 }
 
-/// The template that a path fits.
+/// Key source: the template that a path matches.
 #[derive(Clone, Debug)]
 pub(super) struct Path(Vec<Template>);
 
@@ -37,14 +37,14 @@ struct Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
     Literal(String),
-    /// One segment that is not empty.
+    /// One non-empty segment.
     One,
-    /// All the rest, if there is any.
+    /// All remaining segments; at least one byte.
     Rest,
 }
 
-/// Charges by the first of these templates that the path fits, such as `/users/{id}` or
-/// `/files/{*rest}`; every path that fits none is charged to `other`.
+/// Charges by the first of these templates that the path matches, such as `/users/{id}` or
+/// `/files/{*rest}`. Paths that match none are charged to `other`.
 ///
 /// ```
 /// use http::Request;
@@ -65,7 +65,8 @@ enum Segment {
 /// ```
 ///
 /// # Errors
-/// When a template does not begin with a slash, or has a parameter that is not a whole segment.
+/// Returns an error if a template does not begin with a slash, or has a parameter that is not a
+/// whole segment.
 pub fn path<T: Into<String>>(
     templates: impl IntoIterator<Item = T>,
 ) -> Result<RequestKey, TemplateError> {
@@ -128,16 +129,16 @@ impl KeySource for Path {
     }
 }
 
-/// The route that axum has matched.
+/// Key source: the route that axum matched.
 #[cfg(feature = "axum")]
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatchedRoute;
 
-/// Charges by the route that axum has matched, such as `/users/{id}`; requests that no route was
-/// found for, or not yet, are charged to `other`.
+/// Charges by the route that axum matched, such as `/users/{id}`. Requests without a matched route
+/// are charged to `other`.
 ///
-/// Routes are known to layers that were added with `Router::layer` or `route_layer`, not to those
-/// around the whole router.
+/// Only layers added with `Router::layer` or `route_layer` see the route, not those around the
+/// whole router.
 #[cfg(feature = "axum")]
 pub const fn matched_path() -> RequestKey {
     RequestKey(Kind::MatchedRoute(MatchedRoute))

@@ -1,7 +1,7 @@
-//! Keys that stand in one place of a request.
+//! Keys read from one part of a request.
 //!
-//! A field that stands several times is no key: whoever reads it next may take another line than
-//! we would, and a caller could be charged under a name that is not the one it is served under.
+//! A repeated header field counts as no key: the application may pick another line than this layer,
+//! and the caller would be charged under a different name than it is served under.
 
 use std::fmt;
 
@@ -11,27 +11,27 @@ use super::{KeySource, KeyText, Kind, RequestKey};
 use crate::head::Head;
 use crate::identity::header_name;
 
-/// The value of a header field.
+/// Key source: the value of a header field.
 #[derive(Clone, Debug)]
 pub(super) struct Header(HeaderName);
 
-/// Charges by the value of a field that stands once, without blanks around it.
+/// Charges by the value of a header field that occurs once, without surrounding whitespace.
 ///
-/// Callers write their own headers: take one that somebody in front has checked, else a caller
-/// has a new key whenever it likes.
+/// Callers choose their own headers. Use a header that a proxy or an outer layer has verified, or
+/// callers can get a new key at will.
 ///
 /// ```
 /// use http::HeaderName;
 /// use tidegate_http::key;
 ///
 /// let by_organization = key::header("x-org");
-/// // A name that is known at run time only: parse it, and handle the error.
+/// // For a name known only at run time, parse it and handle the error.
 /// let by_user = key::header(HeaderName::try_from("x-user")?);
 /// # Ok::<(), http::Error>(())
 /// ```
 ///
 /// # Panics
-/// When the name is not a valid header name. A parsed [`HeaderName`] never panics.
+/// Panics if `name` is not a valid header name. A parsed [`HeaderName`] never panics.
 #[track_caller]
 pub fn header(name: impl AsRef<str>) -> RequestKey {
     RequestKey(Kind::Header(Header(header_name(name.as_ref()))))
@@ -42,31 +42,31 @@ impl KeySource for Header {
         let value = once(head.headers(), &self.0)?;
         match std::str::from_utf8(value) {
             Ok(text) => key.push_str(text),
-            // Values may hold any bytes, and keys are text.
+            // Header values may contain any bytes, but keys are text.
             Err(_) => key.push_folded(value),
         }
         Some(())
     }
 }
 
-/// The value of a field that stands once and is not empty.
+/// Returns the value of a header field that occurs once and is not empty.
 pub(super) fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.as_bytes().trim_ascii();
     if values.next().is_some() || value.is_empty() { None } else { Some(value) }
 }
 
-/// The client's address.
+/// Key source: the client address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientIp;
 
-/// Charges by the [client](crate::identity::ClientAddress): an IPv4 address such as `192.0.2.7`,
-/// or an IPv6 prefix such as `2001:db8::/64`.
+/// Charges by the [client](crate::identity::ClientAddress): an IPv4 address such as `192.0.2.7`, or
+/// an IPv6 prefix such as `2001:db8::/64`.
 ///
-/// The server has to tell the address of its peers. With axum that is
-/// `router.into_make_service_with_connect_info::<SocketAddr>()`; any other server puts a
-/// [`PeerAddr`](crate::identity::PeerAddr) into the extensions of each request. Without it requests
-/// are refused with status 500, unless another [`Missing`](super::Missing) is chosen.
+/// The server must provide peer addresses. With axum, use
+/// `router.into_make_service_with_connect_info::<SocketAddr>()`; with any other server, put a
+/// [`PeerAddr`](crate::identity::PeerAddr) into the extensions of each request. Without it,
+/// requests are refused with status 500, unless another [`Missing`](super::Missing) is chosen.
 pub const fn client_ip() -> RequestKey {
     RequestKey(Kind::ClientIp(ClientIp))
 }
@@ -78,11 +78,11 @@ impl KeySource for ClientIp {
     }
 }
 
-/// One key for all requests.
+/// Key source: one key for all requests.
 #[derive(Clone, Debug)]
 pub(super) struct Constant(String);
 
-/// Charges all requests to one key, under this name.
+/// Charges all requests to one key of this name.
 pub fn constant(name: impl Into<String>) -> RequestKey {
     RequestKey(Kind::Constant(Constant(name.into())))
 }
@@ -94,13 +94,13 @@ impl KeySource for Constant {
     }
 }
 
-/// A key by a function.
+/// Key source: a function.
 #[derive(Clone, Copy)]
 struct FromFn<F>(F);
 
-/// Charges by what a function makes of the head of a request.
+/// Charges by the result of a function of the request head.
 ///
-/// Do not build keys of things that a caller can vary at will, such as raw paths, times or
+/// Do not derive keys from values that a caller can vary at will, such as raw paths, times or
 /// request ids: every new key is a new full bucket.
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! The text of a key while it is written: on the stack, unless it is long.
+//! A key under construction: on the stack, unless it is long.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::head::Head;
 use crate::identity::ClientNetwork;
 use crate::text::Text;
 
-/// A key under construction. Not shown by `Debug`: keys name people.
+/// A key under construction. `Debug` hides its text, because keys may identify people.
 ///
 /// ```
 /// use tidegate_http::key::KeyText;
@@ -23,9 +23,9 @@ use crate::text::Text;
 #[derive(Clone)]
 pub struct KeyText {
     text: Text<48>,
-    /// A part has been added, perhaps an empty one.
+    /// Whether a part has been added, possibly an empty one.
     parted: bool,
-    /// It begins with a hash that we made, and not with what a caller wrote.
+    /// Whether it begins with a hash made here, not with caller input.
     hashed: bool,
 }
 
@@ -44,15 +44,15 @@ impl PartialEq for KeyText {
 impl Eq for KeyText {}
 
 impl KeyText {
-    /// The key of a request by a source; `None` if it has none.
+    /// Returns the key of a request, or `None` if the source has none.
     ///
-    /// What is longer than [`MAX_KEY_BYTES`] is replaced by its hash.
+    /// A key longer than [`MAX_KEY_BYTES`] is replaced by its hash.
     #[inline]
     #[must_use]
     pub fn of<K: KeySource + ?Sized>(source: &K, head: &Head<'_>) -> Option<Self> {
         let mut key = Self::default();
         source.write(head, &mut key)?;
-        // Ours begin with a `%` and a small letter. Escapes have digits there.
+        // Reserved keys begin with `%` and a lower-case letter. Escapes have a digit there.
         if !key.hashed && matches!(key.as_str().as_bytes(), [b'%', b'a'..=b'z', ..]) {
             key.fold();
         }
@@ -60,31 +60,31 @@ impl KeyText {
         if key.is_empty() { None } else { Some(key) }
     }
 
-    /// The text.
+    /// Returns the key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         self.text.as_str()
     }
 
-    /// Whether nothing has been written.
+    /// Returns whether the key is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.as_str().is_empty()
     }
 
-    /// Adds text as it is.
+    /// Appends text verbatim.
     pub fn push_str(&mut self, text: &str) {
         self.text.push(text);
     }
 
-    /// Adds a part of a key of several, as [`KeyBuf::from_parts`](tidegate::KeyBuf::from_parts)
-    /// does: parted by `:`, which is escaped inside of parts.
+    /// Appends a part of a multi-part key, as [`KeyBuf::from_parts`](tidegate::KeyBuf::from_parts)
+    /// does: parts are separated by `:`, which is escaped inside parts.
     pub fn push_part(&mut self, part: &str) {
         if self.parted || !self.is_empty() {
             self.push_str(":");
         }
         self.parted = true;
-        // What needs no escape is taken whole.
+        // Runs without special characters are copied at once.
         let mut rest = part;
         while let Some(special) = rest.find([':', '%']) {
             self.push_str(&rest[..special]);
@@ -94,23 +94,23 @@ impl KeyText {
         self.push_str(rest);
     }
 
-    /// Adds the network of a client: an IPv4 address, or an IPv6 prefix with its length.
+    /// Appends the network of a client: an IPv4 address, or an IPv6 prefix with its length.
     pub fn push_network(&mut self, client: ClientNetwork) {
         use fmt::Write as _;
         match client.addr() {
             IpAddr::V4(address) => {
                 let (bytes, length) = octets::written(address.octets());
-                // Digits and dots are text, also where they are left over. All of it is checked at
-                // once, which is faster than its beginning.
+                // The whole buffer is ASCII, including the unused end. Checking all of it is faster
+                // than checking a prefix of variable length.
                 let text = std::str::from_utf8(&bytes).unwrap_or_default();
                 self.push_str(text.get(..length).unwrap_or_default());
             }
-            // Writing to a text does not fail.
+            // Writing to a string does not fail.
             IpAddr::V6(_) => drop(write!(self, "{client}")),
         }
     }
 
-    /// Adds 128 bits of the SHA-256 of a secret, in hexadecimal digits.
+    /// Appends 128 bits of the SHA-256 of a secret, in hexadecimal.
     pub fn push_hash_of(&mut self, secret: &[u8]) {
         for byte in &Sha256::digest(secret)[..16] {
             for digit in [byte >> 4, byte & 15] {
@@ -135,7 +135,8 @@ impl KeyText {
         self.push_folded(whole.as_str().as_bytes());
     }
 
-    /// Adds a hash in place of what cannot be part of a key, under a name that no caller can take.
+    /// Appends a hash in place of bytes that cannot be part of a key, with a prefix that is
+    /// reserved.
     pub(super) fn push_folded(&mut self, bytes: &[u8]) {
         self.hashed |= self.is_empty();
         self.push_str("%sha256:");
@@ -143,9 +144,9 @@ impl KeyText {
     }
 }
 
-/// IPv4 addresses as texts, which most keys by address are.
+/// Formatting of IPv4 addresses, the most frequent keys by address.
 mod octets {
-    /// The digits of each octet and a dot, from the left, and how many bytes that is.
+    /// Digits of each octet with a dot, left-aligned, and their length.
     static WITH_DOT: [([u8; 4], u8); 256] = {
         let mut all = [([b'.'; 4], 0); 256];
         let mut octet: u8 = 0;
@@ -174,13 +175,13 @@ mod octets {
         }
     };
 
-    /// The text of an address, and its length.
+    /// Returns the text of an address, and its length.
     #[inline]
     pub(super) fn written(octets: [u8; 4]) -> ([u8; 16], usize) {
         let (mut text, mut end) = ([b'.'; 16], 0);
         for octet in octets {
             let (digits, length) = WITH_DOT[usize::from(octet)];
-            // What is too much is written over by the next.
+            // Excess bytes are overwritten by the next octet.
             if let Some(room) = text.get_mut(end..end + 4) {
                 room.copy_from_slice(&digits);
             }

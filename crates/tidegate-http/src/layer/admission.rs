@@ -1,4 +1,4 @@
-//! Admission in front of any HTTP service, as a tower layer.
+//! Three-tier admission in front of any HTTP service, as a tower layer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::key::{KeySource, Missing};
 use crate::problem::Problems;
 use crate::refusal::Refusal;
 
-/// Three tiers in front of a service: what is pending, the client, its organization. A request is
-/// pending until its response is over.
+/// Admission in three tiers: back-pressure from pending requests, the client, and its organization.
+/// A request is pending until its response ends.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -51,14 +51,14 @@ use crate::refusal::Refusal;
 /// # }
 /// ```
 ///
-/// A rejection under back-pressure has status 503, by a bucket 429; both tell `level` and
-/// `reason` in their problem document.
+/// A rejection by back-pressure has status 503, one by a bucket 429; both have `level` and `reason`
+/// in their problem document.
 ///
-/// Rules, shadow mode and the allow-list are those of the admission, and change with it. In shadow
-/// nobody is refused, also not for want of a key or because the store does not answer; no fields
-/// are added, and every handler is told by [`Decided`](super::Decided). The allow-list has keys as
-/// this layer writes them: a hash for [`api_key`](crate::key::api_key) and
-/// [`bearer`](crate::key::bearer), with a tag for [`first_of`](crate::key::first_of).
+/// Rules, shadow mode and the allow-list belong to the admission, and change with it. In shadow
+/// mode no request is refused, not even without a key or when the store is unavailable; no header
+/// fields are added, and every handler gets a [`Decided`](super::Decided). The allow-list compares
+/// keys as this layer writes them: hashed for [`api_key`](crate::key::api_key) and
+/// [`bearer`](crate::key::bearer), tagged for [`first_of`](crate::key::first_of).
 #[derive(Clone)]
 #[must_use]
 pub struct AdmissionLayer {
@@ -66,53 +66,54 @@ pub struct AdmissionLayer {
 }
 
 impl AdmissionLayer {
-    /// Asks this admission about every request. Until somebody says how callers are known, only
-    /// back-pressure rejects any.
+    /// Creates a layer that checks every request with this admission. Until a client or
+    /// organization key is set, only back-pressure rejects requests.
     pub fn new(admission: Admission) -> Self {
         let settings = Settings { tiers: Some(Tiers::new(admission)), ..Settings::default() };
         Self { settings: Arc::new(settings) }
     }
 
-    /// How the organization of a request is known. One without is charged to its client's address
-    /// in that tier, unless [said otherwise](Self::missing_organization).
+    /// Sets the key that identifies the organization of a request. A request without one is charged
+    /// to its client address in that tier, unless [configured
+    /// otherwise](Self::missing_organization).
     pub fn organization(mut self, key: impl KeySource + 'static) -> Self {
         self.tiers(|tiers| tiers.know_organization(key));
         self
     }
 
-    /// How the client of a request is known. One without is charged to its address, unless
-    /// [said otherwise](Self::missing_client).
+    /// Sets the key that identifies the client of a request. A request without one is charged to
+    /// its client address, unless [configured otherwise](Self::missing_client).
     pub fn client(mut self, key: impl KeySource + 'static) -> Self {
         self.tiers(|tiers| tiers.know_client(key));
         self
     }
 
-    /// What becomes of requests without an organization; by default the client's address stands
-    /// in for it. A field that stands twice is no key.
+    /// Sets what to do with requests without an organization. The default charges the client
+    /// address instead. A repeated header field counts as no key.
     pub fn missing_organization(mut self, missing: Missing) -> Self {
         self.tiers(|tiers| tiers.missing_organization = missing);
         self
     }
 
-    /// What becomes of requests without a client; by default its address stands in for it. A field
-    /// that stands twice is no key.
+    /// Sets what to do with requests without a client key. The default charges the client address
+    /// instead. A repeated header field counts as no key.
     ///
-    /// With [`Missing::Skip`] the rules of the admission have the say: the tier is left out, or
-    /// with [`Rules::limit_connections`](tidegate::admission::Rules::limit_connections) each
-    /// connection has a bucket.
+    /// With [`Missing::Skip`] the rules of the admission decide: the tier is skipped, or with
+    /// [`Rules::limit_connections`](tidegate::admission::Rules::limit_connections) each connection
+    /// gets its own bucket.
     pub fn missing_client(mut self, missing: Missing) -> Self {
         self.tiers(|tiers| tiers.missing_client = missing);
         self
     }
 
-    /// What a request costs in both tiers, instead of 1. Where it is [settled](Self::settle), at
-    /// least one is taken before.
+    /// Sets the cost of a request in both tiers. The default is 1. If the cost is
+    /// [settled](Self::settle), at least 1 is taken up front.
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.tiers(|tiers| tiers.cost = Some(Arc::new(cost)));
         self
     }
 
-    /// What a request has really cost, told when its response is over; see
+    /// Sets the actual cost of a request, computed when its response ends; see
     /// [`LimitLayer::settle`](super::LimitLayer::settle).
     pub fn settle(
         mut self,
@@ -122,19 +123,19 @@ impl AdmissionLayer {
         self
     }
 
-    /// How callers are told of limits.
+    /// Sets the header fields that report limits.
     pub fn headers(mut self, styles: impl Into<Styles>) -> Self {
         self.change().styles = styles.into();
         self
     }
 
-    /// How the address of a client is found.
+    /// Sets how the client address is found.
     pub fn client_address(mut self, clients: ClientAddress) -> Self {
         self.change().clients = clients;
         self
     }
 
-    /// The types of problem documents.
+    /// Sets the type URIs of problem documents.
     pub fn problems(mut self, problems: Problems) -> Self {
         self.change().problems = problems;
         self
@@ -146,13 +147,13 @@ impl AdmissionLayer {
         self
     }
 
-    /// Lets pages of other origins read the fields, by `Access-Control-Expose-Headers`.
+    /// Lets pages of other origins read the fields, using `Access-Control-Expose-Headers`.
     pub fn readable_by_browsers(mut self) -> Self {
         self.change().browsers = true;
         self
     }
 
-    /// Tells of every request that is refused; see
+    /// Calls `listener` for every refused request; see
     /// [`LimitLayer::on_refused`](super::LimitLayer::on_refused).
     pub fn on_refused(mut self, listener: impl Fn(&Refusal<'_>) + Send + Sync + 'static) -> Self {
         self.change().on_refused = Some(Arc::new(listener));

@@ -1,4 +1,4 @@
-//! Which settings a request falls under: the same for all, or those of its route.
+//! Selects the settings of a request: one set for all requests, or one per route or method.
 
 use std::fmt;
 
@@ -6,21 +6,21 @@ use http::Request;
 
 use super::settings::Shared;
 
-/// Where the settings of a request come from.
+/// Source of the settings of a request.
 #[derive(Clone)]
 pub(crate) enum Choice {
-    /// The same for all.
+    /// One set for all requests.
     Same(Shared),
-    /// By route.
+    /// By axum route.
     #[cfg(feature = "axum")]
     PerRoute(std::sync::Arc<crate::route::Table>),
-    /// By method of a gRPC service.
+    /// By gRPC method.
     #[cfg(feature = "tonic")]
     PerMethod(std::sync::Arc<crate::grpc::Table>),
 }
 
 impl Choice {
-    /// The settings for a request; `None` if it is not limited.
+    /// Returns the settings for a request, or `None` if it is not limited.
     pub(super) fn settings<B>(&self, request: &Request<B>) -> Option<&Shared> {
         match self {
             Self::Same(settings) => {

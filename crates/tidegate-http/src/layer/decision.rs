@@ -1,5 +1,5 @@
-//! From a request to its decision: what it is charged, how the store is asked, and what the answer
-//! means.
+//! From a request to its decision: what it is charged, how the store is called, and how the result
+//! is judged.
 
 pub(super) mod decided;
 pub(super) mod decision_future;

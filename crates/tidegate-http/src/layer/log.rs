@@ -1,4 +1,4 @@
-//! What a layer logs: seldom, and without keys.
+//! Log lines of a layer: throttled, and without keys.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
@@ -9,10 +9,10 @@ use tidegate_core::WallTime;
 
 use crate::throttled_log::ThrottledLog;
 
-/// The shortest time between two lines about the store.
+/// Minimum time between two lines about the store.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What a layer logs.
+/// Throttles and writes the log lines of a layer.
 #[derive(Debug)]
 pub(super) struct LayerLog {
     store: ThrottledLog,
@@ -33,21 +33,21 @@ impl Default for LayerLog {
 }
 
 impl LayerLog {
-    /// A request could not be decided.
+    /// Logs that a request could not be decided.
     pub(super) fn not_decided(&self, wall: WallTime, error: &StoreError) {
         if let Some(unsaid) = self.store.due(wall) {
             tracing::error!(error = error as &dyn std::error::Error, unsaid, "limits not checked");
         }
     }
 
-    /// A cost could not be corrected, or a slot not be given back.
+    /// Logs that a cost could not be settled, or a slot not released.
     pub(super) fn not_settled(&self, wall: WallTime, error: &StoreError) {
         if let Some(unsaid) = self.store.due(wall) {
             tracing::error!(error = error as &dyn std::error::Error, unsaid, "cost not settled");
         }
     }
 
-    /// Nobody wrote down the address of a peer.
+    /// Logs that the server does not record peer addresses.
     pub(super) fn no_peer(&self) {
         self.no_peer.call_once(|| {
             tracing::error!(
@@ -58,15 +58,16 @@ impl LayerLog {
         });
     }
 
-    /// There is a store to wait for and no runtime to wait in.
+    /// Logs that a settlement on a shared store has no runtime to run in.
     pub(super) fn no_runtime(&self) {
         self.no_runtime.call_once(|| {
             tracing::error!("a request ended outside of any tokio runtime: not settled");
         });
     }
 
-    /// Calls a function of the application, of which a panic must not keep others from what they
-    /// are owed; `None` if it panics. What it says is not logged: it may name people.
+    /// Calls a function of the application and returns `None` if it panics: a panic must not
+    /// prevent settlements and releases. The panic message is not logged, because it may contain
+    /// personal data.
     pub(super) fn contained<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         let called = catch_unwind(AssertUnwindSafe(call)).ok();
         if called.is_none() {

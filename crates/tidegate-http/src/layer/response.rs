@@ -1,4 +1,4 @@
-//! From a decision to the end of the response: refusals, fields, and what is settled then.
+//! From a decision to the end of the response: refusals, header fields, settlement.
 
 pub(super) mod admitted;
 pub(super) mod body;

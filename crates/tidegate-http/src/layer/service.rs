@@ -1,8 +1,8 @@
-//! The service that a layer makes: it decides, and only then calls the service inside.
+//! The service that a layer produces: it decides first, then calls the inner service.
 //!
-//! There is one future for a decision, `Settings::decide`. On a store in process it is ready at the
-//! first poll: it is polled in `call`, on the stack, and nothing is allocated for it. On a shared
-//! store it is boxed, and the request is set aside together with the service that was ready.
+//! Every decision is one future, `Settings::decide`. On a local store it is ready at the first
+//! poll, so `call` polls it on the stack and allocates nothing for it. On a shared store it is
+//! boxed, and waits together with the request and the service that was polled ready.
 
 use std::mem;
 use std::task::{Context, Poll};
@@ -74,7 +74,8 @@ where
                 ResponseFuture::serving(inner, request, Some(admitted))
             }
             Err(response) => {
-                // What the service inside has reserved for this request is of no use to it.
+                // Drop the instance that was polled ready: it may hold a reservation for this
+                // request.
                 drop(give_up(inner));
                 ResponseFuture::refused(response)
             }
@@ -82,13 +83,13 @@ where
     }
 }
 
-/// The decision of a store in process; a shared one was not asked.
+/// Returns the decision of a local store; `None` on a shared one, which must be awaited.
 #[inline]
 fn decided(settings: &Shared, pending: &PendingDecision) -> Option<Answer> {
     if settings.is_local() { now_or_never(settings.decide(pending)) } else { None }
 }
 
-/// Sets a request aside until the store has answered.
+/// Parks a request until the store has decided.
 fn wait<S, ReqBody, ResBody>(
     settings: &Shared,
     pending: PendingDecision,
@@ -102,7 +103,7 @@ where
     ResponseFuture::deciding(Waiting { deciding, ready, request })
 }
 
-/// Takes out the service that was polled until it was ready, and leaves one that was not.
+/// Takes the instance that was polled ready, and leaves a fresh clone in its place.
 fn give_up<S: Clone>(service: &mut S) -> S {
     let other = service.clone();
     mem::replace(service, other)

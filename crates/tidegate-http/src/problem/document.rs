@@ -9,10 +9,10 @@ use serde::{Serialize, Serializer};
 use super::ProblemType;
 use crate::field::RetryAfter;
 
-/// The media type of a problem document.
+/// Media type of problem documents.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// A field of a request and the rule that it breaks.
+/// An invalid field of a request.
 ///
 /// ```
 /// use tidegate_http::problem::{FieldError, Problem, ProblemType};
@@ -22,22 +22,22 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FieldError {
-    /// The path of the field; empty for the whole body.
+    /// Path of the field; empty for the whole body.
     pub field: String,
-    /// The rule.
+    /// The rule that it violates.
     pub rule: String,
 }
 
-/// A problem document: `type`, `title`, `status`, `detail`, and what Tidegate adds to them.
+/// A problem document: `type`, `title`, `status`, `detail`, and extension members.
 ///
 /// | member | present if |
 /// | --- | --- |
-/// | `retry_after_ms` | it is known when to try again; the response then has `Retry-After` and `retry-after-ms` as well |
-/// | `violated-policies`, `limit`, `remaining` | a limit refuses |
-/// | `level`, `reason` | an admission refuses |
-/// | `errors` | fields of the request are wrong |
+/// | `retry_after_ms` | the time to retry is known; the response then also has `Retry-After` and `retry-after-ms` |
+/// | `violated-policies`, `limit`, `remaining` | a limit denied the request |
+/// | `level`, `reason` | an admission rejected the request |
+/// | `errors` | fields of the request are invalid |
 ///
-/// It serialises itself, so that it can also be a part of a larger document.
+/// It implements `Serialize`, so it can be embedded in a larger document.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,7 +85,7 @@ pub struct Problem<'a> {
 }
 
 impl<'a> Problem<'a> {
-    /// A problem of this type, with its usual status.
+    /// Creates a problem of this type, with the usual status.
     pub fn new(kind: ProblemType, detail: impl Into<Cow<'a, str>>) -> Self {
         Self {
             uri: kind.uri(),
@@ -102,44 +102,44 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// With another status than the usual one of its type.
+    /// Sets a status other than the usual one of the type.
     pub const fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    /// With the time after which a retry is worth it, in the document and in header fields.
+    /// Sets the time to retry, in the document and in header fields.
     pub const fn retry_after(mut self, retry_after: Option<RetryAfter>) -> Self {
         self.retry_after = retry_after;
         self
     }
 
-    /// With the fields that are wrong.
+    /// Sets the invalid fields.
     pub const fn errors(mut self, errors: &'a [FieldError]) -> Self {
         self.errors = errors;
         self
     }
 
-    /// With another URI than that of its type.
+    /// Sets a URI other than that of the type.
     pub(super) const fn uri(mut self, uri: &'a str) -> Self {
         self.uri = uri;
         self
     }
 
-    /// The document as JSON.
+    /// Serializes the document as JSON.
     #[must_use]
     pub fn to_json(&self) -> Vec<u8> {
-        // A document of texts and numbers is always serialized.
+        // Serializing strings and numbers does not fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The response: status, media type, when to try again, and the document as its body.
+    /// Builds the response: status, media type, retry hint, and the document as body.
     #[must_use]
     pub fn response(&self) -> Response<Vec<u8>> {
         let mut response = Response::new(self.to_json());
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
-        // Room for what the caller adds, without growing twice.
+        // Space for the headers that callers add, without growing twice.
         headers.reserve(8);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if let Some(retry_after) = self.retry_after {

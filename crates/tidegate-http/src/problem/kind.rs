@@ -2,10 +2,10 @@
 
 use http::StatusCode;
 
-/// What kind of problem a document tells of.
+/// Type of a problem document.
 ///
-/// A type that IANA has registered is used under that name; every other type is
-/// `urn:tidegate:problem:` and a name. The same thing has the same type on every listener.
+/// Types registered with IANA use the registered URI; all others are `urn:tidegate:problem:` and a
+/// name. All listeners use the same types.
 ///
 /// ```
 /// use tidegate_http::problem::ProblemType;
@@ -21,48 +21,48 @@ use http::StatusCode;
 pub enum ProblemType {
     /// The caller is over a limit of its own.
     QuotaExceeded,
-    /// The service cannot serve anybody now: back-pressure, or a store that does not answer.
+    /// The service cannot serve requests now: back-pressure, or an unavailable store.
     TemporaryReducedCapacity,
     /// The request has no key to charge. The status is 400, or 401 if the key is a credential.
     NoKey,
-    /// The address of the peer is not known, so there is no key to charge.
+    /// The peer address is unknown, so there is no key to charge.
     NoPeer,
-    /// A field of the request breaks a rule.
+    /// A field of the request violates a rule.
     InvalidRequest,
     /// The body cannot be parsed.
     MalformedBody,
     /// The body did not arrive in time.
     SlowBody,
-    /// The body has too many bytes.
+    /// The body is too large.
     BodyTooLarge,
-    /// The body is not declared as JSON.
+    /// The content type is not JSON.
     NotJson,
-    /// There is nothing at this path.
+    /// There is no resource at this path.
     NotFound,
-    /// The path does not take this method.
+    /// The path does not support this method.
     MethodNotAllowed,
-    /// The request names no host.
+    /// The request has no valid `Host`.
     NoHost,
-    /// The request is for a host that is not served.
+    /// The request is for a host that is not served here.
     ForeignHost,
     /// The request comes from a page of another origin.
     ForeignOrigin,
-    /// The store works and cannot carry out the operation.
+    /// The store is available but cannot perform the operation.
     StoreRejected,
-    /// The request has no token, or one that is not known.
+    /// The request has no token, or an unknown one.
     Unauthorized,
-    /// The token does not allow this.
+    /// The token does not permit the operation.
     Forbidden,
     /// The configuration would be invalid.
     InvalidConfiguration,
-    /// The configuration has changed in between. The status is 409, or 412 if the request named a
+    /// The configuration changed concurrently. The status is 409, or 412 if the request named a
     /// revision.
     Conflict,
-    /// The database of settings cannot be used.
+    /// The settings database is unavailable.
     Database,
     /// No more event streams can be opened.
     TooManyWatchers,
-    /// An error of the program itself.
+    /// An internal error of the server.
     Internal,
 }
 
@@ -81,19 +81,19 @@ macro_rules! urn {
 type Row = (&'static str, &'static str, StatusCode);
 
 impl ProblemType {
-    /// The URI, the member `type` of a document.
+    /// Returns the URI: the member `type` of a document.
     #[must_use]
     pub const fn uri(self) -> &'static str {
         self.row().0
     }
 
-    /// The title, which is the same for every problem of this type.
+    /// Returns the title, which is the same for all problems of a type.
     #[must_use]
     pub const fn title(self) -> &'static str {
         self.row().1
     }
 
-    /// The usual status of the response.
+    /// Returns the usual status of the response.
     #[must_use]
     pub const fn status(self) -> StatusCode {
         self.row().2

@@ -6,11 +6,10 @@ use tidegate::{FailureRule, Retry};
 
 use crate::field::Report;
 
-/// How a request was decided. A layer that is told to
-/// [`expose`](crate::layer::LimitLayer::expose) it, or is in
-/// [shadow](crate::layer::LimitLayer::shadow), puts it into the extensions of the request; of several
-/// layers the innermost counts. Such a layer gives one to every request, without limits if none
-/// applies or nobody could decide. Cheap to clone.
+/// How a request was decided. A layer with [`expose`](crate::layer::LimitLayer::expose) or in
+/// [shadow](crate::layer::LimitLayer::shadow) mode puts one into the extensions of every request,
+/// without limits if none applies or the store failed. Of several layers the innermost wins. Cheap
+/// to clone.
 #[derive(Clone, Debug)]
 pub struct Decided(Arc<Inner>);
 
@@ -32,43 +31,45 @@ impl Decided {
         Self(Arc::new(Inner { reports, refused: retry.is_some(), retry, degraded }))
     }
 
-    /// No limit applies.
+    /// The decision on a request to which no limit applies.
     pub(crate) fn nothing() -> Self {
         Self::new(&[], None, None)
     }
 
-    /// The request would have been refused without any limit having decided: it has no key, or the
-    /// store did not answer.
+    /// The decision on a request that would have been refused without a decision of any limit: it
+    /// has no key, or the store is unavailable.
     pub(crate) fn undecided() -> Self {
         Self(Arc::new(Inner { reports: Vec::new(), refused: true, retry: None, degraded: None }))
     }
 
-    /// Whether the request would have been refused, had the layer not been in shadow: by a limit,
-    /// for want of a key, or because the store did not answer.
+    /// Returns whether the request would have been refused outside of shadow mode: by a limit, for
+    /// a missing key, or because the store is unavailable.
     #[must_use]
     pub fn would_be_refused(&self) -> bool {
         self.0.refused
     }
 
-    /// When it would have been worth a retry; `None` if the request was allowed, or nobody knows.
+    /// Returns when a retry would succeed; `None` if the request was admitted or the time is
+    /// unknown.
     #[must_use]
     pub fn retry(&self) -> Option<Retry> {
         self.0.retry
     }
 
-    /// How the limits stand that apply to the request, in their order.
+    /// Returns the state of the limits that apply to the request, in their order.
     #[must_use]
     pub fn limits(&self) -> &[Report<'static>] {
         &self.0.reports
     }
 
-    /// The limit that refuses, or the one with the least left; `None` if no limit applies.
+    /// Returns the limit that denies, or else the one with the least left; `None` if no limit
+    /// applies.
     #[must_use]
     pub fn binding(&self) -> Option<&Report<'static>> {
         Report::binding(&self.0.reports)
     }
 
-    /// The failure rule that decided because the store did not answer.
+    /// Returns the failure rule that decided in place of an unavailable store.
     #[must_use]
     pub fn degraded(&self) -> Option<FailureRule> {
         self.0.degraded

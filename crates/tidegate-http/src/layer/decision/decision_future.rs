@@ -1,9 +1,8 @@
-//! A decision of a shared store, which a caller may not wait for to its end.
+//! A decision of a shared store, which may outlive its caller.
 //!
-//! A store that has been asked may have charged when the caller goes away. Where something would be
-//! owed for that, slots or a settlement, the answer is waited for in a task, and the request is
-//! then settled as one without a response. Where nothing is owed, no task is started: the charge
-//! stays spent, if it came to one.
+//! When the caller disconnects, the store may already have charged. If that leaves slots to release
+//! or a charge to settle, a task awaits the decision, and the request is settled as one without a
+//! response. Otherwise no task is started, and the charge, if any, stays spent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,11 +13,11 @@ use crate::layer::settings::Shared;
 
 type Asked = Pin<Box<dyn Future<Output = (PendingDecision, Answer)> + Send>>;
 
-/// A decision under way.
+/// A decision in progress.
 pub(crate) struct DecisionFuture {
-    /// `None` before the first poll and at the end.
+    /// The running call; `None` before the first poll and after the last.
     asked: Option<Asked>,
-    /// What is to be asked; it is gone once it is.
+    /// The request to decide; `None` once the call has started.
     pending: Option<PendingDecision>,
     owes: bool,
     pub(crate) settings: Shared,
@@ -43,7 +42,7 @@ impl Future for DecisionFuture {
                 (pending, answer)
             }));
         }
-        // Taken out, so that a store that panics is not asked again when this is dropped.
+        // Taken out, so that `drop` does not poll it again if the store panics.
         let Some(mut asked) = self.asked.take() else { panic!("polled after its end") };
         let polled = asked.as_mut().poll(cx);
         if polled.is_pending() {
@@ -63,7 +62,7 @@ impl Drop for DecisionFuture {
         let settled = self.settings.store().is_some_and(|store| {
             store.detach(async move {
                 let (pending, answer) = asked.await;
-                // What comes of it is dropped, and by that it is settled.
+                // Dropping the admitted request settles it.
                 drop(settings.judge(pending, answer, |_| ()));
             })
         });

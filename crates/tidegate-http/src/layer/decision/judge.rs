@@ -1,7 +1,7 @@
-//! What a layer makes of a decision: an admitted request, or a refusal.
+//! Turns a decision into an admitted request or a refusal.
 //!
-//! The way from a refusal to a response is not here: it depends on the protocol. What an admission
-//! decides is judged in `judge_admission`.
+//! Rendering a refusal as a response depends on the protocol and is done elsewhere. Decisions of an
+//! admission are judged in `judge_admission`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::layer::response::pending_settlement::{OpenCharges, PendingSettlement}
 use crate::layer::settings::Settings;
 use crate::refusal::{Refusal, RefusalCause};
 
-/// What limits have decided, besides how each of them stands.
+/// Result of a list of charges, apart from the state of each limit.
 #[derive(Clone, Copy)]
 struct Ruling {
     retry: Option<Retry>,
@@ -29,7 +29,7 @@ struct Ruling {
 }
 
 impl Settings {
-    /// What becomes of a request without a key.
+    /// Judges a request without a key.
     pub(crate) fn unkeyed<R>(
         &self,
         pending: &PendingDecision,
@@ -46,7 +46,7 @@ impl Settings {
         Err(refuse(&Refusal::new(RefusalCause::Unkeyed(unkeyed))))
     }
 
-    /// What becomes of a request that was asked about.
+    /// Judges a request that was decided.
     pub(crate) fn judge<R>(
         self: &Arc<Self>,
         pending: PendingDecision,
@@ -77,7 +77,7 @@ impl Settings {
         Ok(admitted)
     }
 
-    /// The fast path: one limit, and nothing to do when the response is over.
+    /// Judges the fast path: one limit, and nothing to do when the response ends.
     fn spent<R>(
         &self,
         pending: &PendingDecision,
@@ -108,7 +108,7 @@ impl Settings {
         }
     }
 
-    /// What goes with a request that limits have decided on; or the refusal.
+    /// Builds the admitted request, or the refusal.
     fn ruled<R>(
         &self,
         pending: &PendingDecision,
@@ -141,7 +141,7 @@ impl Settings {
         Ok(Admitted { fields, settlement: None, decided })
     }
 
-    /// The fields that tell of these limits.
+    /// Builds the header fields for these limits.
     pub(crate) fn fields(&self, reports: &[Report<'_>]) -> Fields {
         let policy = if self.styles.tells_policies() { Fields::policy(reports) } else { None };
         self.fields_with(reports, policy)
@@ -175,8 +175,7 @@ impl Settings {
         Err(refuse(&Refusal::new(RefusalCause::Store).retry(self.hint(retry))))
     }
 
-    /// What goes with a request that is let in by a shadow although nothing was decided about it.
-    /// It is pending like any other.
+    /// Admits a request in shadow mode without a decision. It counts as pending like any other.
     fn unasked(&self, pending: &PendingDecision) -> Admitted {
         let in_flight = self.tiers.as_ref().map(|tiers| tiers.admission().enter());
         let settlement = in_flight
@@ -184,12 +183,12 @@ impl Settings {
         Admitted { settlement, ..Admitted::told(Decided::undecided()) }
     }
 
-    /// Whether anybody is told how limits stand that let a request pass.
+    /// Returns whether anything reports the limits of an admitted request.
     fn tells(&self) -> bool {
         self.styles != Styles::NONE || self.expose || self.shadow
     }
 
-    /// Whether the fields of draft 11 are all that goes with a request that passes.
+    /// Returns whether the fields of draft 11 are the only report on an admitted request.
     fn tells_draft_11_alone(&self) -> bool {
         self.styles.is_draft_11() && !self.expose && !self.shadow && !self.browsers
     }

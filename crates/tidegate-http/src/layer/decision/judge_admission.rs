@@ -1,5 +1,4 @@
-//! What a layer makes of the verdict of an admission: an admitted request, or a refusal that says
-//! which tier it was.
+//! Turns the decision of an admission into an admitted request, or a refusal that names the tier.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::layer::settings::Settings;
 use crate::refusal::{Refusal, RefusalCause};
 
 impl Settings {
-    /// What becomes of a request that an admission has spoken about.
+    /// Judges a request that an admission has decided.
     pub(crate) fn judge_admission<R>(
         self: &Arc<Self>,
         pending: PendingDecision,

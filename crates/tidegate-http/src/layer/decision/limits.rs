@@ -1,6 +1,6 @@
-//! What a layer decides on: a list of rules, charged together or not at all.
+//! The limits of a layer, charged together or not at all.
 //!
-//! This is the only place that asks limiters. It knows nothing of responses.
+//! Only this module calls limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
 use tidegate::{Decision, Engine, Outcome, Policy, Snapshot, StoreError};
@@ -18,7 +18,7 @@ pub(crate) struct Limits {
     settle: Option<Real>,
 }
 
-/// What a request is charged of one rule.
+/// Charge of a request to one rule.
 #[derive(Clone)]
 pub(crate) struct Charged {
     pub(crate) rule: usize,
@@ -26,16 +26,17 @@ pub(crate) struct Charged {
     pub(crate) cost: u64,
 }
 
-/// What a request is charged, without the rules that do not apply to it.
+/// Charges of a request, without the rules that do not apply to it.
 pub(crate) type Charges = SmallVec<[Charged; 1]>;
-/// The terms of the rules that a request is charged of.
+/// Current limits of the charged rules.
 pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
 
 impl Limits {
     /// Adds a rule.
     ///
     /// # Panics
-    /// When it is one too many, or on another store than the others: no store can decide both.
+    /// Panics if there are too many rules, or if the rule is on a different store than the others:
+    /// no store could decide both.
     pub(crate) fn add(&mut self, rule: Rule) {
         assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
         if let Some(first) = self.rules.first() {
@@ -61,12 +62,12 @@ impl Limits {
         &self.rules
     }
 
-    /// The engine that decides all of them; `None` if there are none.
+    /// Returns the engine that decides all rules; `None` without rules.
     pub(crate) fn engine(&self) -> Option<&Engine> {
         self.rules.first().map(|rule| rule.limiter.engine())
     }
 
-    /// Adds up what a request is to be charged.
+    /// Collects the charges of a request.
     pub(crate) fn charges(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Unkeyed> {
         for (index, rule) in self.rules.iter().enumerate() {
             if let Some(key) = rule.key(head)? {
@@ -77,8 +78,8 @@ impl Limits {
         Ok(())
     }
 
-    /// What a request is charged before it is served. A cost that is settled is at least one: zero
-    /// is never denied, so nobody would be refused whatever was settled before.
+    /// Returns the cost to charge up front. A cost that is settled later is at least 1: zero is
+    /// never denied, so a limit in debt would refuse no request.
     fn cost_of(&self, rule: &Rule, head: &Head<'_>) -> u64 {
         let cost = rule.cost.as_ref().or(self.cost.as_ref()).map_or(1, |cost| cost(head));
         if cost == 0 && self.settles_by(rule) && !counts_slots(rule.limiter.limit().policy()) {
@@ -92,17 +93,17 @@ impl Limits {
         &self.rules[charged.rule]
     }
 
-    /// The terms now, in the order of the charges.
+    /// Returns the current limits, in the order of the charges.
     pub(crate) fn snapshots(&self, charges: &[Charged]) -> Snapshots {
         charges.iter().map(|charged| self.rule(charged).limiter.snapshot()).collect()
     }
 
-    /// What tells the real cost of rules that have nothing of their own to tell it.
+    /// Returns the function for the actual cost of rules without one of their own.
     pub(crate) const fn settle(&self) -> Option<&Real> {
         self.settle.as_ref()
     }
 
-    /// Whether the cost of any of these is corrected later.
+    /// Returns whether any of these charges is settled later.
     pub(crate) fn settles(&self, charges: &[Charged]) -> bool {
         charges.iter().any(|charged| self.settles_by(self.rule(charged)))
     }
@@ -111,8 +112,8 @@ impl Limits {
         self.settle.is_some() || rule.settle.is_some()
     }
 
-    /// The fast path: one charge of a token bucket that is not settled later, decided without a
-    /// receipt. `None` if it is not that; then nothing has happened.
+    /// Fast path: decides a single charge to a token bucket without a receipt, if it is not settled
+    /// later. Returns `None`, without any effect, if the charge does not qualify.
     #[inline]
     pub(crate) fn spend(&self, charges: &[Charged]) -> Option<(Outcome, Snapshot)> {
         let [one] = charges else { return None };
@@ -125,7 +126,7 @@ impl Limits {
         Some((outcome, terms))
     }
 
-    /// Decides: at the first poll if the store is in process.
+    /// Decides; ready at the first poll on a local store.
     pub(crate) async fn decide(&self, charges: &[Charged]) -> Result<Decision, StoreError> {
         if let [one] = charges {
             let limiter = &self.rule(one).limiter;
@@ -139,12 +140,12 @@ impl Limits {
     }
 }
 
-/// Whether a limit counts slots, which are given back as a whole and not settled.
+/// Returns whether a policy counts slots, which are released as a whole and not settled.
 pub(crate) const fn counts_slots(policy: &Policy) -> bool {
     matches!(policy, Policy::Concurrency(_))
 }
 
-/// Whether any of these limits does.
+/// Returns whether any of these limits counts slots.
 pub(crate) fn holds_slots(snapshots: &[Snapshot]) -> bool {
     snapshots.iter().any(|terms| counts_slots(terms.limit().policy()))
 }

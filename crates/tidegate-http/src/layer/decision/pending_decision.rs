@@ -1,4 +1,4 @@
-//! A request on its way to a decision, and the one way in which it gets there.
+//! A request before its decision, and the single path by which it is decided.
 
 use http::{Method, Request};
 use tidegate::{Decision, Outcome, Snapshot, StoreError};
@@ -9,12 +9,12 @@ use crate::head::Head;
 use crate::key::Unkeyed;
 use crate::layer::settings::Settings;
 
-/// A request on its way to a decision.
+/// A request that is being decided.
 pub(crate) struct PendingDecision {
     pub(crate) charges: Charges,
-    /// Who asks to be let in, if that is what is asked.
+    /// The caller, if an admission decides.
     pub(crate) asking: Option<Asking>,
-    /// Its answer has no content.
+    /// Whether the response has no content.
     pub(crate) bodiless: bool,
 }
 
@@ -25,25 +25,25 @@ impl PendingDecision {
     }
 }
 
-/// What to do with a request.
+/// What to do with a request first.
 pub(crate) enum Step {
-    /// Nothing is charged.
+    /// Admit without a charge.
     Free,
-    /// It is charged what its pending decision says.
+    /// Decide the charges or the caller in the pending decision.
     Decide,
-    /// It cannot be charged.
+    /// Refuse: there is no key to charge.
     Refuse(Unkeyed),
 }
 
-/// What came of asking.
+/// Result of a decision.
 pub(crate) enum Answer {
-    /// One charge was decided without a receipt, under these terms.
+    /// One charge, decided without a receipt under this limit.
     Spent(Outcome, Snapshot),
-    /// A list was decided.
+    /// A list of charges.
     Decided(Decision),
-    /// An admission has spoken.
+    /// An admission.
     Said(Said),
-    /// Nobody could decide.
+    /// The store failed.
     Failed(StoreError),
 }
 
@@ -60,14 +60,14 @@ impl From<Result<Said, StoreError>> for Answer {
 }
 
 impl Settings {
-    /// What is to be decided about a request.
+    /// Determines what must be decided for a request.
     pub(crate) fn first_step(&self, head: &Head<'_>, pending: &mut PendingDecision) -> Step {
         if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
             tracing::debug!("a request is charged nothing, as it was chosen to be");
             return Step::Free;
         }
         if let Some(tiers) = &self.tiers {
-            // Whoever is let in by a switch needs no key either.
+            // A disabled admission admits requests without a key, too.
             if !tiers.admission().is_enabled() {
                 return Step::Free;
             }
@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// Decides: at the first poll if the store is in process.
+    /// Decides; ready at the first poll on a local store.
     #[inline]
     pub(crate) async fn decide(&self, pending: &PendingDecision) -> Answer {
         if let (Some(tiers), Some(asking)) = (&self.tiers, &pending.asking) {
@@ -98,7 +98,7 @@ impl Settings {
         }
     }
 
-    /// Whether something is owed when a request is over that was charged like this.
+    /// Returns whether there will be slots to release or a charge to settle when the request ends.
     pub(crate) fn owes(&self, pending: &PendingDecision) -> bool {
         match &self.tiers {
             Some(tiers) => tiers.settle.is_some(),

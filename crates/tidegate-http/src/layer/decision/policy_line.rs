@@ -1,8 +1,8 @@
-//! The policies of a layer's limits as a field, written once and not for every request.
+//! Cache of the `RateLimit-Policy` value of a layer.
 //!
-//! They change with the policy of a limit, with a failure rule that divides it among nodes, and
-//! with the limits that apply to a request. What was written last is kept; if it does not fit, it
-//! is written anew.
+//! The value changes when a policy changes, when a failure rule divides a limit among nodes, and
+//! with the set of limits that apply to a request. The last value is kept, and rewritten if it does
+//! not match.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,8 +13,8 @@ use tidegate::{Outcome, Snapshot};
 use super::limits::Charged;
 use crate::field::{Fields, Report};
 
-/// The field as it was first and last written. The first is the one that counts as long as nobody
-/// changes a policy, and is read without ceremony.
+/// The first and the last value written. Unless a policy changes, the first one keeps matching, and
+/// reading it is cheapest.
 #[derive(Default)]
 pub(crate) struct PolicyLine {
     first: OnceLock<Arc<Written>>,
@@ -22,15 +22,15 @@ pub(crate) struct PolicyLine {
 }
 
 struct Written {
-    /// Of each limit its place, its generation and its quota: all that the field depends on.
+    /// Rule index, generation and quota of each limit: everything the value depends on.
     of: Vec<(usize, u32, u64)>,
     value: HeaderValue,
-    /// How the state of the first limit begins.
+    /// Start of the `RateLimit` value of the first limit.
     begins: Box<str>,
 }
 
 impl PolicyLine {
-    /// The fields of a request with one limit, if what was written last is of that.
+    /// Returns the fields of a request with one limit, if a cached value matches.
     #[inline]
     pub(crate) fn of_one(
         &self,
@@ -74,7 +74,7 @@ impl PolicyLine {
 }
 
 impl Clone for PolicyLine {
-    /// A copy of a layer may get other limits, so it starts without.
+    /// Starts empty: a copy of a layer may get different limits.
     fn clone(&self) -> Self {
         Self::default()
     }

@@ -1,4 +1,4 @@
-//! One limit of a layer: what is limited, to whom it is charged, and how much.
+//! One limit of a layer: the limiter, the key, and the cost.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::head::Head;
 use crate::key::{KeySource, KeyText, Missing, Unkeyed};
 use crate::layer::ResponseSummary;
 
-/// What a request costs.
+/// Function for the cost of a request.
 pub(crate) type Cost = Arc<dyn Fn(&Head<'_>) -> u64 + Send + Sync>;
-/// What a request has really cost.
+/// Function for the actual cost of a request.
 pub(crate) type Real = Arc<dyn Fn(&ResponseSummary) -> u64 + Send + Sync>;
 
-/// A limit and whom it is charged to. [`LimitLayer::limit`](crate::layer::LimitLayer::limit) makes one
-/// with everything else at its default.
+/// A limit and the key that it is charged to.
+/// [`LimitLayer::limit`](crate::layer::LimitLayer::limit) creates one with default options.
 ///
-/// A limit by bytes takes one byte before and the others when it is known how many there were, so
-/// a caller is refused as long as it is in debt:
+/// A limit by bytes takes one byte up front and the others once their number is known, so a caller
+/// is refused while it is in debt:
 ///
 /// ```
 /// use tidegate::{Limiter, Policy};
@@ -48,7 +48,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A limit that is charged by this key: one for each request, unless said otherwise.
+    /// Creates a rule that charges `limiter` by `key`, with the cost of the layer.
     pub fn new(limiter: Limiter, key: impl KeySource + 'static) -> Self {
         Self {
             limiter,
@@ -60,30 +60,30 @@ impl Rule {
         }
     }
 
-    /// What becomes of requests without a key; by default the client's address is charged.
+    /// Sets what to do with requests without a key. The default charges the client address.
     pub fn missing(mut self, missing: Missing) -> Self {
         self.missing = missing;
         self
     }
 
-    /// What the limit counts, as callers are told: requests unless said otherwise, and requests at
-    /// the same time if it is one of concurrency.
+    /// Sets the unit reported to callers. The default is requests, or concurrent requests for a
+    /// concurrency limit.
     pub const fn unit(mut self, unit: Unit) -> Self {
         self.unit = Some(unit);
         self
     }
 
-    /// What a request costs of this limit, in place of the layer's cost. Where it is settled, a
-    /// cost of zero is taken as one before and corrected after: zero is never refused, so that a
-    /// limit in debt would stop nobody.
+    /// Sets the cost of a request for this limit, in place of the layer's cost. If the cost is
+    /// settled, zero is charged as 1 up front and corrected later: zero is never denied, so a limit
+    /// in debt would refuse no request.
     pub fn cost(mut self, cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));
         self
     }
 
-    /// What a request has really cost of this limit, in place of the layer's
-    /// [`settle`](crate::layer::LimitLayer::settle). Slots of a concurrency limit are not settled: all of
-    /// them are given back.
+    /// Sets the actual cost of a request for this limit, in place of the layer's
+    /// [`settle`](crate::layer::LimitLayer::settle). Slots of a concurrency limit are not settled:
+    /// all of them are released.
     pub fn settle(
         mut self,
         real: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
@@ -92,7 +92,7 @@ impl Rule {
         self
     }
 
-    /// The key of a request; `None` if the limit does not apply to it.
+    /// Returns the key of a request, or `None` if the limit does not apply to it.
     pub(crate) fn key(&self, head: &Head<'_>) -> Result<Option<KeyText>, Unkeyed> {
         self.missing.key(&*self.key, head)
     }

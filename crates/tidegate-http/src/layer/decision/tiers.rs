@@ -1,6 +1,6 @@
-//! Three tiers as what a layer decides on: an admission, and who its callers are.
+//! The admission of a layer, and how its callers are identified.
 //!
-//! This is the only place that asks an admission. It knows nothing of responses.
+//! Only this module calls the admission. It knows nothing of responses.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::rule::{Cost, Real};
 use crate::head::Head;
 use crate::key::{KeySource, KeyText, Missing, Unkeyed};
 
-/// An admission at the door, and how its callers are known.
+/// An admission, and the sources of its keys.
 #[derive(Clone)]
 pub(crate) struct Tiers {
     admission: Admission,
@@ -27,7 +27,7 @@ pub(crate) struct Tiers {
     pub(crate) settle: Option<Real>,
 }
 
-/// Who asks to be let in.
+/// The caller of a request, as an admission sees it.
 #[derive(Clone)]
 pub(crate) struct Asking {
     organization: Option<KeyText>,
@@ -35,23 +35,23 @@ pub(crate) struct Asking {
     pub(crate) cost: u64,
 }
 
-/// Who stands in the client tier.
+/// The key of the client tier.
 #[derive(Clone)]
 enum Client {
     Known(KeyText),
-    /// It has no key, and the rules say whether its connection has a bucket.
+    /// No client key; the rules of the admission decide whether the connection gets a bucket.
     Connection(KeyText),
     Nobody,
 }
 
-/// How the bucket of each tier stands that was asked.
+/// Limit and outcome of each tier that was charged.
 pub(crate) type Standing = SmallVec<[(Limit, Outcome); 2]>;
 
-/// What an admission said, on its own.
+/// Decision of an admission, detached from it.
 pub(crate) struct Said {
     pub(crate) standing: Standing,
     pub(crate) rejected: Option<(Tier, Retry)>,
-    /// It would be rejected, were the admission not in shadow.
+    /// Tier that would have rejected the request outside of shadow mode.
     pub(crate) shadowed: Option<(Tier, Retry)>,
     pub(crate) degraded: Option<FailureRule>,
     pub(crate) in_flight: Option<InFlight>,
@@ -83,14 +83,14 @@ impl Tiers {
         &self.admission
     }
 
-    /// Whether rejections count for nothing at present.
+    /// Returns whether rejections are currently only reported.
     pub(crate) fn in_shadow(&self) -> bool {
         self.admission.is_shadow()
     }
 
-    /// Who sends a request; or why it is refused without being asked about.
+    /// Identifies the caller of a request, or returns why it has no key.
     pub(crate) fn asking(&self, head: &Head<'_>) -> Result<Asking, Unkeyed> {
-        // A tier that nobody said a key for is not asked.
+        // A tier without a key source is skipped.
         let key = |source: &Option<Arc<dyn KeySource>>, missing: &Missing| match source {
             Some(source) => missing.key(&**source, head),
             None => Ok(None),
@@ -101,23 +101,23 @@ impl Tiers {
             None => head.peer().map_or(Client::Nobody, connection),
         };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
-        // A cost that is settled is at least one: zero is never denied.
+        // A cost that is settled is at least 1: zero is never denied.
         let cost = if self.settle.is_some() { cost.max(1) } else { cost };
         Ok(Asking { organization, client, cost })
     }
 
-    /// Decides: at the first poll if the store is in process.
+    /// Decides; ready at the first poll on a local store.
     pub(crate) async fn decide(&self, asking: &Asking) -> Result<Said, StoreError> {
         Ok(self.said(self.admit(asking).await?))
     }
 
-    /// What is asked: with a bill only if something is settled by it.
+    /// Requests a bill only if it is needed for a settlement.
     fn admit<'a>(&'a self, asking: &'a Asking) -> Admit<'a> {
         let admit = self.admission.admit(asking.caller());
         if self.settle.is_some() { admit.billed() } else { admit }
     }
 
-    /// Settles: at the first poll if the store is in process.
+    /// Settles; ready at the first poll on a local store.
     pub(crate) async fn settle(
         &self,
         asking: &Asking,
@@ -138,7 +138,7 @@ impl Tiers {
                 in_flight: admitted.into_in_flight(),
             },
             Verdict::Rejected(rejection) => self.rejected(&rejection),
-            // Verdicts may grow; one that is not known lets nobody in.
+            // The enum is non-exhaustive: an unknown variant admits no request.
             _ => Said {
                 standing: Standing::new(),
                 rejected: Some((Tier::Backpressure, Retry::OnRelease)),
@@ -184,7 +184,7 @@ impl Asking {
 
 fn connection(peer: SocketAddr) -> Client {
     let mut key = KeyText::default();
-    // Writing to a text does not fail.
+    // Writing to a string does not fail.
     let _ = write!(key, "{peer}");
     Client::Connection(key)
 }

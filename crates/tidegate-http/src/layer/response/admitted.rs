@@ -1,4 +1,5 @@
-//! A request that is let in: what its handler is told, and what is done to its response.
+//! An admitted request: the decision for its handler, and the fields and settlement of its
+//! response.
 
 use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
@@ -7,7 +8,7 @@ use super::pending_settlement::PendingSettlement;
 use crate::field::Fields;
 use crate::layer::decision::decided::Decided;
 
-/// What goes with a request that is let in.
+/// State of an admitted request.
 #[derive(Default)]
 pub(crate) struct Admitted {
     pub(crate) fields: Fields,
@@ -16,19 +17,19 @@ pub(crate) struct Admitted {
 }
 
 impl Admitted {
-    /// Of a request about which there is nothing to say but this, and to nobody but its handler.
+    /// Creates one with a decision for the handler and nothing else.
     pub(crate) fn told(decided: Decided) -> Self {
         Self { decided: Some(decided), ..Self::default() }
     }
 
-    /// On the way in: tells the handler.
+    /// Puts the decision into the extensions of the request.
     pub(crate) fn enter<B>(&mut self, request: &mut Request<B>) {
         if let Some(decided) = self.decided.take() {
             request.extensions_mut().insert(decided);
         }
     }
 
-    /// On the way out: tells the caller, and leaves the settlement to the body.
+    /// Adds the fields to the response and returns the settlement for its body.
     pub(crate) fn leave<B: http_body::Body>(
         self,
         response: &mut Response<B>,

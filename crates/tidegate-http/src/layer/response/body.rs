@@ -1,7 +1,7 @@
-//! The body of a response: that of the service, untouched, or what is said in its place.
+//! Response body: that of the service, unchanged, or that of a refusal.
 //!
-//! Frames pass as they come: nothing is buffered, counted twice or held back. Length, end and
-//! trailers are those of the body inside.
+//! Frames pass through as they come; nothing is buffered. Length, end and trailers are those of the
+//! inner body.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::pending_settlement::PendingSettlement;
 use super::response_summary::ResponseEnd;
 
 pin_project! {
-    /// The body of a response that passed a [`LimitLayer`](crate::layer::LimitLayer).
+    /// The response body of a [`LimitLayer`](crate::layer::LimitLayer).
     pub struct Body<B> {
         #[pin]
         kind: Kind<B>,
@@ -26,9 +26,9 @@ pin_project! {
 pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
-        /// What the service answers.
+        /// The body of the inner service.
         Served { #[pin] body: B },
-        /// What is said in its place.
+        /// The body of a refusal.
         Said { text: Option<Bytes> },
     }
 }
@@ -38,7 +38,7 @@ impl<B> Body<B> {
         Self { kind: Kind::Said { text: Some(text) }, settlement: None }
     }
 
-    /// Without content.
+    /// An empty body.
     #[cfg(feature = "tonic")]
     pub(crate) const fn nothing() -> Self {
         Self { kind: Kind::Said { text: None }, settlement: None }
@@ -47,7 +47,7 @@ impl<B> Body<B> {
 
 #[cfg(feature = "axum")]
 impl From<Body<axum::body::Body>> for axum::body::Body {
-    /// A body on whose end nobody waits is handed over as it is, without another box around it.
+    /// Unwraps a body without a pending settlement, which saves another box.
     fn from(body: Body<Self>) -> Self {
         match body {
             Body { kind: Kind::Served { body }, settlement: None } => body,
@@ -58,10 +58,10 @@ impl From<Body<axum::body::Body>> for axum::body::Body {
 }
 
 impl<B: http_body::Body> Body<B> {
-    /// The body of a service, on whose end somebody may wait.
+    /// Wraps the body of the service, with a settlement to run at its end.
     pub(crate) fn served(body: B, settlement: Option<Box<PendingSettlement>>) -> Self {
         let settlement = match settlement {
-            // Nobody polls a body that is known to be empty.
+            // Servers do not poll a body that is known to be empty.
             Some(settlement) if body.is_end_stream() => {
                 settlement.close(ResponseEnd::Whole);
                 None

@@ -1,4 +1,4 @@
-//! The response under way: being decided, being served, or refused.
+//! The response future: deciding, serving, or refused.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +15,7 @@ use super::render;
 use crate::layer::decision::decision_future::DecisionFuture;
 use crate::refusal::Refusal;
 
-/// A request that waits for its decision, with the service that was ready for it.
+/// A request that waits for its decision, with the service that was polled ready for it.
 pub(crate) struct Waiting<S, ReqBody> {
     pub(crate) deciding: DecisionFuture,
     pub(crate) ready: S,
@@ -23,7 +23,7 @@ pub(crate) struct Waiting<S, ReqBody> {
 }
 
 pin_project! {
-    /// The response of a [`Limited`](crate::layer::Limited) service.
+    /// The response future of a [`Limited`](crate::layer::Limited) service.
     pub struct ResponseFuture<S, ReqBody, ResBody>
     where
         S: Service<Request<ReqBody>>,
@@ -54,7 +54,7 @@ where
         Self { state: State::Refused { response: Some(response) } }
     }
 
-    /// Lets a request in.
+    /// Calls the inner service with an admitted request.
     #[inline]
     pub(crate) fn serving(
         service: &mut S,

@@ -1,8 +1,8 @@
-//! What was charged for a request, kept until its response is over.
+//! Charges of a request that are settled when its response ends.
 //!
-//! When the last byte has been handed over, or the response is dropped, the difference to the real
-//! cost is settled and slots are given back, exactly once: before the call returns if the store is
-//! in process, else in a task.
+//! When the last byte has been handed over, or the response is dropped, the difference to the
+//! actual cost is settled and slots are released, exactly once: before the call returns on a local
+//! store, else in a task.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use crate::layer::decision::rule::Real;
 use crate::layer::decision::tiers::Asking;
 use crate::layer::settings::Settings;
 
-/// What is open for one request.
+/// Settlement of one request, pending until its response ends.
 pub(crate) struct PendingSettlement {
     charges: Option<OpenCharges>,
-    /// The request is pending as long as this lives.
+    /// Keeps the request counted as pending.
     _in_flight: Option<InFlight>,
     status: Option<StatusCode>,
     bytes: u64,
-    /// The length of the content, if it is known.
+    /// Length of the content, if known.
     length: Option<u64>,
-    /// There is no content to send, whatever its length says: the answer to a HEAD.
+    /// Whether no content is sent, whatever its length says, as in the response to HEAD.
     bodiless: bool,
 }
 
-/// What was charged, and where.
+/// Charges that are still open, and what is needed to settle them.
 pub(crate) struct OpenCharges {
     settings: Arc<Settings>,
     by: ChargedBy,
@@ -43,10 +43,10 @@ enum ChargedBy {
     Admission { asking: Asking, bill: Bill },
 }
 
-/// By how much each charge is corrected.
+/// Correction of each charge.
 type Deltas = SmallVec<[i64; 2]>;
 
-/// What is to be done when the response is over.
+/// What to do when the response ends.
 struct Corrections {
     deltas: Deltas,
     settle: bool,
@@ -69,7 +69,7 @@ impl PendingSettlement {
         })
     }
 
-    /// There is a response.
+    /// Records status and content length of the response.
     pub(crate) fn responds(&mut self, status: StatusCode, length: Option<u64>) {
         self.status = Some(status);
         self.length = length;
@@ -77,7 +77,7 @@ impl PendingSettlement {
             || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     }
 
-    /// Content is handed over.
+    /// Counts content that was handed over.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
@@ -94,7 +94,7 @@ impl PendingSettlement {
 }
 
 impl Drop for PendingSettlement {
-    /// Servers drop a body without having seen its end when they know its length.
+    /// Settles on drop: servers drop a body before its end if they know its length.
     fn drop(&mut self) {
         let whole = self.status.is_some() && (self.bodiless || self.length == Some(self.bytes));
         self.settle(if whole { ResponseEnd::Whole } else { ResponseEnd::Cut });
@@ -143,8 +143,8 @@ impl OpenCharges {
         }
     }
 
-    /// By how much each charge differs from the real cost. What the layer has to tell it is asked
-    /// once, whatever the number of limits.
+    /// Returns the difference between actual and charged cost for each charge. The function of the
+    /// layer is called once, whatever the number of limits.
     fn deltas(
         &self,
         charges: &[Charged],
@@ -154,7 +154,7 @@ impl OpenCharges {
         let limits = &self.settings.limits;
         let mut shared = None;
         let delta = |(charged, terms): (&Charged, &Snapshot)| {
-            // Slots are given back as a whole.
+            // Slots are released as a whole.
             if counts_slots(terms.limit().policy()) {
                 return 0;
             }
@@ -167,14 +167,13 @@ impl OpenCharges {
         charges.iter().zip(snapshots).map(delta).collect()
     }
 
-    /// What a request has really cost, if anybody can tell.
+    /// Returns the actual cost of a request, or `None` if there is no function for it or it panics.
     fn real_cost(&self, real: Option<&Real>, summary: &ResponseSummary) -> Option<u64> {
         let real = real?;
         self.settings.log.contained(|| real(summary))
     }
 
-    /// Settles and gives slots back, in one call; slots are given back also if nothing could be
-    /// settled.
+    /// Settles and releases in one batch. Slots are released even if the settlement fails.
     async fn carry_out(&self, due: Corrections) {
         match &self.by {
             ChargedBy::Limits { charges, receipt } => {

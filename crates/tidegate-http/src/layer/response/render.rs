@@ -1,4 +1,4 @@
-//! A refusal as a response, in the protocol of the request.
+//! Renders a refusal in the protocol of the request.
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
@@ -7,8 +7,8 @@ use super::body::Body;
 use crate::layer::settings::Settings;
 use crate::refusal::Refusal;
 
-/// The response to a request with these headers that is refused, of which the application is told.
-/// Only now does it matter which protocol the request speaks.
+/// Notifies the application of a refusal and builds the response, as a gRPC status or as a problem
+/// document.
 pub(crate) fn response<B>(
     settings: &Settings,
     asked: &HeaderMap,
@@ -24,7 +24,7 @@ pub(crate) fn response<B>(
     problem(settings, refusal)
 }
 
-/// A problem document that no cache may keep.
+/// Builds a problem document that must not be cached.
 fn problem<B>(settings: &Settings, refusal: &Refusal<'_>) -> Response<Body<B>> {
     let mut response = settings.problems.document(refusal).response();
     let length = response.body().len();
@@ -32,7 +32,7 @@ fn problem<B>(settings: &Settings, refusal: &Refusal<'_>) -> Response<Body<B>> {
     headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if refusal.cause().status() == StatusCode::UNAUTHORIZED {
-        // Such a status must say how to show who one is.
+        // RFC 9110 requires a challenge with status 401.
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     settings.fields(refusal.reports()).write(headers);

@@ -1,4 +1,4 @@
-//! What came of a request that was let in.
+//! Summary of the response to an admitted request.
 
 use http::StatusCode;
 
@@ -6,14 +6,14 @@ use http::StatusCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResponseEnd {
-    /// All of it was handed over to be sent.
+    /// All of it was handed to the server to be sent.
     Whole,
-    /// It was dropped before its end, because the caller went away, or the service failed.
+    /// It was dropped before its end: the caller disconnected, or the service failed.
     Cut,
 }
 
-/// A response that is over, as far as it got. What it really cost is
-/// [settled](crate::layer::LimitLayer::settle) by it.
+/// Summary of a finished response, from which its actual cost is
+/// [settled](crate::layer::LimitLayer::settle).
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseSummary {
     pub(crate) status: Option<StatusCode>,
@@ -22,19 +22,19 @@ pub struct ResponseSummary {
 }
 
 impl ResponseSummary {
-    /// The status; `None` if there was no response at all.
+    /// Returns the status; `None` if there was no response.
     #[must_use]
     pub const fn status(&self) -> Option<StatusCode> {
         self.status
     }
 
-    /// The bytes of content that were handed over to be sent.
+    /// Returns the bytes of content handed to the server to be sent.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How it ended.
+    /// Returns how the response ended.
     #[must_use]
     pub const fn end(&self) -> ResponseEnd {
         self.end
