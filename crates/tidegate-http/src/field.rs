@@ -8,16 +8,16 @@
 //! allocation of its header value, without intermediate strings.
 
 mod date;
-mod line;
 mod read;
 mod report;
 mod retry_after;
 mod structured;
 mod style;
+mod value_writer;
 mod write;
 
 #[cfg(feature = "tonic")]
-pub(crate) use read::LONGEST;
+pub(crate) use read::MAX_WAIT;
 pub use read::{ReportedLimit, ReportedLimits, read};
 pub use report::{Report, Unit};
 pub use retry_after::{RETRY_AFTER_MS, RetryAfter};

@@ -32,14 +32,14 @@
 //! `%sha256:`). A key from outside that begins like this is hashed too, so that no caller can forge
 //! a reserved key.
 
+mod combined;
 mod credential;
-mod joined;
 mod path;
 mod plain;
 mod text;
 
+pub use combined::{AllOf, FirstOf, all_of, first_of};
 pub use credential::{api_key, bearer};
-pub use joined::{AllOf, FirstOf, all_of, first_of};
 #[cfg(feature = "axum")]
 pub use path::matched_path;
 pub use path::{TemplateError, path};
@@ -208,7 +208,7 @@ impl Missing {
                 let mut key = KeyText::default();
                 key.push_str("%shared:");
                 key.push_str(name);
-                key.fold_if_long();
+                key.hash_if_long();
                 Ok(Some(key))
             }
         }

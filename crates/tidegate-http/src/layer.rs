@@ -43,12 +43,12 @@
 //! - A local store decides without allocating; a shared store is awaited.
 
 mod admission;
-mod choice;
 mod decision;
 mod log;
 mod response;
 mod service;
 mod settings;
+mod settings_source;
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,7 +57,6 @@ use tidegate::Limiter;
 use tower_layer::Layer;
 
 pub use admission::AdmissionLayer;
-pub(crate) use choice::Choice;
 pub use decision::decided::Decided;
 pub use decision::rule::Rule;
 pub use response::body::Body;
@@ -66,7 +65,8 @@ pub use response::response_summary::{ResponseEnd, ResponseSummary};
 pub use service::Limited;
 use settings::Settings;
 #[cfg(any(feature = "axum", feature = "tonic"))]
-pub(crate) use settings::Shared;
+pub(crate) use settings::SharedSettings;
+pub(crate) use settings_source::SettingsSource;
 
 use crate::field::Styles;
 use crate::head::Head;
@@ -153,9 +153,9 @@ impl LimitLayer {
     /// ```
     pub fn settle(
         mut self,
-        real: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
+        actual: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.settings().limits.set_settle(Arc::new(real));
+        self.settings().limits.set_settle(Arc::new(actual));
         self
     }
 
@@ -201,7 +201,7 @@ impl LimitLayer {
 
     /// Lets pages of other origins read the fields, using `Access-Control-Expose-Headers`.
     pub fn readable_by_browsers(mut self) -> Self {
-        self.settings().browsers = true;
+        self.settings().expose_headers = true;
         self
     }
 
@@ -240,7 +240,7 @@ impl LimitLayer {
     }
 
     #[cfg(any(feature = "axum", feature = "tonic"))]
-    pub(crate) fn into_shared(self) -> Shared {
+    pub(crate) fn into_shared(self) -> SharedSettings {
         self.settings
     }
 }
@@ -249,7 +249,7 @@ impl<S> Layer<S> for LimitLayer {
     type Service = Limited<S>;
 
     fn layer(&self, inner: S) -> Limited<S> {
-        Limited::new(inner, Choice::Same(self.settings.clone()))
+        Limited::new(inner, SettingsSource::Fixed(self.settings.clone()))
     }
 }
 

@@ -28,7 +28,7 @@ pub mod problem;
 mod refusal;
 #[cfg(feature = "axum")]
 pub mod route;
-mod text;
+mod small_string;
 mod throttled_log;
 
 pub use head::Head;

@@ -50,13 +50,13 @@ pub struct Refusal<'a> {
     cause: RefusalCause,
     reports: &'a [Report<'a>],
     retry: Option<RetryAfter>,
-    place: Option<(&'a str, &'a str)>,
+    rejection: Option<(&'a str, &'a str)>,
 }
 
 impl<'a> Refusal<'a> {
     /// Creates a refusal with a cause and no further details.
     pub const fn new(cause: RefusalCause) -> Self {
-        Self { cause, reports: &[], retry: None, place: None }
+        Self { cause, reports: &[], retry: None, rejection: None }
     }
 
     /// Adds the state of the limits.
@@ -73,7 +73,7 @@ impl<'a> Refusal<'a> {
 
     /// Sets the level that rejected the request, and the reason.
     pub const fn at(mut self, level: &'a str, reason: &'a str) -> Self {
-        self.place = Some((level, reason));
+        self.rejection = Some((level, reason));
         self
     }
 
@@ -109,12 +109,12 @@ impl<'a> Refusal<'a> {
     /// Returns the level that rejected the request, if there are levels.
     #[must_use]
     pub fn level(&self) -> Option<&'a str> {
-        self.place.map(|(level, _)| level)
+        self.rejection.map(|(level, _)| level)
     }
 
     /// Returns why that level rejected the request.
     #[must_use]
     pub fn reason(&self) -> Option<&'a str> {
-        self.place.map(|(_, reason)| reason)
+        self.rejection.map(|(_, reason)| reason)
     }
 }

@@ -48,7 +48,7 @@ use pin_project_lite::pin_project;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::layer::{Choice, Decided, LimitLayer, Limited, ResponseFuture, Shared};
+use crate::layer::{Decided, LimitLayer, Limited, ResponseFuture, SettingsSource, SharedSettings};
 
 /// A layer with a policy per route; see the [module](self) for an example.
 ///
@@ -63,14 +63,14 @@ pub struct PerRoute(Arc<Table>);
 #[derive(Clone, Default)]
 pub(crate) struct Table {
     routes: HashMap<String, Policies>,
-    otherwise: Option<Shared>,
+    otherwise: Option<SharedSettings>,
 }
 
 /// The policies of one route.
 #[derive(Clone, Default)]
 struct Policies {
-    methods: Vec<(Method, Shared)>,
-    any: Option<Shared>,
+    methods: Vec<(Method, SharedSettings)>,
+    any: Option<SharedSettings>,
 }
 
 impl PerRoute {
@@ -107,7 +107,7 @@ impl PerRoute {
 }
 
 impl Table {
-    pub(crate) fn settings<B>(&self, request: &Request<B>) -> Option<&Shared> {
+    pub(crate) fn settings<B>(&self, request: &Request<B>) -> Option<&SharedSettings> {
         // Skip the lookup in the common case of one policy for all routes.
         if self.routes.is_empty() {
             return self.otherwise.as_ref();
@@ -119,7 +119,7 @@ impl Table {
 }
 
 impl Policies {
-    fn of(&self, method: &Method) -> Option<&Shared> {
+    fn of(&self, method: &Method) -> Option<&SharedSettings> {
         let named = |wanted: &Method| {
             self.methods.iter().find(|(method, _)| method == wanted).map(|(_, policy)| policy)
         };
@@ -132,7 +132,7 @@ impl<S> Layer<S> for PerRoute {
     type Service = LimitedRoute<S>;
 
     fn layer(&self, inner: S) -> LimitedRoute<S> {
-        LimitedRoute(Limited::new(inner, Choice::PerRoute(self.0.clone())))
+        LimitedRoute(Limited::new(inner, SettingsSource::PerRoute(self.0.clone())))
     }
 }
 

@@ -42,10 +42,10 @@ impl ThrottledLog {
         let last = self.last.load(Ordering::Relaxed);
         let interval = u64::try_from(self.interval.as_nanos()).unwrap_or(u64::MAX);
         // A clock set back must not silence the log until it has caught up.
-        let quiet = last != 0 && now >= last && now - last < interval;
-        let ours = !quiet
+        let too_soon = last != 0 && now >= last && now - last < interval;
+        let won = !too_soon
             && self.last.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if ours {
+        if won {
             return Some(self.suppressed.swap(0, Ordering::Relaxed));
         }
         self.suppressed.fetch_add(1, Ordering::Relaxed);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_fails_all_the_time_is_told_of_every_five_seconds() {
+    fn at_most_one_line_per_interval() {
         let log = ThrottledLog::every(Duration::from_secs(5));
         let at = |seconds| log.due(WallTime::from_secs(seconds));
         assert_eq!(at(100), Some(0));

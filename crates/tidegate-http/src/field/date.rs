@@ -46,18 +46,18 @@ pub(super) fn read_rfc3339(text: &str) -> Option<u64> {
         Some(_) => return None,
         None => clock,
     };
-    let here = days * DAY + time_of_day(clock)?;
-    let ahead = match zone.split_at_checked(1)? {
-        ("Z" | "z", "") => return Some(here),
-        (sign, offset) => {
-            let (hours, minutes) = offset.split_once(':')?;
+    let local = days * DAY + time_of_day(clock)?;
+    let offset = match zone.split_at_checked(1)? {
+        ("Z" | "z", "") => return Some(local),
+        (sign, text) => {
+            let (hours, minutes) = text.split_once(':')?;
             let (hours, minutes) = (number(hours, 2)?, number(minutes, 2)?);
             (sign == "+", (hours < 24 && minutes < 60).then_some(hours * 3_600 + minutes * 60)?)
         }
     };
-    match ahead {
-        (true, span) => Some(here.saturating_sub(span)),
-        (false, span) => Some(here + span),
+    match offset {
+        (true, span) => Some(local.saturating_sub(span)),
+        (false, span) => Some(local + span),
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_three_forms_of_a_date_name_the_same_second() {
+    fn all_date_forms_parse_to_the_same_second() {
         let now = 784_111_777;
         for text in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn two_digits_mean_the_nearest_year_that_is_not_far_ahead() {
+    fn two_digit_years_are_at_most_fifty_years_ahead() {
         let now = read_rfc3339("2026-11-16T00:00:00Z").unwrap();
         let year = |text| civil(read_http(text, now).unwrap() / DAY).0;
         assert_eq!(year("Monday, 16-Nov-26 00:00:00 GMT"), 2026);
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_none() {
+    fn invalid_dates_are_rejected() {
         for text in [
             "",
             ",",
@@ -214,12 +214,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn dates_survive_being_written(epoch in 0..=LAST) {
+        fn rfc3339_round_trip(epoch in 0..=LAST) {
             prop_assert_eq!(read_rfc3339(rfc3339(epoch, &mut [0; 20])), Some(epoch));
         }
 
         #[test]
-        fn no_text_is_too_strange(text in "\\PC{0,40}") {
+        fn arbitrary_text_does_not_panic(text in "\\PC{0,40}") {
             let _ = (read_http(&text, 1_700_000_000), read_rfc3339(&text));
         }
     }

@@ -9,16 +9,16 @@ use http::header::{AGE, HeaderMap, RETRY_AFTER};
 use tidegate_core::WallTime;
 
 use super::date;
-use super::structured::{self, Bare, Item};
+use super::structured::{self, BareItem, Item};
 
 /// Maximum wait: a leap year, the length of the longest quota window.
-pub(crate) const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(366 * 86_400);
 /// Maximum integer of a structured field.
-const LARGEST: u64 = 999_999_999_999_999;
+const MAX_INTEGER: u64 = 999_999_999_999_999;
 /// Resets above this many seconds are a time since 1970; others are relative.
-const EPOCH_FROM: u64 = 1_000_000_000;
+const MIN_EPOCH_SECONDS: u64 = 1_000_000_000;
 /// Maximum number of limits read from one response.
-const MOST: usize = 64;
+const MAX_LIMITS: usize = 64;
 
 /// Limits reported by a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,35 +66,37 @@ pub struct ReportedLimit {
 /// headers.insert("ratelimit-policy", r#""burst";q=100;w=60"#.parse()?);
 /// headers.insert("ratelimit", r#""burst";r=0;t=30"#.parse()?);
 /// headers.insert("retry-after", "2".parse()?);
-/// let told = read(&headers, WallTime::from_secs(1_800_000_000));
-/// assert_eq!(told.retry_after, Some(Duration::from_secs(2)));
-/// assert_eq!((told.limits[0].quota, told.limits[0].remaining), (Some(100), Some(0)));
+/// let reported = read(&headers, WallTime::from_secs(1_800_000_000));
+/// assert_eq!(reported.retry_after, Some(Duration::from_secs(2)));
+/// assert_eq!((reported.limits[0].quota, reported.limits[0].remaining), (Some(100), Some(0)));
 /// # Ok::<(), http::header::InvalidHeaderValue>(())
 /// ```
 #[must_use]
 pub fn read(headers: &HeaderMap, now: WallTime) -> ReportedLimits {
     let epoch = now.as_nanos() / 1_000_000_000;
     let retry_after = retry_after(headers, epoch);
-    let cached = one(headers, AGE.as_str()).and_then(whole).is_some_and(|age| age > 0);
+    let cached =
+        single_value(headers, AGE.as_str()).and_then(whole_number).is_some_and(|age| age > 0);
     let limits = if cached { Vec::new() } else { limits(headers, epoch) };
     ReportedLimits { retry_after, limits }
 }
 
 fn retry_after(headers: &HeaderMap, epoch: u64) -> Option<Duration> {
     for name in ["retry-after-ms", "x-ms-retry-after-ms"] {
-        if let Some(millis) = one(headers, name).and_then(decimal) {
+        if let Some(millis) = single_value(headers, name).and_then(decimal) {
             return Some(capped(millis / 1_000));
         }
     }
-    let text = one(headers, RETRY_AFTER.as_str())?;
+    let text = single_value(headers, RETRY_AFTER.as_str())?;
     let date = || Some(Duration::from_secs(date::read_http(text, epoch)?.saturating_sub(epoch)));
     decimal(text).or_else(date).map(capped)
 }
 
 fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ReportedLimit> {
-    let policies = lines(headers, "ratelimit-policy").and_then(|text| structured::list(&text));
+    let policies =
+        joined_values(headers, "ratelimit-policy").and_then(|text| structured::list(&text));
     let policies = policies.unwrap_or_default();
-    if let Some(text) = lines(headers, "ratelimit") {
+    if let Some(text) = joined_values(headers, "ratelimit") {
         let found = match structured::list(&text) {
             Some(items) => by_name(&items, &policies),
             None => {
@@ -106,7 +108,7 @@ fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ReportedLimit> {
         }
     }
     for prefix in ["ratelimit", "x-ratelimit", "x-rate-limit"] {
-        if let Some(limit) = triple(headers, prefix, &policies, epoch) {
+        if let Some(limit) = separate_fields(headers, prefix, &policies, epoch) {
             return vec![limit];
         }
     }
@@ -114,30 +116,32 @@ fn limits(headers: &HeaderMap, epoch: u64) -> Vec<ReportedLimit> {
 }
 
 /// Drafts 08 to 11: limits by name with their policies, then policies without a reported state.
-/// Reads at most [`MOST`] entries, whatever the server sends.
+/// Reads at most [`MAX_LIMITS`] entries, whatever the server sends.
 fn by_name(items: &[Item], policies: &[Item]) -> Vec<ReportedLimit> {
     let mut limits: Vec<ReportedLimit> = Vec::new();
     for item in items {
-        if limits.len() == MOST {
+        if limits.len() == MAX_LIMITS {
             break;
         }
-        let Bare::Text(name) = &item.value else { continue };
-        let Some(left) = item.number("r").or_else(|| item.number("a")) else { continue };
+        let BareItem::Text(name) = &item.value else { continue };
+        let Some(remaining) = item.number("r").or_else(|| item.number("a")) else { continue };
         let reset = item.number("t").or_else(|| item.number("w"));
         limits.push(ReportedLimit {
             name: Some(name.clone()),
-            remaining: Some(left),
+            remaining: Some(remaining),
             reset: reset.map(seconds),
             cost: item.number("c"),
             ..ReportedLimit::default()
         });
     }
     for policy in policies {
-        let (Bare::Text(name), Some(quota)) = (&policy.value, policy.number("q")) else { continue };
+        let (BareItem::Text(name), Some(quota)) = (&policy.value, policy.number("q")) else {
+            continue;
+        };
         let known = limits.iter().position(|limit| limit.name.as_ref() == Some(name));
         let known = match known {
             Some(known) => known,
-            None if limits.len() == MOST => continue,
+            None if limits.len() == MAX_LIMITS => continue,
             None => {
                 limits.push(ReportedLimit { name: Some(name.clone()), ..ReportedLimit::default() });
                 limits.len() - 1
@@ -146,7 +150,7 @@ fn by_name(items: &[Item], policies: &[Item]) -> Vec<ReportedLimit> {
         limits[known].quota = Some(quota);
         limits[known].window = window(policy);
         limits[known].unit = match policy.parameter("qu") {
-            Some(Bare::Text(unit)) if unit != "requests" => Some(unit.clone()),
+            Some(BareItem::Text(unit)) if unit != "requests" => Some(unit.clone()),
             _ => None,
         };
     }
@@ -164,22 +168,24 @@ fn draft_07(members: &[(String, Item)]) -> Option<ReportedLimit> {
 }
 
 /// Drafts up to 06 and their predecessors: one field each for limit, remaining and reset.
-fn triple(
+fn separate_fields(
     headers: &HeaderMap,
     prefix: &str,
     policies: &[Item],
     epoch: u64,
 ) -> Option<ReportedLimit> {
-    let remaining = one(headers, &format!("{prefix}-remaining")).and_then(whole)?;
-    let limit = lines(headers, &format!("{prefix}-limit"));
-    let reset = one(headers, &format!("{prefix}-reset")).and_then(|text| reset(text, epoch));
+    let remaining = single_value(headers, &format!("{prefix}-remaining")).and_then(whole_number)?;
+    let limit = joined_values(headers, &format!("{prefix}-limit"));
+    let reset =
+        single_value(headers, &format!("{prefix}-reset")).and_then(|text| reset(text, epoch));
     // The number may be followed by the policies it is derived from.
-    let quota = limit.as_deref().and_then(|text| whole(text.split([',', ';']).next()?.trim()));
-    let told = limit.as_deref().and_then(structured::list).unwrap_or_default();
+    let quota =
+        limit.as_deref().and_then(|text| whole_number(text.split([',', ';']).next()?.trim()));
+    let listed = limit.as_deref().and_then(structured::list).unwrap_or_default();
     let of_quota = |policy: &&Item| policy.value.number() == quota && policy.number("w").is_some();
-    let policy = told.iter().skip(1).chain(policies).find(of_quota);
+    let policy = listed.iter().skip(1).chain(policies).find(of_quota);
     let name = policy.and_then(|policy| match policy.parameter("name") {
-        Some(Bare::Text(name)) => Some(name.clone()),
+        Some(BareItem::Text(name)) => Some(name.clone()),
         _ => None,
     });
     let window = policy.and_then(window);
@@ -199,11 +205,11 @@ fn reset(text: &str, epoch: u64) -> Option<Duration> {
         let then = date::read_rfc3339(text)?;
         return Some(capped(Duration::from_secs(then.saturating_sub(epoch))));
     }
-    let told = decimal(text)?;
-    let span = if told.as_secs() > EPOCH_FROM {
-        told.saturating_sub(Duration::from_secs(epoch))
+    let value = decimal(text)?;
+    let span = if value.as_secs() > MIN_EPOCH_SECONDS {
+        value.saturating_sub(Duration::from_secs(epoch))
     } else {
-        told
+        value
     };
     Some(capped(span))
 }
@@ -217,12 +223,12 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 fn capped(span: Duration) -> Duration {
-    span.min(LONGEST)
+    span.min(MAX_WAIT)
 }
 
 /// Parses a number and drops its fraction: some servers send `10.0`.
-fn whole(text: &str) -> Option<u64> {
-    Some(decimal(text)?.as_secs().min(LARGEST))
+fn whole_number(text: &str) -> Option<u64> {
+    Some(decimal(text)?.as_secs().min(MAX_INTEGER))
 }
 
 /// Parses a non-negative number of seconds; digits beyond nanoseconds are dropped.
@@ -239,14 +245,14 @@ fn decimal(text: &str) -> Option<Duration> {
 }
 
 /// Returns the value of a field that occurs exactly once.
-fn one<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+fn single_value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?.trim();
     values.next().is_none().then_some(value)
 }
 
 /// Returns the value of a list field, whose lines are joined.
-fn lines(headers: &HeaderMap, name: &str) -> Option<String> {
+fn joined_values(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut lines = Vec::new();
     for value in headers.get_all(name) {
         lines.push(value.to_str().ok()?);

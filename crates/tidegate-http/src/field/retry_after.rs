@@ -9,7 +9,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use tidegate::Retry;
 use tidegate_core::ceil_millis;
 
-use super::line::whole_seconds;
+use super::value_writer::ceil_seconds;
 
 /// Header field `retry-after-ms`: milliseconds until a retry is worthwhile.
 pub static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms");
@@ -22,8 +22,8 @@ pub static RETRY_AFTER_MS: HeaderName = HeaderName::from_static("retry-after-ms"
 /// use tidegate_core::ceil_millis;
 /// use tidegate_http::field::RetryAfter;
 ///
-/// let told = RetryAfter::of(Retry::After(Duration::from_micros(1_200_300))).unwrap();
-/// assert_eq!((told.seconds(), told.millis()), (2, 1_201));
+/// let hint = RetryAfter::of(Retry::After(Duration::from_micros(1_200_300))).unwrap();
+/// assert_eq!((hint.seconds(), hint.millis()), (2, 1_201));
 /// // A request that can never fit gets no hint.
 /// assert_eq!(RetryAfter::of(Retry::Never), None);
 /// // It is unknown when a slot is released; the hint is one second.
@@ -57,7 +57,7 @@ impl RetryAfter {
     /// Returns the value of `Retry-After`: whole seconds, rounded up, at least one.
     #[must_use]
     pub const fn seconds(self) -> u64 {
-        let seconds = whole_seconds(self.0);
+        let seconds = ceil_seconds(self.0);
         if seconds == 0 { 1 } else { seconds }
     }
 

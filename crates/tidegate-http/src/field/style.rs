@@ -54,19 +54,19 @@ pub enum Reset {
 pub struct Styles {
     pub(super) draft_11: bool,
     pub(super) draft_06: bool,
-    pub(super) x: Option<X>,
+    pub(super) x_ratelimit: Option<XStyle>,
 }
 
 /// Content of the `X-RateLimit` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum X {
+pub(super) enum XStyle {
     Plain(Reset),
     Envoy,
 }
 
 impl Styles {
     /// No fields, except `Retry-After` on refusals.
-    pub const NONE: Self = Self { draft_11: false, draft_06: false, x: None };
+    pub const NONE: Self = Self { draft_11: false, draft_06: false, x_ratelimit: None };
 
     /// Adds a style to the set.
     #[must_use]
@@ -74,28 +74,28 @@ impl Styles {
         match style {
             Style::Draft11 => self.draft_11 = true,
             Style::Draft06 => self.draft_06 = true,
-            Style::XRateLimit(reset) => self.x = Some(X::Plain(reset)),
-            Style::Envoy03 => self.x = Some(X::Envoy),
+            Style::XRateLimit(reset) => self.x_ratelimit = Some(XStyle::Plain(reset)),
+            Style::Envoy03 => self.x_ratelimit = Some(XStyle::Envoy),
         }
         self
     }
 
     /// Returns whether the set includes draft 11.
     #[cfg(feature = "tower")]
-    pub(crate) const fn tells_policies(self) -> bool {
+    pub(crate) const fn has_draft_11(self) -> bool {
         self.draft_11
     }
 
     /// Returns whether draft 11 is the only style.
     #[cfg(feature = "tower")]
-    pub(crate) const fn is_draft_11(self) -> bool {
-        self.draft_11 && !self.draft_06 && self.x.is_none()
+    pub(crate) const fn is_draft_11_only(self) -> bool {
+        self.draft_11 && !self.draft_06 && self.x_ratelimit.is_none()
     }
 
     /// Returns whether a field contains an absolute time, for which the wall time is needed.
     #[must_use]
     pub const fn needs_wall_time(self) -> bool {
-        matches!(self.x, Some(X::Plain(Reset::Epoch | Reset::Rfc3339)))
+        matches!(self.x_ratelimit, Some(XStyle::Plain(Reset::Epoch | Reset::Rfc3339)))
     }
 }
 

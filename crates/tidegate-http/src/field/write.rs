@@ -12,9 +12,9 @@ use tidegate::Outcome;
 use tidegate_core::WallTime;
 
 use super::date;
-use super::line::{Line, whole_seconds};
 use super::report::{Report, Unit};
-use super::style::{Reset, Styles, X};
+use super::style::{Reset, Styles, XStyle};
+use super::value_writer::{ValueWriter, ceil_seconds};
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -26,9 +26,9 @@ static X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining"
 static X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Limit, remaining and reset of one limit: written together or not at all.
-type Family = [&'static HeaderName; 3];
-static DRAFT_06: Family = [&LIMIT, &REMAINING, &RESET];
-static X_FAMILY: Family = [&X_LIMIT, &X_REMAINING, &X_RESET];
+type FieldTriple = [&'static HeaderName; 3];
+static DRAFT_06: FieldTriple = [&LIMIT, &REMAINING, &RESET];
+static X_FAMILY: FieldTriple = [&X_LIMIT, &X_REMAINING, &X_RESET];
 
 /// Header fields of one response, ready to be written.
 ///
@@ -55,21 +55,21 @@ pub struct Fields {
     policy: Option<HeaderValue>,
     state: Option<HeaderValue>,
     /// Fields of the other styles.
-    others: Vec<Other>,
+    extra: Vec<ExtraField>,
 }
 
 #[derive(Debug)]
-enum Other {
+enum ExtraField {
     /// A list, appended to.
     List(&'static HeaderName, HeaderValue),
     /// Three fields for a single limit, of which the tighter is kept.
-    Single(Single),
+    SingleLimit(SingleLimit),
 }
 
 #[derive(Debug)]
-struct Single {
-    names: &'static Family,
-    left: u64,
+struct SingleLimit {
+    names: &'static FieldTriple,
+    remaining: u64,
     values: [Option<HeaderValue>; 3],
 }
 
@@ -84,17 +84,17 @@ impl Fields {
 
     /// `RateLimit-Policy` of draft 11, which is the same for all requests to the same limits.
     pub(crate) fn policy(reports: &[Report<'_>]) -> Option<HeaderValue> {
-        let mut line = Line::new();
+        let mut writer = ValueWriter::new();
         for report in reports {
-            comma(&mut line).quoted(report.name()).text(";q=").number(report.quota());
+            separator(&mut writer).quoted(report.name()).text(";q=").number(report.quota());
             if report.unit() != Unit::REQUESTS {
-                line.text(";qu=").quoted(report.unit().as_str());
+                writer.text(";qu=").quoted(report.unit().as_str());
             }
             if let Some(window) = report.window() {
-                line.text(";w=").number(window);
+                writer.text(";w=").number(window);
             }
         }
-        if line.is_empty() { None } else { line.take() }
+        if writer.is_empty() { None } else { writer.take() }
     }
 
     /// Writes the fields, given the value of `RateLimit-Policy`.
@@ -105,32 +105,32 @@ impl Fields {
         policy: Option<HeaderValue>,
     ) -> Self {
         let state = policy.as_ref().and_then(|_| state(reports));
-        let mut fields = Self { policy, state, others: Vec::new() };
-        if !styles.draft_06 && styles.x.is_none() {
+        let mut fields = Self { policy, state, extra: Vec::new() };
+        if !styles.draft_06 && styles.x_ratelimit.is_none() {
             return fields;
         }
         let Some(binding) = Report::binding(reports) else { return fields };
-        let mut line = Line::new();
+        let mut writer = ValueWriter::new();
         if styles.draft_06 {
-            fields.draft_06(&mut line, reports, binding, !styles.draft_11);
+            fields.push_draft_06(&mut writer, reports, binding, !styles.draft_11);
         }
-        if let Some(x) = styles.x {
-            fields.x(&mut line, reports, binding, x, wall);
+        if let Some(x) = styles.x_ratelimit {
+            fields.push_x_ratelimit(&mut writer, reports, binding, x, wall);
         }
         fields
     }
 
     /// Fields of draft 11 for a single limit; only the amount left and the reset are written anew.
     #[cfg(feature = "tower")]
-    pub(crate) fn of_one(policy: HeaderValue, begins: &str, outcome: &Outcome) -> Self {
-        let mut line = Line::new();
-        write_state(line.text(begins), outcome.remaining, outcome.reset);
-        Self { policy: Some(policy), state: line.take(), others: Vec::new() }
+    pub(crate) fn for_one_limit(policy: HeaderValue, prefix: &str, outcome: &Outcome) -> Self {
+        let mut writer = ValueWriter::new();
+        write_state(writer.text(prefix), outcome.remaining, outcome.reset);
+        Self { policy: Some(policy), state: writer.take(), extra: Vec::new() }
     }
 
     /// Start of the `RateLimit` value of a limit, up to the amount left.
     #[cfg(feature = "tower")]
-    pub(crate) fn beginning(report: &Report<'_>) -> Box<str> {
+    pub(crate) fn state_prefix(report: &Report<'_>) -> Box<str> {
         format!("\"{}\";r=", report.name()).into()
     }
 
@@ -143,19 +143,19 @@ impl Fields {
         if let Some(state) = self.state {
             headers.append(&RATELIMIT, state);
         }
-        for other in self.others {
-            match other {
-                Other::List(name, value) => drop(headers.append(name, value)),
-                Other::Single(single) => single.write(headers),
+        for field in self.extra {
+            match field {
+                ExtraField::List(name, value) => drop(headers.append(name, value)),
+                ExtraField::SingleLimit(single) => single.write(headers),
             }
         }
     }
 
     /// Adds `Access-Control-Expose-Headers`, so that pages of other origins can read the fields.
     #[cfg(feature = "tower")]
-    pub(crate) fn readable(mut self, styles: Styles) -> Self {
+    pub(crate) fn expose_to_browsers(mut self, styles: Styles) -> Self {
         let name = &http::header::ACCESS_CONTROL_EXPOSE_HEADERS;
-        self.others.push(Other::List(name, Self::names(styles)));
+        self.extra.push(ExtraField::List(name, Self::names(styles)));
         self
     }
 
@@ -163,11 +163,11 @@ impl Fields {
     /// `Access-Control-Expose-Headers`.
     #[must_use]
     pub fn names(styles: Styles) -> HeaderValue {
-        let mut line = Line::new();
-        line.text("retry-after, retry-after-ms");
+        let mut writer = ValueWriter::new();
+        writer.text("retry-after, retry-after-ms");
         let mut add = |names: &[&HeaderName]| {
             for name in names {
-                line.text(", ").text(name.as_str());
+                writer.text(", ").text(name.as_str());
             }
         };
         if styles.draft_11 {
@@ -179,89 +179,93 @@ impl Fields {
         if styles.draft_06 {
             add(&DRAFT_06);
         }
-        if styles.x.is_some() {
+        if styles.x_ratelimit.is_some() {
             add(&X_FAMILY);
         }
-        line.take().unwrap_or_else(|| HeaderValue::from_static("retry-after"))
+        writer.take().unwrap_or_else(|| HeaderValue::from_static("retry-after"))
     }
 
-    fn list(&mut self, name: &'static HeaderName, line: &mut Line) {
-        if line.is_empty() {
+    fn push_list(&mut self, name: &'static HeaderName, writer: &mut ValueWriter) {
+        if writer.is_empty() {
             return;
         }
-        if let Some(value) = line.take() {
-            self.others.push(Other::List(name, value));
+        if let Some(value) = writer.take() {
+            self.extra.push(ExtraField::List(name, value));
         }
     }
 
-    fn single(
+    fn push_single(
         &mut self,
-        names: &'static Family,
+        names: &'static FieldTriple,
         binding: &Report<'_>,
         values: [Option<HeaderValue>; 3],
     ) {
-        self.others.push(Other::Single(Single { names, left: binding.remaining(), values }));
+        self.extra.push(ExtraField::SingleLimit(SingleLimit {
+            names,
+            remaining: binding.remaining(),
+            values,
+        }));
     }
 
-    fn draft_06(
+    fn push_draft_06(
         &mut self,
-        line: &mut Line,
+        writer: &mut ValueWriter,
         reports: &[Report<'_>],
         binding: &Report<'_>,
         policies: bool,
     ) {
-        let limit = line.number(binding.quota()).take();
-        let remaining = line.number(binding.remaining()).take();
-        let reset = binding.reset().and_then(|reset| line.number(whole_seconds(reset)).take());
+        let limit = writer.number(binding.quota()).take();
+        let remaining = writer.number(binding.remaining()).take();
+        let reset = binding.reset().and_then(|reset| writer.number(ceil_seconds(reset)).take());
         let values = [limit, remaining, reset];
-        self.single(&DRAFT_06, binding, values);
+        self.push_single(&DRAFT_06, binding, values);
         if !policies {
             return;
         }
         // Draft 06 requires a window, so limits without one are left out.
         for (report, window) in reports.iter().filter_map(|r| Some((r, r.window()?))) {
-            comma(line).number(report.quota()).text(";w=").number(window);
+            separator(writer).number(report.quota()).text(";w=").number(window);
         }
-        self.list(&POLICY, line);
+        self.push_list(&POLICY, writer);
     }
 
-    fn x(
+    fn push_x_ratelimit(
         &mut self,
-        line: &mut Line,
+        writer: &mut ValueWriter,
         reports: &[Report<'_>],
         binding: &Report<'_>,
-        x: X,
+        x: XStyle,
         wall: WallTime,
     ) {
-        line.number(binding.quota());
-        if x == X::Envoy {
+        writer.number(binding.quota());
+        if x == XStyle::Envoy {
             for (report, window) in reports.iter().filter_map(|r| Some((r, r.window()?))) {
-                line.text(", ").number(report.quota()).text(";w=").number(window);
-                line.text(";name=").quoted(report.name());
+                writer.text(", ").number(report.quota()).text(";w=").number(window);
+                writer.text(";name=").quoted(report.name());
             }
         }
-        let limit = line.take();
-        let remaining = line.number(binding.remaining()).take();
+        let limit = writer.take();
+        let remaining = writer.number(binding.remaining()).take();
         let reset = binding.reset().and_then(|span| {
             match x {
-                X::Envoy | X::Plain(Reset::Delta) => line.number(whole_seconds(span)),
-                X::Plain(Reset::Epoch) => line.number(instant(wall, span)),
-                X::Plain(Reset::Rfc3339) => {
-                    line.text(date::rfc3339(instant(wall, span), &mut [0; 20]))
+                XStyle::Envoy | XStyle::Plain(Reset::Delta) => writer.number(ceil_seconds(span)),
+                XStyle::Plain(Reset::Epoch) => writer.number(unix_seconds(wall, span)),
+                XStyle::Plain(Reset::Rfc3339) => {
+                    writer.text(date::rfc3339(unix_seconds(wall, span), &mut [0; 20]))
                 }
             }
             .take()
         });
         let values = [limit, remaining, reset];
-        self.single(&X_FAMILY, binding, values);
+        self.push_single(&X_FAMILY, binding, values);
     }
 }
 
-impl Single {
+impl SingleLimit {
     fn write(self, headers: &mut HeaderMap) {
         let [_, remaining, _] = self.names;
-        let told = headers.get(*remaining).and_then(|value| value.to_str().ok()?.parse().ok());
-        if told.is_some_and(|told: u64| told <= self.left) {
+        let present = headers.get(*remaining).and_then(|value| value.to_str().ok()?.parse().ok());
+        if present.is_some_and(|present: u64| present <= self.remaining) {
             return;
         }
         for (name, value) in self.names.iter().zip(self.values) {
@@ -275,28 +279,28 @@ impl Single {
 
 /// `RateLimit` of draft 11: the state of the limits.
 fn state(reports: &[Report<'_>]) -> Option<HeaderValue> {
-    let mut line = Line::new();
+    let mut writer = ValueWriter::new();
     for report in reports {
-        comma(&mut line).quoted(report.name()).text(";r=");
-        write_state(&mut line, report.remaining(), report.reset());
+        separator(&mut writer).quoted(report.name()).text(";r=");
+        write_state(&mut writer, report.remaining(), report.reset());
     }
-    line.take()
+    writer.take()
 }
 
 /// Writes the amount left and the reset.
 #[inline]
-fn write_state(line: &mut Line, remaining: u64, reset: Option<Duration>) {
-    line.number(remaining);
+fn write_state(writer: &mut ValueWriter, remaining: u64, reset: Option<Duration>) {
+    writer.number(remaining);
     if let Some(reset) = reset {
-        line.text(";t=").number(whole_seconds(reset));
+        writer.text(";t=").number(ceil_seconds(reset));
     }
 }
 
-fn comma(line: &mut Line) -> &mut Line {
-    if line.is_empty() { line } else { line.text(", ") }
+fn separator(writer: &mut ValueWriter) -> &mut ValueWriter {
+    if writer.is_empty() { writer } else { writer.text(", ") }
 }
 
 /// Returns the wall time at the end of `span`, in seconds since 1970.
-fn instant(wall: WallTime, span: Duration) -> u64 {
-    whole_seconds(Duration::from_nanos(wall.as_nanos()).saturating_add(span))
+fn unix_seconds(wall: WallTime, span: Duration) -> u64 {
+    ceil_seconds(Duration::from_nanos(wall.as_nanos()).saturating_add(span))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::field::LONGEST;
+use crate::field::MAX_WAIT;
 
 /// Error of a gRPC call: rate limited with a time to wait, or any other failure.
 ///
@@ -61,23 +61,23 @@ impl From<Status> for CallError {
 pub fn retry_after(status: &Status) -> Option<Duration> {
     let metadata = status.metadata();
     let pushback = metadata.get("grpc-retry-pushback-ms");
-    let pushed_back = pushback.and_then(|value| value.to_str().ok().and_then(whole));
+    let pushback_ms = pushback.and_then(|value| value.to_str().ok().and_then(whole_number));
     // gRPC clients also treat an invalid push-back as never.
-    if pushback.is_some() && pushed_back.is_none() {
+    if pushback.is_some() && pushback_ms.is_none() {
         return None;
     }
     if let Some(value) = metadata.get("retry-after-ms") {
-        let exact = value.to_str().ok().and_then(whole);
-        let millis = exact.or(pushed_back)?;
-        return Some(Duration::from_millis(millis).min(LONGEST));
+        let exact = value.to_str().ok().and_then(whole_number);
+        let millis = exact.or(pushback_ms)?;
+        return Some(Duration::from_millis(millis).min(MAX_WAIT));
     }
-    let said = pushed_back.map(Duration::from_millis);
-    let wait = said.or_else(|| status.get_details_retry_info()?.retry_delay)?;
-    Some(wait.min(LONGEST))
+    let pushback_wait = pushback_ms.map(Duration::from_millis);
+    let wait = pushback_wait.or_else(|| status.get_details_retry_info()?.retry_delay)?;
+    Some(wait.min(MAX_WAIT))
 }
 
 /// Parses digits and nothing else, which excludes negative numbers.
-fn whole(text: &str) -> Option<u64> {
+fn whole_number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     // A number too large to parse is capped by the callers.
     digits.then(|| text.parse().unwrap_or(u64::MAX))
@@ -98,7 +98,7 @@ mod tests {
         Status::with_metadata(code, "no", metadata)
     }
 
-    fn limited(status: Status) -> Option<Duration> {
+    fn rate_limit_wait(status: Status) -> Option<Duration> {
         match CallError::from(status) {
             CallError::RateLimited { retry_after, .. } => Some(retry_after),
             CallError::Other(_) => None,
@@ -106,31 +106,40 @@ mod tests {
     }
 
     #[test]
-    fn numbers_give_a_typed_error_and_anything_else_a_plain_one() {
+    fn valid_wait_yields_rate_limited_error() {
         let exhausted =
-            |value| limited(with(Code::ResourceExhausted, &[("retry-after-ms", value)]));
+            |value| rate_limit_wait(with(Code::ResourceExhausted, &[("retry-after-ms", value)]));
         assert_eq!(exhausted("1250"), Some(Duration::from_millis(1_250)));
         assert_eq!(exhausted("0"), Some(Duration::ZERO));
-        assert_eq!(exhausted("99999999999999999999999"), Some(LONGEST));
+        assert_eq!(exhausted("99999999999999999999999"), Some(MAX_WAIT));
         for text in ["", "soon", "-5", "1.5", "+7", " 7", "0x10", "12ms"] {
             assert_eq!(exhausted(text), None, "{text:?}");
         }
-        assert_eq!(limited(with(Code::ResourceExhausted, &[])), None);
-        assert_eq!(limited(with(Code::Unavailable, &[("retry-after-ms", "5")])), None);
+        assert_eq!(rate_limit_wait(with(Code::ResourceExhausted, &[])), None);
+        assert_eq!(rate_limit_wait(with(Code::Unavailable, &[("retry-after-ms", "5")])), None);
     }
 
     #[test]
-    fn the_exact_wait_comes_before_the_push_back_and_both_before_the_details() {
+    fn exact_wait_takes_precedence_over_pushback_and_details() {
         let both = [("retry-after-ms", "7"), ("grpc-retry-pushback-ms", "9")];
-        assert_eq!(limited(with(Code::ResourceExhausted, &both)), Some(Duration::from_millis(7)));
+        assert_eq!(
+            rate_limit_wait(with(Code::ResourceExhausted, &both)),
+            Some(Duration::from_millis(7))
+        );
         let broken = [("retry-after-ms", "soon"), ("grpc-retry-pushback-ms", "9")];
-        assert_eq!(limited(with(Code::ResourceExhausted, &broken)), Some(Duration::from_millis(9)));
+        assert_eq!(
+            rate_limit_wait(with(Code::ResourceExhausted, &broken)),
+            Some(Duration::from_millis(9))
+        );
         let pushed = [("grpc-retry-pushback-ms", "9")];
-        assert_eq!(limited(with(Code::ResourceExhausted, &pushed)), Some(Duration::from_millis(9)));
+        assert_eq!(
+            rate_limit_wait(with(Code::ResourceExhausted, &pushed)),
+            Some(Duration::from_millis(9))
+        );
         let never = [("retry-after-ms", "7"), ("grpc-retry-pushback-ms", "-1")];
-        assert_eq!(limited(with(Code::ResourceExhausted, &never)), None, "it says never");
+        assert_eq!(rate_limit_wait(with(Code::ResourceExhausted, &never)), None, "it says never");
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(3)));
         let status = Status::with_error_details(Code::ResourceExhausted, "no", details);
-        assert_eq!(limited(status), Some(Duration::from_secs(3)));
+        assert_eq!(rate_limit_wait(status), Some(Duration::from_secs(3)));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tower_layer::Layer;
 
-use crate::layer::{Choice, LimitLayer, Limited, Shared};
+use crate::layer::{LimitLayer, Limited, SettingsSource, SharedSettings};
 
 /// A layer with a policy per method.
 ///
@@ -36,9 +36,9 @@ pub struct PerMethod(Arc<Table>);
 /// Policies by name, without the leading slash.
 #[derive(Clone, Default)]
 pub(crate) struct Table {
-    methods: HashMap<String, Shared>,
-    services: HashMap<String, Shared>,
-    otherwise: Option<Shared>,
+    methods: HashMap<String, SharedSettings>,
+    services: HashMap<String, SharedSettings>,
+    otherwise: Option<SharedSettings>,
 }
 
 impl PerMethod {
@@ -53,11 +53,11 @@ impl PerMethod {
     /// # Panics
     /// Panics if `path` has any other form, because the policy would never apply.
     pub fn method(mut self, path: impl AsRef<str>, policy: LimitLayer) -> Self {
-        let name = bare(path.as_ref());
-        let fits = name.split_once('/').is_some_and(|(service, method)| {
+        let name = strip_slash(path.as_ref());
+        let valid = name.split_once('/').is_some_and(|(service, method)| {
             !service.is_empty() && !method.is_empty() && !method.contains('/')
         });
-        assert!(fits, "a method is written /package.Service/Method, not {:?}", path.as_ref());
+        assert!(valid, "a method is written /package.Service/Method, not {:?}", path.as_ref());
         self.table().methods.insert(name.to_owned(), policy.into_shared());
         self
     }
@@ -68,9 +68,9 @@ impl PerMethod {
     /// # Panics
     /// Panics if `name` has any other form, because the policy would never apply.
     pub fn service(mut self, name: impl AsRef<str>, policy: LimitLayer) -> Self {
-        let bare = bare(name.as_ref());
-        let fits = !bare.is_empty() && !bare.contains('/');
-        assert!(fits, "a service is written package.Service, not {:?}", name.as_ref());
+        let bare = strip_slash(name.as_ref());
+        let valid = !bare.is_empty() && !bare.contains('/');
+        assert!(valid, "a service is written package.Service, not {:?}", name.as_ref());
         self.table().services.insert(bare.to_owned(), policy.into_shared());
         self
     }
@@ -87,15 +87,15 @@ impl PerMethod {
 }
 
 impl Table {
-    pub(crate) fn settings(&self, path: &str) -> Option<&Shared> {
-        let name = bare(path);
+    pub(crate) fn settings(&self, path: &str) -> Option<&SharedSettings> {
+        let name = strip_slash(path);
         let of_service = || self.services.get(name.split_once('/')?.0);
         self.methods.get(name).or_else(of_service).or(self.otherwise.as_ref())
     }
 }
 
 /// Strips the leading slash.
-fn bare(path: &str) -> &str {
+fn strip_slash(path: &str) -> &str {
     path.strip_prefix('/').unwrap_or(path)
 }
 
@@ -103,7 +103,7 @@ impl<S> Layer<S> for PerMethod {
     type Service = Limited<S>;
 
     fn layer(&self, inner: S) -> Limited<S> {
-        Limited::new(inner, Choice::PerMethod(self.0.clone()))
+        Limited::new(inner, SettingsSource::PerMethod(self.0.clone()))
     }
 }
 

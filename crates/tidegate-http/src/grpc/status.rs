@@ -23,12 +23,12 @@ const PUSHBACK: &str = "grpc-retry-pushback-ms";
 /// use tidegate_http::grpc::status;
 /// use tidegate_http::{RefusalCause, Refusal};
 /// use tonic::Code;
-/// let told = status(&Refusal::new(RefusalCause::Store));
-/// assert_eq!(told.code(), Code::Unavailable);
+/// let rendered = status(&Refusal::new(RefusalCause::Store));
+/// assert_eq!(rendered.code(), Code::Unavailable);
 /// ```
 #[must_use]
 pub fn status(refusal: &Refusal<'_>) -> Status {
-    let (code, message) = told(refusal);
+    let (code, message) = code_and_message(refusal);
     let mut details = ErrorDetails::new();
     if let Some(retry) = refusal.retry_after() {
         details.set_retry_info(Some(Duration::from_millis(retry.millis())));
@@ -44,7 +44,7 @@ pub fn status(refusal: &Refusal<'_>) -> Status {
     Status::with_error_details_and_metadata(code, message, details, metadata(refusal))
 }
 
-fn told(refusal: &Refusal<'_>) -> (Code, &'static str) {
+fn code_and_message(refusal: &Refusal<'_>) -> (Code, &'static str) {
     match (refusal.cause(), refusal.retry_after()) {
         (RefusalCause::Limit, Some(_)) => (Code::ResourceExhausted, "Rate limit exceeded"),
         (RefusalCause::Limit, None) if refusal.binding().is_some_and(Report::is_used_up) => {

@@ -69,15 +69,15 @@ impl HostCheck {
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
             return Err(HostError::NoHost);
         };
-        let host = requested(host.to_str().map_err(|_| HostError::NoHost)?)?;
+        let host = parse_host(host.to_str().map_err(|_| HostError::NoHost)?)?;
         // An absolute-form target has a host of its own, which is checked as well.
-        let target = uri.authority().map(|target| requested(target.as_str())).transpose()?;
+        let target = uri.authority().map(|target| parse_host(target.as_str())).transpose()?;
         if !self.serves(&host) || target.is_some_and(|target| !self.serves(&target)) {
             return Err(HostError::ForeignHost);
         }
         let same = |origin| is_same_origin(origin, &host);
-        let from = if headers.contains_key(ORIGIN) { From::KnownOrigin } else { From::Unknown };
-        if headers.get_all(ORIGIN).iter().all(same) && is_own_site(headers, from) {
+        let page = if headers.contains_key(ORIGIN) { Page::SameOrigin } else { Page::Unknown };
+        if headers.get_all(ORIGIN).iter().all(same) && is_own_site(headers, page) {
             Ok(())
         } else {
             Err(HostError::ForeignOrigin)
@@ -96,7 +96,7 @@ impl HostCheck {
 /// # Errors
 /// Returns an error if the request has an origin, or comes from another site.
 pub fn check_page(headers: &HeaderMap) -> Result<(), HostError> {
-    if headers.contains_key(ORIGIN) || !is_own_site(headers, From::Unknown) {
+    if headers.contains_key(ORIGIN) || !is_own_site(headers, Page::Unknown) {
         return Err(HostError::ForeignOrigin);
     }
     Ok(())
@@ -104,25 +104,25 @@ pub fn check_page(headers: &HeaderMap) -> Result<(), HostError> {
 
 /// What is known about the page that sent a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum Page {
     /// The request has an `Origin`, and it is this listener's own.
-    KnownOrigin,
+    SameOrigin,
     Unknown,
 }
 
 /// Returns whether `Sec-Fetch-Site`, if present, names a page of this origin or a user who entered
 /// the address. Another port of the same host is the same site but a different origin. Unknown
 /// values are rejected.
-fn is_own_site(headers: &HeaderMap, from: From) -> bool {
+fn is_own_site(headers: &HeaderMap, page: Page) -> bool {
     headers.get_all(SEC_FETCH_SITE).iter().all(|site| {
         let site = site.as_bytes().trim_ascii();
         site.eq_ignore_ascii_case(b"same-origin")
             || site.eq_ignore_ascii_case(b"none")
-            || (site.eq_ignore_ascii_case(b"same-site") && from == From::KnownOrigin)
+            || (site.eq_ignore_ascii_case(b"same-site") && page == Page::SameOrigin)
     })
 }
 
-fn requested(text: &str) -> Result<HostPort<'_>, HostError> {
+fn parse_host(text: &str) -> Result<HostPort<'_>, HostError> {
     HostPort::parse(text.trim()).map_err(|error| match error {
         HostPortError::Missing | HostPortError::Port => HostError::NoHost,
         HostPortError::Host => HostError::ForeignHost,
@@ -149,7 +149,7 @@ fn is_same_origin(origin: &HeaderValue, host: &HostPort<'_>) -> bool {
 mod tests {
     use super::*;
 
-    fn verdict(host: &str, origin: Option<&str>) -> Result<(), HostError> {
+    fn check_host(host: &str, origin: Option<&str>) -> Result<(), HostError> {
         let allowed = ["gate.example.org", "strict.example.org:8443"];
         let allowed = allowed.iter().map(|host| host.parse().unwrap()).collect();
         let check = HostCheck::new("10.1.2.3:8080".parse().unwrap(), allowed);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_the_own_address_and_configured_hosts_are_served() {
+    fn loopback_own_address_and_allowed_hosts_are_served() {
         for host in [
             "localhost",
             "LOCALHOST:1",
@@ -176,7 +176,7 @@ mod tests {
             "Gate.Example.org:9",
             "strict.example.org:8443",
         ] {
-            assert!(verdict(host, None).is_ok(), "{host}");
+            assert!(check_host(host, None).is_ok(), "{host}");
         }
         for host in [
             "evil.example",
@@ -190,22 +190,22 @@ mod tests {
             "strict.example.org:80",
             "127.0.0.1@evil.example",
         ] {
-            assert!(matches!(verdict(host, None), Err(HostError::ForeignHost)), "{host}");
+            assert!(matches!(check_host(host, None), Err(HostError::ForeignHost)), "{host}");
         }
         for host in ["", ":8080", "localhost:port", "localhost:99999", "."] {
-            assert!(matches!(verdict(host, None), Err(HostError::NoHost)), "{host:?}");
+            assert!(matches!(check_host(host, None), Err(HostError::NoHost)), "{host:?}");
         }
     }
 
     #[test]
-    fn only_pages_of_the_same_listener_may_ask() {
+    fn only_pages_of_the_same_origin_are_allowed() {
         for (host, origin) in [
             ("127.0.0.1:8080", "http://127.0.0.1:8080"),
             ("127.0.0.1:8080", "http://localhost:8080"),
             ("localhost", "http://localhost"),
             ("gate.example.org:443", "https://gate.example.org"),
         ] {
-            assert!(verdict(host, Some(origin)).is_ok(), "{origin}");
+            assert!(check_host(host, Some(origin)).is_ok(), "{origin}");
         }
         for origin in [
             "null",
@@ -217,8 +217,8 @@ mod tests {
             "http://localhost.evil.example:8080",
             "",
         ] {
-            let verdict = verdict("127.0.0.1:8080", Some(origin));
-            assert!(matches!(verdict, Err(HostError::ForeignOrigin)), "{origin}");
+            let result = check_host("127.0.0.1:8080", Some(origin));
+            assert!(matches!(result, Err(HostError::ForeignOrigin)), "{origin}");
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
 
     /// Images, links and forms of another site send no `Origin`.
     #[test]
-    fn a_browser_says_which_site_a_request_without_an_origin_comes_from() {
+    fn sec_fetch_site_is_checked_without_origin() {
         for sites in [&[][..], &["none"], &["same-origin"], &["Same-Origin", " none"]] {
             assert!(from_site(sites, None).is_ok(), "{sites:?}");
         }
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_without_pages_is_not_asked_by_one() {
+    fn check_page_rejects_browser_requests() {
         let check = |name, value| check_page(&HeaderMap::from_iter([(name, value)]));
         let text = HeaderValue::from_static;
         assert!(check_page(&HeaderMap::new()).is_ok());

@@ -11,40 +11,40 @@ use http::header::{HeaderMap, HeaderName};
 pub(super) fn x_forwarded_for(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all("x-forwarded-for").iter().rev();
     let hops = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
-    hops.map(|hop| node(std::str::from_utf8(hop.trim_ascii()).ok()?))
+    hops.map(|hop| parse_node(std::str::from_utf8(hop.trim_ascii()).ok()?))
 }
 
 /// Returns the hops of `Forwarded`.
 pub(super) fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
     let lines = headers.get_all("forwarded").iter().rev();
-    let entries = lines.flat_map(|line| FromTheRight(Some(line.as_bytes())));
-    entries.map(|entry| element(std::str::from_utf8(entry).ok()?))
+    let entries = lines.flat_map(|line| ReverseEntries(Some(line.as_bytes())));
+    entries.map(|entry| parse_element(std::str::from_utf8(entry).ok()?))
 }
 
 /// Returns the address in a header that occurs once and holds nothing else.
 pub(super) fn single(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
-    if values.next().is_some() { None } else { node(value.trim()) }
+    if values.next().is_some() { None } else { parse_node(value.trim()) }
 }
 
 /// Iterator over comma-separated entries, last first, ignoring commas inside quotes.
 ///
 /// An entry is the shortest text on the right with balanced quotes, so a quote left open by a
 /// client does not extend into what a proxy appended.
-struct FromTheRight<'a>(Option<&'a [u8]>);
+struct ReverseEntries<'a>(Option<&'a [u8]>);
 
-impl<'a> Iterator for FromTheRight<'a> {
+impl<'a> Iterator for ReverseEntries<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
         let rest = self.0.take()?;
-        let mut even = true;
+        let mut balanced = true;
         for (index, byte) in rest.iter().enumerate().rev() {
             let escaped = index > 0 && rest[index - 1] == b'\\';
             match byte {
-                b'"' if !escaped => even = !even,
-                b',' if even => {
+                b'"' if !escaped => balanced = !balanced,
+                b',' if balanced => {
                     self.0 = Some(&rest[..index]);
                     return Some(&rest[index + 1..]);
                 }
@@ -56,7 +56,7 @@ impl<'a> Iterator for FromTheRight<'a> {
 }
 
 /// Parses the `for` of an entry such as `for="[2001:db8::1]:4711";proto=https`.
-fn element(entry: &str) -> Option<IpAddr> {
+fn parse_element(entry: &str) -> Option<IpAddr> {
     let mut found = None;
     for pair in pairs(entry) {
         let (name, value) = pair.split_once('=')?;
@@ -72,9 +72,9 @@ fn element(entry: &str) -> Option<IpAddr> {
     let quoted = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     match quoted {
         // Escapes are legal but pointless: an address has nothing to escape.
-        Some(text) if text.contains('\\') => node(&text.replace('\\', "")),
-        Some(text) => node(text),
-        None => node(value),
+        Some(text) if text.contains('\\') => parse_node(&text.replace('\\', "")),
+        Some(text) => parse_node(text),
+        None => parse_node(value),
     }
 }
 
@@ -95,7 +95,7 @@ fn pairs(entry: &str) -> impl Iterator<Item = &str> {
 
 /// Parses an address, with or without a port; IPv6 with a port is in brackets. `unknown` and
 /// obfuscated names such as `_hidden` are not addresses.
-fn node(text: &str) -> Option<IpAddr> {
+fn parse_node(text: &str) -> Option<IpAddr> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address.to_canonical());
     }
@@ -113,10 +113,10 @@ fn node(text: &str) -> Option<IpAddr> {
         return port.is_empty().then(|| address.to_canonical());
     };
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let hidden = port.strip_prefix('_').is_some_and(|name| {
+    let obfuscated = port.strip_prefix('_').is_some_and(|name| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
     });
-    let valid = hidden || ((1..=5).contains(&port.len()) && digits(port));
+    let valid = obfuscated || ((1..=5).contains(&port.len()) && digits(port));
     valid.then(|| address.to_canonical())
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_are_addresses_with_or_without_ports() {
+    fn nodes_parse_with_and_without_ports() {
         for (text, address) in [
             ("192.0.2.1", "192.0.2.1"),
             ("192.0.2.1:4711", "192.0.2.1"),
@@ -136,7 +136,7 @@ mod tests {
             ("::ffff:192.0.2.1", "192.0.2.1"),
             ("[::ffff:192.0.2.1]:80", "192.0.2.1"),
         ] {
-            assert_eq!(node(text), Some(address.parse().unwrap()), "{text}");
+            assert_eq!(parse_node(text), Some(address.parse().unwrap()), "{text}");
         }
         for text in [
             "",
@@ -155,26 +155,26 @@ mod tests {
             "192.0.2.1:_",
             "010.0.0.1",
         ] {
-            assert_eq!(node(text), None, "{text}");
+            assert_eq!(parse_node(text), None, "{text}");
         }
     }
 
     #[test]
-    fn entries_are_cut_from_the_right_and_quotes_are_minded() {
-        let cut = |text: &'static str| {
-            let entries = FromTheRight(Some(text.as_bytes()));
+    fn entries_are_split_from_the_right_outside_quotes() {
+        let split = |text: &'static str| {
+            let entries = ReverseEntries(Some(text.as_bytes()));
             entries.map(|entry| std::str::from_utf8(entry).unwrap()).collect::<Vec<_>>()
         };
-        assert_eq!(cut("a, b"), [" b", "a"]);
-        assert_eq!(cut(r#"a;x="1,2", b"#), [" b", r#"a;x="1,2""#]);
-        assert_eq!(cut(r#"a;x="1\",2", b"#), [" b", r#"a;x="1\",2""#]);
-        assert_eq!(cut(r#"a;x=", b;y="1""#), [r#" b;y="1""#, r#"a;x=""#]);
-        assert_eq!(cut(""), [""]);
+        assert_eq!(split("a, b"), [" b", "a"]);
+        assert_eq!(split(r#"a;x="1,2", b"#), [" b", r#"a;x="1,2""#]);
+        assert_eq!(split(r#"a;x="1\",2", b"#), [" b", r#"a;x="1\",2""#]);
+        assert_eq!(split(r#"a;x=", b;y="1""#), [r#" b;y="1""#, r#"a;x=""#]);
+        assert_eq!(split(""), [""]);
     }
 
     #[test]
-    fn an_element_names_its_hop_once() {
-        let read = |text| element(text).map(|address| address.to_string());
+    fn element_has_exactly_one_for() {
+        let read = |text| parse_element(text).map(|address| address.to_string());
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(read("for=192.0.2.1"), some("192.0.2.1"));
         assert_eq!(read(" proto=https; FOR=\"192.0.2.1:80\" ;by=_a"), some("192.0.2.1"));

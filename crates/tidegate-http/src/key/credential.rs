@@ -6,7 +6,7 @@
 
 use http::header::{AUTHORIZATION, HeaderName};
 
-use super::plain::once;
+use super::plain::single_value;
 use super::{KeySource, KeyText, Kind, RequestKey};
 use crate::head::Head;
 use crate::identity::header_name;
@@ -41,7 +41,7 @@ pub fn api_key(field: impl AsRef<str>) -> RequestKey {
 
 impl KeySource for Credential {
     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
-        let value = once(head.headers(), &self.field)?;
+        let value = single_value(head.headers(), &self.field)?;
         let secret = match self.scheme {
             None => value,
             Some(scheme) => {

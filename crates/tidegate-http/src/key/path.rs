@@ -38,9 +38,9 @@ struct Template {
 enum Segment {
     Literal(String),
     /// One non-empty segment.
-    One,
+    Parameter,
     /// All remaining segments; at least one byte.
-    Rest,
+    Wildcard,
 }
 
 /// Charges by the first of these templates that the path matches, such as `/users/{id}` or
@@ -82,12 +82,12 @@ impl Template {
             let name = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
             let plain = |name: &str| !name.is_empty() && !name.contains(['{', '}', '*']);
             let segment = match name.map(|name| name.strip_prefix('*').ok_or(name)) {
-                Some(Ok(rest)) if plain(rest) => Segment::Rest,
-                Some(Err(one)) if plain(one) => Segment::One,
+                Some(Ok(rest)) if plain(rest) => Segment::Wildcard,
+                Some(Err(one)) if plain(one) => Segment::Parameter,
                 None if !segment.contains(['{', '}']) => Segment::Literal(segment.to_owned()),
                 _ => return Err(TemplateError::Parameter(text)),
             };
-            if segments.last() == Some(&Segment::Rest) {
+            if segments.last() == Some(&Segment::Wildcard) {
                 return Err(TemplateError::Parameter(text));
             }
             segments.push(segment);
@@ -95,20 +95,20 @@ impl Template {
         Ok(Self { segments, text })
     }
 
-    fn fits(&self, path: &str) -> bool {
+    fn matches(&self, path: &str) -> bool {
         let Some(mut rest) = path.strip_prefix('/') else { return false };
         let last = self.segments.len() - 1;
         for (index, segment) in self.segments.iter().enumerate() {
-            if *segment == Segment::Rest {
+            if *segment == Segment::Wildcard {
                 return !rest.is_empty();
             }
-            let (here, after) = match rest.split_once('/') {
-                Some((here, after)) => (here, Some(after)),
+            let (current, after) = match rest.split_once('/') {
+                Some((current, after)) => (current, Some(after)),
                 None => (rest, None),
             };
             let fits = match segment {
-                Segment::Literal(text) => text == here,
-                Segment::One | Segment::Rest => !here.is_empty(),
+                Segment::Literal(text) => text == current,
+                Segment::Parameter | Segment::Wildcard => !current.is_empty(),
             };
             match (fits, after) {
                 (true, Some(after)) if index < last => rest = after,
@@ -123,7 +123,7 @@ impl Template {
 impl KeySource for Path {
     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
         let path = head.uri().path();
-        let template = self.0.iter().find(|template| template.fits(path));
+        let template = self.0.iter().find(|template| template.matches(path));
         key.push_str(template.map_or(OTHER, |template| &template.text));
         Some(())
     }

@@ -39,18 +39,18 @@ pub fn header(name: impl AsRef<str>) -> RequestKey {
 
 impl KeySource for Header {
     fn write(&self, head: &Head<'_>, key: &mut KeyText) -> Option<()> {
-        let value = once(head.headers(), &self.0)?;
+        let value = single_value(head.headers(), &self.0)?;
         match std::str::from_utf8(value) {
             Ok(text) => key.push_str(text),
             // Header values may contain any bytes, but keys are text.
-            Err(_) => key.push_folded(value),
+            Err(_) => key.push_reserved_hash(value),
         }
         Some(())
     }
 }
 
 /// Returns the value of a header field that occurs once and is not empty.
-pub(super) fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+pub(super) fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.as_bytes().trim_ascii();
     if values.next().is_some() || value.is_empty() { None } else { Some(value) }

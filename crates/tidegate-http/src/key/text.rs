@@ -9,7 +9,7 @@ use tidegate::MAX_KEY_BYTES;
 use super::KeySource;
 use crate::head::Head;
 use crate::identity::ClientNetwork;
-use crate::text::Text;
+use crate::small_string::SmallString;
 
 /// A key under construction. `Debug` hides its text, because keys may identify people.
 ///
@@ -22,16 +22,16 @@ use crate::text::Text;
 /// ```
 #[derive(Clone)]
 pub struct KeyText {
-    text: Text<48>,
+    text: SmallString<48>,
     /// Whether a part has been added, possibly an empty one.
-    parted: bool,
+    has_parts: bool,
     /// Whether it begins with a hash made here, not with caller input.
-    hashed: bool,
+    starts_with_hash: bool,
 }
 
 impl Default for KeyText {
     fn default() -> Self {
-        Self { text: Text::new(), parted: false, hashed: false }
+        Self { text: SmallString::new(), has_parts: false, starts_with_hash: false }
     }
 }
 
@@ -53,10 +53,10 @@ impl KeyText {
         let mut key = Self::default();
         source.write(head, &mut key)?;
         // Reserved keys begin with `%` and a lower-case letter. Escapes have a digit there.
-        if !key.hashed && matches!(key.as_str().as_bytes(), [b'%', b'a'..=b'z', ..]) {
-            key.fold();
+        if !key.starts_with_hash && matches!(key.as_str().as_bytes(), [b'%', b'a'..=b'z', ..]) {
+            key.replace_with_hash();
         }
-        key.fold_if_long();
+        key.hash_if_long();
         if key.is_empty() { None } else { Some(key) }
     }
 
@@ -80,10 +80,10 @@ impl KeyText {
     /// Appends a part of a multi-part key, as [`KeyBuf::from_parts`](tidegate::KeyBuf::from_parts)
     /// does: parts are separated by `:`, which is escaped inside parts.
     pub fn push_part(&mut self, part: &str) {
-        if self.parted || !self.is_empty() {
+        if self.has_parts || !self.is_empty() {
             self.push_str(":");
         }
-        self.parted = true;
+        self.has_parts = true;
         // Runs without special characters are copied at once.
         let mut rest = part;
         while let Some(special) = rest.find([':', '%']) {
@@ -99,7 +99,7 @@ impl KeyText {
         use fmt::Write as _;
         match client.addr() {
             IpAddr::V4(address) => {
-                let (bytes, length) = octets::written(address.octets());
+                let (bytes, length) = octets::format(address.octets());
                 // The whole buffer is ASCII, including the unused end. Checking all of it is faster
                 // than checking a prefix of variable length.
                 let text = std::str::from_utf8(&bytes).unwrap_or_default();
@@ -124,21 +124,21 @@ impl KeyText {
         self.push_str(char.encode_utf8(&mut [0; 4]));
     }
 
-    pub(super) fn fold_if_long(&mut self) {
+    pub(super) fn hash_if_long(&mut self) {
         if self.as_str().len() > MAX_KEY_BYTES {
-            self.fold();
+            self.replace_with_hash();
         }
     }
 
-    fn fold(&mut self) {
-        let whole = std::mem::take(self);
-        self.push_folded(whole.as_str().as_bytes());
+    fn replace_with_hash(&mut self) {
+        let original = std::mem::take(self);
+        self.push_reserved_hash(original.as_str().as_bytes());
     }
 
     /// Appends a hash in place of bytes that cannot be part of a key, with a prefix that is
     /// reserved.
-    pub(super) fn push_folded(&mut self, bytes: &[u8]) {
-        self.hashed |= self.is_empty();
+    pub(super) fn push_reserved_hash(&mut self, bytes: &[u8]) {
+        self.starts_with_hash |= self.is_empty();
         self.push_str("%sha256:");
         self.push_hash_of(bytes);
     }
@@ -153,16 +153,16 @@ mod octets {
         loop {
             let (mut text, mut length) = ([b'.'; 4], 0);
             let digits = [octet / 100, octet / 10 % 10, octet % 10];
-            let mut place = if octet < 10 {
+            let mut digit = if octet < 10 {
                 2
             } else if octet < 100 {
                 1
             } else {
                 0
             };
-            while place < 3 {
-                text[length] = b'0' + digits[place];
-                (length, place) = (length + 1, place + 1);
+            while digit < 3 {
+                text[length] = b'0' + digits[digit];
+                (length, digit) = (length + 1, digit + 1);
             }
             // At most three digits and a dot.
             #[expect(clippy::cast_possible_truncation, reason = "four at most")]
@@ -177,13 +177,13 @@ mod octets {
 
     /// Returns the text of an address, and its length.
     #[inline]
-    pub(super) fn written(octets: [u8; 4]) -> ([u8; 16], usize) {
+    pub(super) fn format(octets: [u8; 4]) -> ([u8; 16], usize) {
         let (mut text, mut end) = ([b'.'; 16], 0);
         for octet in octets {
             let (digits, length) = WITH_DOT[usize::from(octet)];
             // Excess bytes are overwritten by the next octet.
-            if let Some(room) = text.get_mut(end..end + 4) {
-                room.copy_from_slice(&digits);
+            if let Some(target) = text.get_mut(end..end + 4) {
+                target.copy_from_slice(&digits);
             }
             end += usize::from(length);
         }
@@ -195,10 +195,10 @@ mod octets {
         use std::net::Ipv4Addr;
 
         #[test]
-        fn addresses_are_written_as_everybody_writes_them() {
+        fn matches_std_formatting() {
             for octet in 0..=u8::MAX {
                 let octets = [octet, 255 - octet, octet / 2, octet];
-                let (text, length) = super::written(octets);
+                let (text, length) = super::format(octets);
                 let expected = Ipv4Addr::from(octets).to_string();
                 assert_eq!(&text[..length], expected.as_bytes());
             }

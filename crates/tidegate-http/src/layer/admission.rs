@@ -6,11 +6,11 @@ use std::sync::Arc;
 use tidegate::admission::Admission;
 use tower_layer::Layer;
 
-use super::choice::Choice;
 use super::decision::tiers::Tiers;
 use super::response::response_summary::ResponseSummary;
 use super::service::Limited;
 use super::settings::Settings;
+use super::settings_source::SettingsSource;
 use crate::field::Styles;
 use crate::head::Head;
 use crate::identity::ClientAddress;
@@ -77,14 +77,14 @@ impl AdmissionLayer {
     /// to its client address in that tier, unless [configured
     /// otherwise](Self::missing_organization).
     pub fn organization(mut self, key: impl KeySource + 'static) -> Self {
-        self.tiers(|tiers| tiers.know_organization(key));
+        self.tiers(|tiers| tiers.set_organization(key));
         self
     }
 
     /// Sets the key that identifies the client of a request. A request without one is charged to
     /// its client address, unless [configured otherwise](Self::missing_client).
     pub fn client(mut self, key: impl KeySource + 'static) -> Self {
-        self.tiers(|tiers| tiers.know_client(key));
+        self.tiers(|tiers| tiers.set_client(key));
         self
     }
 
@@ -117,9 +117,9 @@ impl AdmissionLayer {
     /// [`LimitLayer::settle`](super::LimitLayer::settle).
     pub fn settle(
         mut self,
-        real: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
+        actual: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.tiers(|tiers| tiers.settle = Some(Arc::new(real)));
+        self.tiers(|tiers| tiers.settle = Some(Arc::new(actual)));
         self
     }
 
@@ -149,7 +149,7 @@ impl AdmissionLayer {
 
     /// Lets pages of other origins read the fields, using `Access-Control-Expose-Headers`.
     pub fn readable_by_browsers(mut self) -> Self {
-        self.change().browsers = true;
+        self.change().expose_headers = true;
         self
     }
 
@@ -175,7 +175,7 @@ impl<S> Layer<S> for AdmissionLayer {
     type Service = Limited<S>;
 
     fn layer(&self, inner: S) -> Limited<S> {
-        Limited::new(inner, Choice::Same(self.settings.clone()))
+        Limited::new(inner, SettingsSource::Fixed(self.settings.clone()))
     }
 }
 

@@ -7,6 +7,6 @@ mod judge;
 mod judge_admission;
 pub(super) mod limits;
 pub(super) mod pending_decision;
-pub(super) mod policy_line;
+pub(super) mod policy_cache;
 pub(super) mod rule;
 pub(super) mod tiers;

@@ -10,7 +10,7 @@ use tidegate_core::WallTime;
 use crate::throttled_log::ThrottledLog;
 
 /// Minimum time between two lines about the store.
-const PAUSE: Duration = Duration::from_secs(5);
+const STORE_LOG_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Throttles and writes the log lines of a layer.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct LayerLog {
 impl Default for LayerLog {
     fn default() -> Self {
         Self {
-            store: ThrottledLog::every(PAUSE),
+            store: ThrottledLog::every(STORE_LOG_INTERVAL),
             no_peer: Once::new(),
             no_runtime: Once::new(),
             panicked: Once::new(),
@@ -35,15 +35,23 @@ impl Default for LayerLog {
 impl LayerLog {
     /// Logs that a request could not be decided.
     pub(super) fn not_decided(&self, wall: WallTime, error: &StoreError) {
-        if let Some(unsaid) = self.store.due(wall) {
-            tracing::error!(error = error as &dyn std::error::Error, unsaid, "limits not checked");
+        if let Some(suppressed) = self.store.due(wall) {
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                suppressed,
+                "limits not checked"
+            );
         }
     }
 
     /// Logs that a cost could not be settled, or a slot not released.
     pub(super) fn not_settled(&self, wall: WallTime, error: &StoreError) {
-        if let Some(unsaid) = self.store.due(wall) {
-            tracing::error!(error = error as &dyn std::error::Error, unsaid, "cost not settled");
+        if let Some(suppressed) = self.store.due(wall) {
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                suppressed,
+                "cost not settled"
+            );
         }
     }
 
@@ -68,13 +76,13 @@ impl LayerLog {
     /// Calls a function of the application and returns `None` if it panics: a panic must not
     /// prevent settlements and releases. The panic message is not logged, because it may contain
     /// personal data.
-    pub(super) fn contained<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        let called = catch_unwind(AssertUnwindSafe(call)).ok();
-        if called.is_none() {
+    pub(super) fn catch_panic<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
+        let result = catch_unwind(AssertUnwindSafe(call)).ok();
+        if result.is_none() {
             self.panicked.call_once(|| {
                 tracing::error!("callback passed to the layer panicked; ignoring its result");
             });
         }
-        called
+        result
     }
 }

@@ -12,14 +12,14 @@ use tidegate::now_or_never;
 use tower_service::Service;
 
 use super::Body;
-use super::choice::Choice;
 use super::decision::decided::Decided;
 use super::decision::decision_future::DecisionFuture;
-use super::decision::pending_decision::{Answer, PendingDecision, Step};
+use super::decision::pending_decision::{PendingDecision, Precheck, StoreDecision};
 use super::response::admitted::Admitted;
-use super::response::future::{ResponseFuture, Waiting};
+use super::response::future::{ResponseFuture, WaitingRequest};
 use super::response::render;
-use super::settings::Shared;
+use super::settings::SharedSettings;
+use super::settings_source::SettingsSource;
 use crate::head::Head;
 use crate::refusal::Refusal;
 
@@ -27,12 +27,12 @@ use crate::refusal::Refusal;
 #[derive(Clone, Debug)]
 pub struct Limited<S> {
     inner: S,
-    choice: Choice,
+    source: SettingsSource,
 }
 
 impl<S> Limited<S> {
-    pub(crate) const fn new(inner: S, choice: Choice) -> Self {
-        Self { inner, choice }
+    pub(crate) const fn new(inner: S, source: SettingsSource) -> Self {
+        Self { inner, source }
     }
 }
 
@@ -50,33 +50,32 @@ where
     }
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
-        let Self { inner, choice } = self;
-        let Some(settings) = choice.settings(&request) else {
+        let Self { inner, source } = self;
+        let Some(settings) = source.settings(&request) else {
             return ResponseFuture::serving(inner, request, None);
         };
         let refuse = |refusal: &Refusal<'_>| render::response(settings, request.headers(), refusal);
         let mut pending = PendingDecision::of(&request);
-        let verdict =
-            match settings.first_step(&Head::of(&request, &settings.clients), &mut pending) {
-                Step::Free if !settings.tells_handlers() => {
-                    return ResponseFuture::serving(inner, request, None);
-                }
-                Step::Free => Ok(Admitted::told(Decided::nothing())),
-                Step::Refuse(unkeyed) => settings.unkeyed(&pending, unkeyed, refuse),
-                Step::Decide => match decided(settings, &pending) {
-                    Some(answer) => settings.judge(pending, answer, refuse),
-                    None => return wait(settings, pending, inner, request),
-                },
-            };
-        match verdict {
+        let result = match settings.precheck(&Head::of(&request, &settings.clients), &mut pending) {
+            Precheck::Admit if !settings.exposes_decisions() => {
+                return ResponseFuture::serving(inner, request, None);
+            }
+            Precheck::Admit => Ok(Admitted::with_decision(Decided::no_limits())),
+            Precheck::Refuse(unkeyed) => settings.judge_unkeyed(&pending, unkeyed, refuse),
+            Precheck::Decide => match decide_locally(settings, &pending) {
+                Some(decision) => settings.judge(pending, decision, refuse),
+                None => return park(settings, pending, inner, request),
+            },
+        };
+        match result {
             Ok(mut admitted) => {
-                admitted.enter(&mut request);
+                admitted.attach_decision(&mut request);
                 ResponseFuture::serving(inner, request, Some(admitted))
             }
             Err(response) => {
                 // Drop the instance that was polled ready: it may hold a reservation for this
                 // request.
-                drop(give_up(inner));
+                drop(take_ready(inner));
                 ResponseFuture::refused(response)
             }
         }
@@ -85,13 +84,13 @@ where
 
 /// Returns the decision of a local store; `None` on a shared one, which must be awaited.
 #[inline]
-fn decided(settings: &Shared, pending: &PendingDecision) -> Option<Answer> {
+fn decide_locally(settings: &SharedSettings, pending: &PendingDecision) -> Option<StoreDecision> {
     if settings.is_local() { now_or_never(settings.decide(pending)) } else { None }
 }
 
 /// Parks a request until the store has decided.
-fn wait<S, ReqBody, ResBody>(
-    settings: &Shared,
+fn park<S, ReqBody, ResBody>(
+    settings: &SharedSettings,
     pending: PendingDecision,
     inner: &mut S,
     request: Request<ReqBody>,
@@ -99,12 +98,12 @@ fn wait<S, ReqBody, ResBody>(
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone,
 {
-    let (deciding, ready) = (DecisionFuture::on(settings, pending), give_up(inner));
-    ResponseFuture::deciding(Waiting { deciding, ready, request })
+    let (deciding, ready) = (DecisionFuture::new(settings, pending), take_ready(inner));
+    ResponseFuture::deciding(WaitingRequest { deciding, ready, request })
 }
 
 /// Takes the instance that was polled ready, and leaves a fresh clone in its place.
-fn give_up<S: Clone>(service: &mut S) -> S {
+fn take_ready<S: Clone>(service: &mut S) -> S {
     let other = service.clone();
     mem::replace(service, other)
 }

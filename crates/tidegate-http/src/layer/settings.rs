@@ -6,7 +6,7 @@ use tidegate::{Engine, Jitter, StoreHandle};
 use tidegate_core::WallTime;
 
 use super::decision::limits::Limits;
-use super::decision::policy_line::PolicyLine;
+use super::decision::policy_cache::PolicyCache;
 use super::decision::tiers::Tiers;
 use super::log::LayerLog;
 use crate::field::Styles;
@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 pub(super) type Exempt = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
 
 /// Callback for refusals.
-pub(super) type Listener = Arc<dyn Fn(&Refusal<'_>) + Send + Sync>;
+pub(super) type RefusalCallback = Arc<dyn Fn(&Refusal<'_>) + Send + Sync>;
 
 /// All settings of a layer.
 #[derive(Clone, Default)]
@@ -33,17 +33,17 @@ pub(crate) struct Settings {
     pub(super) exempt: Option<Exempt>,
     pub(super) shadow: bool,
     pub(super) expose: bool,
-    pub(super) browsers: bool,
+    pub(super) expose_headers: bool,
     pub(super) jitter: Arc<Jitter>,
     /// Maximum jitter of retry hints, in percent of the wait.
     pub(super) jitter_percent: u8,
-    pub(super) on_refused: Option<Listener>,
+    pub(super) on_refused: Option<RefusalCallback>,
     pub(super) log: Arc<LayerLog>,
-    pub(super) policies: PolicyLine,
+    pub(super) policy_cache: PolicyCache,
 }
 
 /// Settings, shared by all services of a layer.
-pub(crate) type Shared = Arc<Settings>;
+pub(crate) type SharedSettings = Arc<Settings>;
 
 impl Settings {
     /// Returns whether refusals are currently only reported, not enforced.
@@ -52,14 +52,14 @@ impl Settings {
     }
 
     /// Returns whether handlers get a `Decided` with every request.
-    pub(super) fn tells_handlers(&self) -> bool {
+    pub(super) fn exposes_decisions(&self) -> bool {
         self.expose || self.in_shadow()
     }
 
     /// Calls the refusal callback, if there is one.
-    pub(super) fn tell_refused(&self, refusal: &Refusal<'_>) {
-        if let Some(listener) = &self.on_refused {
-            let _ = self.log.contained(|| listener(refusal));
+    pub(super) fn notify_refused(&self, refusal: &Refusal<'_>) {
+        if let Some(callback) = &self.on_refused {
+            let _ = self.log.catch_panic(|| callback(refusal));
         }
     }
 

@@ -32,7 +32,7 @@ impl Decided {
     }
 
     /// The decision on a request to which no limit applies.
-    pub(crate) fn nothing() -> Self {
+    pub(crate) fn no_limits() -> Self {
         Self::new(&[], None, None)
     }
 

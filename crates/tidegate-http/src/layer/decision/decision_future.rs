@@ -8,45 +8,45 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::pending_decision::{Answer, PendingDecision};
-use crate::layer::settings::Shared;
+use super::pending_decision::{PendingDecision, StoreDecision};
+use crate::layer::settings::SharedSettings;
 
-type Asked = Pin<Box<dyn Future<Output = (PendingDecision, Answer)> + Send>>;
+type BoxedDecision = Pin<Box<dyn Future<Output = (PendingDecision, StoreDecision)> + Send>>;
 
 /// A decision in progress.
 pub(crate) struct DecisionFuture {
     /// The running call; `None` before the first poll and after the last.
-    asked: Option<Asked>,
+    running: Option<BoxedDecision>,
     /// The request to decide; `None` once the call has started.
     pending: Option<PendingDecision>,
-    owes: bool,
-    pub(crate) settings: Shared,
+    needs_settlement: bool,
+    pub(crate) settings: SharedSettings,
 }
 
 impl DecisionFuture {
-    pub(crate) fn on(settings: &Shared, pending: PendingDecision) -> Self {
-        let owes = settings.owes(&pending);
-        Self { asked: None, pending: Some(pending), owes, settings: settings.clone() }
+    pub(crate) fn new(settings: &SharedSettings, pending: PendingDecision) -> Self {
+        let needs_settlement = settings.needs_settlement(&pending);
+        Self { running: None, pending: Some(pending), needs_settlement, settings: settings.clone() }
     }
 }
 
 impl Future for DecisionFuture {
-    type Output = (PendingDecision, Answer);
+    type Output = (PendingDecision, StoreDecision);
 
     #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(pending) = self.pending.take() {
             let settings = self.settings.clone();
-            self.asked = Some(Box::pin(async move {
-                let answer = settings.decide(&pending).await;
-                (pending, answer)
+            self.running = Some(Box::pin(async move {
+                let decision = settings.decide(&pending).await;
+                (pending, decision)
             }));
         }
         // Taken out, so that `drop` does not poll it again if the store panics.
-        let Some(mut asked) = self.asked.take() else { panic!("polled after its end") };
-        let polled = asked.as_mut().poll(cx);
+        let Some(mut running) = self.running.take() else { panic!("polled after its end") };
+        let polled = running.as_mut().poll(cx);
         if polled.is_pending() {
-            self.asked = Some(asked);
+            self.running = Some(running);
         }
         polled
     }
@@ -54,16 +54,16 @@ impl Future for DecisionFuture {
 
 impl Drop for DecisionFuture {
     fn drop(&mut self) {
-        let Some(asked) = self.asked.take() else { return };
-        if !self.owes {
+        let Some(running) = self.running.take() else { return };
+        if !self.needs_settlement {
             return;
         }
         let settings = self.settings.clone();
         let settled = self.settings.store().is_some_and(|store| {
             store.detach(async move {
-                let (pending, answer) = asked.await;
+                let (pending, decision) = running.await;
                 // Dropping the admitted request settles it.
-                drop(settings.judge(pending, answer, |_| ()));
+                drop(settings.judge(pending, decision, |_| ()));
             })
         });
         if !settled {

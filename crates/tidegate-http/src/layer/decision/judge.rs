@@ -12,8 +12,8 @@ use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError};
 use tidegate_core::WallTime;
 
 use super::decided::Decided;
-use super::limits::{Charged, holds_slots};
-use super::pending_decision::{Answer, PendingDecision};
+use super::limits::{RuleCharge, holds_slots};
+use super::pending_decision::{PendingDecision, StoreDecision};
 use crate::field::{Fields, Report, RetryAfter, Styles};
 use crate::key::Unkeyed;
 use crate::layer::response::admitted::Admitted;
@@ -23,14 +23,14 @@ use crate::refusal::{Refusal, RefusalCause};
 
 /// Result of a list of charges, apart from the state of each limit.
 #[derive(Clone, Copy)]
-struct Ruling {
+struct ListResult {
     retry: Option<Retry>,
     degraded: Option<FailureRule>,
 }
 
 impl Settings {
     /// Judges a request without a key.
-    pub(crate) fn unkeyed<R>(
+    pub(crate) fn judge_unkeyed<R>(
         &self,
         pending: &PendingDecision,
         unkeyed: Unkeyed,
@@ -41,7 +41,7 @@ impl Settings {
         }
         if self.in_shadow() {
             tracing::info!("a request without a key would be refused");
-            return Ok(self.unasked(pending));
+            return Ok(self.admit_undecided(pending));
         }
         Err(refuse(&Refusal::new(RefusalCause::Unkeyed(unkeyed))))
     }
@@ -50,21 +50,26 @@ impl Settings {
     pub(crate) fn judge<R>(
         self: &Arc<Self>,
         pending: PendingDecision,
-        answer: Answer,
+        decision: StoreDecision,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
-        let decision = match answer {
-            Answer::Decided(decision) => decision,
-            Answer::Spent(outcome, terms) => return self.spent(&pending, &outcome, terms, refuse),
-            Answer::Said(said) => return self.judge_admission(pending, said, refuse),
-            Answer::Failed(error) => return self.undecided(&pending, &error, refuse),
+        let decision = match decision {
+            StoreDecision::List(decision) => decision,
+            StoreDecision::FastPath(outcome, snapshot) => {
+                return self.judge_fast_path(&pending, &outcome, snapshot, refuse);
+            }
+            StoreDecision::Admission(decision) => {
+                return self.judge_admission(pending, decision, refuse);
+            }
+            StoreDecision::Failed(error) => return self.judge_failure(&pending, &error, refuse),
         };
         let snapshots = self.limits.snapshots(&pending.charges);
         let pairs = pending.charges.iter().zip(&snapshots).zip(decision.outcomes());
-        let reports: SmallVec<[Report<'_>; 4]> =
-            pairs.map(|((charged, terms), outcome)| self.report(charged, terms, outcome)).collect();
-        let ruling = Ruling { retry: decision.retry(), degraded: decision.degraded() };
-        let admitted = self.ruled(&pending, &snapshots, &reports, ruling, refuse);
+        let reports: SmallVec<[Report<'_>; 4]> = pairs
+            .map(|((charge, snapshot), outcome)| self.report(charge, snapshot, outcome))
+            .collect();
+        let result = ListResult { retry: decision.retry(), degraded: decision.degraded() };
+        let admitted = self.admit_or_refuse(&pending, &snapshots, &reports, result, refuse);
         let open = self.limits.settles(&pending.charges) || holds_slots(&snapshots);
         drop(reports);
         drop(snapshots);
@@ -78,60 +83,66 @@ impl Settings {
     }
 
     /// Judges the fast path: one limit, and nothing to do when the response ends.
-    fn spent<R>(
+    fn judge_fast_path<R>(
         &self,
         pending: &PendingDecision,
         outcome: &Outcome,
-        terms: Snapshot,
+        snapshot: Snapshot,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
-        let Some(charged) = pending.charges.first() else { return Ok(Admitted::default()) };
-        if outcome.retry.is_none() && !self.tells() {
+        let Some(charge) = pending.charges.first() else { return Ok(Admitted::default()) };
+        if outcome.retry.is_none() && !self.reports_limits() {
             return Ok(Admitted::default());
         }
-        if outcome.retry.is_none() && self.tells_draft_11_alone() {
-            if let Some(fields) = self.policies.of_one(charged, &terms, outcome) {
+        if outcome.retry.is_none() && self.reports_only_draft_11() {
+            if let Some(fields) = self.policy_cache.fields_for_one_limit(charge, &snapshot, outcome)
+            {
                 return Ok(Admitted { fields, settlement: None, decided: None });
             }
         }
-        let terms = [terms];
-        let report = self.report(charged, &terms[0], outcome);
-        let ruling = Ruling { retry: outcome.retry, degraded: None };
-        self.ruled(pending, &terms, &[report], ruling, refuse)
+        let snapshots = [snapshot];
+        let report = self.report(charge, &snapshots[0], outcome);
+        let result = ListResult { retry: outcome.retry, degraded: None };
+        self.admit_or_refuse(pending, &snapshots, &[report], result, refuse)
     }
 
-    fn report<'t>(&self, charged: &Charged, terms: &'t Snapshot, outcome: &Outcome) -> Report<'t> {
-        let report = Report::of(terms.limit(), outcome);
-        match self.limits.rule(charged).unit {
+    fn report<'t>(
+        &self,
+        charge: &RuleCharge,
+        snapshot: &'t Snapshot,
+        outcome: &Outcome,
+    ) -> Report<'t> {
+        let report = Report::of(snapshot.limit(), outcome);
+        match self.limits.rule(charge).unit {
             Some(unit) => report.counting(unit),
             None => report,
         }
     }
 
     /// Builds the admitted request, or the refusal.
-    fn ruled<R>(
+    fn admit_or_refuse<R>(
         &self,
         pending: &PendingDecision,
         snapshots: &[Snapshot],
         reports: &[Report<'_>],
-        ruling: Ruling,
+        result: ListResult,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
-        let Ruling { retry, degraded } = ruling;
+        let ListResult { retry, degraded } = result;
         if retry.is_some() && !self.shadow {
             let cause = match degraded {
                 Some(FailureRule::Closed) => RefusalCause::Store,
                 _ => RefusalCause::Limit,
             };
-            let refusal = Refusal::new(cause).limits(reports).retry(self.hint(retry));
+            let refusal = Refusal::new(cause).limits(reports).retry(self.retry_hint(retry));
             return Err(refuse(&refusal));
         }
         let fields = if self.shadow {
-            self.tell_shadow(reports);
+            self.log_shadow(reports);
             Fields::default()
         } else {
-            let policy = if self.styles.tells_policies() {
-                self.policies.of(&pending.charges, snapshots, reports)
+            let policy = if self.styles.has_draft_11() {
+                self.policy_cache.value(&pending.charges, snapshots, reports)
             } else {
                 None
             };
@@ -143,7 +154,7 @@ impl Settings {
 
     /// Builds the header fields for these limits.
     pub(crate) fn fields(&self, reports: &[Report<'_>]) -> Fields {
-        let policy = if self.styles.tells_policies() { Fields::policy(reports) } else { None };
+        let policy = if self.styles.has_draft_11() { Fields::policy(reports) } else { None };
         self.fields_with(reports, policy)
     }
 
@@ -152,10 +163,10 @@ impl Settings {
         let wall =
             if self.styles.needs_wall_time() { self.wall_time() } else { WallTime::default() };
         let fields = Fields::with_policy(self.styles, reports, wall, policy);
-        if self.browsers { fields.readable(self.styles) } else { fields }
+        if self.expose_headers { fields.expose_to_browsers(self.styles) } else { fields }
     }
 
-    fn undecided<R>(
+    fn judge_failure<R>(
         &self,
         pending: &PendingDecision,
         error: &StoreError,
@@ -163,7 +174,7 @@ impl Settings {
     ) -> Result<Admitted, R> {
         self.log.not_decided(self.wall_time(), error);
         if self.in_shadow() {
-            return Ok(self.unasked(pending));
+            return Ok(self.admit_undecided(pending));
         }
         let retry = match error {
             StoreError::Unavailable(reason) => match reason.downcast_ref() {
@@ -172,33 +183,33 @@ impl Settings {
             },
             _ => None,
         };
-        Err(refuse(&Refusal::new(RefusalCause::Store).retry(self.hint(retry))))
+        Err(refuse(&Refusal::new(RefusalCause::Store).retry(self.retry_hint(retry))))
     }
 
     /// Admits a request in shadow mode without a decision. It counts as pending like any other.
-    fn unasked(&self, pending: &PendingDecision) -> Admitted {
+    fn admit_undecided(&self, pending: &PendingDecision) -> Admitted {
         let in_flight = self.tiers.as_ref().map(|tiers| tiers.admission().enter());
         let settlement = in_flight
             .map(|in_flight| PendingSettlement::open(None, Some(in_flight), pending.bodiless));
-        Admitted { settlement, ..Admitted::told(Decided::undecided()) }
+        Admitted { settlement, ..Admitted::with_decision(Decided::undecided()) }
     }
 
     /// Returns whether anything reports the limits of an admitted request.
-    fn tells(&self) -> bool {
+    fn reports_limits(&self) -> bool {
         self.styles != Styles::NONE || self.expose || self.shadow
     }
 
     /// Returns whether the fields of draft 11 are the only report on an admitted request.
-    fn tells_draft_11_alone(&self) -> bool {
-        self.styles.is_draft_11() && !self.expose && !self.shadow && !self.browsers
+    fn reports_only_draft_11(&self) -> bool {
+        self.styles.is_draft_11_only() && !self.expose && !self.shadow && !self.expose_headers
     }
 
-    pub(crate) fn hint(&self, retry: Option<Retry>) -> Option<RetryAfter> {
+    pub(crate) fn retry_hint(&self, retry: Option<Retry>) -> Option<RetryAfter> {
         let exact = RetryAfter::of(retry?)?;
         Some(self.jitter.lengthen(exact.wait(), self.jitter_percent).into())
     }
 
-    fn tell_shadow(&self, reports: &[Report<'_>]) {
+    fn log_shadow(&self, reports: &[Report<'_>]) {
         for report in reports.iter().filter(|report| report.retry().is_some()) {
             tracing::info!(limit = report.name(), "a request over the limit is let in: shadow");
         }

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate::{Decision, Engine, Outcome, Policy, Snapshot, StoreError};
 use tidegate_core::{ChargeError, MAX_CHARGES};
 
-use super::rule::{Cost, Real, Rule};
+use super::rule::{ActualCost, Cost, Rule};
 use crate::head::Head;
 use crate::key::{KeyText, Unkeyed};
 
@@ -15,19 +15,19 @@ use crate::key::{KeyText, Unkeyed};
 pub(crate) struct Limits {
     rules: Vec<Rule>,
     cost: Option<Cost>,
-    settle: Option<Real>,
+    settle: Option<ActualCost>,
 }
 
 /// Charge of a request to one rule.
 #[derive(Clone)]
-pub(crate) struct Charged {
+pub(crate) struct RuleCharge {
     pub(crate) rule: usize,
     pub(crate) key: KeyText,
     pub(crate) cost: u64,
 }
 
 /// Charges of a request, without the rules that do not apply to it.
-pub(crate) type Charges = SmallVec<[Charged; 1]>;
+pub(crate) type Charges = SmallVec<[RuleCharge; 1]>;
 /// Current limits of the charged rules.
 pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
 
@@ -54,8 +54,8 @@ impl Limits {
         self.cost = Some(cost);
     }
 
-    pub(crate) fn set_settle(&mut self, real: Real) {
-        self.settle = Some(real);
+    pub(crate) fn set_settle(&mut self, actual: ActualCost) {
+        self.settle = Some(actual);
     }
 
     pub(crate) fn rules(&self) -> &[Rule] {
@@ -72,7 +72,7 @@ impl Limits {
         for (index, rule) in self.rules.iter().enumerate() {
             if let Some(key) = rule.key(head)? {
                 let cost = self.cost_of(rule, head);
-                charges.push(Charged { rule: index, key, cost });
+                charges.push(RuleCharge { rule: index, key, cost });
             }
         }
         Ok(())
@@ -89,23 +89,23 @@ impl Limits {
         }
     }
 
-    pub(crate) fn rule(&self, charged: &Charged) -> &Rule {
-        &self.rules[charged.rule]
+    pub(crate) fn rule(&self, charge: &RuleCharge) -> &Rule {
+        &self.rules[charge.rule]
     }
 
     /// Returns the current limits, in the order of the charges.
-    pub(crate) fn snapshots(&self, charges: &[Charged]) -> Snapshots {
-        charges.iter().map(|charged| self.rule(charged).limiter.snapshot()).collect()
+    pub(crate) fn snapshots(&self, charges: &[RuleCharge]) -> Snapshots {
+        charges.iter().map(|charge| self.rule(charge).limiter.snapshot()).collect()
     }
 
     /// Returns the function for the actual cost of rules without one of their own.
-    pub(crate) const fn settle(&self) -> Option<&Real> {
+    pub(crate) const fn settle(&self) -> Option<&ActualCost> {
         self.settle.as_ref()
     }
 
     /// Returns whether any of these charges is settled later.
-    pub(crate) fn settles(&self, charges: &[Charged]) -> bool {
-        charges.iter().any(|charged| self.settles_by(self.rule(charged)))
+    pub(crate) fn settles(&self, charges: &[RuleCharge]) -> bool {
+        charges.iter().any(|charge| self.settles_by(self.rule(charge)))
     }
 
     fn settles_by(&self, rule: &Rule) -> bool {
@@ -115,27 +115,27 @@ impl Limits {
     /// Fast path: decides a single charge to a token bucket without a receipt, if it is not settled
     /// later. Returns `None`, without any effect, if the charge does not qualify.
     #[inline]
-    pub(crate) fn spend(&self, charges: &[Charged]) -> Option<(Outcome, Snapshot)> {
-        let [one] = charges else { return None };
-        let rule = self.rule(one);
+    pub(crate) fn spend(&self, charges: &[RuleCharge]) -> Option<(Outcome, Snapshot)> {
+        let [charge] = charges else { return None };
+        let rule = self.rule(charge);
         if self.settles_by(rule) {
             return None;
         }
-        let terms = rule.limiter.snapshot();
-        let outcome = rule.limiter.spend(&terms, one.key.as_str(), one.cost)?;
-        Some((outcome, terms))
+        let snapshot = rule.limiter.snapshot();
+        let outcome = rule.limiter.spend(&snapshot, charge.key.as_str(), charge.cost)?;
+        Some((outcome, snapshot))
     }
 
     /// Decides; ready at the first poll on a local store.
-    pub(crate) async fn decide(&self, charges: &[Charged]) -> Result<Decision, StoreError> {
-        if let [one] = charges {
-            let limiter = &self.rule(one).limiter;
-            return limiter.take(one.key.as_str()).cost(one.cost).await;
+    pub(crate) async fn decide(&self, charges: &[RuleCharge]) -> Result<Decision, StoreError> {
+        if let [charge] = charges {
+            let limiter = &self.rule(charge).limiter;
+            return limiter.take(charge.key.as_str()).cost(charge.cost).await;
         }
         let engine = self.engine().ok_or(ChargeError::Empty)?;
         let list = charges
             .iter()
-            .map(|charged| self.rule(charged).limiter.charge(charged.key.as_str(), charged.cost));
+            .map(|charge| self.rule(charge).limiter.charge(charge.key.as_str(), charge.cost));
         engine.take(list).await
     }
 }
@@ -147,5 +147,5 @@ pub(crate) const fn counts_slots(policy: &Policy) -> bool {
 
 /// Returns whether any of these limits counts slots.
 pub(crate) fn holds_slots(snapshots: &[Snapshot]) -> bool {
-    snapshots.iter().any(|terms| counts_slots(terms.limit().policy()))
+    snapshots.iter().any(|snapshot| counts_slots(snapshot.limit().policy()))
 }

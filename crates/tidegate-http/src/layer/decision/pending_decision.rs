@@ -4,7 +4,7 @@ use http::{Method, Request};
 use tidegate::{Decision, Outcome, Snapshot, StoreError};
 
 use super::limits::{Charges, holds_slots};
-use super::tiers::{Asking, Said};
+use super::tiers::{AdmissionDecision, CallerKeys};
 use crate::head::Head;
 use crate::key::Unkeyed;
 use crate::layer::settings::Settings;
@@ -13,7 +13,7 @@ use crate::layer::settings::Settings;
 pub(crate) struct PendingDecision {
     pub(crate) charges: Charges,
     /// The caller, if an admission decides.
-    pub(crate) asking: Option<Asking>,
+    pub(crate) caller: Option<CallerKeys>,
     /// Whether the response has no content.
     pub(crate) bodiless: bool,
 }
@@ -21,85 +21,85 @@ pub(crate) struct PendingDecision {
 impl PendingDecision {
     pub(crate) fn of<B>(request: &Request<B>) -> Self {
         let bodiless = *request.method() == Method::HEAD;
-        Self { charges: Charges::new(), asking: None, bodiless }
+        Self { charges: Charges::new(), caller: None, bodiless }
     }
 }
 
 /// What to do with a request first.
-pub(crate) enum Step {
+pub(crate) enum Precheck {
     /// Admit without a charge.
-    Free,
+    Admit,
     /// Decide the charges or the caller in the pending decision.
     Decide,
     /// Refuse: there is no key to charge.
     Refuse(Unkeyed),
 }
 
-/// Result of a decision.
-pub(crate) enum Answer {
+/// What the store or the admission decided.
+pub(crate) enum StoreDecision {
     /// One charge, decided without a receipt under this limit.
-    Spent(Outcome, Snapshot),
+    FastPath(Outcome, Snapshot),
     /// A list of charges.
-    Decided(Decision),
+    List(Decision),
     /// An admission.
-    Said(Said),
+    Admission(AdmissionDecision),
     /// The store failed.
     Failed(StoreError),
 }
 
-impl From<Result<Decision, StoreError>> for Answer {
-    fn from(answer: Result<Decision, StoreError>) -> Self {
-        answer.map_or_else(Self::Failed, Self::Decided)
+impl From<Result<Decision, StoreError>> for StoreDecision {
+    fn from(decision: Result<Decision, StoreError>) -> Self {
+        decision.map_or_else(Self::Failed, Self::List)
     }
 }
 
-impl From<Result<Said, StoreError>> for Answer {
-    fn from(answer: Result<Said, StoreError>) -> Self {
-        answer.map_or_else(Self::Failed, Self::Said)
+impl From<Result<AdmissionDecision, StoreError>> for StoreDecision {
+    fn from(decision: Result<AdmissionDecision, StoreError>) -> Self {
+        decision.map_or_else(Self::Failed, Self::Admission)
     }
 }
 
 impl Settings {
     /// Determines what must be decided for a request.
-    pub(crate) fn first_step(&self, head: &Head<'_>, pending: &mut PendingDecision) -> Step {
+    pub(crate) fn precheck(&self, head: &Head<'_>, pending: &mut PendingDecision) -> Precheck {
         if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
             tracing::debug!("a request is charged nothing, as it was chosen to be");
-            return Step::Free;
+            return Precheck::Admit;
         }
         if let Some(tiers) = &self.tiers {
             // A disabled admission admits requests without a key, too.
             if !tiers.admission().is_enabled() {
-                return Step::Free;
+                return Precheck::Admit;
             }
-            return match tiers.asking(head) {
-                Ok(asking) => {
-                    pending.asking = Some(asking);
-                    Step::Decide
+            return match tiers.identify(head) {
+                Ok(caller) => {
+                    pending.caller = Some(caller);
+                    Precheck::Decide
                 }
-                Err(unkeyed) => Step::Refuse(unkeyed),
+                Err(unkeyed) => Precheck::Refuse(unkeyed),
             };
         }
         match self.limits.charges(head, &mut pending.charges) {
-            Ok(()) if pending.charges.is_empty() => Step::Free,
-            Ok(()) => Step::Decide,
-            Err(unkeyed) => Step::Refuse(unkeyed),
+            Ok(()) if pending.charges.is_empty() => Precheck::Admit,
+            Ok(()) => Precheck::Decide,
+            Err(unkeyed) => Precheck::Refuse(unkeyed),
         }
     }
 
     /// Decides; ready at the first poll on a local store.
     #[inline]
-    pub(crate) async fn decide(&self, pending: &PendingDecision) -> Answer {
-        if let (Some(tiers), Some(asking)) = (&self.tiers, &pending.asking) {
-            return tiers.decide(asking).await.into();
+    pub(crate) async fn decide(&self, pending: &PendingDecision) -> StoreDecision {
+        if let (Some(tiers), Some(caller)) = (&self.tiers, &pending.caller) {
+            return tiers.decide(caller).await.into();
         }
         match self.limits.spend(&pending.charges) {
-            Some((outcome, terms)) => Answer::Spent(outcome, terms),
+            Some((outcome, snapshot)) => StoreDecision::FastPath(outcome, snapshot),
             None => self.limits.decide(&pending.charges).await.into(),
         }
     }
 
     /// Returns whether there will be slots to release or a charge to settle when the request ends.
-    pub(crate) fn owes(&self, pending: &PendingDecision) -> bool {
+    pub(crate) fn needs_settlement(&self, pending: &PendingDecision) -> bool {
         match &self.tiers {
             Some(tiers) => tiers.settle.is_some(),
             None => {

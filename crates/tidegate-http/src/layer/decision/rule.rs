@@ -13,7 +13,7 @@ use crate::layer::ResponseSummary;
 /// Function for the cost of a request.
 pub(crate) type Cost = Arc<dyn Fn(&Head<'_>) -> u64 + Send + Sync>;
 /// Function for the actual cost of a request.
-pub(crate) type Real = Arc<dyn Fn(&ResponseSummary) -> u64 + Send + Sync>;
+pub(crate) type ActualCost = Arc<dyn Fn(&ResponseSummary) -> u64 + Send + Sync>;
 
 /// A limit and the key that it is charged to.
 /// [`LimitLayer::limit`](crate::layer::LimitLayer::limit) creates one with default options.
@@ -44,7 +44,7 @@ pub struct Rule {
     missing: Missing,
     pub(crate) unit: Option<Unit>,
     pub(crate) cost: Option<Cost>,
-    pub(crate) settle: Option<Real>,
+    pub(crate) settle: Option<ActualCost>,
 }
 
 impl Rule {
@@ -86,9 +86,9 @@ impl Rule {
     /// all of them are released.
     pub fn settle(
         mut self,
-        real: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
+        actual: impl Fn(&ResponseSummary) -> u64 + Send + Sync + 'static,
     ) -> Self {
-        self.settle = Some(Arc::new(real));
+        self.settle = Some(Arc::new(actual));
         self
     }
 

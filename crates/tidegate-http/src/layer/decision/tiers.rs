@@ -11,7 +11,7 @@ use tidegate::admission::{Admission, Admit, Bill, Caller, InFlight, Rejection, T
 use tidegate::{FailureRule, Outcome, Retry, Settlement, StoreError};
 use tidegate_core::Limit;
 
-use super::rule::{Cost, Real};
+use super::rule::{ActualCost, Cost};
 use crate::head::Head;
 use crate::key::{KeySource, KeyText, Missing, Unkeyed};
 
@@ -24,12 +24,12 @@ pub(crate) struct Tiers {
     pub(crate) missing_organization: Missing,
     pub(crate) missing_client: Missing,
     pub(crate) cost: Option<Cost>,
-    pub(crate) settle: Option<Real>,
+    pub(crate) settle: Option<ActualCost>,
 }
 
 /// The caller of a request, as an admission sees it.
 #[derive(Clone)]
-pub(crate) struct Asking {
+pub(crate) struct CallerKeys {
     organization: Option<KeyText>,
     client: Client,
     pub(crate) cost: u64,
@@ -41,18 +41,18 @@ enum Client {
     Known(KeyText),
     /// No client key; the rules of the admission decide whether the connection gets a bucket.
     Connection(KeyText),
-    Nobody,
+    Unknown,
 }
 
 /// Limit and outcome of each tier that was charged.
-pub(crate) type Standing = SmallVec<[(Limit, Outcome); 2]>;
+pub(crate) type TierOutcomes = SmallVec<[(Limit, Outcome); 2]>;
 
 /// Decision of an admission, detached from it.
-pub(crate) struct Said {
-    pub(crate) standing: Standing,
+pub(crate) struct AdmissionDecision {
+    pub(crate) outcomes: TierOutcomes,
     pub(crate) rejected: Option<(Tier, Retry)>,
     /// Tier that would have rejected the request outside of shadow mode.
-    pub(crate) shadowed: Option<(Tier, Retry)>,
+    pub(crate) would_reject: Option<(Tier, Retry)>,
     pub(crate) degraded: Option<FailureRule>,
     pub(crate) in_flight: Option<InFlight>,
     pub(crate) bill: Option<Bill>,
@@ -71,11 +71,11 @@ impl Tiers {
         }
     }
 
-    pub(crate) fn know_organization(&mut self, key: impl KeySource + 'static) {
+    pub(crate) fn set_organization(&mut self, key: impl KeySource + 'static) {
         self.organization = Some(Arc::new(key));
     }
 
-    pub(crate) fn know_client(&mut self, key: impl KeySource + 'static) {
+    pub(crate) fn set_client(&mut self, key: impl KeySource + 'static) {
         self.client = Some(Arc::new(key));
     }
 
@@ -89,7 +89,7 @@ impl Tiers {
     }
 
     /// Identifies the caller of a request, or returns why it has no key.
-    pub(crate) fn asking(&self, head: &Head<'_>) -> Result<Asking, Unkeyed> {
+    pub(crate) fn identify(&self, head: &Head<'_>) -> Result<CallerKeys, Unkeyed> {
         // A tier without a key source is skipped.
         let key = |source: &Option<Arc<dyn KeySource>>, missing: &Missing| match source {
             Some(source) => missing.key(&**source, head),
@@ -98,51 +98,56 @@ impl Tiers {
         let organization = key(&self.organization, &self.missing_organization)?;
         let client = match key(&self.client, &self.missing_client)? {
             Some(client) => Client::Known(client),
-            None => head.peer().map_or(Client::Nobody, connection),
+            None => head.peer().map_or(Client::Unknown, connection),
         };
         let cost = self.cost.as_ref().map_or(1, |cost| cost(head));
         // A cost that is settled is at least 1: zero is never denied.
         let cost = if self.settle.is_some() { cost.max(1) } else { cost };
-        Ok(Asking { organization, client, cost })
+        Ok(CallerKeys { organization, client, cost })
     }
 
     /// Decides; ready at the first poll on a local store.
-    pub(crate) async fn decide(&self, asking: &Asking) -> Result<Said, StoreError> {
-        Ok(self.said(self.admit(asking).await?))
+    pub(crate) async fn decide(
+        &self,
+        caller: &CallerKeys,
+    ) -> Result<AdmissionDecision, StoreError> {
+        Ok(self.into_decision(self.admit(caller).await?))
     }
 
     /// Requests a bill only if it is needed for a settlement.
-    fn admit<'a>(&'a self, asking: &'a Asking) -> Admit<'a> {
-        let admit = self.admission.admit(asking.caller());
+    fn admit<'a>(&'a self, caller: &'a CallerKeys) -> Admit<'a> {
+        let admit = self.admission.admit(caller.to_caller());
         if self.settle.is_some() { admit.billed() } else { admit }
     }
 
     /// Settles; ready at the first poll on a local store.
     pub(crate) async fn settle(
         &self,
-        asking: &Asking,
+        caller: &CallerKeys,
         delta: i64,
         bill: &Bill,
     ) -> Result<Settlement, StoreError> {
-        self.admission.settle(asking.caller(), delta, bill).await
+        self.admission.settle(caller.to_caller(), delta, bill).await
     }
 
-    fn said(&self, verdict: Verdict<'_>) -> Said {
+    fn into_decision(&self, verdict: Verdict<'_>) -> AdmissionDecision {
         match verdict {
-            Verdict::Admitted(admitted) => Said {
-                standing: self.standing(admitted.outcomes()),
+            Verdict::Admitted(admitted) => AdmissionDecision {
+                outcomes: self.tier_outcomes(admitted.outcomes()),
                 rejected: None,
-                shadowed: admitted.would_reject().map(|would| (would.tier, would.retry)),
+                would_reject: admitted
+                    .would_reject()
+                    .map(|rejection| (rejection.tier, rejection.retry)),
                 degraded: admitted.degraded(),
                 bill: admitted.bill(),
                 in_flight: admitted.into_in_flight(),
             },
             Verdict::Rejected(rejection) => self.rejected(&rejection),
             // The enum is non-exhaustive: an unknown variant admits no request.
-            _ => Said {
-                standing: Standing::new(),
+            _ => AdmissionDecision {
+                outcomes: TierOutcomes::new(),
                 rejected: Some((Tier::Backpressure, Retry::OnRelease)),
-                shadowed: None,
+                would_reject: None,
                 degraded: None,
                 in_flight: None,
                 bill: None,
@@ -150,26 +155,29 @@ impl Tiers {
         }
     }
 
-    fn rejected(&self, rejection: &Rejection<'_>) -> Said {
-        Said {
-            standing: self.standing(rejection.outcomes()),
+    fn rejected(&self, rejection: &Rejection<'_>) -> AdmissionDecision {
+        AdmissionDecision {
+            outcomes: self.tier_outcomes(rejection.outcomes()),
             rejected: Some((rejection.tier, rejection.retry)),
-            shadowed: None,
+            would_reject: None,
             degraded: rejection.degraded,
             in_flight: None,
             bill: None,
         }
     }
 
-    fn standing<'o>(&self, outcomes: impl Iterator<Item = (Tier, &'o Outcome)>) -> Standing {
+    fn tier_outcomes<'o>(
+        &self,
+        outcomes: impl Iterator<Item = (Tier, &'o Outcome)>,
+    ) -> TierOutcomes {
         let with_limit =
             |(tier, outcome): (Tier, &Outcome)| Some((self.admission.limit(tier)?, *outcome));
         outcomes.filter_map(with_limit).collect()
     }
 }
 
-impl Asking {
-    fn caller(&self) -> Caller<'_> {
+impl CallerKeys {
+    fn to_caller(&self) -> Caller<'_> {
         let mut caller = Caller::new().cost(self.cost);
         if let Some(organization) = &self.organization {
             caller = caller.organization(organization.as_str());
@@ -177,7 +185,7 @@ impl Asking {
         match &self.client {
             Client::Known(client) => caller.client(client.as_str()),
             Client::Connection(connection) => caller.connection(connection.as_str()),
-            Client::Nobody => caller,
+            Client::Unknown => caller,
         }
     }
 }

@@ -18,29 +18,29 @@ pub(crate) struct Admitted {
 
 impl Admitted {
     /// Creates one with a decision for the handler and nothing else.
-    pub(crate) fn told(decided: Decided) -> Self {
+    pub(crate) fn with_decision(decided: Decided) -> Self {
         Self { decided: Some(decided), ..Self::default() }
     }
 
     /// Puts the decision into the extensions of the request.
-    pub(crate) fn enter<B>(&mut self, request: &mut Request<B>) {
+    pub(crate) fn attach_decision<B>(&mut self, request: &mut Request<B>) {
         if let Some(decided) = self.decided.take() {
             request.extensions_mut().insert(decided);
         }
     }
 
     /// Adds the fields to the response and returns the settlement for its body.
-    pub(crate) fn leave<B: http_body::Body>(
+    pub(crate) fn finish_response<B: http_body::Body>(
         self,
         response: &mut Response<B>,
     ) -> Option<Box<PendingSettlement>> {
         let headers = response.headers_mut();
         self.fields.write(headers);
         let mut settlement = self.settlement?;
-        let said =
+        let declared =
             headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        let length = said.or_else(|| response.body().size_hint().exact());
-        settlement.responds(response.status(), length);
+        let length = declared.or_else(|| response.body().size_hint().exact());
+        settlement.record_response(response.status(), length);
         Some(settlement)
     }
 }

@@ -27,21 +27,21 @@ pin_project! {
     #[project = KindProjection]
     enum Kind<B> {
         /// The body of the inner service.
-        Served { #[pin] body: B },
+        Service { #[pin] body: B },
         /// The body of a refusal.
-        Said { text: Option<Bytes> },
+        Refusal { content: Option<Bytes> },
     }
 }
 
 impl<B> Body<B> {
-    pub(crate) const fn said(text: Bytes) -> Self {
-        Self { kind: Kind::Said { text: Some(text) }, settlement: None }
+    pub(crate) const fn refusal(content: Bytes) -> Self {
+        Self { kind: Kind::Refusal { content: Some(content) }, settlement: None }
     }
 
     /// An empty body.
     #[cfg(feature = "tonic")]
-    pub(crate) const fn nothing() -> Self {
-        Self { kind: Kind::Said { text: None }, settlement: None }
+    pub(crate) const fn empty() -> Self {
+        Self { kind: Kind::Refusal { content: None }, settlement: None }
     }
 }
 
@@ -50,8 +50,10 @@ impl From<Body<axum::body::Body>> for axum::body::Body {
     /// Unwraps a body without a pending settlement, which saves another box.
     fn from(body: Body<Self>) -> Self {
         match body {
-            Body { kind: Kind::Served { body }, settlement: None } => body,
-            Body { kind: Kind::Said { text }, .. } => text.map_or_else(Self::empty, Self::from),
+            Body { kind: Kind::Service { body }, settlement: None } => body,
+            Body { kind: Kind::Refusal { content }, .. } => {
+                content.map_or_else(Self::empty, Self::from)
+            }
             body => Self::new(body),
         }
     }
@@ -68,7 +70,7 @@ impl<B: http_body::Body> Body<B> {
             }
             other => other,
         };
-        Self { kind: Kind::Served { body }, settlement }
+        Self { kind: Kind::Service { body }, settlement }
     }
 }
 
@@ -86,16 +88,16 @@ where
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let this = self.project();
         let mut body = match this.kind.project() {
-            KindProjection::Served { body } => body,
-            KindProjection::Said { text } => {
-                return Poll::Ready(text.take().map(|text| Ok(Frame::data(text.into()))));
+            KindProjection::Service { body } => body,
+            KindProjection::Refusal { content } => {
+                return Poll::Ready(content.take().map(|content| Ok(Frame::data(content.into()))));
             }
         };
         let polled = ready!(body.as_mut().poll_frame(cx));
         if let Some(mut settlement) = this.settlement.take() {
             match &polled {
                 Some(Ok(frame)) => {
-                    settlement.sent(frame.data_ref().map_or(0, Buf::remaining));
+                    settlement.record_sent(frame.data_ref().map_or(0, Buf::remaining));
                     if body.is_end_stream() {
                         settlement.close(ResponseEnd::Whole);
                     } else {
@@ -111,16 +113,16 @@ where
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Served { body } => body.is_end_stream(),
-            Kind::Said { text } => text.is_none(),
+            Kind::Service { body } => body.is_end_stream(),
+            Kind::Refusal { content } => content.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Served { body } => body.size_hint(),
-            Kind::Said { text } => {
-                let length = text.as_ref().map_or(0, Bytes::len);
+            Kind::Service { body } => body.size_hint(),
+            Kind::Refusal { content } => {
+                let length = content.as_ref().map_or(0, Bytes::len);
                 SizeHint::with_exact(u64::try_from(length).unwrap_or(u64::MAX))
             }
         }
@@ -130,8 +132,8 @@ where
 impl<B> fmt::Debug for Body<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Served { .. } => "Body::Served",
-            Kind::Said { .. } => "Body::Said",
+            Kind::Service { .. } => "Body::Served",
+            Kind::Refusal { .. } => "Body::Said",
         })
     }
 }

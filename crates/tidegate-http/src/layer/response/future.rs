@@ -16,7 +16,7 @@ use crate::layer::decision::decision_future::DecisionFuture;
 use crate::refusal::Refusal;
 
 /// A request that waits for its decision, with the service that was polled ready for it.
-pub(crate) struct Waiting<S, ReqBody> {
+pub(crate) struct WaitingRequest<S, ReqBody> {
     pub(crate) deciding: DecisionFuture,
     pub(crate) ready: S,
     pub(crate) request: Request<ReqBody>,
@@ -36,7 +36,7 @@ pin_project! {
 pin_project! {
     #[project = Projection]
     enum State<S, F, ReqBody, ResBody> {
-        DecisionFuture { waiting: Option<Box<Waiting<S, ReqBody>>> },
+        Deciding { waiting: Option<Box<WaitingRequest<S, ReqBody>>> },
         Serving { #[pin] future: F, admitted: Option<Admitted> },
         Refused { response: Option<Response<Body<ResBody>>> },
     }
@@ -46,8 +46,8 @@ impl<S, ReqBody, ResBody> ResponseFuture<S, ReqBody, ResBody>
 where
     S: Service<Request<ReqBody>, Response = Response<ResBody>>,
 {
-    pub(crate) fn deciding(waiting: Waiting<S, ReqBody>) -> Self {
-        Self { state: State::DecisionFuture { waiting: Some(Box::new(waiting)) } }
+    pub(crate) fn deciding(waiting: WaitingRequest<S, ReqBody>) -> Self {
+        Self { state: State::Deciding { waiting: Some(Box::new(waiting)) } }
     }
 
     pub(crate) const fn refused(response: Response<Body<ResBody>>) -> Self {
@@ -77,17 +77,18 @@ where
         let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
-                Projection::DecisionFuture { waiting } => {
-                    let Some(asked) = waiting.as_mut() else { panic!("polled after its end") };
-                    let (pending, answer) = ready!(Pin::new(&mut asked.deciding).poll(cx));
-                    let Some(asked) = waiting.take() else { continue };
-                    let Waiting { deciding, mut ready, mut request } = *asked;
+                Projection::Deciding { waiting } => {
+                    let Some(parked) = waiting.as_mut() else { panic!("polled after its end") };
+                    let (pending, decision) = ready!(Pin::new(&mut parked.deciding).poll(cx));
+                    let Some(parked) = waiting.take() else { continue };
+                    let WaitingRequest { deciding, mut ready, mut request } = *parked;
                     let settings = &deciding.settings;
-                    let asked = request.headers();
-                    let refuse = |refusal: &Refusal<'_>| render::response(settings, asked, refusal);
-                    match settings.judge(pending, answer, refuse) {
+                    let headers = request.headers();
+                    let refuse =
+                        |refusal: &Refusal<'_>| render::response(settings, headers, refusal);
+                    match settings.judge(pending, decision, refuse) {
                         Ok(mut admitted) => {
-                            admitted.enter(&mut request);
+                            admitted.attach_decision(&mut request);
                             let future = ready.call(request);
                             state.set(State::Serving { future, admitted: Some(admitted) });
                         }
@@ -102,8 +103,9 @@ where
                             return Poll::Ready(Err(error));
                         }
                     };
-                    let settlement =
-                        admitted.take().and_then(|admitted| admitted.leave(&mut response));
+                    let settlement = admitted
+                        .take()
+                        .and_then(|admitted| admitted.finish_response(&mut response));
                     return Poll::Ready(Ok(response.map(|body| Body::served(body, settlement))));
                 }
                 Projection::Refused { response } => {
@@ -121,7 +123,7 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
-            State::DecisionFuture { .. } => "ResponseFuture::DecisionFuture",
+            State::Deciding { .. } => "ResponseFuture::Deciding",
             State::Serving { .. } => "ResponseFuture::Serving",
             State::Refused { .. } => "ResponseFuture::Refused",
         })

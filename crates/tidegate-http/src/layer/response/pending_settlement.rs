@@ -13,9 +13,9 @@ use tidegate::{Batch, Receipt, Snapshot, StoreError};
 use tidegate_core::{Answer, Correction, Operation, Target};
 
 use super::response_summary::{ResponseEnd, ResponseSummary};
-use crate::layer::decision::limits::{Charged, Charges, counts_slots, holds_slots};
-use crate::layer::decision::rule::Real;
-use crate::layer::decision::tiers::Asking;
+use crate::layer::decision::limits::{Charges, RuleCharge, counts_slots, holds_slots};
+use crate::layer::decision::rule::ActualCost;
+use crate::layer::decision::tiers::CallerKeys;
 use crate::layer::settings::Settings;
 
 /// Settlement of one request, pending until its response ends.
@@ -40,7 +40,7 @@ pub(crate) struct OpenCharges {
 /// What the request was charged by.
 enum ChargedBy {
     Limits { charges: Charges, receipt: Receipt },
-    Admission { asking: Asking, bill: Bill },
+    Admission { caller: CallerKeys, bill: Bill },
 }
 
 /// Correction of each charge.
@@ -70,7 +70,7 @@ impl PendingSettlement {
     }
 
     /// Records status and content length of the response.
-    pub(crate) fn responds(&mut self, status: StatusCode, length: Option<u64>) {
+    pub(crate) fn record_response(&mut self, status: StatusCode, length: Option<u64>) {
         self.status = Some(status);
         self.length = length;
         self.bodiless |= status.is_informational()
@@ -78,7 +78,7 @@ impl PendingSettlement {
     }
 
     /// Counts content that was handed over.
-    pub(crate) fn sent(&mut self, bytes: usize) {
+    pub(crate) fn record_sent(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
@@ -110,19 +110,19 @@ impl OpenCharges {
         Self { settings, by: ChargedBy::Limits { charges, receipt } }
     }
 
-    pub(crate) const fn admission(settings: Arc<Settings>, asking: Asking, bill: Bill) -> Self {
-        Self { settings, by: ChargedBy::Admission { asking, bill } }
+    pub(crate) const fn admission(settings: Arc<Settings>, caller: CallerKeys, bill: Bill) -> Self {
+        Self { settings, by: ChargedBy::Admission { caller, bill } }
     }
 
     fn settle(self, summary: &ResponseSummary) {
-        let (due, settings) = (self.corrections(summary), self.settings.clone());
-        if !due.settle && !due.release {
+        let (corrections, settings) = (self.corrections(summary), self.settings.clone());
+        if !corrections.settle && !corrections.release {
             return;
         }
-        let is_done = settings
+        let spawned = settings
             .store()
-            .is_some_and(|store| store.detach(async move { self.carry_out(due).await }));
-        if !is_done {
+            .is_some_and(|store| store.detach(async move { self.execute(corrections).await }));
+        if !spawned {
             settings.log.no_runtime();
         }
     }
@@ -132,12 +132,16 @@ impl OpenCharges {
             ChargedBy::Limits { charges, .. } => {
                 let snapshots = self.settings.limits.snapshots(charges);
                 let deltas = self.deltas(charges, &snapshots, summary);
-                Corrections { settle: corrects(&deltas), release: holds_slots(&snapshots), deltas }
+                Corrections {
+                    settle: any_nonzero(&deltas),
+                    release: holds_slots(&snapshots),
+                    deltas,
+                }
             }
-            ChargedBy::Admission { asking, .. } => {
+            ChargedBy::Admission { caller, .. } => {
                 let tiers = self.settings.tiers.as_ref();
-                let real = self.real_cost(tiers.and_then(|tiers| tiers.settle.as_ref()), summary);
-                let delta = real.map_or(0, |real| difference(real, asking.cost));
+                let actual = self.real_cost(tiers.and_then(|tiers| tiers.settle.as_ref()), summary);
+                let delta = actual.map_or(0, |actual| difference(actual, caller.cost));
                 Corrections { settle: delta != 0, release: false, deltas: smallvec![delta] }
             }
         }
@@ -147,87 +151,90 @@ impl OpenCharges {
     /// layer is called once, whatever the number of limits.
     fn deltas(
         &self,
-        charges: &[Charged],
+        charges: &[RuleCharge],
         snapshots: &[Snapshot],
         summary: &ResponseSummary,
     ) -> Deltas {
         let limits = &self.settings.limits;
         let mut shared = None;
-        let delta = |(charged, terms): (&Charged, &Snapshot)| {
+        let delta = |(charge, snapshot): (&RuleCharge, &Snapshot)| {
             // Slots are released as a whole.
-            if counts_slots(terms.limit().policy()) {
+            if counts_slots(snapshot.limit().policy()) {
                 return 0;
             }
-            let real = match &limits.rule(charged).settle {
+            let actual = match &limits.rule(charge).settle {
                 Some(own) => self.real_cost(Some(own), summary),
                 None => *shared.get_or_insert_with(|| self.real_cost(limits.settle(), summary)),
             };
-            real.map_or(0, |real| difference(real, charged.cost))
+            actual.map_or(0, |actual| difference(actual, charge.cost))
         };
         charges.iter().zip(snapshots).map(delta).collect()
     }
 
     /// Returns the actual cost of a request, or `None` if there is no function for it or it panics.
-    fn real_cost(&self, real: Option<&Real>, summary: &ResponseSummary) -> Option<u64> {
-        let real = real?;
-        self.settings.log.contained(|| real(summary))
+    fn real_cost(&self, actual: Option<&ActualCost>, summary: &ResponseSummary) -> Option<u64> {
+        let actual = actual?;
+        self.settings.log.catch_panic(|| actual(summary))
     }
 
     /// Settles and releases in one batch. Slots are released even if the settlement fails.
-    async fn carry_out(&self, due: Corrections) {
+    async fn execute(&self, corrections: Corrections) {
         match &self.by {
             ChargedBy::Limits { charges, receipt } => {
                 let snapshots = self.settings.limits.snapshots(charges);
-                let corrections = corrections(charges, &snapshots, &due.deltas);
+                let list = corrections_for(charges, &snapshots, &corrections.deltas);
                 let targets = targets(charges, &snapshots);
                 let Some(engine) = self.settings.limits.engine() else { return };
-                let (corrections, targets) = (&corrections, &targets);
-                let settle = Operation::Settle { corrections, receipt: Some(receipt) };
+                let (list, targets) = (&list, &targets);
+                let settle = Operation::Settle { corrections: list, receipt: Some(receipt) };
                 let release = Operation::Release { targets, receipt };
-                let operations = [(due.settle, settle), (due.release || !due.settle, release)];
+                let operations = [
+                    (corrections.settle, settle),
+                    (corrections.release || !corrections.settle, release),
+                ];
                 let wanted = operations.into_iter().filter(|(is_due, _)| *is_due);
                 let batch = wanted.map(|(_, operation)| engine.operation::<Answer>(operation));
                 let answers = batch.collect::<Batch<'_, _>>().await;
-                answers.into_iter().for_each(|answer| self.told(answer.map(drop)));
+                answers.into_iter().for_each(|answer| self.log_failure(answer.map(drop)));
             }
-            ChargedBy::Admission { asking, bill } => {
-                if let (Some(tiers), [delta]) = (&self.settings.tiers, &*due.deltas) {
-                    self.told(tiers.settle(asking, *delta, bill).await.map(drop));
+            ChargedBy::Admission { caller, bill } => {
+                if let (Some(tiers), [delta]) = (&self.settings.tiers, &*corrections.deltas) {
+                    self.log_failure(tiers.settle(caller, *delta, bill).await.map(drop));
                 }
             }
         }
     }
 
-    fn told(&self, result: Result<(), StoreError>) {
+    fn log_failure(&self, result: Result<(), StoreError>) {
         if let Err(error) = result {
             self.settings.log.not_settled(self.settings.wall_time(), &error);
         }
     }
 }
 
-fn corrections<'a>(
-    charges: &'a [Charged],
+fn corrections_for<'a>(
+    charges: &'a [RuleCharge],
     snapshots: &'a [Snapshot],
     deltas: &[i64],
 ) -> SmallVec<[Correction<'a>; 2]> {
-    let of = |((charged, terms), delta): ((&'a Charged, &'a Snapshot), &i64)| Correction {
-        target: terms.target(charged.key.as_str()),
+    let of = |((charge, snapshot), delta): ((&'a RuleCharge, &'a Snapshot), &i64)| Correction {
+        target: snapshot.target(charge.key.as_str()),
         delta: *delta,
     };
     charges.iter().zip(snapshots).zip(deltas).map(of).collect()
 }
 
-fn targets<'a>(charges: &'a [Charged], snapshots: &'a [Snapshot]) -> SmallVec<[Target<'a>; 2]> {
+fn targets<'a>(charges: &'a [RuleCharge], snapshots: &'a [Snapshot]) -> SmallVec<[Target<'a>; 2]> {
     let pairs = charges.iter().zip(snapshots);
-    pairs.map(|(charged, terms)| terms.target(charged.key.as_str())).collect()
+    pairs.map(|(charge, snapshot)| snapshot.target(charge.key.as_str())).collect()
 }
 
-fn corrects(deltas: &[i64]) -> bool {
+fn any_nonzero(deltas: &[i64]) -> bool {
     deltas.iter().any(|&delta| delta != 0)
 }
 
-fn difference(real: u64, taken: u64) -> i64 {
-    let difference = i128::from(real) - i128::from(taken);
-    let most = if difference < 0 { i64::MIN } else { i64::MAX };
-    i64::try_from(difference).unwrap_or(most)
+fn difference(actual: u64, taken: u64) -> i64 {
+    let difference = i128::from(actual) - i128::from(taken);
+    let saturated = if difference < 0 { i64::MIN } else { i64::MAX };
+    i64::try_from(difference).unwrap_or(saturated)
 }

@@ -11,16 +11,16 @@ use crate::refusal::Refusal;
 /// document.
 pub(crate) fn response<B>(
     settings: &Settings,
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     refusal: &Refusal<'_>,
 ) -> Response<Body<B>> {
-    settings.tell_refused(refusal);
+    settings.notify_refused(refusal);
     #[cfg(feature = "tonic")]
-    if crate::grpc::is_call(asked) {
+    if crate::grpc::is_call(request_headers) {
         let status = crate::grpc::status(refusal);
-        return status.into_http::<bytes::Bytes>().map(|_| Body::nothing());
+        return status.into_http::<bytes::Bytes>().map(|_| Body::empty());
     }
-    let _ = asked;
+    let _ = request_headers;
     problem(settings, refusal)
 }
 
@@ -36,5 +36,5 @@ fn problem<B>(settings: &Settings, refusal: &Refusal<'_>) -> Response<Body<B>> {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     settings.fields(refusal.reports()).write(headers);
-    response.map(|document| Body::said(document.into()))
+    response.map(|document| Body::refusal(document.into()))
 }

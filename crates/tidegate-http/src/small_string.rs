@@ -6,43 +6,43 @@ use arrayvec::ArrayString;
 
 /// A string of up to `N` bytes on the stack; longer ones move to the heap.
 #[derive(Clone)]
-pub(crate) enum Text<const N: usize> {
-    Here(ArrayString<N>),
-    There(String),
+pub(crate) enum SmallString<const N: usize> {
+    Inline(ArrayString<N>),
+    Heap(String),
 }
 
-impl<const N: usize> Text<N> {
+impl<const N: usize> SmallString<N> {
     #[inline]
     pub(crate) const fn new() -> Self {
-        Self::Here(ArrayString::new_const())
+        Self::Inline(ArrayString::new_const())
     }
 
     #[inline]
     pub(crate) fn as_str(&self) -> &str {
         match self {
-            Self::Here(text) => text,
-            Self::There(text) => text,
+            Self::Inline(text) => text,
+            Self::Heap(text) => text,
         }
     }
 
     #[inline]
     pub(crate) fn push(&mut self, more: &str) {
         match self {
-            Self::Here(text) => {
+            Self::Inline(text) => {
                 if text.try_push_str(more).is_err() {
                     self.spill(more);
                 }
             }
-            Self::There(text) => text.push_str(more),
+            Self::Heap(text) => text.push_str(more),
         }
     }
 
     #[cold]
     fn spill(&mut self, more: &str) {
-        let mut whole = String::with_capacity(2 * (N + more.len()));
-        whole.push_str(self.as_str());
-        whole.push_str(more);
-        *self = Self::There(whole);
+        let mut joined = String::with_capacity(2 * (N + more.len()));
+        joined.push_str(self.as_str());
+        joined.push_str(more);
+        *self = Self::Heap(joined);
     }
 }
 
@@ -54,8 +54,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_was_pushed(pieces in prop::collection::vec(".{0,12}", 0..6)) {
-            let mut text = Text::<16>::new();
+        fn contains_what_was_pushed(pieces in prop::collection::vec(".{0,12}", 0..6)) {
+            let mut text = SmallString::<16>::new();
             for piece in &pieces {
                 text.push(piece);
             }

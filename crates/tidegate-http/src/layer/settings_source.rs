@@ -4,13 +4,13 @@ use std::fmt;
 
 use http::Request;
 
-use super::settings::Shared;
+use super::settings::SharedSettings;
 
 /// Source of the settings of a request.
 #[derive(Clone)]
-pub(crate) enum Choice {
+pub(crate) enum SettingsSource {
     /// One set for all requests.
-    Same(Shared),
+    Fixed(SharedSettings),
     /// By axum route.
     #[cfg(feature = "axum")]
     PerRoute(std::sync::Arc<crate::route::Table>),
@@ -19,11 +19,11 @@ pub(crate) enum Choice {
     PerMethod(std::sync::Arc<crate::grpc::Table>),
 }
 
-impl Choice {
+impl SettingsSource {
     /// Returns the settings for a request, or `None` if it is not limited.
-    pub(super) fn settings<B>(&self, request: &Request<B>) -> Option<&Shared> {
+    pub(super) fn settings<B>(&self, request: &Request<B>) -> Option<&SharedSettings> {
         match self {
-            Self::Same(settings) => {
+            Self::Fixed(settings) => {
                 let _ = request;
                 Some(settings)
             }
@@ -35,7 +35,7 @@ impl Choice {
     }
 }
 
-impl fmt::Debug for Choice {
+impl fmt::Debug for SettingsSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Choice")
     }

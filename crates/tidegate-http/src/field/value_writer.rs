@@ -5,17 +5,17 @@
 
 use http::HeaderValue;
 
-use crate::text::Text;
+use crate::small_string::SmallString;
 
 /// Maximum integer of a structured field: 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 /// A header value under construction. Most fit without allocating.
-pub(super) struct Line(Text<128>);
+pub(super) struct ValueWriter(SmallString<128>);
 
-impl Line {
+impl ValueWriter {
     pub(super) const fn new() -> Self {
-        Self(Text::new())
+        Self(SmallString::new())
     }
 
     #[inline]
@@ -43,13 +43,13 @@ impl Line {
     /// Returns the value and clears the writer.
     pub(super) fn take(&mut self) -> Option<HeaderValue> {
         let value = HeaderValue::from_str(self.0.as_str()).ok();
-        self.0 = Text::new();
+        self.0 = SmallString::new();
         value
     }
 }
 
 /// Returns the span in seconds, rounded up.
-pub(super) const fn whole_seconds(span: std::time::Duration) -> u64 {
+pub(super) const fn ceil_seconds(span: std::time::Duration) -> u64 {
     span.as_secs().saturating_add(if span.subsec_nanos() > 0 { 1 } else { 0 })
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_written_whole_and_cut_to_fifteen_digits() {
+    fn numbers_are_capped_at_fifteen_digits() {
         for (number, written) in [
             (0, "0"),
             (7, "7"),
@@ -68,7 +68,7 @@ mod tests {
             (MAX_INTEGER + 1, "999999999999999"),
             (u64::MAX, "999999999999999"),
         ] {
-            assert_eq!(Line::new().number(number).take().unwrap(), written);
+            assert_eq!(ValueWriter::new().number(number).take().unwrap(), written);
         }
     }
 }
