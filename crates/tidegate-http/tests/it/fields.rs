@@ -1,4 +1,4 @@
-//! What callers are told, to the letter, in every style.
+//! Exact header fields in every style.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ fn outcome(capacity: u64, remaining: u64, reset: u64, retry: Option<u64>) -> Out
     Outcome::new(capacity, remaining, Some(Duration::from_millis(reset)), retry)
 }
 
-/// All fields in the order in which they stand.
-fn told(styles: impl Into<Styles>, reports: &[Report<'_>]) -> Vec<String> {
+/// All fields in order.
+fn written(styles: impl Into<Styles>, reports: &[Report<'_>]) -> Vec<String> {
     let mut headers = HeaderMap::new();
     let wall = WallTime::from_nanos(1_794_000_000_250_000_000);
     Fields::new(styles.into(), reports, wall).write(&mut headers);
     headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect()
 }
 
-/// A limit with much left, and one with little.
-fn two() -> (Limit, Limit) {
+/// A limit with much left, and one with little left.
+fn two_limits() -> (Limit, Limit) {
     (limit("hourly", 60, 3_600), limit("burst", 600, 100))
 }
 
@@ -39,9 +39,9 @@ fn reports((hourly, burst): &(Limit, Limit)) -> [Report<'_>; 2] {
 
 #[test]
 fn draft_11_names_every_limit() {
-    let limits = two();
+    let limits = two_limits();
     assert_eq!(
-        told(Style::Draft11, &reports(&limits)),
+        written(Style::Draft11, &reports(&limits)),
         [
             r#"ratelimit-policy: "hourly";q=3600;w=3600, "burst";q=100;w=10"#,
             r#"ratelimit: "hourly";r=3000;t=600, "burst";r=50;t=6"#,
@@ -50,10 +50,10 @@ fn draft_11_names_every_limit() {
 }
 
 #[test]
-fn draft_06_tells_of_the_limit_with_the_least_left() {
-    let limits = two();
+fn draft_06_reports_the_limit_with_the_least_left() {
+    let limits = two_limits();
     assert_eq!(
-        told(Style::Draft06, &reports(&limits)),
+        written(Style::Draft06, &reports(&limits)),
         [
             "ratelimit-limit: 100",
             "ratelimit-remaining: 50",
@@ -64,9 +64,9 @@ fn draft_06_tells_of_the_limit_with_the_least_left() {
 }
 
 #[test]
-fn x_ratelimit_says_its_reset_as_it_was_chosen() {
-    let limits = two();
-    let reset = |reset| told(Style::XRateLimit(reset), &reports(&limits));
+fn x_ratelimit_reset_has_the_chosen_form() {
+    let limits = two_limits();
+    let reset = |reset| written(Style::XRateLimit(reset), &reports(&limits));
     let with = |reset| {
         [
             "x-ratelimit-limit: 100".into(),
@@ -75,16 +75,16 @@ fn x_ratelimit_says_its_reset_as_it_was_chosen() {
         ]
     };
     assert_eq!(reset(Reset::Delta), with("6"));
-    // A quarter of a second past the full one, and 5.001 s: never too early.
+    // 0.25 s past the second plus 5.001 s, rounded up.
     assert_eq!(reset(Reset::Epoch), with("1794000006"));
     assert_eq!(reset(Reset::Rfc3339), with("2026-11-06T21:20:06Z"));
 }
 
 #[test]
-fn envoy_lists_every_policy_behind_the_tightest() {
-    let limits = two();
+fn envoy_lists_every_policy_after_the_tightest() {
+    let limits = two_limits();
     assert_eq!(
-        told(Style::Envoy03, &reports(&limits)),
+        written(Style::Envoy03, &reports(&limits)),
         [
             r#"x-ratelimit-limit: 100, 3600;w=3600;name="hourly", 100;w=10;name="burst""#,
             "x-ratelimit-remaining: 50",
@@ -94,21 +94,21 @@ fn envoy_lists_every_policy_behind_the_tightest() {
 }
 
 #[test]
-fn a_limit_that_denies_goes_before_one_with_less_left() {
+fn denying_limit_takes_precedence_over_less_left() {
     let (a, b) = (limit("a", 60, 10), limit("b", 60, 10));
     let reports = [
         Report::of(&a, &outcome(10, 0, 10_000, None)),
         Report::of(&b, &outcome(10, 3, 7_000, Some(2_000))),
     ];
-    assert_eq!(told(Style::Draft06, &reports)[1], "ratelimit-remaining: 3");
+    assert_eq!(written(Style::Draft06, &reports)[1], "ratelimit-remaining: 3");
 }
 
 #[test]
-fn styles_stand_beside_each_other_and_none_says_nothing() {
-    let limits = two();
-    let both = told([Style::Draft11, Style::Draft06], &reports(&limits));
+fn styles_combine_and_none_writes_nothing() {
+    let limits = two_limits();
+    let both = written([Style::Draft11, Style::Draft06], &reports(&limits));
     let names: Vec<_> = both.iter().map(|line| line.split(':').next().unwrap()).collect();
-    // Both have a field of policies, and that of the newer draft is taken.
+    // Both have a policy field; that of the newer draft wins.
     let all = [
         "ratelimit-policy",
         "ratelimit",
@@ -118,18 +118,18 @@ fn styles_stand_beside_each_other_and_none_says_nothing() {
     ];
     assert_eq!(names, all);
     assert!(both[0].contains("\"hourly\""));
-    assert_eq!(told(Styles::NONE, &reports(&limits)), [""; 0]);
-    assert_eq!(told(Style::Draft11, &[]), [""; 0]);
+    assert_eq!(written(Styles::NONE, &reports(&limits)), [""; 0]);
+    assert_eq!(written(Style::Draft11, &[]), [""; 0]);
     let last = Styles::from([Style::XRateLimit(Reset::Epoch), Style::Envoy03]);
     assert_eq!(last, Styles::from(Style::Envoy03));
 }
 
 #[test]
-fn limits_without_window_or_reset_leave_both_out() {
+fn missing_window_and_reset_are_omitted() {
     let quota = Limit::named("calls", Policy::allowance(9).unwrap()).unwrap();
     let reports = [Report::of(&quota, &Outcome::new(9, 8, None, None))];
     assert_eq!(
-        told([Style::Draft11, Style::Envoy03], &reports),
+        written([Style::Draft11, Style::Envoy03], &reports),
         [
             r#"ratelimit-policy: "calls";q=9"#,
             r#"ratelimit: "calls";r=8"#,
@@ -137,11 +137,11 @@ fn limits_without_window_or_reset_leave_both_out() {
             "x-ratelimit-remaining: 8",
         ]
     );
-    assert_eq!(told(Style::Draft06, &reports), ["ratelimit-limit: 9", "ratelimit-remaining: 8"]);
+    assert_eq!(written(Style::Draft06, &reports), ["ratelimit-limit: 9", "ratelimit-remaining: 8"]);
 }
 
 #[test]
-fn units_are_told_unless_they_are_requests() {
+fn units_are_written_unless_requests() {
     let slots = Limit::named("slots", Policy::concurrency(4, None).unwrap()).unwrap();
     let inline = Limit::inline(Policy::per_second(1).capacity(5).build().unwrap());
     let reports = [
@@ -149,13 +149,13 @@ fn units_are_told_unless_they_are_requests() {
         Report::of(&inline, &outcome(5, 2, 3_000, None)).counting(Unit::TOKENS),
     ];
     assert_eq!(
-        told(Style::Draft11, &reports)[0],
+        written(Style::Draft11, &reports)[0],
         r#"ratelimit-policy: "slots";q=4;qu="concurrent-requests", "default";q=5;qu="tokens";w=5"#
     );
 }
 
 #[test]
-fn fields_of_others_are_added_to_and_never_made_looser() {
+fn existing_fields_are_never_loosened() {
     let api = limit("api", 60, 10);
     let report = |left| [Report::of(&api, &outcome(10, left, 1_000, None))];
     let styles = Styles::from([Style::Draft11, Style::XRateLimit(Reset::Delta)]);
@@ -183,7 +183,7 @@ fn fields_of_others_are_added_to_and_never_made_looser() {
 }
 
 #[test]
-fn names_for_browsers_are_those_that_are_written() {
+fn exposed_names_match_written_fields() {
     let names = |styles: Styles| Fields::names(styles).to_str().unwrap().to_owned();
     assert_eq!(
         names(Styles::default()),
@@ -194,7 +194,7 @@ fn names_for_browsers_are_those_that_are_written() {
 }
 
 #[test]
-fn a_wait_is_rounded_up_and_never_zero() {
+fn waits_are_rounded_up_and_never_zero() {
     for (nanos, seconds, millis) in [
         (0, 1, 1),
         (1, 1, 1),
@@ -203,8 +203,8 @@ fn a_wait_is_rounded_up_and_never_zero() {
         (1_000_000_000, 1, 1_000),
         (1_000_000_001, 2, 1_001),
     ] {
-        let told = RetryAfter::of(Retry::After(Duration::from_nanos(nanos))).unwrap();
-        assert_eq!((told.seconds(), told.millis()), (seconds, millis), "{nanos}");
+        let written = RetryAfter::of(Retry::After(Duration::from_nanos(nanos))).unwrap();
+        assert_eq!((written.seconds(), written.millis()), (seconds, millis), "{nanos}");
     }
     let mut headers = HeaderMap::new();
     RetryAfter::of(Retry::After(Duration::from_millis(1_500))).unwrap().write(&mut headers);
@@ -216,7 +216,7 @@ fn a_wait_is_rounded_up_and_never_zero() {
 
 proptest! {
     #[test]
-    fn draft_11_is_a_structured_field_whatever_the_numbers(
+    fn draft_11_is_always_a_valid_structured_field(
         capacity in 1..u64::MAX,
         remaining: u64,
         reset in 0..u64::MAX,
@@ -237,14 +237,14 @@ proptest! {
             prop_assert_eq!(list.len(), 2);
             let sfv::ListEntry::Item(item) = &list[0] else { panic!("an inner list") };
             prop_assert_eq!(item.bare_item.as_string().unwrap().as_str(), name.as_str());
-            let told = item.params[parameter].as_integer().unwrap();
-            prop_assert_eq!(u64::try_from(i64::from(told)).unwrap(), number);
+            let written = item.params[parameter].as_integer().unwrap();
+            prop_assert_eq!(u64::try_from(i64::from(written)).unwrap(), number);
         }
     }
 }
 
 #[test]
-fn no_wait_is_too_long_to_be_told() {
+fn longest_wait_does_not_overflow() {
     let longest = RetryAfter::of(Retry::After(Duration::MAX)).unwrap();
     assert_eq!((longest.seconds(), longest.millis()), (u64::MAX, u64::MAX));
 }

@@ -1,4 +1,4 @@
-//! gRPC over real sockets: a tonic server, a tonic client, and what the one tells the other.
+//! gRPC over real sockets with a tonic server and client.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_types::StatusExt as _;
 use tower::Layer;
 
-/// A running server. It ends with the test.
+/// A running server, stopped on drop.
 struct Service {
     address: SocketAddr,
     server: JoinHandle<()>,
@@ -81,7 +81,7 @@ fn by_user(limiter: Limiter) -> LimitLayer {
 }
 
 #[tokio::test]
-async fn a_caller_over_its_limit_is_told_so_in_every_way_that_clients_look_at() {
+async fn refusal_has_code_metadata_and_details() {
     let (engine, clock) = engine();
     let service = Service::behind(by_user(limiter(&engine, "users", 2))).await;
     let mut client = service.client().await;
@@ -109,7 +109,7 @@ async fn a_caller_over_its_limit_is_told_so_in_every_way_that_clients_look_at() 
 }
 
 #[tokio::test]
-async fn what_can_never_fit_is_a_failed_precondition_and_not_worth_a_retry() {
+async fn cost_above_capacity_is_failed_precondition() {
     let (engine, _) = engine();
     let layer = by_user(limiter(&engine, "users", 2)).cost(|_| 3);
     let service = Service::behind(layer).await;
@@ -138,7 +138,7 @@ async fn each_method_has_its_own_policy() {
         request.metadata_mut().insert("x-user", "alice".parse().unwrap());
         request
     };
-    // A stream is let in as a whole; its messages are not charged.
+    // A stream is charged once; its messages are not.
     let mut first = client.watch(watch()).await.unwrap().into_inner();
     assert!(first.message().await.unwrap().is_some());
     assert!(client.watch(watch()).await.is_ok());
@@ -146,7 +146,7 @@ async fn each_method_has_its_own_policy() {
 }
 
 #[tokio::test]
-async fn back_pressure_is_resource_exhausted_with_its_level() {
+async fn back_pressure_is_resource_exhausted_with_level() {
     let (engine, _) = engine();
     let admission = Admission::new(&engine, Rules::default().backpressure(5)).unwrap();
     admission.set_pending(12, Duration::from_secs(60));
@@ -166,7 +166,7 @@ async fn back_pressure_is_resource_exhausted_with_its_level() {
 }
 
 #[tokio::test]
-async fn calls_without_a_key_are_told_what_is_missing() {
+async fn calls_without_a_key_are_refused_as_configured() {
     let (engine, _) = engine();
     let rule = |missing| {
         let user = key::header("x-token");
@@ -180,7 +180,7 @@ async fn calls_without_a_key_are_told_what_is_missing() {
         let status = check(&mut service.client().await, "alice").await.unwrap_err();
         assert_eq!(status.code(), code);
     }
-    // By default it is charged to its address, which tonic knows.
+    // The default charges the client address, which tonic provides.
     let service = Service::behind(rule(Missing::ChargeClient)).await;
     let mut client = service.client().await;
     check(&mut client, "alice").await.unwrap();
@@ -188,9 +188,9 @@ async fn calls_without_a_key_are_told_what_is_missing() {
     assert_eq!(check(&mut client, "carol").await.unwrap_err().code(), Code::ResourceExhausted);
 }
 
-/// The answer is one frame of headers, so that a client's retry policy looks at the push-back.
+/// A single HEADERS frame, so that the retry policy of clients sees the push-back.
 #[tokio::test]
-async fn a_refusal_is_headers_and_nothing_else() {
+async fn refusal_is_trailers_only() {
     let (engine, _) = engine();
     let service = Service::behind(by_user(limiter(&engine, "users", 1)).cost(|_| 9)).await;
     let stream = TokioIo::new(TcpStream::connect(service.address).await.unwrap());
@@ -212,7 +212,7 @@ async fn a_refusal_is_headers_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_service_is_limited_by_its_name_with_a_slash_or_without() {
+async fn service_name_may_have_a_leading_slash() {
     for name in ["grpc.health.v1.Health", "/grpc.health.v1.Health"] {
         let (engine, _) = engine();
         let limits = PerMethod::new().service(name, by_user(limiter(&engine, "calls", 1)));
@@ -224,7 +224,7 @@ async fn a_service_is_limited_by_its_name_with_a_slash_or_without() {
 }
 
 #[tokio::test]
-async fn a_method_goes_before_its_service_with_a_slash_or_without() {
+async fn method_takes_precedence_over_its_service() {
     for name in ["grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Check"] {
         let (engine, _) = engine();
         let limits = PerMethod::new()
@@ -239,7 +239,7 @@ async fn a_method_goes_before_its_service_with_a_slash_or_without() {
 }
 
 #[test]
-fn names_that_would_limit_nothing_are_a_mistake() {
+fn invalid_names_panic() {
     let panics = |name: &'static str, of_method: bool| {
         let made = std::panic::catch_unwind(|| {
             let limits = PerMethod::new();
@@ -260,28 +260,28 @@ fn names_that_would_limit_nothing_are_a_mistake() {
 }
 
 #[test]
-fn a_client_reads_the_wait_that_the_server_meant() {
+fn client_reads_the_exact_wait() {
     let month = Duration::from_secs(30 * 86_400);
-    let told =
+    let rendered =
         status(&Refusal::new(RefusalCause::Limit).retry(RetryAfter::of(Retry::After(month))));
-    assert_eq!(told.metadata().get("grpc-retry-pushback-ms").unwrap(), "2147483647");
-    match CallError::from(told) {
+    assert_eq!(rendered.metadata().get("grpc-retry-pushback-ms").unwrap(), "2147483647");
+    match CallError::from(rendered) {
         CallError::RateLimited { retry_after, .. } => assert_eq!(retry_after, month),
         other => panic!("{other}"),
     }
 }
 
 #[test]
-fn an_allowance_that_is_used_up_is_not_told_as_a_cost_that_is_too_high() {
+fn exhausted_allowance_differs_from_excessive_cost() {
     let (engine, _) = engine();
     let limit = engine.limiter("trial", Policy::allowance(2).unwrap()).unwrap();
-    let told = |cost| {
+    let rendered = |cost| {
         let denied = limit.take("alice").cost(cost).now().unwrap();
-        let terms = limit.limit();
-        let reports = [Report::of(&terms, &denied.outcomes()[0])];
+        let limit_now = limit.limit();
+        let reports = [Report::of(&limit_now, &denied.outcomes()[0])];
         status(&Refusal::new(RefusalCause::Limit).limits(&reports)).message().to_owned()
     };
-    assert_eq!(told(3), "Operation cost exceeds rate limit capacity");
+    assert_eq!(rendered(3), "Operation cost exceeds rate limit capacity");
     assert!(limit.take("alice").cost(2).now().unwrap().is_allowed());
-    assert_eq!(told(1), "Allowance used up");
+    assert_eq!(rendered(1), "Allowance used up");
 }

@@ -1,4 +1,4 @@
-//! Who the client is, and who only says so.
+//! Client addresses behind trusted and untrusted proxies.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -20,7 +20,7 @@ fn find(clients: &ClientAddress, peer: &str, headers: &HeaderMap) -> String {
 }
 
 #[test]
-fn hops_are_read_from_the_right_up_to_the_first_that_is_not_trusted() {
+fn hops_are_read_from_the_right_up_to_the_first_untrusted() {
     let clients = ClientAddress::from_x_forwarded_for()
         .trust_proxies(["10.0.0.0/8", "2001:db8:f::/48"])
         .unwrap();
@@ -29,17 +29,17 @@ fn hops_are_read_from_the_right_up_to_the_first_that_is_not_trusted() {
         (&["198.51.100.7"], "198.51.100.7"),
         (&["203.0.113.9, 198.51.100.7"], "198.51.100.7"),
         (&["203.0.113.9, 198.51.100.7, 10.0.0.3, 10.0.0.2"], "198.51.100.7"),
-        // Lines belong together, in their order.
+        // Repeated header lines form one list.
         (&["203.0.113.9, 198.51.100.7", "10.0.0.3", "10.0.0.2"], "198.51.100.7"),
         (&["203.0.113.9", "198.51.100.7"], "198.51.100.7"),
-        // All of them trusted: the one farthest away.
+        // All are trusted: the farthest one.
         (&["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
-        // What is no address ends the walk at the last proxy that is known.
+        // An invalid address ends the walk at the last known proxy.
         (&["203.0.113.9, nonsense, 10.0.0.2"], "10.0.0.2"),
         (&["203.0.113.9, , 10.0.0.2"], "10.0.0.2"),
         (&["203.0.113.9, unknown"], "10.0.0.1"),
         (&["203.0.113.9,"], "10.0.0.1"),
-        // Ports, brackets and IPv4 in the clothes of IPv6.
+        // Ports, brackets and IPv4-mapped IPv6.
         (&["198.51.100.7:4711, ::ffff:10.0.0.2"], "198.51.100.7"),
         (&["[2001:db8::7]:4711 ,\t2001:db8:f::1"], "2001:db8::7"),
     ] {
@@ -50,7 +50,7 @@ fn hops_are_read_from_the_right_up_to_the_first_that_is_not_trusted() {
 }
 
 #[test]
-fn forwarded_is_read_with_its_quotes() {
+fn forwarded_header_respects_quotes() {
     let clients = ClientAddress::from_forwarded().trust_proxies(["10.0.0.0/8"]).unwrap();
     for (lines, client) in [
         (&["for=198.51.100.7"][..], "198.51.100.7"),
@@ -60,7 +60,7 @@ fn forwarded_is_read_with_its_quotes() {
         (&["for=203.0.113.9, for=unknown, for=10.0.0.2"], "10.0.0.2"),
         (&["for=203.0.113.9, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
         (&["for=203.0.113.9, proto=https, for=10.0.0.2"], "10.0.0.2"),
-        // A quote that a client left open does not swallow what the proxy added.
+        // A quote left open by the client does not extend into the proxy's entry.
         (&[r#"for=203.0.113.9;host=", for=198.51.100.7"#], "198.51.100.7"),
         (&[r#"for=", for="[2001:db8::1]""#], "2001:db8::1"),
     ] {
@@ -70,7 +70,7 @@ fn forwarded_is_read_with_its_quotes() {
 }
 
 #[test]
-fn a_single_address_counts_only_from_a_trusted_peer_and_alone() {
+fn single_address_header_requires_a_trusted_peer() {
     let clients =
         ClientAddress::from_header("CF-Connecting-IP").trust_proxies(["10.0.0.0/8"]).unwrap();
     let with = |lines: &[&str]| headers("cf-connecting-ip", lines);
@@ -82,7 +82,7 @@ fn a_single_address_counts_only_from_a_trusted_peer_and_alone() {
 }
 
 #[test]
-fn another_header_than_the_chosen_one_is_not_read() {
+fn only_the_chosen_header_is_read() {
     let clients = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8"]).unwrap();
     let mut all = headers("forwarded", &["for=6.6.6.6"]);
     all.extend(headers("cf-connecting-ip", &["6.6.6.6"]));
@@ -92,7 +92,7 @@ fn another_header_than_the_chosen_one_is_not_read() {
 }
 
 #[test]
-fn ipv6_counts_by_its_prefix_and_ipv4_whole() {
+fn ipv6_is_truncated_to_its_prefix_and_ipv4_is_not() {
     let net = |clients: &ClientAddress, address: &str| {
         clients.network(address.parse().unwrap()).to_string()
     };
@@ -109,32 +109,36 @@ fn ipv6_counts_by_its_prefix_and_ipv4_whole() {
 }
 
 #[test]
-fn lists_of_proxies_say_what_is_wrong_with_them() {
+fn invalid_proxy_lists_are_reported() {
     assert_eq!("".parse::<TrustedProxies>().unwrap(), TrustedProxies::NONE);
     let error = "10.0.0.0/8, 10.0.0.0/33".parse::<TrustedProxies>().unwrap_err();
     let expected = "trusted proxy \"10.0.0.0/33\" is neither an IP address nor a network; write an \
                     address such as 10.0.0.1 or a network with its prefix length, such as 10.0.0.0/8";
     assert_eq!(error.to_string(), expected);
-    assert!(TrustedProxies::new([""]).is_err(), "an entry of its own is not skipped");
+    assert!(TrustedProxies::new([""]).is_err(), "an explicit empty entry is an error");
     let mapped: TrustedProxies = "::ffff:10.0.0.0/104".parse().unwrap();
     assert!(mapped.contains("10.1.2.3".parse().unwrap()));
     assert!(!mapped.contains("11.1.2.3".parse().unwrap()));
 }
 
 #[test]
-fn proxies_are_trusted_by_address_too() {
+fn proxies_can_be_given_as_addresses() {
     let proxy = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
     let clients = ClientAddress::from_x_forwarded_for().trust_proxies([proxy]).unwrap();
     let headers = headers("x-forwarded-for", &["198.51.100.7"]);
     assert_eq!(find(&clients, "10.0.0.1", &headers), "198.51.100.7");
     assert_eq!(find(&clients, "10.0.0.2", &headers), "10.0.0.2");
-    let nobody = ClientAddress::from_x_forwarded_for();
-    assert_eq!(find(&nobody, "10.0.0.1", &headers), "10.0.0.1", "nobody is trusted unless named");
+    let untrusted = ClientAddress::from_x_forwarded_for();
+    assert_eq!(
+        find(&untrusted, "10.0.0.1", &headers),
+        "10.0.0.1",
+        "no proxy is trusted by default"
+    );
 }
 
 #[test]
 #[should_panic(expected = r#"header name "cf connecting ip" is not valid"#)]
-fn a_bad_header_name_is_found_when_the_program_starts() {
+fn invalid_header_name_panics_at_startup() {
     let _ = ClientAddress::from_header("cf connecting ip");
 }
 
@@ -146,24 +150,24 @@ fn address() -> impl Strategy<Value = IpAddr> {
 }
 
 #[test]
-fn clients_behind_a_translator_are_told_apart() {
+fn clients_behind_nat64_are_distinguished() {
     let clients = ClientAddress::peer();
     let network = |text: &str| clients.network(text.parse().unwrap()).to_string();
     assert_eq!(network("64:ff9b::192.0.2.1"), "192.0.2.1/32");
     assert_eq!(network("64:ff9b::198.51.100.7"), "198.51.100.7/32");
-    assert_eq!(network("64:ff9b:1::192.0.2.1"), "64:ff9b:1::/64", "not the prefix of translators");
-    // Nobody becomes a trusted proxy by it.
+    assert_eq!(network("64:ff9b:1::192.0.2.1"), "64:ff9b:1::/64", "not the NAT64 prefix");
+    // NAT64 addresses do not match trusted IPv4 proxies.
     let behind = ClientAddress::from_x_forwarded_for().trust_proxies(["10.0.0.0/8"]).unwrap();
     let headers = headers("x-forwarded-for", &["203.0.113.9"]);
     assert_eq!(find(&behind, "64:ff9b::10.0.0.1", &headers), "64:ff9b::a00:1");
 }
 
 proptest! {
-    /// Whatever a client writes stands on the left of what our proxies add.
+    /// Anything a client sends is to the left of what proxies append.
     #[test]
-    fn a_client_cannot_change_who_it_is(
+    fn client_cannot_forge_its_address(
         client in address(),
-        lies in prop::collection::vec(prop::collection::vec(prop_oneof![32..127_u8, 128..=255_u8], 0..30), 0..4),
+        forged in prop::collection::vec(prop::collection::vec(prop_oneof![32..127_u8, 128..=255_u8], 0..30), 0..4),
         hops in 0..3_usize,
     ) {
         let proxies = "10.0.0.0/8".parse::<TrustedProxies>().unwrap();
@@ -175,28 +179,28 @@ proptest! {
                 ClientAddress::from_x_forwarded_for()
             };
             let clients = clients.trust(proxies.clone());
-            let said = |address: &str| if rfc { format!("for=\"{address}\"") } else { address.to_owned() };
+            let entry = |address: &str| if rfc { format!("for=\"{address}\"") } else { address.to_owned() };
             let node = match client {
                 IpAddr::V6(client) => format!("[{client}]"),
                 IpAddr::V4(client) => client.to_string(),
             };
-            let mut added = vec![said(&node)];
-            added.extend((0..hops).map(|hop| said(&format!("10.0.0.{hop}"))));
+            let mut added = vec![entry(&node)];
+            added.extend((0..hops).map(|hop| entry(&format!("10.0.0.{hop}"))));
             let name = if rfc { "forwarded" } else { "x-forwarded-for" };
             let peer = "10.9.9.9".parse().unwrap();
-            // Proxies add to the line of the client, or a line of their own.
+            // Proxies append to the client's line, or add a line of their own.
             let added = added.into_iter().map(String::into_bytes);
-            let apart: Vec<Vec<u8>> = lies.iter().cloned().chain(added).collect();
+            let apart: Vec<Vec<u8>> = forged.iter().cloned().chain(added).collect();
             let joined = apart.join(&b", "[..]);
             prop_assert_eq!(clients.find(peer, &headers(name, &[joined])), client);
             prop_assert_eq!(clients.find(peer, &headers(name, &apart)), client);
-            // From the client itself all of it is talk.
+            // Sent by the client directly, all headers are ignored.
             prop_assert_eq!(clients.find(client, &headers(name, &apart)), client);
         }
     }
 
     #[test]
-    fn clients_of_one_prefix_are_one_and_others_are_not(a: u128, b: u128, bits in 32..=128_u8) {
+    fn clients_are_equal_iff_their_prefix_is(a: u128, b: u128, bits in 32..=128_u8) {
         let clients = ClientAddress::peer().ipv6_prefix(bits).unwrap();
         let plain = |n: u128| Ipv6Addr::from(n).to_ipv4_mapped().is_none();
         prop_assume!(plain(a) && plain(b));

@@ -1,4 +1,4 @@
-//! What requests are charged to.
+//! Keys of requests.
 
 use http::{HeaderName, Request};
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ use tidegate_http::key::{self, KeySource, KeyText, Missing, TemplateError, Unkey
 
 const USER: &str = "x-user";
 
-fn request(lines: &[(&str, &[u8])]) -> Request<()> {
+fn request(headers: &[(&str, &[u8])]) -> Request<()> {
     let mut request = Request::get("/a/b?c=d");
-    for (name, value) in lines {
+    for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let mut request = request.body(()).unwrap();
@@ -24,8 +24,8 @@ fn key_in(source: &dyn KeySource, request: &Request<()>) -> Option<String> {
     KeyText::of(source, &Head::of(request, &clients)).map(|key| key.as_str().to_owned())
 }
 
-fn key(source: &dyn KeySource, lines: &[(&str, &[u8])]) -> Option<String> {
-    key_in(source, &request(lines))
+fn key(source: &dyn KeySource, headers: &[(&str, &[u8])]) -> Option<String> {
+    key_in(source, &request(headers))
 }
 
 fn some(text: &str) -> Option<String> {
@@ -33,7 +33,7 @@ fn some(text: &str) -> Option<String> {
 }
 
 #[test]
-fn a_header_counts_if_it_stands_once_and_says_something() {
+fn header_must_occur_once_and_not_be_empty() {
     let source = key::header(USER);
     assert_eq!(key(&source, &[("x-user", b"alice")]), some("alice"));
     assert_eq!(key(&source, &[("x-user", b"  alice\t")]), some("alice"));
@@ -42,11 +42,11 @@ fn a_header_counts_if_it_stands_once_and_says_something() {
     assert_eq!(key(&source, &[("x-user", b" ")]), None);
     assert_eq!(key(&source, &[("x-user", b"alice"), ("x-user", b"bob")]), None);
     let latin = key(&source, &[("x-user", b"j\xfcrgen")]).unwrap();
-    assert_eq!(latin.len(), "%sha256:".len() + 32, "bytes that are no text are hashed");
+    assert_eq!(latin.len(), "%sha256:".len() + 32, "invalid UTF-8 is hashed");
 }
 
 #[test]
-fn a_header_is_named_by_text_in_any_case_or_by_a_parsed_name() {
+fn header_name_is_text_in_any_case_or_parsed() {
     let by_name = key::header(HeaderName::from_static("x-user"));
     assert_eq!(key(&by_name, &[("x-user", b"alice")]), some("alice"));
     let from_text = |name: String| key::header(&name);
@@ -68,7 +68,7 @@ fn closures_need_no_annotations() {
 }
 
 #[test]
-fn credentials_are_hashed_and_nothing_of_them_is_left() {
+fn credentials_are_hashed() {
     let bearer = |value: &str| key(&key::bearer(), &[("authorization", value.as_bytes())]);
     // printf %s secret-1 | sha256sum | cut -c1-32
     let hash = some("f7e7c36e458e80e6b6a2c67d0a9ec09b");
@@ -97,7 +97,7 @@ fn clients_are_charged_by_address_or_prefix() {
 }
 
 #[test]
-fn paths_are_charged_by_template_and_never_as_they_are() {
+fn paths_are_charged_by_template() {
     let source =
         key::path(["/users/me", "/users/{id}", "/users/{id}/posts", "/files/{*rest}", "/"])
             .unwrap();
@@ -131,7 +131,7 @@ fn paths_are_charged_by_template_and_never_as_they_are() {
 }
 
 #[test]
-fn parts_are_joined_like_the_parts_of_a_key() {
+fn parts_are_encoded_like_key_parts() {
     let source =
         key::all_of().and(key::constant("rl")).and(key::header(USER)).and(key::client_ip());
     let parts = KeyBuf::from_parts(["rl", "a:b%", "10.0.0.1"]);
@@ -141,7 +141,7 @@ fn parts_are_joined_like_the_parts_of_a_key() {
 }
 
 #[test]
-fn the_first_that_is_there_is_tagged_with_its_kind() {
+fn first_available_key_is_tagged() {
     let source = key::first_of().or("user", key::header(USER)).or("ip", key::client_ip());
     assert_eq!(key(&source, &[("x-user", b"10.0.0.1")]), some("user:10.0.0.1"));
     assert_eq!(key(&source, &[]), some("ip:10.0.0.1"));
@@ -149,7 +149,7 @@ fn the_first_that_is_there_is_tagged_with_its_kind() {
 }
 
 #[test]
-fn a_function_sees_the_head() {
+fn function_gets_the_head() {
     let source = key::from_fn(|head| Some(format!("{} {}", head.method(), head.uri().path())));
     assert_eq!(key(&source, &[]), some("GET /a/b"));
     assert_eq!(key(&key::from_fn(|_| None), &[]), None);
@@ -157,14 +157,14 @@ fn a_function_sees_the_head() {
 }
 
 #[test]
-fn long_keys_are_folded_and_nobody_can_name_theirs_like_ours() {
+fn long_and_reserved_keys_are_hashed() {
     let source = key::header(USER);
     let longest = vec![b'x'; MAX_KEY_BYTES];
     assert_eq!(key(&source, &[("x-user", &longest)]).unwrap().len(), MAX_KEY_BYTES);
     let longer = vec![b'x'; MAX_KEY_BYTES + 1];
-    let folded = key(&source, &[("x-user", &longer)]).unwrap();
-    assert!(folded.starts_with("%sha256:") && folded.len() == 40, "{folded}");
-    for ours in ["%ip:10.0.0.1", "%shared:anonymous", folded.as_str()] {
+    let hashed = key(&source, &[("x-user", &longer)]).unwrap();
+    assert!(hashed.starts_with("%sha256:") && hashed.len() == 40, "{hashed}");
+    for ours in ["%ip:10.0.0.1", "%shared:anonymous", hashed.as_str()] {
         let key = key(&source, &[("x-user", ours.as_bytes())]).unwrap();
         assert!(key.starts_with("%sha256:") && key != ours, "{key}");
     }
@@ -172,39 +172,39 @@ fn long_keys_are_folded_and_nobody_can_name_theirs_like_ours() {
 }
 
 #[test]
-fn a_missing_key_becomes_what_was_chosen() {
+fn missing_key_is_replaced_as_configured() {
     let request = request(&[]);
     let clients = ClientAddress::peer();
     let head = Head::of(&request, &clients);
-    let stand_in = |missing: Missing| {
+    let fallback = |missing: Missing| {
         missing.stand_in(&head).map(|key| key.map(|key| key.as_str().to_owned()))
     };
-    assert_eq!(stand_in(Missing::default()), Ok(some("%ip:10.0.0.1")));
-    assert_eq!(stand_in(Missing::Skip), Ok(None));
-    assert_eq!(stand_in(Missing::BadRequest), Err(Unkeyed::BadRequest));
-    assert_eq!(stand_in(Missing::Unauthorized), Err(Unkeyed::Unauthorized));
-    assert_eq!(stand_in(Missing::Shared("anonymous".into())), Ok(some("%shared:anonymous")));
-    let nobody = Request::get("/").body(()).unwrap();
-    let head = Head::of(&nobody, &clients);
+    assert_eq!(fallback(Missing::default()), Ok(some("%ip:10.0.0.1")));
+    assert_eq!(fallback(Missing::Skip), Ok(None));
+    assert_eq!(fallback(Missing::BadRequest), Err(Unkeyed::BadRequest));
+    assert_eq!(fallback(Missing::Unauthorized), Err(Unkeyed::Unauthorized));
+    assert_eq!(fallback(Missing::Shared("anonymous".into())), Ok(some("%shared:anonymous")));
+    let no_peer = Request::get("/").body(()).unwrap();
+    let head = Head::of(&no_peer, &clients);
     assert_eq!(Missing::default().stand_in(&head), Err(Unkeyed::NoPeer));
 }
 
 #[test]
-fn a_name_that_is_no_text_has_a_key_that_no_text_has() {
+fn key_of_invalid_utf8_cannot_be_forged() {
     let source = key::header(USER);
     let latin = key(&source, &[("x-user", b"j\xfcrgen")]).unwrap();
     let copied = key(&source, &[("x-user", latin.as_bytes())]).unwrap();
     assert_ne!(copied, latin);
     let hash = latin.strip_prefix("%sha256:").unwrap();
     assert_eq!(key(&source, &[("x-user", hash.as_bytes())]), some(hash));
-    // Also as a part of others.
+    // Also as a part of a combined key.
     let joined = key::all_of().and(key::header(USER));
     let part = key(&joined, &[("x-user", b"j\xfcrgen")]).unwrap();
     assert_ne!(key(&joined, &[("x-user", latin.as_bytes())]), Some(part));
 }
 
 #[test]
-fn an_empty_part_is_a_part() {
+fn empty_parts_count() {
     for parts in [&["", "a"][..], &["", ""], &["a", ""], &["", "", "a:b"], &["a"]] {
         let mut text = KeyText::default();
         for part in parts {
@@ -228,7 +228,7 @@ proptest! {
     }
 
     #[test]
-    fn every_value_of_a_header_gives_a_key_that_stores_take(
+    fn every_header_value_yields_a_valid_key(
         value in prop::collection::vec(prop_oneof![32..127_u8, 128..=255_u8], 1..2_000),
     ) {
         if let Some(key) = key(&key::header(USER), &[("x-user", &value)]) {

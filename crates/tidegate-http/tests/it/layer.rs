@@ -1,17 +1,17 @@
-//! The layer over real sockets: a real server, a real client, and a clock that is moved by hand.
+//! The layer over real sockets: a real server, a real client, and a manual clock.
 
 mod admission;
-mod answers;
+mod cleanup;
 mod contract;
-mod debts;
-mod door;
+mod faulty_stores;
+mod missing_keys;
 mod modes;
+mod responses;
 mod routes;
-mod settling;
-mod stores;
+mod settlement;
+mod store_failures;
 mod streams;
-mod troubles;
-mod unknown;
+mod test_server;
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use tidegate::{Engine, Limiter, MemoryStore, Policy};
 use tidegate_core::WallTime;
 use tidegate_http::key::{RequestKey, header};
 
-/// A store whose time stands still.
+/// An engine on a local store with a manual clock.
 fn engine() -> (Engine, ManualClock) {
     let clock = ManualClock::new();
     clock.set_wall(WallTime::from_secs(1_794_000_000));
@@ -28,7 +28,7 @@ fn engine() -> (Engine, ManualClock) {
     (Engine::on(Arc::new(store)), clock)
 }
 
-/// A limit of one a second.
+/// A limit of one per second.
 fn limiter(engine: &Engine, name: &str, capacity: u64) -> Limiter {
     engine.limiter(name, Policy::per_second(1).capacity(capacity).build().unwrap()).unwrap()
 }
@@ -38,6 +38,6 @@ fn by_user() -> RequestKey {
     header("x-user")
 }
 
-fn left(limiter: &Limiter, key: &str) -> u64 {
+fn remaining(limiter: &Limiter, key: &str) -> u64 {
     limiter.peek(key).cost(0).now().unwrap().remaining()
 }

@@ -1,7 +1,8 @@
-//! The crate from the outside: fields, keys and addresses by value, and the layer over real
-//! sockets with a clock that the tests move, so that every answer is exact.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Integration tests: fields, keys and addresses by value, and the layer over real sockets with a
+//! manual clock, so that every response is exact.
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
+mod field_reader;
 mod fields;
 #[cfg(feature = "tonic")]
 mod grpc;
@@ -10,4 +11,3 @@ mod keys;
 #[cfg(feature = "axum")]
 mod layer;
 mod problems;
-mod reading;

@@ -1,4 +1,4 @@
-//! Bodies of refusals, member by member.
+//! Problem documents of refusals, member by member.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn document(refusal: &Refusal<'_>) -> Value {
 }
 
 #[test]
-fn a_caller_over_its_limit_is_told_which_and_for_how_long() {
+fn refusal_names_the_limit_and_the_wait() {
     let policy = Policy::per_second(1).capacity(10).build().unwrap();
     let (user, all) = (Limit::named("user", policy).unwrap(), Limit::named("all", policy).unwrap());
     let wait = Retry::After(Duration::from_millis(1_500));
@@ -40,7 +40,7 @@ fn a_caller_over_its_limit_is_told_which_and_for_how_long() {
 }
 
 #[test]
-fn back_pressure_says_its_level_and_reason() {
+fn back_pressure_has_level_and_reason() {
     let refusal = Refusal::new(RefusalCause::BackPressure).at("backpressure", "queue_depth");
     let document = document(&refusal);
     assert_eq!(
@@ -56,7 +56,7 @@ fn back_pressure_says_its_level_and_reason() {
 }
 
 #[test]
-fn types_can_be_chosen() {
+fn type_uris_can_be_customized() {
     let problems = Problems::default().quota_exceeded("about:blank").reduced_capacity("urn:x:busy");
     let kind = |cause| {
         let body: Value =

@@ -1,4 +1,4 @@
-//! Three tiers at the door: who is let in, what is pending, and what callers are told.
+//! The admission layer: tiers, pending requests and rejections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,53 +17,53 @@ use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, Decided};
 use tokio::sync::Notify;
 
-use super::door::{Door, Reply};
 use super::engine;
+use super::test_server::{TestResponse, TestServer};
 
 fn bucket(capacity: u64) -> Policy {
     Policy::per_second(1).capacity(capacity).build().unwrap()
 }
 
-/// Callers by the headers `x-org` and `x-user`.
+/// A layer with callers identified by the headers `x-org` and `x-user`.
 fn layer(admission: Admission) -> AdmissionLayer {
     AdmissionLayer::new(admission).organization(key::header("x-org")).client(key::header("x-user"))
 }
 
-async fn ask(door: &Door, organization: &str, user: &str) -> Reply {
-    door.get("/", &[("x-org", organization), ("x-user", user)]).await
+async fn request(server: &TestServer, organization: &str, user: &str) -> TestResponse {
+    server.get("/", &[("x-org", organization), ("x-user", user)]).await
 }
 
 #[tokio::test]
-async fn a_caller_is_told_which_tier_rejects_it() {
+async fn rejections_name_the_tier() {
     let (engine, _) = engine();
     let rules = Rules::default().client(bucket(2)).organization(bucket(3));
     let admission = Admission::new(&engine, rules).unwrap();
     let app = Router::new().route("/", get(|| async { "served" })).layer(layer(admission));
-    let door = Door::open(app).await;
-    let first = ask(&door, "acme", "alice").await;
+    let server = TestServer::start(app).await;
+    let first = request(&server, "acme", "alice").await;
     assert_eq!(first.status, 200);
     assert_eq!(
         first.header("ratelimit-policy"),
         Some(r#""client";q=2;w=2, "organization";q=3;w=3"#)
     );
     assert_eq!(first.header("ratelimit"), Some(r#""client";r=1;t=1, "organization";r=2;t=1"#));
-    assert_eq!(ask(&door, "acme", "alice").await.status, 200);
+    assert_eq!(request(&server, "acme", "alice").await.status, 200);
 
-    let by_client = ask(&door, "acme", "alice").await;
+    let by_client = request(&server, "acme", "alice").await;
     assert_eq!((by_client.status, by_client.header("retry-after")), (429, Some("1")));
     assert_eq!(by_client.json()["level"], "client");
     assert_eq!(by_client.json()["reason"], "tokens_exhausted");
     assert_eq!(by_client.json()["violated-policies"], json!(["client"]));
 
-    assert_eq!(ask(&door, "acme", "bob").await.status, 200);
-    let by_organization = ask(&door, "acme", "carol").await;
+    assert_eq!(request(&server, "acme", "bob").await.status, 200);
+    let by_organization = request(&server, "acme", "carol").await;
     assert_eq!(by_organization.status, 429);
     assert_eq!(by_organization.json()["level"], "organization");
-    assert_eq!(ask(&door, "other", "alice").await.status, 200);
+    assert_eq!(request(&server, "other", "alice").await.status, 200);
 }
 
 #[tokio::test]
-async fn a_request_is_pending_until_its_response_is_over() {
+async fn request_is_pending_until_its_response_ends() {
     let (engine, _) = engine();
     let admission = Admission::new(&engine, Rules::none().backpressure(1)).unwrap();
     let (go_on, entered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
@@ -77,13 +77,13 @@ async fn a_request_is_pending_until_its_response_is_over() {
         .route("/slow", slow)
         .route("/", get(|| async { "served" }))
         .layer(layer(admission.clone()));
-    let door = Door::open(app).await;
-    let asked = door.begin(Method::GET, "/slow", &[]);
-    let (response, ()) = tokio::join!(asked, async {
+    let server = TestServer::start(app).await;
+    let slow_request = server.send(Method::GET, "/slow", &[]);
+    let (response, ()) = tokio::join!(slow_request, async {
         entered.notified().await;
         assert_eq!(admission.pending(), 1);
         let outside = admission.enter();
-        let rejected = door.get("/", &[]).await;
+        let rejected = server.get("/", &[]).await;
         assert_eq!(rejected.status, 503);
         assert_eq!(rejected.header("retry-after"), Some("1"));
         assert_eq!(rejected.header("retry-after-ms"), Some("10"));
@@ -100,7 +100,7 @@ async fn a_request_is_pending_until_its_response_is_over() {
             })
         );
         drop(outside);
-        assert_eq!(door.get("/", &[]).await.status, 200);
+        assert_eq!(server.get("/", &[]).await.status, 200);
         go_on.notify_one();
     });
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "abcd");
@@ -108,7 +108,7 @@ async fn a_request_is_pending_until_its_response_is_over() {
 }
 
 #[tokio::test]
-async fn who_gives_up_is_no_longer_pending() {
+async fn abandoned_request_is_no_longer_pending() {
     let (engine, _) = engine();
     let admission = Admission::new(&engine, Rules::default()).unwrap();
     let entered = Arc::new(Notify::new());
@@ -118,18 +118,18 @@ async fn who_gives_up_is_no_longer_pending() {
         std::future::pending::<&str>().await
     });
     let app = Router::new().route("/", forever).layer(layer(admission.clone()));
-    let door = Door::open(app).await;
+    let server = TestServer::start(app).await;
     tokio::select! {
-        _ = door.begin(Method::GET, "/", &[]) => unreachable!("nobody answers"),
+        _ = server.send(Method::GET, "/", &[]) => unreachable!("the handler never responds"),
         () = entered.notified() => {}
     }
-    // The client's connection goes with its future; the server notices when it does.
-    let gone = async {
+    // Dropping the client future closes its connection; wait until the server notices.
+    let disconnected = async {
         while admission.pending() > 0 {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), disconnected).await.unwrap();
 }
 
 #[tokio::test]
@@ -140,38 +140,38 @@ async fn costs_are_settled_in_both_tiers() {
     let app = Router::new()
         .route("/", get(|| async { "0123456789" }))
         .route("/failed", get(|| async { StatusCode::INTERNAL_SERVER_ERROR }))
-        .layer(layer(admission.clone()).cost(|_| 8).settle(|served| {
-            if served.status().is_none_or(|status| status.is_server_error()) { 0 } else { 3 }
+        .layer(layer(admission.clone()).cost(|_| 8).settle(|summary| {
+            if summary.status().is_none_or(|status| status.is_server_error()) { 0 } else { 3 }
         }));
-    let door = Door::open(app).await;
+    let server = TestServer::start(app).await;
     let callers = [("x-org", "acme"), ("x-user", "alice")];
-    let failed = door.get("/failed", &callers).await;
+    let failed = server.get("/failed", &callers).await;
     assert_eq!(failed.header("ratelimit"), Some(r#""client";r=2;t=8, "organization";r=12;t=8"#));
-    let served = door.get("/", &callers).await;
+    let served = server.get("/", &callers).await;
     assert_eq!(served.header("ratelimit"), Some(r#""client";r=2;t=8, "organization";r=12;t=8"#));
     let alice = Caller::new().organization("acme").client("alice");
-    for (tier, left) in [(Tier::Client, 7), (Tier::Organization, 17)] {
+    for (tier, remaining) in [(Tier::Client, 7), (Tier::Organization, 17)] {
         let key = admission.key(tier, alice).unwrap();
         let limiter = admission.limiter(tier).unwrap();
-        assert_eq!(limiter.peek(&key).cost(0).now().unwrap().remaining(), left);
+        assert_eq!(limiter.peek(&key).cost(0).now().unwrap().remaining(), remaining);
     }
 }
 
 #[tokio::test]
-async fn in_shadow_mode_the_handler_is_told() {
+async fn shadow_mode_exposes_the_decision_to_the_handler() {
     let (engine, _) = engine();
     let rules = Rules::none().client(bucket(1)).shadow(true);
     let admission = Admission::new(&engine, rules).unwrap();
     let handler = get(|decided: Decided| async move { decided.would_be_refused().to_string() });
     let app = Router::new().route("/", handler).layer(layer(admission).expose());
-    let door = Door::open(app).await;
-    assert_eq!(ask(&door, "acme", "alice").await.body, "false");
-    let shadowed = ask(&door, "acme", "alice").await;
+    let server = TestServer::start(app).await;
+    assert_eq!(request(&server, "acme", "alice").await.body, "false");
+    let shadowed = request(&server, "acme", "alice").await;
     assert_eq!((shadowed.status, &shadowed.body[..]), (200, &b"true"[..]));
 }
 
 #[tokio::test]
-async fn a_store_that_must_be_waited_for_admits_the_same() {
+async fn shared_store_admits_and_settles() {
     let guarded = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine: Engine = Engine::on(guarded);
     let hourly = Policy::per(1, Duration::from_secs(3_600)).capacity(2).build().unwrap();
@@ -179,9 +179,13 @@ async fn a_store_that_must_be_waited_for_admits_the_same() {
     let app = Router::new()
         .route("/", get(|| async { "served" }))
         .layer(layer(admission.clone()).settle(|_| 0));
-    let door = Door::open(app).await;
+    let server = TestServer::start(app).await;
     for _ in 0..5 {
-        assert_eq!(ask(&door, "acme", "alice").await.status, 200, "given back each time");
+        assert_eq!(
+            request(&server, "acme", "alice").await.status,
+            200,
+            "the cost is returned each time"
+        );
         let settled = async {
             let key =
                 admission.key(Tier::Client, Caller::new().organization("acme").client("alice"));

@@ -1,4 +1,4 @@
-//! What tower demands of a service: the one that was ready is the one that is called.
+//! The contract of tower: the instance that was polled ready is the one that is called.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -17,7 +17,7 @@ use tower::{Layer, Service, ServiceExt};
 
 use super::{engine, limiter};
 
-/// A service that holds a permit from being ready until it is called, and panics if it is called
+/// A service that holds a permit from `poll_ready` until it is called, and panics if it is called
 /// without one. A clone has none.
 #[derive(Debug, Default)]
 struct Strict {
@@ -54,7 +54,7 @@ impl Service<Request<()>> for Strict {
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        assert!(self.has_permit, "called without having been ready");
+        assert!(self.has_permit, "called without being polled ready");
         self.has_permit = false;
         self.permits.fetch_sub(1, Ordering::SeqCst);
         self.calls.fetch_add(1, Ordering::SeqCst);
@@ -62,8 +62,8 @@ impl Service<Request<()>> for Strict {
     }
 }
 
-/// Two requests on one service: one is served, the next is refused. Afterwards nobody holds a
-/// permit of the service inside.
+/// Sends two requests to one service: the first is served, the second refused. Afterwards no permit
+/// of the inner service is held.
 async fn serve_and_refuse(layer: LimitLayer) {
     let strict = Strict::default();
     let (permits, calls) = (strict.permits.clone(), strict.calls.clone());
@@ -74,20 +74,20 @@ async fn serve_and_refuse(layer: LimitLayer) {
     assert_eq!(permits.load(Ordering::SeqCst), 0);
     let second = service.ready().await.unwrap().call(request()).await.unwrap();
     assert_eq!((second.status().as_u16(), calls.load(Ordering::SeqCst)), (429, 1));
-    assert_eq!(permits.load(Ordering::SeqCst), 0, "the refused one holds nothing back");
+    assert_eq!(permits.load(Ordering::SeqCst), 0, "a refused request holds no permit");
     let third = service.clone().oneshot(request()).await.unwrap();
     assert_eq!(third.status().as_u16(), 429);
 }
 
 #[tokio::test]
-async fn the_service_that_was_ready_is_called_if_the_store_answers_at_once() {
+async fn ready_service_is_called_on_a_local_store() {
     let (engine, _) = engine();
     serve_and_refuse(LimitLayer::new().limit(limiter(&engine, "all", 1), key::constant("all")))
         .await;
 }
 
 #[tokio::test]
-async fn the_service_that_was_ready_is_called_if_the_store_is_waited_for() {
+async fn ready_service_is_called_on_a_shared_store() {
     let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(1).build().unwrap();
@@ -96,7 +96,7 @@ async fn the_service_that_was_ready_is_called_if_the_store_is_waited_for() {
 }
 
 #[tokio::test]
-async fn several_limits_are_decided_on_a_store_that_is_waited_for() {
+async fn several_limits_are_decided_on_a_shared_store() {
     let store = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine: Engine = Engine::on(StoreHandle::shared(Arc::new(store)));
     let slow = |capacity| Policy::per(1, std::time::Duration::from_secs(86_400)).capacity(capacity);
@@ -118,12 +118,12 @@ fn nothing_is_decided_before_the_service_is_called() {
     let mut cx = Context::from_waker(std::task::Waker::noop());
     assert!(service.poll_ready(&mut cx).is_ready());
     drop(service);
-    assert_eq!(super::left(&limit, "all"), 1);
+    assert_eq!(super::remaining(&limit, "all"), 1);
 }
 
 #[test]
 #[should_panic(expected = "need one store")]
-fn limits_on_two_stores_are_a_mistake() {
+fn limits_on_two_stores_panic() {
     let ((one, _), (other, _)) = (engine(), engine());
     let _ = LimitLayer::new()
         .limit(limiter(&one, "a", 1), key::client_ip())
@@ -131,7 +131,7 @@ fn limits_on_two_stores_are_a_mistake() {
 }
 
 #[test]
-fn a_changed_copy_of_a_layer_leaves_the_other_as_it_was() {
+fn changing_a_clone_does_not_affect_the_original() {
     let (engine, _) = engine();
     let layer = LimitLayer::new().limit(limiter(&engine, "all", 1), key::client_ip());
     let shadow = layer.clone().shadow();

@@ -1,4 +1,4 @@
-//! A policy for each route.
+//! Policies per route.
 
 use axum::Router;
 use axum::routing::get;
@@ -7,15 +7,15 @@ use tidegate_http::key;
 use tidegate_http::layer::LimitLayer;
 use tidegate_http::route::PerRoute;
 
-use super::door::{Door, Reply};
-use super::{engine, left, limiter};
+use super::test_server::{TestResponse, TestServer};
+use super::{engine, limiter, remaining};
 
-fn policy(reply: &Reply) -> Option<&str> {
-    reply.header("ratelimit-policy")
+fn policy(response: &TestResponse) -> Option<&str> {
+    response.header("ratelimit-policy")
 }
 
 #[tokio::test]
-async fn a_request_falls_under_the_policy_of_its_route() {
+async fn route_and_method_select_the_policy() {
     let (engine, _) = engine();
     let of = |name| LimitLayer::new().limit(limiter(&engine, name, 9), key::client_ip());
     let limits = PerRoute::new()
@@ -29,7 +29,7 @@ async fn a_request_falls_under_the_policy_of_its_route() {
         .route("/orders", page())
         .route("/about", page())
         .layer(limits);
-    let door = Door::open(router).await;
+    let server = TestServer::start(router).await;
     for (method, path, name) in [
         (Method::GET, "/users/1", "users"),
         (Method::PUT, "/users/2", "users"),
@@ -40,13 +40,17 @@ async fn a_request_falls_under_the_policy_of_its_route() {
         (Method::GET, "/about", "rest"),
         (Method::GET, "/nowhere", "rest"),
     ] {
-        let reply = door.ask(method.clone(), path, &[]).await;
-        assert_eq!(policy(&reply), Some(format!("\"{name}\";q=9;w=9").as_str()), "{method} {path}");
+        let response = server.request(method.clone(), path, &[]).await;
+        assert_eq!(
+            policy(&response),
+            Some(format!("\"{name}\";q=9;w=9").as_str()),
+            "{method} {path}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_route_without_a_policy_is_not_limited() {
+async fn route_without_a_policy_is_not_limited() {
     let (engine, _) = engine();
     let limit = limiter(&engine, "users", 1);
     let layer = LimitLayer::new().limit(limit, key::client_ip());
@@ -54,24 +58,24 @@ async fn a_route_without_a_policy_is_not_limited() {
         .route("/users/{id}", get(|| async { "user" }))
         .route("/about", get(|| async { "about" }))
         .layer(PerRoute::new().route("/users/{id}", layer));
-    let door = Door::open(router).await;
+    let server = TestServer::start(router).await;
     for _ in 0..3 {
-        let reply = door.get("/about", &[]).await;
-        assert_eq!((reply.status, policy(&reply)), (200, None));
+        let response = server.get("/about", &[]).await;
+        assert_eq!((response.status, policy(&response)), (200, None));
     }
-    assert_eq!(door.get("/users/1", &[]).await.status, 200);
-    assert_eq!(door.get("/users/2", &[]).await.status, 429);
+    assert_eq!(server.get("/users/1", &[]).await.status, 200);
+    assert_eq!(server.get("/users/2", &[]).await.status, 429);
 }
 
 #[tokio::test]
-async fn matched_routes_are_keys_and_the_rest_shares_one() {
+async fn matched_routes_are_keys_and_others_share_one() {
     let (engine, _) = engine();
     let limit = limiter(&engine, "routes", 5);
     let layer = LimitLayer::new().limit(limit.clone(), key::matched_path());
     let router = Router::new().route("/users/{id}", get(|| async { "user" })).layer(layer);
-    let door = Door::open(router).await;
+    let server = TestServer::start(router).await;
     for path in ["/users/1", "/users/2", "/.env", "/wp-login.php", "/x"] {
-        door.get(path, &[]).await;
+        server.get(path, &[]).await;
     }
-    assert_eq!((left(&limit, "/users/{id}"), left(&limit, "other")), (3, 2));
+    assert_eq!((remaining(&limit, "/users/{id}"), remaining(&limit, "other")), (3, 2));
 }

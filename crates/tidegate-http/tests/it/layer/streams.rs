@@ -1,4 +1,4 @@
-//! Bodies pass as they come, and connections that become something else do too.
+//! Streaming bodies and upgraded connections pass through unchanged.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -16,17 +16,17 @@ use tidegate_http::layer::LimitLayer;
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::door::Door;
+use super::test_server::TestServer;
 use super::{by_user, engine, limiter};
 
 fn layer() -> LimitLayer {
     let (engine, _) = engine();
-    // Settled, so that bodies are watched.
+    // With a settlement, so that the layer observes bodies.
     LimitLayer::new().limit(limiter(&engine, "users", 9), by_user()).settle(|_| 1)
 }
 
 #[tokio::test]
-async fn chunks_arrive_while_the_next_is_not_written_yet() {
+async fn chunks_are_not_held_back() {
     let (sender, receiver) = mpsc::unbounded_channel::<&'static str>();
     let receiver = Arc::new(Mutex::new(Some(receiver)));
     let handler = get(move || async move {
@@ -38,11 +38,11 @@ async fn chunks_arrive_while_the_next_is_not_written_yet() {
         Body::from_stream(chunks)
     });
     let router = Router::new().route("/", handler).layer(layer());
-    let door = Door::open(router).await;
-    let mut body = door.begin(Method::GET, "/", &[]).await.into_body();
+    let server = TestServer::start(router).await;
+    let mut body = server.send(Method::GET, "/", &[]).await.into_body();
     for chunk in ["one", "two", "three"] {
         sender.send(chunk).unwrap();
-        // Were anything held back, this would wait for ever.
+        // If the chunk were held back, this would never return.
         let frame = body.frame().await.unwrap().unwrap();
         assert_eq!(frame.into_data().unwrap(), chunk);
     }
@@ -51,11 +51,11 @@ async fn chunks_arrive_while_the_next_is_not_written_yet() {
 }
 
 #[tokio::test]
-async fn length_end_and_trailers_are_those_of_the_body_inside() {
+async fn length_end_and_trailers_are_those_of_the_inner_body() {
     let whole = service_fn(|_: Request<()>| async {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("12345")))
     });
-    let response = layer().layer(whole).oneshot(asked()).await.unwrap();
+    let response = layer().layer(whole).oneshot(as_alice()).await.unwrap();
     let mut body = response.into_body();
     assert_eq!((body.size_hint().exact(), body.is_end_stream()), (Some(5), false));
     assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "12345");
@@ -68,7 +68,7 @@ async fn length_end_and_trailers_are_those_of_the_body_inside() {
             [Ok(Frame::data(Bytes::from("12345"))), Ok(Frame::trailers(trailers))];
         Ok::<_, Infallible>(Response::new(StreamBody::new(stream::iter(frames))))
     });
-    let response = layer().layer(parts).oneshot(asked()).await.unwrap();
+    let response = layer().layer(parts).oneshot(as_alice()).await.unwrap();
     let body = response.into_body();
     assert_eq!((body.size_hint().exact(), body.is_end_stream()), (None, false));
     let collected = body.collect().await.unwrap();
@@ -76,12 +76,12 @@ async fn length_end_and_trailers_are_those_of_the_body_inside() {
     assert_eq!(collected.to_bytes(), "12345");
 }
 
-fn asked() -> Request<()> {
+fn as_alice() -> Request<()> {
     Request::get("/").header("x-user", "alice").body(()).unwrap()
 }
 
 #[tokio::test]
-async fn a_web_socket_opens_and_talks_through_the_layer() {
+async fn web_socket_works_through_the_layer() {
     let echo = get(|upgrade: WebSocketUpgrade| async {
         upgrade.on_upgrade(|mut socket| async move {
             while let Some(Ok(Message::Text(text))) = socket.recv().await {
@@ -89,8 +89,8 @@ async fn a_web_socket_opens_and_talks_through_the_layer() {
             }
         })
     });
-    let door = Door::open(Router::new().route("/", echo).layer(layer())).await;
-    let url = format!("ws://{}/", door.address);
+    let server = TestServer::start(Router::new().route("/", echo).layer(layer())).await;
+    let url = format!("ws://{}/", server.address);
     let (mut socket, response) = tokio_tungstenite::connect_async(url).await.unwrap();
     assert_eq!(response.status(), 101);
     assert_eq!(response.headers()["ratelimit"], r#""users";r=8;t=1"#);

@@ -1,4 +1,4 @@
-//! What servers tell, one table for each generation.
+//! Reading of rate-limit fields, one test per generation.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use tidegate_http::field::{ReportedLimit, ReportedLimits, read};
 
 const NOW: u32 = 1_794_000_000;
 
-fn told(lines: &[(&str, &str)]) -> ReportedLimits {
+fn read_fields(fields: &[(&str, &str)]) -> ReportedLimits {
     let mut headers = HeaderMap::new();
-    for (name, value) in lines {
+    for (name, value) in fields {
         let name: HeaderName = name.parse().unwrap();
         headers.append(name, value.parse().unwrap());
     }
     read(&headers, WallTime::from_secs(NOW))
 }
 
-fn limits(lines: &[(&str, &str)]) -> Vec<String> {
-    told(lines).limits.iter().map(short).collect()
+fn limits(headers: &[(&str, &str)]) -> Vec<String> {
+    read_fields(headers).limits.iter().map(summary).collect()
 }
 
-/// `name quota/window unit remaining reset cost`, with a dash for what is not told.
-fn short(limit: &ReportedLimit) -> String {
+/// `name quota/window unit remaining reset cost`, with a dash for missing values.
+fn summary(limit: &ReportedLimit) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or("-".into());
     let number = |number: Option<u64>| number.map_or("-".into(), |number| number.to_string());
     let span =
@@ -41,7 +41,7 @@ fn short(limit: &ReportedLimit) -> String {
 }
 
 #[test]
-fn generation_a_has_a_field_each() {
+fn draft_06_has_separate_fields() {
     let base =
         [("RateLimit-Limit", "100"), ("RateLimit-Remaining", "50"), ("RateLimit-Reset", "30")];
     assert_eq!(limits(&base), ["- 100/- - 50 30 -"]);
@@ -53,35 +53,35 @@ fn generation_a_has_a_field_each() {
 }
 
 #[test]
-fn generation_b_is_a_dictionary() {
+fn draft_07_is_a_dictionary() {
     assert_eq!(limits(&[("RateLimit", "limit=100, remaining=50, reset=5")]), ["- 100/- - 50 5 -"]);
     assert_eq!(limits(&[("RateLimit", "limit=100, reset=5")]), [""; 0]);
 }
 
 #[test]
-fn generation_c_names_its_limits() {
-    let lines = [
+fn draft_11_names_its_limits() {
+    let headers = [
         ("RateLimit-Policy", r#""burst";q=100;w=60, "day";q=5000;qu="tokens";pk=:YQ==:"#),
         ("RateLimit", r#""burst";r=50;t=30"#),
         ("RateLimit", r#""day";r=4999"#),
     ];
-    assert_eq!(limits(&lines), ["burst 100/60 - 50 30 -", "day 5000/- tokens 4999 - -"]);
-    assert_eq!(limits(&lines[..1]), ["burst 100/60 - - - -", "day 5000/- tokens - - -"]);
-    assert_eq!(limits(&lines[1..2]), ["burst -/- - 50 30 -"]);
+    assert_eq!(limits(&headers), ["burst 100/60 - 50 30 -", "day 5000/- tokens 4999 - -"]);
+    assert_eq!(limits(&headers[..1]), ["burst 100/60 - - - -", "day 5000/- tokens - - -"]);
+    assert_eq!(limits(&headers[1..2]), ["burst -/- - 50 30 -"]);
 }
 
 #[test]
-fn generation_d_has_other_letters_and_perhaps_tokens() {
-    let lines = [
+fn later_drafts_use_other_parameters_and_tokens() {
+    let headers = [
         ("RateLimit-Policy", "burst;q=100;w=60"),
         ("RateLimit", "burst;a=50;w=30;c=2"),
         ("RateLimit-Partition", r#""api";user_id;method"#),
     ];
-    assert_eq!(limits(&lines), ["burst 100/60 - 50 30 2"]);
+    assert_eq!(limits(&headers), ["burst 100/60 - 50 30 2"]);
 }
 
 #[test]
-fn x_fields_say_when_in_three_ways() {
+fn x_fields_have_three_forms_of_reset() {
     let with = |reset| {
         limits(&[
             ("X-RateLimit-Limit", "60"),
@@ -106,38 +106,39 @@ fn x_fields_say_when_in_three_ways() {
 }
 
 #[test]
-fn the_drafts_go_before_what_was_before_them() {
-    let lines = [
+fn newer_fields_take_precedence() {
+    let headers = [
         ("RateLimit", r#""burst";r=50;t=30"#),
         ("RateLimit-Remaining", "49"),
         ("X-RateLimit-Remaining", "48"),
     ];
-    assert_eq!(limits(&lines), ["burst -/- - 50 30 -"]);
-    assert_eq!(limits(&lines[1..]), ["- -/- - 49 - -"]);
+    assert_eq!(limits(&headers), ["burst -/- - 50 30 -"]);
+    assert_eq!(limits(&headers[1..]), ["- -/- - 49 - -"]);
     let broken = [("RateLimit", r#""burst";r=50;t="#), ("X-RateLimit-Remaining", "48")];
     assert_eq!(limits(&broken), ["- -/- - 48 - -"]);
 }
 
 #[test]
-fn malformed_fields_are_as_good_as_not_there() {
+fn malformed_fields_are_ignored() {
     for value in [r#""burst";r=-1"#, r#""burst""#, r#""burst";r="5""#, "burst r=5", "5;r=5", ""] {
-        assert_eq!(told(&[("RateLimit", value)]), ReportedLimits::default(), "{value}");
+        assert_eq!(read_fields(&[("RateLimit", value)]), ReportedLimits::default(), "{value}");
     }
     let twice = [("X-RateLimit-Remaining", "5"), ("X-RateLimit-Remaining", "6")];
-    assert_eq!(told(&twice), ReportedLimits::default());
+    assert_eq!(read_fields(&twice), ReportedLimits::default());
 }
 
 #[test]
-fn a_cached_response_tells_nothing_of_limits() {
-    let lines = [("RateLimit", r#""burst";r=50"#), ("Age", "0")];
-    assert_eq!(limits(&lines), ["burst -/- - 50 - -"]);
-    let lines = [("RateLimit", r#""burst";r=50"#), ("Age", "3")];
-    assert_eq!(limits(&lines), [""; 0]);
+fn limits_of_cached_responses_are_ignored() {
+    let headers = [("RateLimit", r#""burst";r=50"#), ("Age", "0")];
+    assert_eq!(limits(&headers), ["burst -/- - 50 - -"]);
+    let headers = [("RateLimit", r#""burst";r=50"#), ("Age", "3")];
+    assert_eq!(limits(&headers), [""; 0]);
 }
 
 #[test]
-fn retry_after_is_read_in_every_form_and_order() {
-    let wait = |lines: &[(&str, &str)]| told(lines).retry_after.map(|wait| wait.as_secs_f64());
+fn retry_after_is_parsed_in_every_form() {
+    let wait =
+        |headers: &[(&str, &str)]| read_fields(headers).retry_after.map(|wait| wait.as_secs_f64());
     for (value, seconds) in [
         ("2", Some(2.0)),
         ("2.5", Some(2.5)),
@@ -162,46 +163,46 @@ fn retry_after_is_read_in_every_form_and_order() {
 }
 
 #[test]
-fn absurd_values_are_cut() {
+fn huge_values_are_capped() {
     let year = Duration::from_secs(366 * 86_400);
     for value in ["99999999999999999999999", "9999999999", "Fri, 06 Nov 9999 21:20:07 GMT"] {
-        assert_eq!(told(&[("Retry-After", value)]).retry_after, Some(year), "{value}");
+        assert_eq!(read_fields(&[("Retry-After", value)]).retry_after, Some(year), "{value}");
     }
-    let lines = [
+    let headers = [
         ("X-RateLimit-Remaining", "99999999999999999999999"),
         ("X-RateLimit-Reset", "99999999999999999999"),
     ];
-    let limit = &told(&lines).limits[0];
+    let limit = &read_fields(&headers).limits[0];
     assert_eq!((limit.remaining, limit.reset), (Some(999_999_999_999_999), Some(year)));
     let many = vec![r#""a";r=1"#; 1_000].join(",");
-    assert_eq!(told(&[("RateLimit", &many)]).limits.len(), 64);
+    assert_eq!(read_fields(&[("RateLimit", &many)]).limits.len(), 64);
 }
 
-/// Servers are not trusted. Were each of so many policies compared with all before it, this test
-/// would take minutes.
+/// Servers are not trusted. If each policy were compared with all previous ones, this test would
+/// take minutes.
 #[test]
-fn no_more_than_64_limits_are_looked_through() {
+fn at_most_64_limits_are_read() {
     let policies: Vec<_> = (0..200_000).map(|index| format!("p{index:x};q=1")).collect();
     let policies = policies.join(",");
-    assert_eq!(told(&[("ratelimit-policy", &policies)]).limits.len(), 64);
-    // Limits come before policies, and their own policies count wherever they stand.
+    assert_eq!(read_fields(&[("ratelimit-policy", &policies)]).limits.len(), 64);
+    // Limits come before policies, and their policies apply at any position.
     let limits: Vec<_> = (0..100).map(|index| format!("l{index};r=7")).collect();
     let late = format!("{policies},l63;q=9,l64;q=9");
-    let lines = [("ratelimit", &limits.join(",")[..]), ("ratelimit-policy", &late)];
-    let read = told(&lines).limits;
+    let headers = [("ratelimit", &limits.join(",")[..]), ("ratelimit-policy", &late)];
+    let read = read_fields(&headers).limits;
     assert_eq!(read.len(), 64);
-    assert_eq!(short(&read[63]), "l63 9/- - 7 - -");
+    assert_eq!(summary(&read[63]), "l63 9/- - 7 - -");
 }
 
 proptest! {
     #[test]
-    fn nothing_that_a_server_sends_is_too_strange(
+    fn arbitrary_fields_do_not_panic(
         name in prop::sample::select(vec![
             "ratelimit", "ratelimit-policy", "ratelimit-limit", "ratelimit-remaining", "ratelimit-reset",
             "x-ratelimit-limit", "x-ratelimit-reset", "retry-after", "retry-after-ms", "age",
         ]),
         value in "[ -~]{0,40}",
     ) {
-        let _ = told(&[(name, &value), ("x-ratelimit-remaining", "1")]);
+        let _ = read_fields(&[(name, &value), ("x-ratelimit-remaining", "1")]);
     }
 }

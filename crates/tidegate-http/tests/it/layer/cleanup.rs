@@ -1,5 +1,5 @@
-//! Slots and settlements are owed until they are given back, whatever goes wrong meanwhile:
-//! callers that leave, stores that fail, functions that panic.
+//! Slots are released and charges settled whatever goes wrong: callers that disconnect, stores that
+//! fail, functions that panic.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -23,10 +23,10 @@ use tidegate_http::layer::{AdmissionLayer, LimitLayer, Rule};
 use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use super::door::Door;
+use super::faulty_stores::{Faulty, delayed, engine_on, hourly};
 use super::modes::Log;
-use super::stores::{Faulty, engine_on, hourly, remote};
-use super::{by_user, engine, left, limiter};
+use super::test_server::TestServer;
+use super::{by_user, engine, limiter, remaining};
 
 fn hello()
 -> impl Service<Request<()>, Response = Response<Full<Bytes>>, Error = Infallible, Future = impl Send>
@@ -42,15 +42,15 @@ fn one_slot(engine: &Engine) -> Limiter {
     engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap()
 }
 
-/// Asks, and goes away while the answer of the store is under way.
-fn ask_and_leave(asking: impl Future) {
-    let mut asking = Box::pin(asking);
-    assert!(asking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+/// Polls the request once and drops it while the store call is in progress.
+fn start_and_abandon(request: impl Future) {
+    let mut request = Box::pin(request);
+    assert!(request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
-async fn wait_for(limiter: &Limiter, left: u64) {
+async fn wait_for(limiter: &Limiter, remaining: u64) {
     let arrived = async {
-        while limiter.peek("alice").cost(0).await.unwrap().remaining() != left {
+        while limiter.peek("alice").cost(0).await.unwrap().remaining() != remaining {
             tokio::task::yield_now().await;
         }
     };
@@ -58,32 +58,32 @@ async fn wait_for(limiter: &Limiter, left: u64) {
 }
 
 #[tokio::test]
-async fn a_slot_taken_for_a_caller_that_is_gone_is_given_back() {
-    let slots = one_slot(&engine_on(remote()));
+async fn slot_of_an_abandoned_request_is_released() {
+    let slots = one_slot(&engine_on(delayed()));
     let service = LimitLayer::new().limit(slots.clone(), by_user()).layer(hello());
-    ask_and_leave(service.clone().oneshot(as_alice()));
-    assert_eq!(slots.peek("alice").cost(0).await.unwrap().remaining(), 0, "it was taken");
+    start_and_abandon(service.clone().oneshot(as_alice()));
+    assert_eq!(slots.peek("alice").cost(0).await.unwrap().remaining(), 0, "the slot was taken");
     wait_for(&slots, 1).await;
     assert_eq!(service.oneshot(as_alice()).await.unwrap().status(), 200);
 }
 
 #[tokio::test]
-async fn a_charge_for_a_caller_that_is_gone_is_settled_as_one_without_a_response() {
-    let limit = engine_on(remote()).limiter("users", hourly(10)).unwrap();
+async fn charge_of_an_abandoned_request_is_settled_without_a_response() {
+    let limit = engine_on(delayed()).limiter("users", hourly(10)).unwrap();
     let layer = LimitLayer::new()
         .limit(limit.clone(), by_user())
         .cost(|_| 10)
-        .settle(|served| if served.status().is_none() { 3 } else { 10 });
-    ask_and_leave(layer.layer(hello()).oneshot(as_alice()));
+        .settle(|summary| if summary.status().is_none() { 3 } else { 10 });
+    start_and_abandon(layer.layer(hello()).oneshot(as_alice()));
     wait_for(&limit, 7).await;
 }
 
 #[tokio::test]
-async fn an_admission_settles_for_callers_that_are_gone_as_well() {
+async fn admission_settles_abandoned_requests() {
     let rules = Rules::none().client(hourly(10));
-    let admission = Admission::new(&engine_on(remote()), rules).unwrap();
+    let admission = Admission::new(&engine_on(delayed()), rules).unwrap();
     let layer = AdmissionLayer::new(admission.clone()).client(by_user()).cost(|_| 10).settle(|_| 0);
-    ask_and_leave(layer.layer(hello()).oneshot(as_alice()));
+    start_and_abandon(layer.layer(hello()).oneshot(as_alice()));
     let key = admission.key(Tier::Client, Caller::new().client("alice")).unwrap();
     let clients = admission.limiter(Tier::Client).unwrap();
     let settled = async {
@@ -96,19 +96,20 @@ async fn an_admission_settles_for_callers_that_are_gone_as_well() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_before_anybody_asked_is_charged_nothing() {
-    let slots = one_slot(&engine_on(remote()));
+async fn request_dropped_before_the_first_poll_is_not_charged() {
+    let slots = one_slot(&engine_on(delayed()));
     let service = LimitLayer::new().limit(slots.clone(), by_user()).layer(hello());
     drop(service.clone().call(as_alice()));
     assert_eq!(service.oneshot(as_alice()).await.unwrap().status(), 200);
 }
 
 #[test]
-fn outside_of_a_runtime_a_caller_that_is_gone_is_told_of_and_harms_nobody() {
+fn abandoned_request_outside_a_runtime_is_logged() {
     let log = Log::default();
-    let _listening = log.listen();
-    let service = LimitLayer::new().limit(one_slot(&engine_on(remote())), by_user()).layer(hello());
-    ask_and_leave(service.oneshot(as_alice()));
+    let _capture = log.capture();
+    let service =
+        LimitLayer::new().limit(one_slot(&engine_on(delayed())), by_user()).layer(hello());
+    start_and_abandon(service.oneshot(as_alice()));
     assert_eq!(log.count("outside of any tokio runtime"), 1, "{}", log.text());
 }
 
@@ -123,7 +124,7 @@ fn settled_with_a_slot(store: Faulty) -> (LimitLayer, Limiter, Limiter) {
 }
 
 #[tokio::test]
-async fn a_store_that_answers_later_is_settled_once() {
+async fn deferred_store_is_settled_once() {
     let store = FaultyStore::new(MemoryStore::new(), Timing::Deferred);
     let (layer, users, slots) = settled_with_a_slot(store.clone());
     let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
@@ -133,10 +134,10 @@ async fn a_store_that_answers_later_is_settled_once() {
     wait_for(&users, 7).await;
 }
 
-/// They once were two trips, one after the other.
+/// Regression: these used to be two round trips.
 #[tokio::test]
-async fn a_remote_store_is_settled_and_given_its_slot_in_one_call() {
-    let store = remote();
+async fn shared_store_settles_and_releases_in_one_call() {
+    let store = delayed();
     let (layer, users, slots) = settled_with_a_slot(store.clone());
     let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
     assert_eq!(store.submissions(), 1, "the request itself");
@@ -144,16 +145,16 @@ async fn a_remote_store_is_settled_and_given_its_slot_in_one_call() {
     while store.submissions() < 2 {
         tokio::task::yield_now().await;
     }
-    // The answers of that call are all there is to wait for.
+    // No further call follows; only its results are awaited.
     wait_for(&slots, 1).await;
     wait_for(&users, 7).await;
-    assert_eq!(store.submissions(), 2 + 2, "one call, and two looks of this test");
+    assert_eq!(store.submissions(), 2 + 2, "one call, and two peeks of this test");
 }
 
 #[tokio::test]
-async fn a_settlement_that_fails_does_not_keep_the_slot() {
-    let rejected = |asked: Asked<'_>| match asked.operation {
-        Operation::Settle { .. } => Some(StoreError::Rejected("not this one".into())),
+async fn failed_settlement_still_releases_the_slot() {
+    let rejected = |call: Asked<'_>| match call.operation {
+        Operation::Settle { .. } => Some(StoreError::Rejected("rejected by the test".into())),
         _ => None,
     };
     let behaviour = Behaviour::from(Timing::Deferred).failing_if(rejected);
@@ -166,13 +167,13 @@ async fn a_settlement_that_fails_does_not_keep_the_slot() {
 }
 
 #[tokio::test]
-async fn a_settle_function_that_panics_is_left_out_and_told_of_once() {
+async fn panicking_settle_function_is_ignored_and_logged_once() {
     let log = Log::default();
-    let _listening = log.listen();
+    let _capture = log.capture();
     let (engine, _) = engine();
     let (users, slots) = (limiter(&engine, "users", 10), one_slot(&engine));
     let layer = LimitLayer::new()
-        .rule(Rule::new(users.clone(), by_user()).settle(|_| panic!("a mistake about alice")))
+        .rule(Rule::new(users.clone(), by_user()).settle(|_| panic!("settle bug about alice")))
         .limit(slots, by_user());
     let service = layer.layer(hello());
     for _ in 0..3 {
@@ -180,46 +181,46 @@ async fn a_settle_function_that_panics_is_left_out_and_told_of_once() {
         assert_eq!(response.status(), 200, "the slot is free");
         assert!(catch_unwind(AssertUnwindSafe(move || drop(response))).is_ok());
     }
-    assert_eq!(left(&users, "alice"), 7, "what was taken stays taken");
+    assert_eq!(remaining(&users, "alice"), 7, "the cost taken up front is kept");
     assert_eq!(log.count("panicked"), 1, "{}", log.text());
     assert!(!log.text().contains("alice"));
 }
 
 async fn broken(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
-    panic!("a mistake of the handler")
+    panic!("handler bug")
 }
 
-/// Two panics at once would end the process, and with it this test.
+/// A panic during unwinding would abort the process, and with it this test.
 #[tokio::test]
-async fn a_settle_function_that_panics_after_its_handler_did_aborts_nothing() {
+async fn panicking_settle_function_after_a_handler_panic_does_not_abort() {
     let (engine, _) = engine();
     let (users, slots) = (limiter(&engine, "users", 10), one_slot(&engine));
     let layer = LimitLayer::new()
         .limit(users, by_user())
         .limit(slots.clone(), by_user())
-        .settle(|served| u64::from(served.status().unwrap().is_success()));
+        .settle(|summary| u64::from(summary.status().unwrap().is_success()));
     let serving = tokio::spawn(layer.layer(service_fn(broken)).oneshot(as_alice()));
     assert!(serving.await.unwrap_err().is_panic());
-    assert_eq!(left(&slots, "alice"), 1);
+    assert_eq!(remaining(&slots, "alice"), 1);
 }
 
 #[tokio::test]
-async fn a_layer_asks_once_what_a_response_cost() {
+async fn settle_function_is_called_once_per_response() {
     let (engine, _) = engine();
     let (users, all) = (limiter(&engine, "users", 9), limiter(&engine, "all", 9));
-    let asked = Arc::new(AtomicU64::new(0));
-    let counter = asked.clone();
+    let calls = Arc::new(AtomicU64::new(0));
+    let counter = calls.clone();
     let layer = LimitLayer::new()
         .limit(users.clone(), by_user())
         .limit(all.clone(), key::constant("all"))
         .settle(move |_| 2 + counter.fetch_add(1, Ordering::Relaxed));
     drop(layer.layer(hello()).oneshot(as_alice()).await.unwrap());
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
-    assert_eq!((left(&users, "alice"), left(&all, "all")), (7, 7));
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    assert_eq!((remaining(&users, "alice"), remaining(&all, "all")), (7, 7));
 }
 
 #[tokio::test]
-async fn one_limit_by_two_keys_that_meet_is_settled_for_both() {
+async fn limit_charged_twice_with_equal_keys_is_settled_for_both() {
     let (engine, _) = engine();
     let users = limiter(&engine, "users", 10);
     let layer = LimitLayer::new()
@@ -228,11 +229,11 @@ async fn one_limit_by_two_keys_that_meet_is_settled_for_both() {
         .settle(|_| 3);
     let request = Request::get("/").header("x-user", "a").header("x-other", "a").body(()).unwrap();
     drop(layer.layer(hello()).oneshot(request).await.unwrap());
-    assert_eq!(left(&users, "a"), 4);
+    assert_eq!(remaining(&users, "a"), 4);
 }
 
 #[tokio::test]
-async fn a_response_that_outlasts_the_lease_of_its_slot_loses_it() {
+async fn response_longer_than_its_slot_lease_loses_the_slot() {
     let (engine, clock) = engine();
     let lease = Some(Duration::from_secs(30));
     let slots = engine.limiter("slots", Policy::concurrency(1, lease).unwrap()).unwrap();
@@ -240,19 +241,19 @@ async fn a_response_that_outlasts_the_lease_of_its_slot_loses_it() {
         Body::from_stream(stream::repeat_with(|| Ok::<_, std::io::Error>("chunk")))
     });
     let layer = LimitLayer::new().limit(slots, by_user());
-    let door = Door::open(Router::new().route("/", endless).layer(layer)).await;
+    let server = TestServer::start(Router::new().route("/", endless).layer(layer)).await;
     let user = [("x-user", "alice")];
-    let mut body = door.begin(Method::GET, "/", &user).await.into_body();
+    let mut body = server.send(Method::GET, "/", &user).await.into_body();
     clock.advance(Duration::from_secs(29));
     assert!(body.frame().await.unwrap().is_ok());
-    assert_eq!(door.begin(Method::GET, "/", &user).await.status(), 429);
+    assert_eq!(server.send(Method::GET, "/", &user).await.status(), 429);
     clock.advance(Duration::from_secs(2));
     assert!(body.frame().await.unwrap().is_ok(), "it is still being sent");
-    assert_eq!(door.begin(Method::GET, "/", &user).await.status(), 200);
+    assert_eq!(server.send(Method::GET, "/", &user).await.status(), 200);
 }
 
 #[tokio::test]
-async fn an_upgrade_ends_the_response_and_gives_its_slot_back() {
+async fn upgrade_ends_the_response_and_releases_its_slot() {
     let (engine, _) = engine();
     let slots = one_slot(&engine);
     let upgrade = service_fn(|_: Request<()>| async {
@@ -262,5 +263,5 @@ async fn an_upgrade_ends_the_response_and_gives_its_slot_back() {
     });
     let service = LimitLayer::new().limit(slots.clone(), by_user()).layer(upgrade);
     let _open = service.oneshot(as_alice()).await.unwrap();
-    assert_eq!(left(&slots, "alice"), 1);
+    assert_eq!(remaining(&slots, "alice"), 1);
 }

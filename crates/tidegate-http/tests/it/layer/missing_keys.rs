@@ -1,4 +1,4 @@
-//! Callers of an admission that bring no key, or bring it twice, and servers that know no peers.
+//! Admission of callers without a key or with a repeated one, and of servers without peer addresses.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -13,9 +13,9 @@ use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::AdmissionLayer;
 use tokio::net::TcpStream;
 
-use super::door::Door;
+use super::faulty_stores::hourly;
 use super::modes::Log;
-use super::stores::hourly;
+use super::test_server::TestServer;
 use super::{by_user, engine};
 
 fn by_org() -> key::RequestKey {
@@ -30,76 +30,76 @@ fn layer(admission: Admission) -> AdmissionLayer {
     AdmissionLayer::new(admission).client(by_user()).organization(by_org())
 }
 
-/// How many of five requests with these lines are served.
-async fn served(door: &Door, lines: &[(&str, &str)]) -> usize {
-    let mut served = 0;
+/// Sends five requests with these headers and returns how many are served.
+async fn admitted_of_five(server: &TestServer, headers: &[(&str, &str)]) -> usize {
+    let mut admitted = 0;
     for _ in 0..5 {
-        let status = door.get("/", lines).await.status;
+        let status = server.get("/", headers).await.status;
         assert!(matches!(status, 200 | 429), "{status}");
-        served += usize::from(status == 200);
+        admitted += usize::from(status == 200);
     }
-    served
+    admitted
 }
 
 #[tokio::test]
-async fn a_header_that_stands_twice_skips_no_tier() {
+async fn repeated_header_skips_no_tier() {
     let (engine, _) = engine();
     let rules = Rules::none().client(hourly(1)).organization(hourly(2));
     let admission = Admission::new(&engine, rules).unwrap();
     let by_key = key::api_key("x-api-key");
     let layer = AdmissionLayer::new(admission).organization(by_org()).client(by_key);
-    let door = Door::open(app(layer)).await;
+    let server = TestServer::start(app(layer)).await;
     let twice = [("x-org", "acme"), ("x-org", "acme"), ("x-api-key", "k"), ("x-api-key", "k")];
-    assert_eq!(served(&door, &twice).await, 1);
-    // One of the two twice: the address stands in for that one alone.
+    assert_eq!(admitted_of_five(&server, &twice).await, 1);
+    // Only the client key is repeated: the address replaces that one alone.
     let client_twice = [("x-org", "acme"), ("x-api-key", "k"), ("x-api-key", "k")];
-    assert_eq!(served(&door, &client_twice).await, 1);
+    assert_eq!(admitted_of_five(&server, &client_twice).await, 1);
     let once = [("x-org", "acme"), ("x-api-key", "k")];
-    assert_eq!(served(&door, &once).await, 1, "the organization has one left");
+    assert_eq!(admitted_of_five(&server, &once).await, 1, "the organization has one left");
 }
 
 #[tokio::test]
-async fn callers_without_an_organization_share_that_of_their_address() {
+async fn callers_without_an_organization_share_the_bucket_of_their_address() {
     let (engine, _) = engine();
     let rules = Rules::none().client(hourly(9)).organization(hourly(2));
-    let door = Door::open(app(layer(Admission::new(&engine, rules).unwrap()))).await;
-    let asked = async |user| door.get("/", &[("x-user", user)]).await;
-    assert_eq!((asked("alice").await.status, asked("bob").await.status), (200, 200));
-    let refused = asked("carol").await;
+    let server = TestServer::start(app(layer(Admission::new(&engine, rules).unwrap()))).await;
+    let get_as = async |user| server.get("/", &[("x-user", user)]).await;
+    assert_eq!((get_as("alice").await.status, get_as("bob").await.status), (200, 200));
+    let refused = get_as("carol").await;
     assert_eq!((refused.status, &refused.json()["level"]), (429, &"organization".into()));
 }
 
 #[tokio::test]
-async fn a_server_that_tells_nothing_of_peers_refuses_and_says_why_once() {
+async fn unknown_peer_address_is_refused_and_logged_once() {
     let log = Log::default();
-    let _listening = log.listen();
+    let _capture = log.capture();
     let (engine, _) = engine();
     let admission = Admission::new(&engine, Rules::none().client(hourly(9))).unwrap();
     let layer = AdmissionLayer::new(admission.clone()).client(key::client_ip());
-    let door = Door::open_without_peers(app(layer)).await;
+    let server = TestServer::start_without_peers(app(layer)).await;
     for _ in 0..3 {
-        let reply = door.get("/", &[]).await;
+        let response = server.get("/", &[]).await;
         assert_eq!(
-            (reply.status, &reply.json()["type"]),
+            (response.status, &response.json()["type"]),
             (500, &"urn:tidegate:problem:no-peer".into())
         );
     }
     assert_eq!(log.count("into_make_service_with_connect_info"), 1, "{}", log.text());
-    // A shadow refuses nobody, and whoever it lets in is pending.
+    // Shadow mode admits the request, and it counts as pending.
     admission.reconfigure(Rules::none().client(hourly(9)).shadow(true), Change::default()).unwrap();
-    assert_eq!(door.get("/", &[]).await.status, 200);
+    assert_eq!(server.get("/", &[]).await.status, 200);
     assert_eq!(admission.pending(), 0);
 }
 
 #[tokio::test]
-async fn an_admission_that_is_switched_off_needs_no_keys() {
+async fn disabled_admission_needs_no_keys() {
     let (engine, _) = engine();
     let admission = Admission::new(&engine, Rules::none().client(hourly(1))).unwrap();
     let layer = layer(admission.clone()).missing_client(Missing::Unauthorized);
-    let door = Door::open(app(layer)).await;
-    assert_eq!(door.get("/", &[]).await.status, 401);
+    let server = TestServer::start(app(layer)).await;
+    assert_eq!(server.get("/", &[]).await.status, 401);
     admission.disable();
-    assert_eq!(served(&door, &[]).await, 5);
+    assert_eq!(admitted_of_five(&server, &[]).await, 5);
 }
 
 #[tokio::test]
@@ -110,21 +110,22 @@ async fn requests_without_a_key_can_be_refused_or_share_a_bucket() {
     let layer = layer(admission)
         .missing_organization(Missing::BadRequest)
         .missing_client(Missing::Shared("anonymous".into()));
-    let door = Door::open(app(layer)).await;
-    assert_eq!(door.get("/", &[("x-user", "alice")]).await.status, 400);
-    assert_eq!(served(&door, &[("x-org", "acme")]).await, 2);
-    assert_eq!(served(&door, &[("x-org", "acme"), ("x-user", "alice")]).await, 2);
+    let server = TestServer::start(app(layer)).await;
+    assert_eq!(server.get("/", &[("x-user", "alice")]).await.status, 400);
+    assert_eq!(admitted_of_five(&server, &[("x-org", "acme")]).await, 2);
+    assert_eq!(admitted_of_five(&server, &[("x-org", "acme"), ("x-user", "alice")]).await, 2);
 }
 
-/// Every request of the client here comes by a connection of its own.
+/// The test client opens a new connection for every request.
 #[tokio::test]
-async fn who_may_skip_the_client_tier_is_charged_by_connection_if_the_rules_say_so() {
+async fn skipped_client_tier_charges_the_connection_if_configured() {
     let (engine, _) = engine();
     let rules = Rules::none().client(hourly(1));
     let admission = Admission::new(&engine, rules.clone()).unwrap();
-    let door = Door::open(app(layer(admission.clone()).missing_client(Missing::Skip))).await;
-    let fields = async || door.get("/", &[]).await.header("ratelimit").map(str::to_owned);
-    assert_eq!(fields().await, None, "the tier is left out");
+    let server =
+        TestServer::start(app(layer(admission.clone()).missing_client(Missing::Skip))).await;
+    let fields = async || server.get("/", &[]).await.header("ratelimit").map(str::to_owned);
+    assert_eq!(fields().await, None, "the tier is skipped");
     let by_connection = rules.limit_connections(true);
     admission.reconfigure(by_connection, Change::default()).unwrap();
     for _ in 0..2 {
@@ -133,12 +134,12 @@ async fn who_may_skip_the_client_tier_is_charged_by_connection_if_the_rules_say_
 }
 
 #[tokio::test]
-async fn two_requests_by_one_connection_share_its_bucket() {
+async fn requests_on_one_connection_share_its_bucket() {
     let (engine, _) = engine();
     let rules = Rules::none().client(hourly(1)).limit_connections(true);
     let layer = layer(Admission::new(&engine, rules).unwrap()).missing_client(Missing::Skip);
-    let door = Door::open(app(layer)).await;
-    let stream = TcpStream::connect(door.address).await.unwrap();
+    let server = TestServer::start(app(layer)).await;
+    let stream = TcpStream::connect(server.address).await.unwrap();
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     let mut statuses = Vec::new();
