@@ -1,13 +1,12 @@
-//! One connection, and the steps that each of its messages takes.
+//! One connection, and the steps that each of its messages passes.
 //!
 //! 1. size, 2. type, 3. limits, 4. messages in flight, 5. validation, 6. the handler.
 //!
-//! Nothing here reads or writes a socket: frames come in as bytes, and what comes out is a token
-//! for the handler or an answer for the client. Only step 3 can take time, and only on a shared
-//! store.
+//! Nothing here reads or writes a socket: frames come in as bytes, and the result is a token for
+//! the handler or a reply for the client. Only step 3 may have to wait, and only on a shared store.
 //!
-//! What steps 1 and 2 refuse goes on to step 3 all the same, to be charged to the ceiling of the
-//! connection: else there would be no limit on frames that are no messages.
+//! Frames that fail step 1 or 2 still pass step 3, to be charged to the ceiling of the connection:
+//! otherwise invalid frames would be unlimited.
 
 pub(crate) mod charges;
 pub(crate) mod connection_keys;
@@ -35,20 +34,21 @@ use crate::message_decision::{
 };
 use crate::peer::{ClientId, Peer, folded};
 
-/// One connection through a gate, made by [`Gate::connect`](crate::Gate::connect).
+/// One client connection of a gate, made by [`Gate::connect`](crate::Gate::connect).
 ///
-/// Feed it every text and binary frame, and only those: pings, pongs and close frames are not
+/// Pass it every text and binary frame, and only those: pings, pongs and close frames are not
 /// charged.
 ///
-/// Once a client has been told to go it is refused without another word: frames that were under
-/// way by then are neither charged nor handled.
+/// After a close frame for the client, all further frames are refused without a reply. They are
+/// neither charged nor handled.
 ///
-/// When it is dropped, the buckets that belong to it alone are forgotten: at once in process, by
-/// a task on a shared store. It remembers [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS) of
-/// them. Those beyond that, and all if the process crashes, the store is away or there is no tokio
-/// runtime for the task, are left to the store: buckets of tokens are forgotten once they are full,
-/// while that of an [allowance](tidegate::Policy::allowance) stays until it is
-/// [reset](tidegate::Limiter::reset). Messages that are still being handled keep their slots.
+/// Dropping it resets the buckets that belong to this connection alone: immediately on a local
+/// store, in a task on a shared one. It tracks [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS)
+/// of them. Buckets beyond that number remain in the store, and so do all of them if the process
+/// crashes, the store is unavailable, or there is no tokio runtime for the task. The store drops
+/// token buckets once they are full; the bucket of an [allowance](tidegate::Policy::allowance)
+/// stays until it is [reset](tidegate::Limiter::reset). Messages that are still being handled keep
+/// their slots.
 pub struct Connection<D> {
     gate: Arc<Inner<D>>,
     id: ClientId,
@@ -57,7 +57,7 @@ pub struct Connection<D> {
     charges: MessageCharges,
     in_flight: InFlight,
     own_keys: Arc<ConnectionKeys>,
-    /// The client has been told to go. What it had sent before it read that still comes in.
+    /// Whether a close frame was returned; frames sent before the client reads it still arrive.
     is_closing: bool,
 }
 
@@ -77,12 +77,12 @@ impl<D: Identity> Connection<D> {
         }
     }
 
-    /// Decides on a frame. In process the answer is there at the first poll, and
-    /// [`tidegate::now_or_never`] gives it without a runtime.
+    /// Decides on a frame. On a local store the future is ready at the first poll, and
+    /// [`tidegate::now_or_never`] resolves it without a runtime.
     ///
-    /// A future that is dropped while a shared store is being asked may have charged the message.
-    /// Slots that it took are given back by a task. Without a tokio runtime there is none: then they
-    /// come back when their lease has run out, or if they have none, when their key is reset.
+    /// If the future is dropped while a shared store decides, the message may have been charged. A
+    /// task then releases its slots. Without a tokio runtime they are released when their lease
+    /// expires or, without a lease, when their key is reset.
     ///
     /// ```
     /// # use tidegate_ws::{Gate, Peer, MessageDecision};
@@ -101,9 +101,9 @@ impl<D: Identity> Connection<D> {
     /// ```
     ///
     /// # Errors
-    /// When the store cannot answer. The message is not to be handled then, and the hook is not
-    /// told, since no limit was exceeded. A guard (`tidegate::guard`) around the store decides in
-    /// its place.
+    /// Returns an error if the store is unavailable. Do not handle the message then. The hook is
+    /// not called, because no limit was exceeded. To decide without the store, wrap it in a guard
+    /// (`tidegate::guard`).
     pub async fn ingress(
         &mut self,
         frame: impl AsRef<[u8]>,
@@ -118,8 +118,8 @@ impl<D: Identity> Connection<D> {
         Ok(self.finish(&gate, &message, ruling))
     }
 
-    /// What key and cost functions would see of a message of this type that came now. The type is
-    /// taken as it is.
+    /// Returns the context that key and cost functions would see for a message of this type
+    /// received now. The type is used as given.
     #[must_use]
     pub fn context<'a>(&'a self, message_type: &'a str) -> IngressContext<'a, D> {
         let received_at = self.gate.wall_time();
@@ -127,7 +127,7 @@ impl<D: Identity> Connection<D> {
         IngressContext::new(message_type, id, ip, &self.data, received_at)
     }
 
-    /// What comes before the store is asked: size, type, and what is to be charged.
+    /// Steps before the store call: checks size and type, and collects the charges.
     fn begin<'a>(
         &mut self,
         gate: &'a Inner<D>,
@@ -155,7 +155,7 @@ impl<D: Identity> Connection<D> {
         Ok(message)
     }
 
-    /// What comes after the store has answered: messages in flight, and validation.
+    /// Steps after the store call: checks messages in flight, and validates.
     fn finish(
         &mut self,
         gate: &Inner<D>,
@@ -201,7 +201,7 @@ impl<D: Identity> Connection<D> {
         MessageDecision::Accepted(AcceptedMessage::new(label.to_shared(), place, slots))
     }
 
-    /// The refusal of a frame that is no message.
+    /// Refuses a frame that is not a valid message.
     fn flawed(&mut self, gate: &Inner<D>, frame: &[u8], flaw: &Flaw) -> RefusedMessage {
         let Flaw::TooLarge { max } = *flaw else { return plain(RefusalReason::Unparseable) };
         let exceeded = LimitExceeded {
@@ -214,7 +214,7 @@ impl<D: Identity> Connection<D> {
         self.exceeded(gate, RefusalReason::Payload, exceeded)
     }
 
-    /// The refusal of a message that the store has denied.
+    /// Refuses a message that the store denied.
     fn limited(&mut self, gate: &Inner<D>, denial: &Denial) -> RefusedMessage {
         let charge = self.charges.list().get(denial.by);
         let observed = charge.map_or(0, |charge| charge.cost);
@@ -248,39 +248,39 @@ impl<D: Identity> Connection<D> {
 }
 
 impl<D> Connection<D> {
-    /// The id of the connection.
+    /// Returns the id of the connection.
     #[must_use]
     pub const fn id(&self) -> &ClientId {
         &self.id
     }
 
-    /// What the application knows of the connection.
+    /// Returns the application's data.
     #[must_use]
     pub const fn data(&self) -> &D {
         &self.data
     }
 
-    /// The same, to be changed: a client that logs in is another user from the next message on.
+    /// Returns the application's data for changes. A user set here counts from the next message on.
     pub const fn data_mut(&mut self) -> &mut D {
         &mut self.data
     }
 }
 
 impl<D> fmt::Debug for Connection<D> {
-    /// Whom it connects is not shown.
+    /// Hides all fields, because they may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 
-/// A frame between its first step and its last.
+/// A frame that is being decided.
 struct Message<'a> {
     frame: &'a [u8],
     label: Result<Label<'a>, Flaw>,
     received_at: WallTime,
 }
 
-/// Why a frame is no message.
+/// Why a frame is not a valid message.
 enum Flaw {
     TooLarge { max: usize },
     NoType,
@@ -298,7 +298,7 @@ impl Message<'_> {
     }
 }
 
-/// A refusal that no limit is the reason of, and that leaves the connection open.
+/// Creates a refusal that is not due to a limit and leaves the connection open.
 fn plain(reason: RefusalReason) -> RefusedMessage {
     RefusedMessage::new(reason, None, ReplyFrame::Send(reason.frame().to_json()))
 }

@@ -1,7 +1,7 @@
-//! What is known of a message before it has been validated.
+//! What is known about a message before it is validated.
 //!
-//! Key, cost and selection functions see this and nothing else. The payload is not in it, so that
-//! no limit can come to depend on bytes that nobody has checked yet.
+//! Key, cost and condition functions see only this. It does not contain the payload, so that no
+//! limit can depend on unvalidated bytes.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use tidegate_core::WallTime;
 
 use crate::key::{KeyParts, connection_key};
 
-/// Who is at the other end of a connection, as the application knows it.
+/// The user and tenant of a connection, as known to the application.
 ///
-/// Both answers default to "unknown", so data without an identity needs no code:
+/// Both default to unknown, so data without an identity needs no code:
 ///
 /// ```
 /// use tidegate_ws::Identity;
@@ -30,12 +30,12 @@ use crate::key::{KeyParts, connection_key};
 /// assert_eq!((session.tenant(), session.user()), (None, Some("alice")));
 /// ```
 pub trait Identity: 'static {
-    /// The tenant, if there is one.
+    /// Returns the tenant, if there is one.
     fn tenant(&self) -> Option<&str> {
         None
     }
 
-    /// The user, once authenticated.
+    /// Returns the user, once authenticated.
     fn user(&self) -> Option<&str> {
         None
     }
@@ -43,10 +43,10 @@ pub trait Identity: 'static {
 
 impl Identity for () {}
 
-/// One message on its way in: its type and its connection, without its payload.
+/// An incoming message: its type and its connection, without its payload.
 ///
-/// [`Connection::context`](crate::Connection::context) makes one by hand, for limits that a
-/// handler applies by itself.
+/// [`Connection::context`](crate::Connection::context) creates one directly, for limits that a
+/// handler checks itself.
 ///
 /// ```
 /// use tidegate_ws::{Gate, Peer, key_per_user_per_type};
@@ -76,45 +76,45 @@ impl<'a, D> IngressContext<'a, D> {
         Self { message_type, id, ip, data, received_at }
     }
 
-    /// The type of the message; [`UNKNOWN_TYPE`](crate::UNKNOWN_TYPE) if it is not one that the
-    /// gate knows.
+    /// Returns the message type; [`UNKNOWN_TYPE`](crate::UNKNOWN_TYPE) if the gate does not know
+    /// it.
     #[must_use]
     pub const fn message_type(&self) -> &'a str {
         self.message_type
     }
 
-    /// The id of the connection.
+    /// Returns the id of the connection.
     #[must_use]
     pub const fn id(&self) -> &'a str {
         self.id
     }
 
-    /// The address of the client, as [`Peer::ip`](crate::Peer::ip) folded it.
+    /// Returns the client address, truncated as by [`Peer::ip`](crate::Peer::ip).
     #[must_use]
     pub const fn ip(&self) -> Option<&'a str> {
         self.ip
     }
 
-    /// What the application knows of the connection.
+    /// Returns the application's data of the connection.
     #[must_use]
     pub const fn data(&self) -> &'a D {
         self.data
     }
 
-    /// When the message arrived, by the clock of the store that decides; never by the client's.
+    /// Returns when the message arrived, by the clock of the store, never by the client's.
     #[must_use]
     pub const fn received_at(&self) -> WallTime {
         self.received_at
     }
 
-    /// A key of this connection alone: `rl:conn:{id}`, to which parts can be added. Buckets under
-    /// such keys are forgotten when the connection is dropped, up to
+    /// Returns a key for this connection alone: `rl:conn:{id}`, to which parts can be added.
+    /// Buckets with such keys are reset when the connection is dropped, up to
     /// [`MAX_CONNECTION_KEYS`](crate::MAX_CONNECTION_KEYS) of them; see
-    /// [`Connection`](crate::Connection) for what can be left behind.
+    /// [`Connection`](crate::Connection) for the exceptions.
     ///
-    /// The text is fixed, and [`per_user_key`](crate::per_user_key) gives the same one to a user
-    /// with the name `{id}` of a tenant with the name `conn`. If there can be such a tenant, let no
-    /// limiter serve both kinds of keys: buckets of different limiters are never the same.
+    /// [`per_user_key`](crate::per_user_key) yields the same text for a user named `{id}` of a
+    /// tenant named `conn`. If such a tenant can exist, do not use one limiter for both kinds of
+    /// keys: buckets of different limiters are always separate.
     ///
     /// ```
     /// use tidegate_ws::{Gate, Peer};
@@ -132,13 +132,13 @@ impl<'a, D> IngressContext<'a, D> {
 }
 
 impl<'a, D: Identity> IngressContext<'a, D> {
-    /// The tenant, if the application knows one.
+    /// Returns the tenant, if the application knows one.
     #[must_use]
     pub fn tenant(&self) -> Option<&'a str> {
         self.data.tenant()
     }
 
-    /// The user, if the application knows one.
+    /// Returns the user, if the application knows one.
     #[must_use]
     pub fn user(&self) -> Option<&'a str> {
         self.data.user()
@@ -154,7 +154,7 @@ impl<D> Clone for IngressContext<'_, D> {
 impl<D> Copy for IngressContext<'_, D> {}
 
 impl<D> fmt::Debug for IngressContext<'_, D> {
-    /// Whom it is about is not shown.
+    /// Hides everything that may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IngressContext")
             .field("received_at", &self.received_at)

@@ -1,4 +1,4 @@
-//! What a client is told: one table of reasons, and the frame that carries them.
+//! Error frames sent to clients, and the table of refusal reasons.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use serde::Serialize;
 use tidegate_core::ceil_millis;
 use tidegate_http::field::RetryAfter;
 
-/// What clients are asked to wait, in milliseconds, when a place is free as soon as somebody is
-/// done and nobody knows when that will be.
+/// Retry hint in milliseconds for a message that waits for a slot, when the time of its release is
+/// unknown.
 pub const RELEASE_HINT_MS: u64 = RetryAfter::ON_RELEASE.seconds() * 1_000;
 
-/// The code of an error frame.
+/// Error code of an error frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// Too much for now, or of what a connection may send in all.
+    /// A limit or the ceiling of the connection is exceeded.
     ResourceExhausted,
-    /// It can never be accepted as it is.
+    /// The message can never be accepted as it is.
     FailedPrecondition,
-    /// The application has set an impossible cost.
+    /// A cost function of the application returned an invalid cost.
     InvalidArgument,
-    /// The type of the message could not be read.
+    /// The message type could not be read.
     ParseError,
-    /// The application's validation has refused the message.
+    /// The validation of the application rejected the message.
     ValidationError,
-    /// For handlers: the client may not do this.
+    /// For handlers: the client lacks permission.
     AuthError,
-    /// For applications: the store of the limits did not answer.
+    /// For applications: the store of the limits is unavailable.
     Unavailable,
 }
 
@@ -49,38 +49,37 @@ pub enum ErrorCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalReason {
-    /// More bytes than a message may have. The ceiling of the connection was charged, if there is
-    /// one, and nothing else.
+    /// The message has too many bytes. Only the ceiling of the connection was charged, if there is
+    /// one.
     Payload,
-    /// The type could not be read. The ceiling of the connection was charged, if there is one, and
-    /// nothing else.
+    /// The type could not be read. Only the ceiling of the connection was charged, if there is one.
     Unparseable,
-    /// A limit that time or a release reopens. Nothing was charged.
+    /// A limit that reopens with time or a release. Nothing was charged.
     Rate,
-    /// The cost is above what the bucket can ever hold. Nothing was charged.
+    /// The cost exceeds the capacity of the bucket. Nothing was charged.
     AboveCapacity,
-    /// The connection has sent all that its ceiling allows. Nothing was charged.
+    /// The connection has used up its ceiling. Nothing was charged.
     ConnectionUsedUp,
-    /// Another allowance, which time does not refill, is used up. Nothing was charged.
+    /// Another allowance, which does not refill, is used up. Nothing was charged.
     AllowanceUsedUp,
-    /// A cost function gave no positive number. Nothing was charged.
+    /// A cost function returned a number below 1. Nothing was charged.
     Cost,
-    /// The connection has as many messages in flight as it may. This one was charged.
+    /// The connection has the maximum number of messages in flight. This message was charged.
     InFlight,
-    /// The validation refused it. It was charged.
+    /// The validation rejected the message. It was charged.
     Invalid,
-    /// The connection has been told to close, for an earlier message. Nothing was charged.
+    /// The connection is closing because of an earlier message. Nothing was charged.
     Closing,
 }
 
 impl RefusalReason {
-    /// The code that the client is sent.
+    /// Returns the error code sent to the client.
     #[must_use]
     pub const fn code(self) -> ErrorCode {
         self.entry().0
     }
 
-    /// Whether the same message may be sent again later.
+    /// Returns whether the same message may succeed later.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(self, Self::Rate | Self::InFlight)
@@ -105,15 +104,15 @@ impl RefusalReason {
         }
     }
 
-    /// The frame for a client, to be completed.
+    /// Starts the error frame for this reason.
     pub(crate) fn frame(self) -> ErrorFrame<'static> {
         let (code, message) = self.entry();
         ErrorFrame { retryable: self.is_retryable(), ..ErrorFrame::new(code, message) }
     }
 }
 
-/// An error for a client, in the envelope that the gate itself uses: for handlers that refuse
-/// something, and for limits that are applied by hand.
+/// An error for a client, in the same envelope as those of the gate: for handlers that reject a
+/// message, and for limits that the application checks itself.
 ///
 /// ```
 /// use std::time::Duration;
@@ -137,7 +136,7 @@ pub struct ErrorFrame<'a> {
     retry_after_ms: Option<u64>,
 }
 
-/// How far which limit was exceeded.
+/// Details of the exceeded limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 struct Details {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -149,7 +148,7 @@ struct Details {
 }
 
 impl<'a> ErrorFrame<'a> {
-    /// An error that is not worth a second try.
+    /// Creates an error that must not be retried.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'a, str>>) -> Self {
         Self {
             code,
@@ -160,12 +159,12 @@ impl<'a> ErrorFrame<'a> {
         }
     }
 
-    /// With the advice to try again after this long, told in milliseconds and rounded up.
+    /// Marks the error as retryable after `wait`, sent in milliseconds and rounded up.
     pub fn retry_after(self, wait: Duration) -> Self {
         Self { retryable: true, retry_after_ms: Some(ceil_millis(wait)), ..self }
     }
 
-    /// The frame as JSON text.
+    /// Serializes the frame as JSON text.
     #[must_use]
     pub fn to_json(&self) -> String {
         #[derive(Serialize)]
@@ -173,7 +172,7 @@ impl<'a> ErrorFrame<'a> {
             r#type: &'static str,
             payload: &'m ErrorFrame<'m>,
         }
-        // Text and numbers always have a JSON form.
+        // Serializing strings and numbers does not fail.
         serde_json::to_string(&Message { r#type: "ERROR", payload: self }).unwrap_or_default()
     }
 

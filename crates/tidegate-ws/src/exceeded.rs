@@ -1,6 +1,6 @@
-//! A limit was exceeded: what is told of it, and what becomes of the connection.
+//! Exceeded limits: how they are reported, and what happens to the connection.
 //!
-//! Payload and rate take the same way through here; neither has a flow of its own.
+//! Size and rate limits share this code; neither has a flow of its own.
 
 use serde::Serialize;
 
@@ -8,12 +8,12 @@ use crate::error_frame::RefusalReason;
 use crate::message_decision::ReplyFrame;
 use crate::peer::ClientId;
 
-/// The close code for a rate limit: try again later.
+/// Close code for a rate limit: try again later.
 pub const CLOSE_RATE: u16 = 1013;
-/// The close code for a message that is too large.
+/// Close code for a message that is too large.
 pub const CLOSE_PAYLOAD: u16 = 1009;
 
-/// Which kind of limit was exceeded.
+/// Kind of limit that was exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -25,7 +25,7 @@ pub enum LimitKind {
 }
 
 impl LimitKind {
-    /// `payload` or `rate`.
+    /// Returns `payload` or `rate`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,9 +35,9 @@ impl LimitKind {
     }
 }
 
-/// One limited message, as the hook is told of it.
+/// A message that exceeded a limit, as passed to the hook.
 ///
-/// Serialised it has the names of the wire, and a hint that is not there is `null`:
+/// Serialized, it has the field names of the wire format, and a missing hint is `null`:
 ///
 /// ```
 /// # use tidegate::now_or_never;
@@ -57,20 +57,20 @@ impl LimitKind {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct LimitExceeded {
-    /// Which kind of limit.
+    /// Kind of limit.
     #[serde(rename = "type")]
     pub kind: LimitKind,
-    /// Bytes of the message, or the cost that was asked for.
+    /// Bytes of the message, or its cost.
     pub observed: u64,
-    /// The most bytes, or the capacity of the bucket.
+    /// Maximum number of bytes, or the capacity of the bucket.
     pub limit: u64,
-    /// When to try again, in milliseconds rounded up; `None` if it can never be accepted.
+    /// When to retry, in milliseconds rounded up; `None` if the message can never be accepted.
     pub retry_after_ms: Option<u64>,
-    /// The id of the connection.
+    /// Id of the connection.
     pub client_id: ClientId,
 }
 
-/// What happens to a connection that exceeds a limit, of either kind.
+/// What happens to a connection that exceeds a limit of either kind.
 ///
 /// ```
 /// use tidegate_ws::{Gate, OnExceeded};
@@ -81,26 +81,25 @@ pub struct LimitExceeded {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnExceeded {
-    /// The client is sent an error, and the connection stays open.
+    /// Send an error frame and keep the connection open.
     #[default]
     Send,
-    /// The client is sent a close frame. The application sends it and lets go of the socket; see
+    /// Send a close frame. The application sends it and then drops the socket; see
     /// [`ReplyFrame::is_close`].
     Close {
-        /// With this code; if `None`, [`CLOSE_RATE`] or [`CLOSE_PAYLOAD`].
+        /// The close code; if `None`, [`CLOSE_RATE`] or [`CLOSE_PAYLOAD`].
         code: Option<u16>,
     },
-    /// Nothing is sent and nothing closed: the application acts in its hook.
+    /// Send nothing and keep the connection open: the application acts in its hook.
     ///
-    /// A message that finds the hook [`HOOK_QUEUE`](crate::HOOK_QUEUE) behind is then refused without
-    /// anybody acting on it. All that is left of it is a count: in
-    /// [`HookStats::dropped`](crate::HookStats::dropped) and in
+    /// A message that finds the hook [`HOOK_QUEUE`](crate::HOOK_QUEUE) calls behind is refused
+    /// without a call. It only shows in [`HookStats::dropped`](crate::HookStats::dropped) and
     /// [`Counter::HookDropped`](crate::Counter::HookDropped).
     Custom,
 }
 
 impl OnExceeded {
-    /// Whether a server may send the close code, if there is one.
+    /// Returns the close code if a server must not send it.
     pub(crate) const fn forbidden_code(self) -> Option<u16> {
         match self {
             Self::Close { code: Some(code) } if !matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999) => {
@@ -110,7 +109,7 @@ impl OnExceeded {
         }
     }
 
-    /// The answer to a client that exceeded a limit.
+    /// Builds the reply to a client that exceeded a limit.
     pub(crate) fn answer(self, reason: RefusalReason, exceeded: &LimitExceeded) -> ReplyFrame {
         let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
         match self {
@@ -126,7 +125,7 @@ impl OnExceeded {
                     LimitKind::Payload => (CLOSE_PAYLOAD, "payload_exceeded"),
                     LimitKind::Rate => (CLOSE_RATE, "rate_limited"),
                 };
-                // A close frame has room for 123 bytes; the longest of these has 52.
+                // A close reason has at most 123 bytes; the longest of these has 52.
                 let reason = match retry_after_ms {
                     Some(wait) => format!("{says};retry_after_ms={wait}"),
                     None => says.to_owned(),

@@ -1,4 +1,4 @@
-//! The gate: what all connections of an application share.
+//! The gate: limits shared by all connections of an application.
 
 mod builder;
 pub(crate) mod envelope;
@@ -30,7 +30,7 @@ pub(crate) type EnvelopeFn = Box<dyn Fn(&[u8]) -> Option<Cow<'_, str>> + Send + 
 pub(crate) type ValidateFn<D> =
     Box<dyn Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), Invalid> + Send + Sync>;
 
-/// Why a validation refuses a message. The text is sent to the client.
+/// Error of a validation. Its text is sent to the client.
 ///
 /// ```
 /// use tidegate_ws::{Gate, Invalid};
@@ -47,7 +47,7 @@ pub(crate) type ValidateFn<D> =
 pub struct Invalid(pub(crate) Cow<'static, str>);
 
 impl Invalid {
-    /// A refusal with this text.
+    /// Creates an error with this text.
     pub fn new(message: impl Into<Cow<'static, str>>) -> Self {
         Self(message.into())
     }
@@ -55,7 +55,7 @@ impl Invalid {
 
 /// Limits for the messages of any number of connections. Cheap to clone.
 ///
-/// `D` is what the application knows of a connection; see [`Identity`].
+/// `D` is the application's data of a connection; see [`Identity`].
 ///
 /// ```
 /// use tidegate::{Limiter, Policy};
@@ -70,13 +70,13 @@ pub struct Gate<D> {
     inner: Arc<Inner<D>>,
 }
 
-/// What a gate has been built from.
+/// State of a gate, shared by its connections.
 pub(crate) struct Inner<D> {
     pub(crate) types: Types,
     pub(crate) envelope: EnvelopeFn,
     pub(crate) rules: Vec<Rule<D>>,
     pub(crate) limiters: Limiters,
-    /// The seat of the limiter of whole connections.
+    /// Index of the limiter for whole connections.
     pub(crate) ceiling: Option<usize>,
     pub(crate) zero_is_free: bool,
     pub(crate) max_payload: Option<usize>,
@@ -88,24 +88,24 @@ pub(crate) struct Inner<D> {
 }
 
 impl<D: Identity> Gate<D> {
-    /// Begins a gate that knows these types of message. All others count as one, under the name
-    /// [`UNKNOWN_TYPE`](crate::UNKNOWN_TYPE), so that nobody gets a full bucket by inventing a
+    /// Starts a gate that knows these message types. All others count as one, under the name
+    /// [`UNKNOWN_TYPE`](crate::UNKNOWN_TYPE), so that no client gets a full bucket by inventing a
     /// type.
     pub fn for_types<T: AsRef<str>>(types: impl IntoIterator<Item = T>) -> GateBuilder<D> {
         GateBuilder::new(Some(types.into_iter().map(|name| Arc::from(name.as_ref())).collect()))
     }
 
-    /// Begins a gate that takes every type of up to
-    /// [`MAX_TYPE_BYTES`](crate::MAX_TYPE_BYTES) as a type of its own.
+    /// Starts a gate that accepts every type of up to [`MAX_TYPE_BYTES`](crate::MAX_TYPE_BYTES) as
+    /// a separate type.
     ///
-    /// Clients can then invent types. That is harmless with keys that have no type in them, such
-    /// as [`per_user_key`](crate::per_user_key). With others every invented type is a new bucket:
-    /// add a [ceiling](GateBuilder::connection_ceiling).
+    /// Clients can then invent types. That is harmless with keys that do not contain the type, such
+    /// as [`per_user_key`](crate::per_user_key). With other keys, every invented type is a new
+    /// bucket: add a [ceiling](GateBuilder::connection_ceiling).
     pub fn for_any_type() -> GateBuilder<D> {
         GateBuilder::new(None)
     }
 
-    /// Lets somebody in.
+    /// Creates the connection for a client.
     #[must_use = "the connection is what frames are fed to"]
     pub fn connect(&self, peer: Peer<D>) -> Connection<D> {
         Connection::new(Arc::clone(&self.inner), peer)
@@ -113,7 +113,7 @@ impl<D: Identity> Gate<D> {
 }
 
 impl<D> Gate<D> {
-    /// How the hook and the observer are doing.
+    /// Returns statistics of the hook and the observer.
     #[must_use]
     pub fn hook_stats(&self) -> HookStats {
         self.inner.reporter.stats()
@@ -121,12 +121,12 @@ impl<D> Gate<D> {
 }
 
 impl<D> Inner<D> {
-    /// The time, by the clock of those who decide.
+    /// Returns the time by the clock of the store.
     pub(crate) fn wall_time(&self) -> WallTime {
         self.limiters.first().map_or_else(wall_now, |limiter| limiter.engine().wall_time())
     }
 
-    /// The refusal of a message that exceeds a limit, of either kind: told once, answered once.
+    /// Refuses a message that exceeds a size or rate limit: reports it once and builds the reply.
     pub(crate) fn exceeded(
         &self,
         reason: RefusalReason,

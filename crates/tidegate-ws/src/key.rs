@@ -1,7 +1,7 @@
-//! Whose bucket a message is charged to.
+//! Keys that messages are charged to.
 //!
-//! A key is a list of parts, and different lists never give the same text. So no user can choose
-//! a name that is somebody else's key, and no key function needs to think about separators.
+//! A key is a list of parts, and different lists never yield the same text. So no user can choose a
+//! name that equals another key, and key functions need not care about separators.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
@@ -11,15 +11,15 @@ use tidegate::KeyBuf;
 
 use crate::context::{Identity, IngressContext};
 
-/// The tenant of those who have none.
+/// Tenant of connections without one.
 const NO_TENANT: &str = "public";
-/// The user of those who have none.
+/// User of connections without one.
 const NO_USER: &str = "anon";
 
 /// A key, as the list of its parts.
 ///
-/// Its text has the parts joined by `:`, with `:` and `%` inside of a part escaped: the same as
-/// [`KeyBuf::from_parts`] gives, but without the heap until it is asked for.
+/// Its text has the parts joined by `:`, with `:` and `%` inside a part escaped, as by
+/// [`KeyBuf::from_parts`], but without an allocation until [`to_key`](Self::to_key).
 ///
 /// ```
 /// use tidegate_ws::KeyParts;
@@ -33,14 +33,14 @@ pub struct KeyParts<'a> {
 }
 
 impl<'a> KeyParts<'a> {
-    /// The key with one more part.
+    /// Appends a part.
     #[must_use]
     pub fn and(mut self, part: impl Into<Cow<'a, str>>) -> Self {
         self.parts.push(part.into());
         self
     }
 
-    /// The key for a limiter that is asked by hand.
+    /// Converts to a key for calling a limiter directly.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -54,7 +54,7 @@ impl<'a> KeyParts<'a> {
         KeyBuf::from_parts(self.parts.iter().map(Cow::as_ref))
     }
 
-    /// Marks a key that has the connection's id in it and so belongs to it alone.
+    /// Marks a key that contains the connection id and so belongs to the connection alone.
     pub(crate) const fn of_connection(mut self) -> Self {
         self.of_connection = true;
         self
@@ -72,7 +72,7 @@ impl<'a, T: Into<Cow<'a, str>>, const N: usize> From<[T; N]> for KeyParts<'a> {
 }
 
 impl fmt::Display for KeyParts<'_> {
-    /// The text of the key. It names people: it is for stores, not for logs.
+    /// Writes the text of the key. It may identify people: use it for stores, not for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, part) in self.parts.iter().enumerate() {
             if index > 0 {
@@ -91,17 +91,17 @@ impl fmt::Display for KeyParts<'_> {
 }
 
 impl fmt::Debug for KeyParts<'_> {
-    /// Keys name people: only the number of parts is shown.
+    /// Shows only the number of parts, because keys may identify people.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyParts(<{} parts>)", self.parts.len())
     }
 }
 
-/// `rl:{tenant}:{user}:{type}`: no type of message can starve another of the same user.
+/// `rl:{tenant}:{user}:{type}`: no message type can starve another one of the same user.
 ///
-/// Without a tenant it is `public`, without a user `anon`: all anonymous clients of a tenant
-/// share their buckets under this function. It is for connections that are authenticated; the
-/// default of a [`Rule`](crate::Rule) keeps anonymous clients apart.
+/// Without a tenant it is `public`, without a user `anon`, so all anonymous clients of a tenant
+/// share their buckets. Use it for authenticated connections; the default of a
+/// [`Rule`](crate::Rule) separates anonymous clients.
 ///
 /// ```
 /// use tidegate_ws::{Gate, Peer, key_per_user_per_type};
@@ -116,11 +116,11 @@ pub fn key_per_user_per_type<'a, D: Identity>(context: &IngressContext<'a, D>) -
     per_user_key(context).and(context.message_type())
 }
 
-/// `rl:{tenant}:{user}`: one bucket for all types of message of a user, with the same defaults as
+/// `rl:{tenant}:{user}`: one bucket for all message types of a user, with the same defaults as
 /// [`key_per_user_per_type`].
 ///
-/// For applications with more than a hundred types. With costs it weighs types against each
-/// other, but it isolates none: whoever spends all on one type has nothing left for the others.
+/// For applications with more than a hundred types. Costs can weight types against each other, but
+/// do not isolate them: a user who spends everything on one type has nothing left for the others.
 ///
 /// ```
 /// use tidegate_ws::{Gate, Peer, per_user_key};
@@ -134,8 +134,8 @@ pub fn per_user_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyPart
     KeyParts::from(["rl", tenant(context), context.user().unwrap_or(NO_USER)])
 }
 
-/// `rl:{tenant}:{user}:{type}`, with the address in place of a user that is not known, and `anon`
-/// in place of an address that is not known either.
+/// `rl:{tenant}:{user}:{type}`, with the client address in place of an unknown user, and `anon` if
+/// the address is unknown too.
 ///
 /// ```
 /// use tidegate_ws::{Gate, Peer, key_per_user_or_ip_per_type};
@@ -153,10 +153,11 @@ pub fn key_per_user_or_ip_per_type<'a, D: Identity>(
     KeyParts::from(["rl", tenant(context), who, context.message_type()])
 }
 
-/// The key of a rule that has none of its own: [`key_per_user_or_ip_per_type`], but a client
-/// without user and address has a bucket of its connection, `rl:{tenant}:conn:{id}:{type}`.
+/// Default key of a rule: [`key_per_user_or_ip_per_type`], but a client without user and address
+/// gets a bucket for its connection, `rl:{tenant}:conn:{id}:{type}`.
 ///
-/// That is five parts where users and addresses give four, so no user can be named into it.
+/// That key has five parts where users and addresses yield four, so no user name can collide with
+/// it.
 pub(crate) fn default_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyParts<'a> {
     if context.user().or(context.ip()).is_some() {
         return key_per_user_or_ip_per_type(context);
@@ -165,7 +166,7 @@ pub(crate) fn default_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> K
     KeyParts::from(parts).of_connection()
 }
 
-/// `rl:conn:{id}`: a key of one connection alone.
+/// `rl:conn:{id}`: the key of a single connection.
 pub(crate) fn connection_key(id: &str) -> KeyParts<'_> {
     KeyParts::from(["rl", "conn", id]).of_connection()
 }

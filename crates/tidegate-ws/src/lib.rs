@@ -1,6 +1,6 @@
-//! Rate limits for messages on WebSockets, decided before a message is parsed or handled.
+//! Rate limits for WebSocket messages, decided before a message is validated or handled.
 //!
-//! A [`Gate`] holds the limits, a [`Connection`] is one client at it, and every frame gets a
+//! A [`Gate`] holds the limits, a [`Connection`] is one client of it, and every frame gets a
 //! [`MessageDecision`]:
 //!
 //! ```
@@ -30,13 +30,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The order is size, type, limits, messages in flight, validation, handler; [`RefusalReason`] has the
-//!   table of what a client is told at each step.
-//! - Several [`Rule`]s are charged together or not at all. Keys see an [`IngressContext`], never
-//!   the payload.
-//! - The crate knows no socket and no WebSocket library: it takes bytes and gives a [`ReplyFrame`].
-//!   The README shows it with axum and with tokio-tungstenite.
-//! - Nothing here retries, queues or delays messages.
+//! - Messages pass size, type, limits, messages in flight, validation and handler, in this order;
+//!   [`RefusalReason`] has the table of errors at each step.
+//! - Several [`Rule`]s are charged together or not at all. Key functions see an [`IngressContext`],
+//!   never the payload.
+//! - The crate uses no socket and no WebSocket library: it takes bytes and returns a
+//!   [`ReplyFrame`]. The README has examples for axum and tokio-tungstenite.
+//! - It never retries, queues or delays messages.
 
 mod connection;
 mod context;
@@ -62,7 +62,7 @@ pub use key::{KeyParts, key_per_user_or_ip_per_type, key_per_user_per_type, per_
 pub use message_decision::{AcceptedMessage, MessageDecision, RefusedMessage, ReplyFrame};
 pub use peer::{ClientId, Peer};
 
-/// The examples of the README are compiled with the others.
+/// Compiles the examples of the README as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

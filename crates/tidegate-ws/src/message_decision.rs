@@ -1,4 +1,4 @@
-//! What a gate says of a message: go ahead, or a reply for the client.
+//! The decision on a message: accepted, or refused with a reply for the client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use crate::error_frame::{ErrorCode, RefusalReason};
 use crate::exceeded::LimitExceeded;
 use crate::gate::types::UNKNOWN_TYPE;
 
-/// What a gate decides about one message.
+/// Decision on one message.
 #[derive(Debug)]
 #[must_use = "a decision that nobody reads limits nothing"]
 pub enum MessageDecision {
-    /// The message may be handled.
+    /// Handle the message.
     Accepted(AcceptedMessage),
-    /// The message must not be handled; the client gets a reply.
+    /// Do not handle the message; send the reply to the client.
     Refused(RefusedMessage),
 }
 
 impl MessageDecision {
-    /// The token of an accepted message; the reply to a refused one.
+    /// Returns the accepted message, or the reply to a refused one.
     ///
     /// # Errors
-    /// When the message was refused.
+    /// Returns the reply if the message was refused.
     pub fn accepted(self) -> Result<AcceptedMessage, ReplyFrame> {
         match self {
             Self::Accepted(accepted) => Ok(accepted),
@@ -32,14 +32,14 @@ impl MessageDecision {
     }
 }
 
-/// A message that may be handled, and its place among those in flight.
+/// A message to handle, counted as in flight.
 ///
-/// Keep it until the message has been handled: dropping it gives back the place under
-/// [`max_in_flight`](crate::GateBuilder::max_in_flight), and the slots of limiters that count
-/// concurrency.
+/// Keep it until the message has been handled. Dropping it ends the message's share of
+/// [`max_in_flight`](crate::GateBuilder::max_in_flight) and releases the slots of concurrency
+/// limits.
 ///
 /// A gate does not renew leases: a handler that takes longer than the lease of its slots loses them
-/// to others while it runs. Choose a lease that is longer than the slowest handler.
+/// while it runs. Choose a lease longer than the slowest handler.
 #[must_use = "dropping it says that the message has been handled"]
 pub struct AcceptedMessage {
     message_type: Option<Arc<str>>,
@@ -56,7 +56,7 @@ impl AcceptedMessage {
         Self { message_type, _place: place, _slots: slots }
     }
 
-    /// The type that the message was counted as; [`UNKNOWN_TYPE`] if the gate does not know it.
+    /// Returns the type that the message counts as; [`UNKNOWN_TYPE`] if the gate does not know it.
     #[must_use]
     pub fn message_type(&self) -> &str {
         self.message_type.as_deref().unwrap_or(UNKNOWN_TYPE)
@@ -69,7 +69,7 @@ impl fmt::Debug for AcceptedMessage {
     }
 }
 
-/// A message that must not be handled.
+/// A refused message, with the reason and the reply for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedMessage {
     reason: RefusalReason,
@@ -86,55 +86,55 @@ impl RefusedMessage {
         Self { reason, exceeded, reply }
     }
 
-    /// Why.
+    /// Returns why the message was refused.
     #[must_use]
     pub const fn reason(&self) -> RefusalReason {
         self.reason
     }
 
-    /// The code for it, whether or not the client is sent one.
+    /// Returns the error code, whether or not it is sent to the client.
     #[must_use]
     pub const fn code(&self) -> ErrorCode {
         self.reason.code()
     }
 
-    /// Which limit was exceeded by how much, if it was the size or a rate: what the hook is told.
+    /// Returns the exceeded limit, as passed to the hook, if the size or a rate was exceeded.
     #[must_use]
     pub const fn exceeded(&self) -> Option<&LimitExceeded> {
         self.exceeded.as_ref()
     }
 
-    /// What to do with the client.
+    /// Returns the reply for the client.
     pub const fn reply(&self) -> &ReplyFrame {
         &self.reply
     }
 
-    /// What to do with the client.
+    /// Converts into the reply for the client.
     pub fn into_reply(self) -> ReplyFrame {
         self.reply
     }
 }
 
-/// What to do with a client whose message was refused.
+/// What to send to a client whose message was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "the client has no reply until it is sent"]
 pub enum ReplyFrame {
     /// Send this text frame.
     Send(String),
-    /// Send this close frame, and then let go of the socket: libraries would wait for the client
-    /// to answer it. The gate refuses whatever else the client had sent.
+    /// Send this close frame, then drop the socket: WebSocket libraries would wait for the close
+    /// frame of the client. The gate refuses all further frames.
     Close {
-        /// The code.
+        /// Close code.
         code: u16,
-        /// The reason, of at most 123 bytes.
+        /// Close reason, at most 123 bytes.
         reason: String,
     },
-    /// Nothing: the application acts in its hook, or the client has been told to go before.
+    /// Send nothing: the application acts in its hook, or the connection is already closing.
     Nothing,
 }
 
 impl ReplyFrame {
-    /// Whether the connection is over once this has been sent.
+    /// Returns whether the connection must be closed after this reply.
     ///
     /// ```
     /// use tidegate_ws::ReplyFrame;
@@ -146,7 +146,8 @@ impl ReplyFrame {
         matches!(self, Self::Close { .. })
     }
 
-    /// The reply as a message of any WebSocket library; `None` if there is nothing to send.
+    /// Converts the reply to a message of any WebSocket library; `None` if there is nothing to
+    /// send.
     ///
     /// ```
     /// use axum::extract::ws::{CloseFrame, Message};
@@ -174,12 +175,12 @@ impl ReplyFrame {
     }
 }
 
-/// The messages of a connection that are being handled.
+/// Counter of the messages of a connection that are being handled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InFlight(Arc<AtomicUsize>);
 
 impl InFlight {
-    /// A place among at most `max`, or how many there are.
+    /// Counts one more message if there are fewer than `max`; otherwise returns their number.
     pub(crate) fn enter(&self, max: Option<usize>) -> Result<Place, usize> {
         let enters = |taken| (max.is_none_or(|max| taken < max)).then_some(taken + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enters)?;
@@ -187,7 +188,7 @@ impl InFlight {
     }
 }
 
-/// One place among the messages in flight.
+/// One counted message; the count decreases on drop.
 #[derive(Debug)]
 pub(crate) struct Place(InFlight);
 

@@ -1,4 +1,4 @@
-//! Who connects: the application's data, an address and an id.
+//! The client of a connection: application data, address and id.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Serialize, Serializer};
 use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 
-/// Who connects, for [`Gate::connect`](crate::Gate::connect).
+/// The client of a new connection, for [`Gate::connect`](crate::Gate::connect).
 ///
 /// ```
 /// use tidegate_ws::{Gate, Peer};
@@ -26,26 +26,27 @@ pub struct Peer<D> {
 }
 
 impl<D> Peer<D> {
-    /// A peer of which the application knows this.
+    /// Creates a peer with the application's data.
     pub const fn new(data: D) -> Self {
         Self { data, ip: None, id: None }
     }
 
-    /// With its address: that of the socket, or what a *trusted* proxy says. A header that anybody
-    /// can send is no address. Behind a proxy the socket's address is the proxy's, and everybody
-    /// would share its bucket: resolve it before the upgrade, with a list of trusted proxies.
+    /// Sets the client address: that of the socket, or one reported by a *trusted* proxy, never
+    /// from a header that any client can send. Behind a proxy, the socket address is that of the
+    /// proxy, and all clients would share its bucket: resolve the client address before the
+    /// upgrade, with a list of trusted proxies.
     ///
-    /// An IPv6 client has a /64 of addresses to choose from, so that prefix is what counts.
+    /// IPv6 addresses are truncated to their /64, since a client can choose any address in it.
     pub const fn ip(mut self, ip: IpAddr) -> Self {
         self.ip = Some(ip);
         self
     }
 
-    /// With an id of the application's own. It must be unique over all that share the store: two
-    /// connections of one id share their buckets, and the first to go takes them along. Slots it
-    /// leaves alone: they are given back when their messages are done.
+    /// Sets an id chosen by the application. It must be unique among all users of the store: two
+    /// connections with one id share their buckets, and the first one dropped resets them. Slots
+    /// are not affected: they are released with their messages.
     ///
-    /// Without this the gate makes an id that no other gate makes.
+    /// By default the gate generates a unique id.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.id = Some(id.into());
         self
@@ -58,13 +59,13 @@ impl<D> fmt::Debug for Peer<D> {
     }
 }
 
-/// The address as it stands in keys.
+/// Formats an address for keys.
 pub(crate) fn folded(ip: IpAddr) -> Box<str> {
     client_network(ip, IPV6_CLIENT_BITS).addr().to_string().into()
 }
 
-/// The id of a connection. Cheap to clone; not shown by `Debug`, since it may be the
-/// application's own and name somebody.
+/// Id of a connection. Cheap to clone. `Debug` hides it, because an id chosen by the application
+/// may identify a person.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ClientId(Arc<str>);
 
@@ -73,7 +74,7 @@ impl ClientId {
         Self(Arc::from(id))
     }
 
-    /// The id.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -92,8 +93,8 @@ impl fmt::Debug for ClientId {
     }
 }
 
-/// Makes ids that are unique in the process by their number, and among processes by chance: the
-/// first part has as much of it as the standard library asks of the operating system.
+/// Generator of connection ids: unique within the process by a counter, and across processes by a
+/// random prefix with the entropy of the standard library's `RandomState`.
 #[derive(Debug)]
 pub(crate) struct Ids {
     gate: [u64; 2],

@@ -1,7 +1,7 @@
-//! What one message is to be charged, put together before anything is asked of the store.
+//! The charges of one message, collected before the store call.
 //!
-//! A connection has one list of charges and uses its entries again and again. So a message that up to two limits
-//! deny takes nothing from the heap but its answer; more charges than two do not fit on the stack.
+//! A connection reuses the entries of one list. So a message denied by up to two limits allocates
+//! nothing but its reply; more than two charges do not fit on the stack.
 
 use std::fmt::Write;
 
@@ -11,17 +11,17 @@ use crate::context::IngressContext;
 use crate::gate::rule::Rule;
 use crate::key::KeyParts;
 
-/// One charge: a bucket and a cost.
+/// One charge: a limiter, a key and a cost.
 #[derive(Clone)]
 pub(crate) struct MessageCharge {
-    /// Which limiter of the gate.
+    /// Index of the limiter in the gate.
     pub(crate) seat: usize,
     pub(crate) key: String,
     pub(crate) of_connection: bool,
     pub(crate) cost: u64,
 }
 
-/// A cost that is no positive number.
+/// Error of a cost that is not positive.
 pub(crate) struct BadCost;
 
 /// The charges of one message.
@@ -32,12 +32,12 @@ pub(crate) struct MessageCharges {
 }
 
 impl MessageCharges {
-    /// Begins anew.
+    /// Removes all charges and keeps their allocations.
     pub(crate) const fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Adds what the rules charge a message; the functions of the application run here.
+    /// Adds the charges of the rules for a message. Calls the functions of the application.
     pub(crate) fn add_rules<D>(
         &mut self,
         rules: &[Rule<D>],
@@ -70,16 +70,16 @@ impl MessageCharges {
         &self.list[..self.used]
     }
 
-    /// The same charges, for a task to keep.
+    /// Copies the charges, for a task to own.
     pub(crate) fn copied(&self) -> Self {
         Self { list: self.list().to_vec(), used: self.used }
     }
 
-    /// The question for the store; `None` if there is nothing to charge.
+    /// Builds the request to the store; `None` if there is nothing to charge.
     pub(crate) fn request<'a>(&'a self, limiters: &'a [Limiter]) -> Option<Request<'a, Decision>> {
         match self.list() {
             [] => None,
-            // A limiter of its own lets those go first who wait for it.
+            // Calling the limiter directly respects the waiters of its pacer.
             [charge] => Some(limiters[charge.seat].take(&charge.key).cost(charge.cost)),
             [first, ..] => {
                 let list = self.list().iter();

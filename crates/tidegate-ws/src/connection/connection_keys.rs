@@ -1,11 +1,11 @@
-//! The buckets that belong to one connection alone, forgotten with it.
+//! Buckets that belong to a single connection, reset when it is dropped.
 //!
-//! Nobody waits for it. In process it is done where the connection is dropped; on a shared store a
-//! task does it, if there is a tokio runtime. A process that crashes and a store that is away leave
-//! buckets behind: those of tokens are forgotten once they are full, those of allowances stay until
-//! somebody resets them.
+//! No caller waits for the reset. On a local store it happens where the connection is dropped; on a
+//! shared store in a task, if there is a tokio runtime. A crash or an unavailable store leaves
+//! buckets behind: the store drops token buckets once they are full, those of allowances stay until
+//! they are reset.
 //!
-//! Slots are not forgotten here. They belong to messages, which may still be handled.
+//! Slots are not reset here. They belong to messages that may still be in progress.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -15,25 +15,25 @@ use tidegate::Batch;
 use crate::connection::charges::MessageCharges;
 use crate::connection::slots::{Limiters, counts_slots};
 
-/// How many buckets of its own a connection remembers, over all its limiters. It is a bound on
-/// memory: buckets beyond it are not forgotten with the connection.
+/// Maximum number of own buckets that a connection tracks, over all its limiters. It bounds memory:
+/// buckets beyond it are not reset with the connection.
 pub const MAX_CONNECTION_KEYS: usize = 1_024;
 
-/// How many buckets are forgotten in one call to a shared store, which answers each call in a time
-/// of its own.
+/// Number of resets per call to a shared store, so that each call finishes within the store's
+/// timeout.
 const AT_ONCE: usize = 64;
 
-/// What a connection shares with the tasks that ask the store for it: the last of them forgets the
-/// buckets, so that none is made after that.
+/// Keys of a connection, shared with its store tasks: the last owner resets the buckets, so that
+/// none is created afterwards.
 pub(crate) struct ConnectionKeys {
     limiters: Limiters,
     keys: Mutex<Keys>,
 }
 
 struct Keys {
-    /// By the seat of their limiter.
+    /// Keys by limiter index.
     by_seat: Vec<HashSet<Box<str>>>,
-    /// How many more there may be.
+    /// How many more keys may be tracked.
     room: usize,
 }
 
@@ -43,8 +43,8 @@ impl ConnectionKeys {
         Self { limiters, keys: Mutex::new(Keys { by_seat, room: MAX_CONNECTION_KEYS }) }
     }
 
-    /// Remembers what a message is going to charge: before the store is asked, since whoever asks
-    /// may not live to see the answer.
+    /// Tracks the keys that a message is about to charge. Called before the store call, because its
+    /// caller may be dropped before the decision.
     pub(crate) fn note(&self, charges: &MessageCharges) {
         let mut own = charges.list().iter().filter(|charge| charge.of_connection).peekable();
         if own.peek().is_none() {
@@ -67,7 +67,7 @@ impl Drop for ConnectionKeys {
     fn drop(&mut self) {
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner);
         let by_seat = std::mem::take(&mut keys.by_seat).into_iter().enumerate();
-        // A limit may have come to count slots since.
+        // The policy may have changed to one that counts slots.
         let own = by_seat.filter(|(seat, _)| !counts_slots(&self.limiters[*seat]));
         let keys: Vec<_> =
             own.flat_map(|(seat, keys)| keys.into_iter().map(move |key| (seat, key))).collect();
@@ -76,7 +76,7 @@ impl Drop for ConnectionKeys {
         store.detach(async move {
             for some in keys.chunks(AT_ONCE) {
                 let resets = some.iter().map(|(seat, key)| limiters[*seat].reset(&**key));
-                // If the store is away the buckets stay; see the top of this file.
+                // If the store is unavailable the buckets stay; see the module documentation.
                 let _ = Batch::from_iter(resets).await;
             }
         });

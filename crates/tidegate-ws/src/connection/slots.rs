@@ -1,8 +1,8 @@
-//! The slots of a message, given back to the store when the message is done.
+//! Slots of a message, released when the message is done.
 //!
-//! Nobody waits for it. In process it is done where the slots are dropped; on a shared store a task
-//! does it, if there is or was a tokio runtime. Nothing here renews a lease: slots that have one
-//! are the store's to give to others when it has run out.
+//! No caller waits for the release. On a local store it happens where the slots are dropped; on a
+//! shared store in a task, if there is or was a tokio runtime. Leases are not renewed: when a lease
+//! expires, the store may grant its slot to others.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use tokio::runtime::Handle;
 
 use crate::connection::charges::{MessageCharge, MessageCharges};
 
-/// The limiters of a gate, by seat.
+/// The limiters of a gate, by index.
 pub(crate) type Limiters = Arc<[Limiter]>;
 
-/// Whether a limiter counts concurrency, as far as is known here.
+/// Returns whether a limiter counts concurrency, according to the policy known here.
 pub(crate) fn counts_slots(limiter: &Limiter) -> bool {
     matches!(limiter.snapshot().limit().policy(), Policy::Concurrency(_))
 }
 
-/// Whether the store of a limiter has to be waited for.
+/// Returns whether a limiter is on a shared store.
 pub(crate) fn is_on_shared_store(limiter: &Limiter) -> bool {
     limiter.engine().store().local().is_none()
 }
 
-/// The slots that a message holds under limits that count concurrency.
+/// The slots that a message holds.
 pub(crate) struct Slots(Option<Held>);
 
 struct Held {
     limiters: Limiters,
     list: Vec<MessageCharge>,
     receipt: Receipt,
-    /// Where they were taken. They may be dropped on a thread that knows no runtime.
+    /// Runtime in which they were taken. They may be dropped on a thread without one.
     runtime: Option<Handle>,
 }
 
 impl Slots {
-    /// The slots of a grant, if it has taken any.
+    /// Returns the slots of a grant, if it took any.
     pub(crate) fn of(
         limiters: &Limiters,
         charges: &MessageCharges,
@@ -66,8 +66,8 @@ impl Drop for Slots {
 }
 
 impl Held {
-    /// If the store is away, slots with a lease come back when it has run out, and those without
-    /// one when their key is reset.
+    /// Releases the slots. If the store is unavailable, slots with a lease are released when it
+    /// expires, and those without one when their key is reset.
     async fn release(&self) {
         let charges = self
             .list
@@ -83,8 +83,8 @@ impl fmt::Debug for Slots {
     }
 }
 
-/// Whether a grant has taken slots, by the places in its receipt. The policy does not tell: it may
-/// have changed since it was read, and with a shared store it may have changed elsewhere.
+/// Returns whether a grant took slots, judging by its receipt. The policy is no indication: it may
+/// have changed since it was read, on a shared store also by another node.
 fn has_slots(receipt: &Receipt) -> bool {
     receipt.stamps().iter().any(|stamp| matches!(stamp.place, Place::Slot(_)))
 }

@@ -1,9 +1,9 @@
-//! The charges of a message put to the store, and what the store decides.
+//! The store call for the charges of a message.
 //!
-//! Whoever asks a shared store may give up before the answer is there: its future is dropped. Tokens
-//! that were spent by then stay spent, but slots have to be given back, and only the answer says
-//! which they are. So charges with slots are put to such a store by a task, which sees the answer
-//! whatever becomes of the one who asked. All others are spared the task.
+//! The caller may drop its future before a shared store has decided. Tokens spent by then stay
+//! spent, but slots must be released, and only the decision identifies them. So charges with slots
+//! are sent by a task, which sees the decision even if the caller is gone. All other charges avoid
+//! the task.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::connection::charges::MessageCharges;
 use crate::connection::connection_keys::ConnectionKeys;
 use crate::connection::slots::{Limiters, Slots, counts_slots, is_on_shared_store};
 
-/// What the store decides on the charges of a message.
+/// Decision of the store on the charges of a message.
 pub(crate) enum Ruling {
-    /// It was charged, and these slots were taken.
+    /// The message was charged, and these slots were taken.
     Granted(Option<Slots>),
-    /// A limit denies it.
+    /// A limit denied the message.
     Denied(Denial),
-    /// A kind of decision that is not known here, and so no permission.
+    /// An unknown variant of the decision, treated as a denial.
     Unknown,
 }
 
 impl MessageCharges {
-    /// Puts the charges to any store. Slots are given back if nobody waits for the answer any more,
-    /// unless there is no tokio runtime to see to it.
+    /// Sends the charges to the store. If the caller drops the future, slots are released, provided
+    /// that there is a tokio runtime.
     pub(crate) async fn ask(
         &self,
         limiters: &Limiters,
@@ -41,7 +41,7 @@ impl MessageCharges {
         let (charges, limiters) = (self.copied(), limiters.clone());
         let own_keys = Arc::clone(own_keys);
         runtime.spawn(async move {
-            // What nobody fetches is dropped, and slots are given back by that.
+            // If the receiver is gone, the decision is dropped, which releases its slots.
             let _ = tell.send(charges.put(&limiters).await);
             drop(own_keys);
         });

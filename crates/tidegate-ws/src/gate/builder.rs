@@ -1,4 +1,4 @@
-//! Builds a gate, and refuses what could not work.
+//! Builds a gate, and rejects invalid settings.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,35 +20,35 @@ use crate::gate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
 use crate::key::KeyParts;
 use crate::peer::Ids;
 
-/// Why a gate cannot be built.
+/// Error of an invalid gate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A gate for declared types without any: all messages would share their buckets.
+    /// A gate for declared types declares none: all messages would share their buckets.
     #[error("gate declares no message type; name some in `for_types`, or use `for_any_type`")]
     NoTypes,
-    /// A type that cannot be told from the unknown ones.
+    /// A declared type is empty, too long or reserved.
     #[error(
         "message type {0:?} is not usable; it must have 1 to {MAX_TYPE_BYTES} bytes and not be \
          {UNKNOWN_TYPE:?}"
     )]
     Type(Arc<str>),
-    /// Limiters of different stores: their charges cannot be decided all-or-nothing.
+    /// Limiters are on different stores: their charges cannot be decided all-or-nothing.
     #[error(
         "limiters {0:?} and {1:?} are not on the same store, so they cannot be charged together; \
          make both with the same engine"
     )]
     Stores(String, String),
-    /// More charges on one message than a decision can have.
+    /// A message would have more charges than a decision can have.
     #[error("message would be charged by {0} limits at once; at most {MAX_CHARGES} are possible")]
     TooManyRules(usize),
-    /// A close code that no server may send.
+    /// A server must not send this close code.
     #[error("close code {0} may not be sent by a server; use 1000-1003, 1007-1014 or 3000-4999")]
     CloseCode(u16),
-    /// A largest message of no bytes, or a quota of no messages: nothing would pass.
+    /// A maximum is zero: no message would pass.
     #[error("{0} must be at least 1: with 0 no message would pass")]
     Zero(&'static str),
-    /// The thread of the hook cannot be started.
+    /// The hook thread cannot be started.
     #[error("thread of the `on_limit_exceeded` hook cannot be started: {0}")]
     Hook(#[source] io::Error),
 }
@@ -88,19 +88,18 @@ impl<D: Identity> GateBuilder<D> {
         }
     }
 
-    /// Adds a limit: a limiter, or a [`Rule`] with a key and a cost of its own. A message is
-    /// charged by all rules together or by none; their limiters must share a store.
+    /// Adds a limit: a limiter, or a [`Rule`] with its own key and cost. A message is charged by
+    /// all rules together or by none; their limiters must share a store.
     ///
-    /// A message that one limiter alone is asked about lets those go first who wait at a
-    /// [`Pacer`](tidegate::pacer::Pacer) for tokens of its key. One that several are asked about,
-    /// the ceiling included, does not: lists go by what is left in the buckets.
+    /// A message with a single charge yields to waiters of a [`Pacer`](tidegate::pacer::Pacer) for
+    /// the same key. A message with several charges, the ceiling included, does not: a list is
+    /// decided by what is left in the buckets.
     pub fn limit(mut self, rule: impl Into<Rule<D>>) -> Self {
         self.rules.push(rule.into());
         self
     }
 
-    /// Adds a limit that is charged by this key. A closure needs no annotations if the gate names
-    /// the type of its data:
+    /// Adds a limit with this key. A closure needs no annotations if the gate names its data type:
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -123,12 +122,12 @@ impl<D: Identity> GateBuilder<D> {
         self.limit(Rule::new(limiter).key(key))
     }
 
-    /// Adds a limit on each connection as a whole: one token for every frame, whatever its type.
-    /// With an [allowance](tidegate::Policy::allowance) that is a number of frames in all, after
-    /// which the client is told `Connection limit reached`.
+    /// Adds a limit for each connection as a whole: one token for every frame, whatever its type.
+    /// With an [allowance](tidegate::Policy::allowance) that is a total number of frames, after
+    /// which the client gets `Connection limit reached`.
     ///
-    /// Frames that are too large or have no type that could be read are charged too, by the ceiling
-    /// alone. Once it denies them, that is what the client is told, and not what is wrong with them.
+    /// Frames that are too large or have no readable type are charged too, by the ceiling alone.
+    /// Once the ceiling denies them, the client gets its error instead of the error of the frame.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -143,30 +142,30 @@ impl<D: Identity> GateBuilder<D> {
         self
     }
 
-    /// Lets cost functions say 0: such a message is not charged by the rule. Without this a cost
-    /// of 0 is taken for a mistake.
+    /// Allows cost functions to return 0: the rule does not charge such a message. By default a
+    /// cost of 0 is an error.
     pub const fn allow_zero_cost(mut self) -> Self {
         self.zero_is_free = true;
         self
     }
 
-    /// Refuses messages of more bytes, before anything else is done with them but charging the
-    /// [ceiling](Self::connection_ceiling) of the connection, if there is one. The frame is in
-    /// memory by then: set the limit of the WebSocket library too, somewhat higher.
+    /// Refuses messages with more bytes. They are charged to the
+    /// [ceiling](Self::connection_ceiling) of the connection only, if there is one. The frame is
+    /// already in memory then: also set the limit of the WebSocket library, somewhat higher.
     pub const fn max_payload(mut self, bytes: usize) -> Self {
         self.max_payload = Some(bytes);
         self
     }
 
-    /// Refuses messages while so many of the same connection are being handled. They have been
-    /// charged by then.
+    /// Refuses messages while this many of the same connection are being handled. They are charged
+    /// nevertheless.
     pub const fn max_in_flight(mut self, messages: usize) -> Self {
         self.max_in_flight = Some(messages);
         self
     }
 
-    /// Reads the type of a message in another way than [`json_type`]; `None` says that there is
-    /// none. It runs on every frame that is not too large, before any limit.
+    /// Sets the function that reads the type of a message, in place of [`json_type`]; `None` means
+    /// there is none. It runs on every frame that is not too large, before any limit.
     ///
     /// ```
     /// use std::borrow::Cow;
@@ -190,7 +189,7 @@ impl<D: Identity> GateBuilder<D> {
         self
     }
 
-    /// Checks messages that are within all limits, before they are handled.
+    /// Sets a check for messages within all limits, before they are handled.
     pub fn validate(
         mut self,
         check: impl Fn(&IngressContext<'_, D>, &[u8]) -> Result<(), Invalid> + Send + Sync + 'static,
@@ -199,16 +198,16 @@ impl<D: Identity> GateBuilder<D> {
         self
     }
 
-    /// Says what happens to connections that exceed the size or a rate.
+    /// Sets what happens to connections that exceed the size or a rate.
     pub const fn on_exceeded(mut self, behaviour: OnExceeded) -> Self {
         self.on_exceeded = behaviour;
         self
     }
 
-    /// Calls a function once for every message that exceeds the size or a rate, whatever happens
-    /// to its connection. It runs on a thread of the gate's own and delays nobody; if it is
-    /// [`HOOK_QUEUE`](crate::HOOK_QUEUE) calls behind, those that follow are
-    /// [counted](Gate::hook_stats) and left out. A panic in it is counted too.
+    /// Calls `hook` once for every message that exceeds the size or a rate, whatever happens to its
+    /// connection. It runs on a thread of the gate and delays no message. If it is
+    /// [`HOOK_QUEUE`](crate::HOOK_QUEUE) calls behind, further calls are
+    /// [counted](Gate::hook_stats) and dropped. Panics are counted too.
     ///
     /// ```
     /// use std::sync::mpsc::channel;
@@ -229,14 +228,14 @@ impl<D: Identity> GateBuilder<D> {
         self
     }
 
-    /// Counts for an exporter of metrics.
+    /// Sets the receiver of metrics.
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
     }
 
-    /// Puts the id of the connection into the events `rate_limited` and `payload_exceeded`.
-    /// Without this no event says whom it is about.
+    /// Adds the id of the connection to the log events `rate_limited` and `payload_exceeded`. By
+    /// default no event identifies a client.
     pub const fn log_client_ids(mut self) -> Self {
         self.names_clients = true;
         self
@@ -245,7 +244,7 @@ impl<D: Identity> GateBuilder<D> {
     /// Builds the gate.
     ///
     /// # Errors
-    /// When it could not work; see [`BuildError`].
+    /// Returns an error if the settings are invalid; see [`BuildError`].
     pub fn build(self) -> Result<Gate<D>, BuildError> {
         let types = known(self.types)?;
         if let Some(code) = self.on_exceeded.forbidden_code() {
@@ -307,7 +306,7 @@ fn known(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
     }
 }
 
-/// Charges are decided together, and a store decides for itself alone.
+/// Charges are decided together, so they must be on one store.
 fn check_stores(limiters: &[Limiter]) -> Result<(), BuildError> {
     for pair in limiters.windows(2) {
         let [one, other] = pair else { continue };

@@ -1,16 +1,16 @@
-//! The type of a message, and nothing else of it.
+//! Reads the type of a message, and nothing else.
 //!
-//! It runs before the limits, so it must be cheap for whatever a client sends: one pass and no tree.
-//! Of the heap it takes a byte for each level of nesting, and room for a type with escapes in it.
+//! It runs before the limits, so it must be cheap for any input: one pass and no tree. It allocates
+//! one byte per level of nesting, and space for a type that contains escapes.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// The `type` of a JSON object, if it is a string; `None` if the frame is anything else.
+/// Returns the `type` of a JSON object, if it is a string; `None` if the frame is anything else.
 ///
-/// An object with two types has none: readers differ in which of them counts, and a client must
-/// not be charged for one and served the other.
+/// An object with two types has none: parsers differ in which one they use, and a client must not
+/// be charged for one type and served as another.
 ///
 /// ```
 /// use tidegate_ws::json_type;
@@ -21,14 +21,14 @@ use serde::Deserialize;
 /// ```
 #[must_use]
 pub fn json_type(frame: &[u8]) -> Option<Cow<'_, str>> {
-    // A sequence would do for a struct as well; a message is an object.
+    // Serde would also accept a sequence for a struct; a message must be an object.
     if frame.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return None;
     }
     serde_json::from_slice::<Envelope<'_>>(frame).ok().map(|envelope| envelope.message_type)
 }
 
-/// Fields that are not named here are passed over without being kept.
+/// Unnamed fields are skipped without being stored.
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(rename = "type", borrow)]

@@ -1,10 +1,11 @@
-//! The application's hook, off the way of the messages.
+//! The application's hook for exceeded limits, off the message path.
 //!
-//! It runs on one thread of the gate's own, behind a queue with a bound. So it may block for as
-//! long as it likes and delays nobody; what does not fit into the queue is counted and dropped.
-//! The thread ends when the gate and all its connections are gone and the queue is empty.
+//! It runs on a thread of the gate, behind a bounded queue. So it may block without delaying any
+//! message; calls that do not fit into the queue are counted and dropped. The thread ends when the
+//! gate and all its connections are dropped and the queue is empty.
 //!
-//! Neither the hook nor the observer can fail a message or end the thread: their panics are counted.
+//! Neither the hook nor the observer can fail a message or end the thread: their panics are
+//! counted.
 
 use std::fmt;
 use std::io;
@@ -17,24 +18,24 @@ use std::thread;
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::observe::{Counter, Histogram, Observer};
 
-/// How many limited messages the hook may be behind.
+/// Maximum number of queued hook calls.
 pub const HOOK_QUEUE: usize = 1_024;
 
 pub(crate) type HookFn = Box<dyn FnMut(LimitExceeded) + Send>;
 
-/// How often the hook was not told, and how often it or the observer failed.
+/// Statistics of the hook and the observer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HookStats {
-    /// Limited messages of which it was not told, because it was [`HOOK_QUEUE`] behind.
+    /// Hook calls dropped because [`HOOK_QUEUE`] calls were queued.
     pub dropped: u64,
-    /// Calls that panicked.
+    /// Hook calls that panicked.
     pub panicked: u64,
     /// Calls of the [`Observer`] that panicked.
     pub observer_panicked: u64,
 }
 
-/// Tells everybody who wants to know of a limited message.
+/// Reports exceeded limits to the log, the observer and the hook.
 pub(crate) struct Reporter {
     queue: Option<SyncSender<LimitExceeded>>,
     tally: Arc<Tally>,
@@ -63,7 +64,7 @@ impl Reporter {
         Ok(Self { queue, tally, names_clients })
     }
 
-    /// Tells of one limited message: once to each.
+    /// Reports one exceeded limit, once to each.
     pub(crate) fn report(&self, exceeded: &LimitExceeded) {
         let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
         let client_id = self.names_clients.then(|| exceeded.client_id.as_str());
@@ -113,7 +114,7 @@ impl Tally {
         self.observe(|observer| observer.record(histogram, value));
     }
 
-    /// Lets the observer see something. What it leaves half done when it panics is its own.
+    /// Calls the observer. Its own state after a panic is its own concern.
     fn observe(&self, see: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = &self.observer
             && catch_unwind(AssertUnwindSafe(|| see(&**observer))).is_err()
@@ -134,7 +135,7 @@ fn start(hook: HookFn, tally: Arc<Tally>) -> io::Result<SyncSender<LimitExceeded
 
 fn run(mut hook: HookFn, exceeded: &Receiver<LimitExceeded>, tally: &Tally) {
     for exceeded in exceeded {
-        // What the hook has left half done is the hook's own; it is called again all the same.
+        // The state of the hook after a panic is its own concern; it is called again.
         if catch_unwind(AssertUnwindSafe(|| hook(exceeded))).is_err() {
             tally.panicked.fetch_add(1, Ordering::Relaxed);
             tracing::error!("the hook for exceeded limits has panicked");

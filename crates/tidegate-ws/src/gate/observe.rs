@@ -1,24 +1,24 @@
-//! What is counted, for whatever exports it.
+//! Metrics of a gate, for any exporter.
 //!
-//! No number is ever a label, and no client either: hints and sizes are observations of a
-//! histogram, so the number of series does not grow with the traffic.
+//! Neither numbers nor clients become labels: hints and sizes are values of a histogram, so the
+//! number of series does not grow with traffic.
 
-/// A number that only grows.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Counter {
-    /// Messages with too many bytes.
+    /// Messages that were too large.
     PayloadExceeded,
     /// Messages over a rate limit.
     RateExceeded,
-    /// Limited messages of which the hook was not told, because it was too far behind.
+    /// Hook calls dropped because the hook was too far behind.
     HookDropped,
-    /// Calls of the hook that panicked.
+    /// Hook calls that panicked.
     HookPanicked,
 }
 
 impl Counter {
-    /// The name of the metric.
+    /// Returns the name of the metric.
     ///
     /// ```
     /// assert_eq!(tidegate_ws::Counter::RateExceeded.name(), "limits.rate_exceeded");
@@ -34,18 +34,18 @@ impl Counter {
     }
 }
 
-/// A distribution of values.
+/// A histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Histogram {
-    /// Bytes of the messages that had too many.
+    /// Sizes of messages that were too large, in bytes.
     PayloadBytes,
-    /// Hints given to clients over a rate limit, in milliseconds.
+    /// Retry hints sent to clients over a rate limit, in milliseconds.
     RetryAfterMs,
 }
 
 impl Histogram {
-    /// The name of the metric.
+    /// Returns the name of the metric.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,11 +55,11 @@ impl Histogram {
     }
 }
 
-/// Receives what a gate counts: a few lines for Prometheus, OpenTelemetry or any other exporter.
+/// Receives the metrics of a gate, for Prometheus, OpenTelemetry or any other exporter.
 ///
-/// It is called on the way of the message, so it adds to a number and returns. What takes longer
-/// belongs into the [hook](crate::GateBuilder::on_limit_exceeded). If it panics, the message goes on
-/// and the panic is [counted](crate::HookStats::observer_panicked).
+/// It is called on the message path, so it must return quickly. Slow work belongs in the
+/// [hook](crate::GateBuilder::on_limit_exceeded). If it panics, the message proceeds and the panic
+/// is [counted](crate::HookStats::observer_panicked).
 ///
 /// ```
 /// use std::sync::Arc;
@@ -82,9 +82,9 @@ impl Histogram {
 /// # Ok::<(), tidegate_ws::BuildError>(())
 /// ```
 pub trait Observer: Send + Sync {
-    /// Adds one to a counter.
+    /// Increments a counter.
     fn count(&self, counter: Counter);
 
-    /// Adds a value to a distribution.
+    /// Records a value in a histogram.
     fn record(&self, histogram: Histogram, value: u64);
 }

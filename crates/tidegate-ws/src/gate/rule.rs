@@ -1,7 +1,7 @@
-//! One limit of a gate: which limiter, whose bucket, at what cost, for which messages.
+//! One limit of a gate: the limiter, the key, the cost, and the messages it applies to.
 //!
-//! A rule knows no policy: capacity and rate are the limiter's, and can change while the gate is
-//! in use.
+//! A rule contains no policy: rate and capacity belong to the limiter, and can change while the
+//! gate is in use.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ type Condition<D> = dyn Fn(&IngressContext<'_, D>) -> bool + Send + Sync;
 
 /// One limit of a gate.
 ///
-/// Without more it charges one token to the user's bucket for the type of the message; a client
-/// whose user is not known is charged by address, and one without both by connection.
+/// By default it charges one token to the user's bucket for the message type. A client without a
+/// user is charged by address, and one without either by connection.
 ///
 /// ```
 /// use tidegate::{Engine, Policy};
@@ -46,12 +46,12 @@ pub struct Rule<D> {
     cost: Option<Box<CostFn<D>>>,
     condition: Option<Box<Condition<D>>>,
     otherwise: Option<Box<Self>>,
-    /// Where the limiter stands among those of the gate.
+    /// Index of the limiter among those of the gate.
     pub(crate) seat: usize,
 }
 
 impl<D: Identity> Rule<D> {
-    /// The rule of a limiter, in process or on any store.
+    /// Creates a rule for a limiter, on a local or a shared store.
     pub fn new(limiter: Limiter) -> Self {
         Self {
             limiter,
@@ -63,8 +63,8 @@ impl<D: Identity> Rule<D> {
         }
     }
 
-    /// Charges another bucket. Keep keys few: one with the time or a message's id in it is a new,
-    /// full bucket with every message, and limits nothing.
+    /// Sets the key. Keep the number of keys small: a key with a time or a message id is a new,
+    /// full bucket for every message, and limits nothing.
     pub fn key(
         mut self,
         key: impl for<'a> Fn(&IngressContext<'a, D>) -> KeyParts<'a> + Send + Sync + 'static,
@@ -73,11 +73,11 @@ impl<D: Identity> Rule<D> {
         self
     }
 
-    /// Charges another cost than one token. A cost below 1 is refused when it comes, with
+    /// Sets the cost. The default is one token. A message with a cost below 1 is refused with
     /// `INVALID_ARGUMENT`, and nothing is spent.
     ///
-    /// Costs weigh messages inside one policy. They isolate nothing: see
-    /// [`per_user_key`](crate::per_user_key). For parts of a token, count in smaller units: a
+    /// Costs weight messages within one policy. They do not isolate them: see
+    /// [`per_user_key`](crate::per_user_key). For fractions of a token, count in smaller units: a
     /// policy in thousandths, and costs of 500.
     pub fn cost(
         mut self,
@@ -87,7 +87,7 @@ impl<D: Identity> Rule<D> {
         self
     }
 
-    /// Charges only the messages for which this holds.
+    /// Charges only messages for which `condition` returns true.
     pub fn when(
         mut self,
         condition: impl Fn(&IngressContext<'_, D>) -> bool + Send + Sync + 'static,
@@ -96,8 +96,8 @@ impl<D: Identity> Rule<D> {
         self
     }
 
-    /// Names the rule for the messages that this one does not charge: of the two, and of as many
-    /// as are chained, a message is charged by the first whose condition holds.
+    /// Sets the rule for messages that this one does not charge. Of a chain of rules, the first
+    /// whose condition holds charges the message.
     pub fn otherwise(mut self, other: impl Into<Self>) -> Self {
         self.otherwise = Some(Box::new(match self.otherwise.take() {
             Some(next) => next.otherwise(other),
@@ -108,7 +108,7 @@ impl<D: Identity> Rule<D> {
 }
 
 impl<D> Rule<D> {
-    /// The rule among this and those chained to it that charges a message.
+    /// Returns the rule of the chain that charges a message.
     pub(crate) fn choose(&self, context: &IngressContext<'_, D>) -> Option<&Self> {
         self.chain().find(|rule| rule.condition.as_ref().is_none_or(|holds| holds(context)))
     }
@@ -117,7 +117,7 @@ impl<D> Rule<D> {
         std::iter::successors(Some(self), |rule| rule.otherwise.as_deref())
     }
 
-    /// Gives each limiter of the chain its seat.
+    /// Assigns each limiter of the chain its index.
     pub(crate) fn seat(&mut self, seats: &mut Vec<Limiter>) {
         let mut next = Some(self);
         while let Some(rule) = next {

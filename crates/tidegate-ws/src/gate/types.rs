@@ -1,16 +1,16 @@
-//! Which types of message there are.
+//! Message types known to a gate.
 //!
-//! The type is text of the client's choosing, and part of keys. Whoever may invent types may
-//! invent full buckets; so all that are not declared count as one.
+//! Clients choose the type, and it is part of keys. A client that may invent types may invent full
+//! buckets; so all undeclared types count as one.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The type of all messages whose type the gate does not know. No declared type can have it.
+/// The type of all messages whose type the gate does not know. No declared type can equal it.
 pub const UNKNOWN_TYPE: &str = "*";
 
-/// The longest type, in bytes. Longer ones are not known.
+/// Maximum length of a type in bytes. Longer ones count as unknown.
 pub const MAX_TYPE_BYTES: usize = 128;
 
 /// The types that a gate knows.
@@ -21,7 +21,7 @@ pub(crate) enum Types {
 }
 
 impl Types {
-    /// The type that a message counts as.
+    /// Returns the type that a message counts as.
     pub(crate) fn label<'a>(&'a self, raw: Cow<'a, str>) -> Label<'a> {
         match self {
             Self::Declared(known) => known.get(&*raw).map_or(Label::Unknown, Label::Declared),
@@ -50,7 +50,7 @@ impl Label<'_> {
         }
     }
 
-    /// The type for a handler, which may outlive the frame.
+    /// Returns the type for a handler, which may outlive the frame.
     pub(crate) fn to_shared(&self) -> Option<Arc<str>> {
         match self {
             Self::Declared(name) => Some(Arc::clone(name)),
