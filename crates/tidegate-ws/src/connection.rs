@@ -22,17 +22,17 @@ use tidegate_http::field::RetryAfter;
 
 use crate::connection::charges::{BadCost, MessageCharges};
 use crate::connection::connection_keys::ConnectionKeys;
-use crate::connection::store_call::Ruling;
+use crate::connection::store_call::StoreDecision;
 use crate::context::{Identity, IngressContext};
 use crate::error_frame::{RELEASE_HINT_MS, RefusalReason};
 use crate::exceeded::{LimitExceeded, LimitKind};
 use crate::gate::Inner;
-use crate::gate::types::Label;
+use crate::gate::types::TypeLabel;
 use crate::key::connection_key;
 use crate::message_decision::{
     AcceptedMessage, InFlight, MessageDecision, RefusedMessage, ReplyFrame,
 };
-use crate::peer::{ClientId, Peer, folded};
+use crate::peer::{ClientId, Peer, format_address};
 
 /// One client connection of a gate, made by [`Gate::connect`](crate::Gate::connect).
 ///
@@ -67,7 +67,7 @@ impl<D: Identity> Connection<D> {
         let own_keys = Arc::new(ConnectionKeys::new(gate.limiters.clone()));
         Self {
             id: ClientId::new(&id),
-            ip: peer.ip.map(folded),
+            ip: peer.ip.map(format_address),
             data: peer.data,
             charges: MessageCharges::default(),
             in_flight: InFlight::default(),
@@ -110,12 +110,12 @@ impl<D: Identity> Connection<D> {
     ) -> Result<MessageDecision, StoreError> {
         let frame = frame.as_ref();
         let gate = Arc::clone(&self.gate);
-        let message = match self.begin(&gate, frame) {
+        let message = match self.prepare(&gate, frame) {
             Ok(message) => message,
             Err(refusal) => return Ok(MessageDecision::Refused(refusal)),
         };
-        let ruling = self.charges.ask(&gate.limiters, &self.own_keys).await?;
-        Ok(self.finish(&gate, &message, ruling))
+        let decision = self.charges.call_store(&gate.limiters, &self.own_keys).await?;
+        Ok(self.finish(&gate, &message, decision))
     }
 
     /// Returns the context that key and cost functions would see for a message of this type
@@ -128,7 +128,7 @@ impl<D: Identity> Connection<D> {
     }
 
     /// Steps before the store call: checks size and type, and collects the charges.
-    fn begin<'a>(
+    fn prepare<'a>(
         &mut self,
         gate: &'a Inner<D>,
         frame: &'a [u8],
@@ -137,8 +137,8 @@ impl<D: Identity> Connection<D> {
             return Err(RefusedMessage::new(RefusalReason::Closing, None, ReplyFrame::Nothing));
         }
         let label = match gate.max_payload {
-            Some(max) if frame.len() > max => Err(Flaw::TooLarge { max }),
-            _ => (gate.envelope)(frame).map(|raw| gate.types.label(raw)).ok_or(Flaw::NoType),
+            Some(max) if frame.len() > max => Err(FrameError::TooLarge { max }),
+            _ => (gate.envelope)(frame).map(|raw| gate.types.label(raw)).ok_or(FrameError::NoType),
         };
         self.charges.clear();
         let message = Message { frame, label, received_at: gate.wall_time() };
@@ -146,12 +146,12 @@ impl<D: Identity> Connection<D> {
         if let Ok(label) = &message.label {
             let context = message.context(label, id, ip, &self.data);
             let added = self.charges.add_rules(&gate.rules, gate.zero_is_free, &context);
-            added.map_err(|BadCost| plain(RefusalReason::Cost))?;
+            added.map_err(|BadCost| refuse_without_limit(RefusalReason::Cost))?;
         }
-        if let Some(seat) = gate.ceiling {
-            self.charges.add(seat, &connection_key(id), 1);
+        if let Some(limiter_index) = gate.ceiling {
+            self.charges.add(limiter_index, &connection_key(id), 1);
         }
-        self.own_keys.note(&self.charges);
+        self.own_keys.track(&self.charges);
         Ok(message)
     }
 
@@ -160,29 +160,35 @@ impl<D: Identity> Connection<D> {
         &mut self,
         gate: &Inner<D>,
         message: &Message<'_>,
-        ruling: Ruling,
+        decision: StoreDecision,
     ) -> MessageDecision {
-        let slots = match ruling {
-            Ruling::Granted(slots) => slots,
-            Ruling::Denied(denial) => return MessageDecision::Refused(self.limited(gate, &denial)),
-            Ruling::Unknown => return MessageDecision::Refused(plain(RefusalReason::Rate)),
+        let slots = match decision {
+            StoreDecision::Granted(slots) => slots,
+            StoreDecision::Denied(denial) => {
+                return MessageDecision::Refused(self.refuse_denied(gate, &denial));
+            }
+            StoreDecision::Unknown => {
+                return MessageDecision::Refused(refuse_without_limit(RefusalReason::Rate));
+            }
         };
         let label = match &message.label {
             Ok(label) => label,
-            Err(flaw) => return MessageDecision::Refused(self.flawed(gate, message.frame, flaw)),
+            Err(error) => {
+                return MessageDecision::Refused(self.refuse_invalid(gate, message.frame, error));
+            }
         };
-        let place = match self.in_flight.enter(gate.max_in_flight) {
-            Ok(place) => place,
-            Err(taken) => {
+        let guard = match self.in_flight.enter(gate.max_in_flight) {
+            Ok(guard) => guard,
+            Err(count) => {
                 let frame = RefusalReason::InFlight
                     .frame()
-                    .exceeding("in_flight", taken as u64 + 1, taken as u64)
-                    .hint(Some(RELEASE_HINT_MS));
-                let answer = ReplyFrame::Send(frame.to_json());
+                    .with_details("in_flight", count as u64 + 1, count as u64)
+                    .with_hint(Some(RELEASE_HINT_MS));
+                let reply = ReplyFrame::Send(frame.to_json());
                 return MessageDecision::Refused(RefusedMessage::new(
                     RefusalReason::InFlight,
                     None,
-                    answer,
+                    reply,
                 ));
             }
         };
@@ -190,20 +196,27 @@ impl<D: Identity> Connection<D> {
         if let Some(validate) = &gate.validate
             && let Err(invalid) = validate(&context, message.frame)
         {
-            let frame = RefusalReason::Invalid.frame().saying(invalid.0);
-            let answer = ReplyFrame::Send(frame.to_json());
+            let frame = RefusalReason::Invalid.frame().with_message(invalid.0);
+            let reply = ReplyFrame::Send(frame.to_json());
             return MessageDecision::Refused(RefusedMessage::new(
                 RefusalReason::Invalid,
                 None,
-                answer,
+                reply,
             ));
         }
-        MessageDecision::Accepted(AcceptedMessage::new(label.to_shared(), place, slots))
+        MessageDecision::Accepted(AcceptedMessage::new(label.to_shared(), guard, slots))
     }
 
     /// Refuses a frame that is not a valid message.
-    fn flawed(&mut self, gate: &Inner<D>, frame: &[u8], flaw: &Flaw) -> RefusedMessage {
-        let Flaw::TooLarge { max } = *flaw else { return plain(RefusalReason::Unparseable) };
+    fn refuse_invalid(
+        &mut self,
+        gate: &Inner<D>,
+        frame: &[u8],
+        error: &FrameError,
+    ) -> RefusedMessage {
+        let FrameError::TooLarge { max } = *error else {
+            return refuse_without_limit(RefusalReason::Unparseable);
+        };
         let exceeded = LimitExceeded {
             kind: LimitKind::Payload,
             observed: frame.len() as u64,
@@ -211,37 +224,38 @@ impl<D: Identity> Connection<D> {
             retry_after_ms: None,
             client_id: self.id.clone(),
         };
-        self.exceeded(gate, RefusalReason::Payload, exceeded)
+        self.refuse_exceeded(gate, RefusalReason::Payload, exceeded)
     }
 
     /// Refuses a message that the store denied.
-    fn limited(&mut self, gate: &Inner<D>, denial: &Denial) -> RefusedMessage {
+    fn refuse_denied(&mut self, gate: &Inner<D>, denial: &Denial) -> RefusedMessage {
         let charge = self.charges.list().get(denial.by);
         let observed = charge.map_or(0, |charge| charge.cost);
         let limit = denial.outcomes.get(denial.by).map_or(0, |outcome| outcome.capacity);
-        let policy = charge.map(|charge| *gate.limiters[charge.seat].snapshot().limit().policy());
-        let is_used_up = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;
+        let policy =
+            charge.map(|charge| *gate.limiters[charge.limiter_index].snapshot().limit().policy());
+        let is_exhausted = matches!(policy, Some(Policy::Allowance(_))) && observed <= limit;
         let retry_after_ms = RetryAfter::of(denial.retry).map(RetryAfter::millis);
         let reason = match retry_after_ms {
             Some(_) => RefusalReason::Rate,
-            None if is_used_up && charge.map(|charge| charge.seat) == gate.ceiling => {
+            None if is_exhausted && charge.map(|charge| charge.limiter_index) == gate.ceiling => {
                 RefusalReason::ConnectionUsedUp
             }
-            None if is_used_up => RefusalReason::AllowanceUsedUp,
+            None if is_exhausted => RefusalReason::AllowanceUsedUp,
             None => RefusalReason::AboveCapacity,
         };
         let (kind, client_id) = (LimitKind::Rate, self.id.clone());
         let exceeded = LimitExceeded { kind, observed, limit, retry_after_ms, client_id };
-        self.exceeded(gate, reason, exceeded)
+        self.refuse_exceeded(gate, reason, exceeded)
     }
 
-    fn exceeded(
+    fn refuse_exceeded(
         &mut self,
         gate: &Inner<D>,
         reason: RefusalReason,
         exceeded: LimitExceeded,
     ) -> RefusedMessage {
-        let refusal = gate.exceeded(reason, exceeded);
+        let refusal = gate.refuse_exceeded(reason, exceeded);
         self.is_closing = refusal.reply().is_close();
         refusal
     }
@@ -276,12 +290,12 @@ impl<D> fmt::Debug for Connection<D> {
 /// A frame that is being decided.
 struct Message<'a> {
     frame: &'a [u8],
-    label: Result<Label<'a>, Flaw>,
+    label: Result<TypeLabel<'a>, FrameError>,
     received_at: WallTime,
 }
 
 /// Why a frame is not a valid message.
-enum Flaw {
+enum FrameError {
     TooLarge { max: usize },
     NoType,
 }
@@ -289,7 +303,7 @@ enum Flaw {
 impl Message<'_> {
     fn context<'c, D>(
         &self,
-        label: &'c Label<'_>,
+        label: &'c TypeLabel<'_>,
         id: &'c str,
         ip: Option<&'c str>,
         data: &'c D,
@@ -299,6 +313,6 @@ impl Message<'_> {
 }
 
 /// Creates a refusal that is not due to a limit and leaves the connection open.
-fn plain(reason: RefusalReason) -> RefusedMessage {
+fn refuse_without_limit(reason: RefusalReason) -> RefusedMessage {
     RefusedMessage::new(reason, None, ReplyFrame::Send(reason.frame().to_json()))
 }

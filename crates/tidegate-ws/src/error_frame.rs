@@ -176,16 +176,16 @@ impl<'a> ErrorFrame<'a> {
         serde_json::to_string(&Message { r#type: "ERROR", payload: self }).unwrap_or_default()
     }
 
-    pub(crate) fn exceeding(self, kind: &'static str, observed: u64, limit: u64) -> Self {
+    pub(crate) fn with_details(self, kind: &'static str, observed: u64, limit: u64) -> Self {
         let details = Details { kind: Some(kind), observed: Some(observed), limit: Some(limit) };
         Self { details, ..self }
     }
 
-    pub(crate) fn hint(self, retry_after_ms: Option<u64>) -> Self {
+    pub(crate) fn with_hint(self, retry_after_ms: Option<u64>) -> Self {
         Self { retry_after_ms, ..self }
     }
 
-    pub(crate) fn saying(self, message: Cow<'a, str>) -> Self {
+    pub(crate) fn with_message(self, message: Cow<'a, str>) -> Self {
         Self { message, ..self }
     }
 }

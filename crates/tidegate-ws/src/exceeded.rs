@@ -46,9 +46,9 @@ impl LimitKind {
 /// let mut connection = gate.connect(Peer::new(()).id("c-1"));
 /// let decision = now_or_never(connection.ingress(r#"{"type":"SAY","text":"hello"}"#)).unwrap()?;
 /// let MessageDecision::Refused(refusal) = decision else { unreachable!() };
-/// let told = serde_json::to_string(refusal.exceeded().unwrap())?;
+/// let json = serde_json::to_string(refusal.exceeded().unwrap())?;
 /// assert_eq!(
-///     told,
+///     json,
 ///     r#"{"type":"payload","observed":29,"limit":16,"retryAfterMs":null,"clientId":"c-1"}"#
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -110,27 +110,27 @@ impl OnExceeded {
     }
 
     /// Builds the reply to a client that exceeded a limit.
-    pub(crate) fn answer(self, reason: RefusalReason, exceeded: &LimitExceeded) -> ReplyFrame {
+    pub(crate) fn reply(self, reason: RefusalReason, exceeded: &LimitExceeded) -> ReplyFrame {
         let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
         match self {
             Self::Send => ReplyFrame::Send(
                 reason
                     .frame()
-                    .exceeding(kind.as_str(), observed, limit)
-                    .hint(retry_after_ms)
+                    .with_details(kind.as_str(), observed, limit)
+                    .with_hint(retry_after_ms)
                     .to_json(),
             ),
             Self::Close { code } => {
-                let (usual, says) = match kind {
+                let (default_code, prefix) = match kind {
                     LimitKind::Payload => (CLOSE_PAYLOAD, "payload_exceeded"),
                     LimitKind::Rate => (CLOSE_RATE, "rate_limited"),
                 };
                 // A close reason has at most 123 bytes; the longest of these has 52.
                 let reason = match retry_after_ms {
-                    Some(wait) => format!("{says};retry_after_ms={wait}"),
-                    None => says.to_owned(),
+                    Some(wait) => format!("{prefix};retry_after_ms={wait}"),
+                    None => prefix.to_owned(),
                 };
-                ReplyFrame::Close { code: code.unwrap_or(usual), reason }
+                ReplyFrame::Close { code: code.unwrap_or(default_code), reason }
             }
             Self::Custom => ReplyFrame::Nothing,
         }

@@ -24,7 +24,7 @@ use crate::gate::hook::{HookStats, Reporter};
 use crate::gate::rule::Rule;
 use crate::gate::types::Types;
 use crate::message_decision::RefusedMessage;
-use crate::peer::{Ids, Peer};
+use crate::peer::{IdGenerator, Peer};
 
 pub(crate) type EnvelopeFn = Box<dyn Fn(&[u8]) -> Option<Cow<'_, str>> + Send + Sync>;
 pub(crate) type ValidateFn<D> =
@@ -84,7 +84,7 @@ pub(crate) struct Inner<D> {
     pub(crate) validate: Option<ValidateFn<D>>,
     pub(crate) on_exceeded: OnExceeded,
     pub(crate) reporter: Reporter,
-    pub(crate) ids: Ids,
+    pub(crate) ids: IdGenerator,
 }
 
 impl<D: Identity> Gate<D> {
@@ -127,14 +127,14 @@ impl<D> Inner<D> {
     }
 
     /// Refuses a message that exceeds a size or rate limit: reports it once and builds the reply.
-    pub(crate) fn exceeded(
+    pub(crate) fn refuse_exceeded(
         &self,
         reason: RefusalReason,
         exceeded: LimitExceeded,
     ) -> RefusedMessage {
         self.reporter.report(&exceeded);
-        let answer = self.on_exceeded.answer(reason, &exceeded);
-        RefusedMessage::new(reason, Some(exceeded), answer)
+        let reply = self.on_exceeded.reply(reason, &exceeded);
+        RefusedMessage::new(reason, Some(exceeded), reply)
     }
 }
 

@@ -29,7 +29,7 @@ const NO_USER: &str = "anon";
 #[derive(Clone)]
 pub struct KeyParts<'a> {
     parts: SmallVec<[Cow<'a, str>; 5]>,
-    of_connection: bool,
+    is_connection_key: bool,
 }
 
 impl<'a> KeyParts<'a> {
@@ -55,19 +55,19 @@ impl<'a> KeyParts<'a> {
     }
 
     /// Marks a key that contains the connection id and so belongs to the connection alone.
-    pub(crate) const fn of_connection(mut self) -> Self {
-        self.of_connection = true;
+    pub(crate) const fn mark_connection_key(mut self) -> Self {
+        self.is_connection_key = true;
         self
     }
 
-    pub(crate) const fn is_of_connection(&self) -> bool {
-        self.of_connection
+    pub(crate) const fn is_connection_key(&self) -> bool {
+        self.is_connection_key
     }
 }
 
 impl<'a, T: Into<Cow<'a, str>>, const N: usize> From<[T; N]> for KeyParts<'a> {
     fn from(parts: [T; N]) -> Self {
-        Self { parts: parts.into_iter().map(Into::into).collect(), of_connection: false }
+        Self { parts: parts.into_iter().map(Into::into).collect(), is_connection_key: false }
     }
 }
 
@@ -149,8 +149,8 @@ pub fn per_user_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> KeyPart
 pub fn key_per_user_or_ip_per_type<'a, D: Identity>(
     context: &IngressContext<'a, D>,
 ) -> KeyParts<'a> {
-    let who = context.user().or(context.ip()).unwrap_or(NO_USER);
-    KeyParts::from(["rl", tenant(context), who, context.message_type()])
+    let subject = context.user().or(context.ip()).unwrap_or(NO_USER);
+    KeyParts::from(["rl", tenant(context), subject, context.message_type()])
 }
 
 /// Default key of a rule: [`key_per_user_or_ip_per_type`], but a client without user and address
@@ -163,12 +163,12 @@ pub(crate) fn default_key<'a, D: Identity>(context: &IngressContext<'a, D>) -> K
         return key_per_user_or_ip_per_type(context);
     }
     let parts = ["rl", tenant(context), "conn", context.id(), context.message_type()];
-    KeyParts::from(parts).of_connection()
+    KeyParts::from(parts).mark_connection_key()
 }
 
 /// `rl:conn:{id}`: the key of a single connection.
 pub(crate) fn connection_key(id: &str) -> KeyParts<'_> {
-    KeyParts::from(["rl", "conn", id]).of_connection()
+    KeyParts::from(["rl", "conn", id]).mark_connection_key()
 }
 
 fn tenant<'a, D: Identity>(context: &IngressContext<'a, D>) -> &'a str {

@@ -43,17 +43,17 @@ impl MessageDecision {
 #[must_use = "dropping it says that the message has been handled"]
 pub struct AcceptedMessage {
     message_type: Option<Arc<str>>,
-    _place: Place,
+    _guard: InFlightGuard,
     _slots: Option<Slots>,
 }
 
 impl AcceptedMessage {
     pub(crate) const fn new(
         message_type: Option<Arc<str>>,
-        place: Place,
+        guard: InFlightGuard,
         slots: Option<Slots>,
     ) -> Self {
-        Self { message_type, _place: place, _slots: slots }
+        Self { message_type, _guard: guard, _slots: slots }
     }
 
     /// Returns the type that the message counts as; [`UNKNOWN_TYPE`] if the gate does not know it.
@@ -181,18 +181,18 @@ pub(crate) struct InFlight(Arc<AtomicUsize>);
 
 impl InFlight {
     /// Counts one more message if there are fewer than `max`; otherwise returns their number.
-    pub(crate) fn enter(&self, max: Option<usize>) -> Result<Place, usize> {
-        let enters = |taken| (max.is_none_or(|max| taken < max)).then_some(taken + 1);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enters)?;
-        Ok(Place(self.clone()))
+    pub(crate) fn enter(&self, max: Option<usize>) -> Result<InFlightGuard, usize> {
+        let increment = |count| (max.is_none_or(|max| count < max)).then_some(count + 1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment)?;
+        Ok(InFlightGuard(self.clone()))
     }
 }
 
 /// One counted message; the count decreases on drop.
 #[derive(Debug)]
-pub(crate) struct Place(InFlight);
+pub(crate) struct InFlightGuard(InFlight);
 
-impl Drop for Place {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

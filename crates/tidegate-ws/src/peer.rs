@@ -60,7 +60,7 @@ impl<D> fmt::Debug for Peer<D> {
 }
 
 /// Formats an address for keys.
-pub(crate) fn folded(ip: IpAddr) -> Box<str> {
+pub(crate) fn format_address(ip: IpAddr) -> Box<str> {
     client_network(ip, IPV6_CLIENT_BITS).addr().to_string().into()
 }
 
@@ -96,19 +96,19 @@ impl fmt::Debug for ClientId {
 /// Generator of connection ids: unique within the process by a counter, and across processes by a
 /// random prefix with the entropy of the standard library's `RandomState`.
 #[derive(Debug)]
-pub(crate) struct Ids {
-    gate: [u64; 2],
+pub(crate) struct IdGenerator {
+    prefix: [u64; 2],
     next: AtomicU64,
 }
 
-impl Ids {
+impl IdGenerator {
     pub(crate) fn new() -> Self {
-        let draw = |turn: u8| RandomState::new().hash_one(turn);
-        Self { gate: [draw(0), draw(1)], next: AtomicU64::new(0) }
+        let random = |input: u8| RandomState::new().hash_one(input);
+        Self { prefix: [random(0), random(1)], next: AtomicU64::new(0) }
     }
 
     pub(crate) fn next(&self) -> String {
-        let [high, low] = self.gate;
+        let [high, low] = self.prefix;
         format!("{high:016x}{low:016x}-{:x}", self.next.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -15,9 +15,9 @@ use crate::key::KeyParts;
 #[derive(Clone)]
 pub(crate) struct MessageCharge {
     /// Index of the limiter in the gate.
-    pub(crate) seat: usize,
+    pub(crate) limiter_index: usize,
     pub(crate) key: String,
-    pub(crate) of_connection: bool,
+    pub(crate) is_connection_key: bool,
     pub(crate) cost: u64,
 }
 
@@ -48,19 +48,25 @@ impl MessageCharges {
             match u64::try_from(rule.cost_of(context)) {
                 Ok(0) if zero_is_free => {}
                 Ok(0) | Err(_) => return Err(BadCost),
-                Ok(cost) => self.add(rule.seat, &rule.key_of(context), cost),
+                Ok(cost) => self.add(rule.limiter_index, &rule.key_of(context), cost),
             }
         }
         Ok(())
     }
 
-    pub(crate) fn add(&mut self, seat: usize, key: &KeyParts<'_>, cost: u64) {
+    pub(crate) fn add(&mut self, limiter_index: usize, key: &KeyParts<'_>, cost: u64) {
         if self.used == self.list.len() {
-            self.list.push(MessageCharge { seat, key: String::new(), of_connection: false, cost });
+            self.list.push(MessageCharge {
+                limiter_index,
+                key: String::new(),
+                is_connection_key: false,
+                cost,
+            });
         }
         let charge = &mut self.list[self.used];
         self.used += 1;
-        (charge.seat, charge.cost, charge.of_connection) = (seat, cost, key.is_of_connection());
+        (charge.limiter_index, charge.cost, charge.is_connection_key) =
+            (limiter_index, cost, key.is_connection_key());
         charge.key.clear();
         // Writing to a string does not fail.
         let _ = write!(charge.key, "{key}");
@@ -71,7 +77,7 @@ impl MessageCharges {
     }
 
     /// Copies the charges, for a task to own.
-    pub(crate) fn copied(&self) -> Self {
+    pub(crate) fn to_owned_charges(&self) -> Self {
         Self { list: self.list().to_vec(), used: self.used }
     }
 
@@ -80,12 +86,12 @@ impl MessageCharges {
         match self.list() {
             [] => None,
             // Calling the limiter directly respects the waiters of its pacer.
-            [charge] => Some(limiters[charge.seat].take(&charge.key).cost(charge.cost)),
+            [charge] => Some(limiters[charge.limiter_index].take(&charge.key).cost(charge.cost)),
             [first, ..] => {
                 let list = self.list().iter();
-                let charges =
-                    list.map(|charge| limiters[charge.seat].charge(&charge.key, charge.cost));
-                Some(limiters[first.seat].engine().take(charges))
+                let charges = list
+                    .map(|charge| limiters[charge.limiter_index].charge(&charge.key, charge.cost));
+                Some(limiters[first.limiter_index].engine().take(charges))
             }
         }
     }

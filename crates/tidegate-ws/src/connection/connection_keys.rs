@@ -21,7 +21,7 @@ pub const MAX_CONNECTION_KEYS: usize = 1_024;
 
 /// Number of resets per call to a shared store, so that each call finishes within the store's
 /// timeout.
-const AT_ONCE: usize = 64;
+const RESETS_PER_CALL: usize = 64;
 
 /// Keys of a connection, shared with its store tasks: the last owner resets the buckets, so that
 /// none is created afterwards.
@@ -32,32 +32,32 @@ pub(crate) struct ConnectionKeys {
 
 struct Keys {
     /// Keys by limiter index.
-    by_seat: Vec<HashSet<Box<str>>>,
+    by_limiter: Vec<HashSet<Box<str>>>,
     /// How many more keys may be tracked.
-    room: usize,
+    capacity_left: usize,
 }
 
 impl ConnectionKeys {
     pub(crate) fn new(limiters: Limiters) -> Self {
-        let by_seat = limiters.iter().map(|_| HashSet::new()).collect();
-        Self { limiters, keys: Mutex::new(Keys { by_seat, room: MAX_CONNECTION_KEYS }) }
+        let by_limiter = limiters.iter().map(|_| HashSet::new()).collect();
+        Self { limiters, keys: Mutex::new(Keys { by_limiter, capacity_left: MAX_CONNECTION_KEYS }) }
     }
 
     /// Tracks the keys that a message is about to charge. Called before the store call, because its
     /// caller may be dropped before the decision.
-    pub(crate) fn note(&self, charges: &MessageCharges) {
-        let mut own = charges.list().iter().filter(|charge| charge.of_connection).peekable();
+    pub(crate) fn track(&self, charges: &MessageCharges) {
+        let mut own = charges.list().iter().filter(|charge| charge.is_connection_key).peekable();
         if own.peek().is_none() {
             return;
         }
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let Keys { by_seat, room } = &mut *keys;
+        let Keys { by_limiter, capacity_left } = &mut *keys;
         for charge in own {
-            let known = &mut by_seat[charge.seat];
-            let is_new = *room > 0 && !known.contains(&*charge.key);
-            if is_new && !counts_slots(&self.limiters[charge.seat]) {
+            let known = &mut by_limiter[charge.limiter_index];
+            let is_new = *capacity_left > 0 && !known.contains(&*charge.key);
+            if is_new && !counts_slots(&self.limiters[charge.limiter_index]) {
                 known.insert(charge.key.as_str().into());
-                *room -= 1;
+                *capacity_left -= 1;
             }
         }
     }
@@ -66,16 +66,19 @@ impl ConnectionKeys {
 impl Drop for ConnectionKeys {
     fn drop(&mut self) {
         let keys = self.keys.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let by_seat = std::mem::take(&mut keys.by_seat).into_iter().enumerate();
+        let by_limiter = std::mem::take(&mut keys.by_limiter).into_iter().enumerate();
         // The policy may have changed to one that counts slots.
-        let own = by_seat.filter(|(seat, _)| !counts_slots(&self.limiters[*seat]));
-        let keys: Vec<_> =
-            own.flat_map(|(seat, keys)| keys.into_iter().map(move |key| (seat, key))).collect();
+        let own =
+            by_limiter.filter(|(limiter_index, _)| !counts_slots(&self.limiters[*limiter_index]));
+        let keys: Vec<_> = own
+            .flat_map(|(limiter_index, keys)| keys.into_iter().map(move |key| (limiter_index, key)))
+            .collect();
         let Some((first, _)) = keys.first() else { return };
         let (limiters, store) = (self.limiters.clone(), self.limiters[*first].engine().store());
         store.detach(async move {
-            for some in keys.chunks(AT_ONCE) {
-                let resets = some.iter().map(|(seat, key)| limiters[*seat].reset(&**key));
+            for chunk in keys.chunks(RESETS_PER_CALL) {
+                let resets =
+                    chunk.iter().map(|(limiter_index, key)| limiters[*limiter_index].reset(&**key));
                 // If the store is unavailable the buckets stay; see the module documentation.
                 let _ = Batch::from_iter(resets).await;
             }

@@ -27,9 +27,9 @@ pub(crate) fn is_on_shared_store(limiter: &Limiter) -> bool {
 }
 
 /// The slots that a message holds.
-pub(crate) struct Slots(Option<Held>);
+pub(crate) struct Slots(Option<HeldSlots>);
 
-struct Held {
+struct HeldSlots {
     limiters: Limiters,
     list: Vec<MessageCharge>,
     receipt: Receipt,
@@ -48,31 +48,31 @@ impl Slots {
             return None;
         }
         let (limiters, list) = (limiters.clone(), charges.list().to_vec());
-        Some(Self(Some(Held { limiters, list, receipt, runtime: Handle::try_current().ok() })))
+        Some(Self(Some(HeldSlots { limiters, list, receipt, runtime: Handle::try_current().ok() })))
     }
 }
 
 impl Drop for Slots {
     fn drop(&mut self) {
-        let Some(held) = self.0.take() else { return };
-        if !is_on_shared_store(&held.limiters[0]) {
-            now_or_never(held.release());
+        let Some(slots) = self.0.take() else { return };
+        if !is_on_shared_store(&slots.limiters[0]) {
+            now_or_never(slots.release());
             return;
         }
-        if let Some(runtime) = Handle::try_current().ok().or_else(|| held.runtime.clone()) {
-            runtime.spawn(async move { held.release().await });
+        if let Some(runtime) = Handle::try_current().ok().or_else(|| slots.runtime.clone()) {
+            runtime.spawn(async move { slots.release().await });
         }
     }
 }
 
-impl Held {
+impl HeldSlots {
     /// Releases the slots. If the store is unavailable, slots with a lease are released when it
     /// expires, and those without one when their key is reset.
     async fn release(&self) {
         let charges = self
             .list
             .iter()
-            .map(|charge| self.limiters[charge.seat].charge(&charge.key, charge.cost));
+            .map(|charge| self.limiters[charge.limiter_index].charge(&charge.key, charge.cost));
         let _ = self.limiters[0].engine().release(charges, &self.receipt).await;
     }
 }

@@ -16,7 +16,7 @@ use crate::connection::connection_keys::ConnectionKeys;
 use crate::connection::slots::{Limiters, Slots, counts_slots, is_on_shared_store};
 
 /// Decision of the store on the charges of a message.
-pub(crate) enum Ruling {
+pub(crate) enum StoreDecision {
     /// The message was charged, and these slots were taken.
     Granted(Option<Slots>),
     /// A limit denied the message.
@@ -28,39 +28,42 @@ pub(crate) enum Ruling {
 impl MessageCharges {
     /// Sends the charges to the store. If the caller drops the future, slots are released, provided
     /// that there is a tokio runtime.
-    pub(crate) async fn ask(
+    pub(crate) async fn call_store(
         &self,
         limiters: &Limiters,
         own_keys: &Arc<ConnectionKeys>,
-    ) -> Result<Ruling, StoreError> {
+    ) -> Result<StoreDecision, StoreError> {
         let is_shared = limiters.first().is_some_and(is_on_shared_store);
-        let takes_slots = || self.list().iter().any(|charge| counts_slots(&limiters[charge.seat]));
+        let takes_slots =
+            || self.list().iter().any(|charge| counts_slots(&limiters[charge.limiter_index]));
         let runtime = if is_shared && takes_slots() { Handle::try_current().ok() } else { None };
-        let Some(runtime) = runtime else { return self.put(limiters).await };
-        let (tell, told) = oneshot::channel();
-        let (charges, limiters) = (self.copied(), limiters.clone());
+        let Some(runtime) = runtime else { return self.call(limiters).await };
+        let (sender, receiver) = oneshot::channel();
+        let (charges, limiters) = (self.to_owned_charges(), limiters.clone());
         let own_keys = Arc::clone(own_keys);
         runtime.spawn(async move {
             // If the receiver is gone, the decision is dropped, which releases its slots.
-            let _ = tell.send(charges.put(&limiters).await);
+            let _ = sender.send(charges.call(&limiters).await);
             drop(own_keys);
         });
-        let gone = |_| Err(StoreError::Unavailable("the task that asks has ended".into()));
-        told.await.unwrap_or_else(gone)
+        let task_ended = |_| Err(StoreError::Unavailable("the task that asks has ended".into()));
+        receiver.await.unwrap_or_else(task_ended)
     }
 
-    async fn put(&self, limiters: &Limiters) -> Result<Ruling, StoreError> {
+    async fn call(&self, limiters: &Limiters) -> Result<StoreDecision, StoreError> {
         match self.request(limiters) {
-            Some(request) => Ok(self.ruling(limiters, request.await?)),
-            None => Ok(Ruling::Granted(None)),
+            Some(request) => Ok(self.decision(limiters, request.await?)),
+            None => Ok(StoreDecision::Granted(None)),
         }
     }
 
-    fn ruling(&self, limiters: &Limiters, decision: Decision) -> Ruling {
+    fn decision(&self, limiters: &Limiters, decision: Decision) -> StoreDecision {
         match decision {
-            Decision::Allowed(grant) => Ruling::Granted(Slots::of(limiters, self, grant.receipt)),
-            Decision::Denied(denial) => Ruling::Denied(denial),
-            _ => Ruling::Unknown,
+            Decision::Allowed(grant) => {
+                StoreDecision::Granted(Slots::of(limiters, self, grant.receipt))
+            }
+            Decision::Denied(denial) => StoreDecision::Denied(denial),
+            _ => StoreDecision::Unknown,
         }
     }
 }

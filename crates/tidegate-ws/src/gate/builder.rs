@@ -18,7 +18,7 @@ use crate::gate::observe::Observer;
 use crate::gate::rule::Rule;
 use crate::gate::types::{MAX_TYPE_BYTES, Types, UNKNOWN_TYPE};
 use crate::key::KeyParts;
-use crate::peer::Ids;
+use crate::peer::IdGenerator;
 
 /// Error of an invalid gate.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub struct GateBuilder<D> {
     on_exceeded: OnExceeded,
     hook: Option<HookFn>,
     observer: Option<Arc<dyn Observer>>,
-    names_clients: bool,
+    log_client_ids: bool,
 }
 
 impl<D: Identity> GateBuilder<D> {
@@ -84,7 +84,7 @@ impl<D: Identity> GateBuilder<D> {
             on_exceeded: OnExceeded::default(),
             hook: None,
             observer: None,
-            names_clients: false,
+            log_client_ids: false,
         }
     }
 
@@ -199,8 +199,8 @@ impl<D: Identity> GateBuilder<D> {
     }
 
     /// Sets what happens to connections that exceed the size or a rate.
-    pub const fn on_exceeded(mut self, behaviour: OnExceeded) -> Self {
-        self.on_exceeded = behaviour;
+    pub const fn on_exceeded(mut self, action: OnExceeded) -> Self {
+        self.on_exceeded = action;
         self
     }
 
@@ -213,13 +213,13 @@ impl<D: Identity> GateBuilder<D> {
     /// use std::sync::mpsc::channel;
     /// use tidegate::now_or_never;
     /// use tidegate_ws::{Gate, LimitKind, Peer};
-    /// let (tell, told) = channel();
+    /// let (sender, receiver) = channel();
     /// let gate = Gate::for_types(["SAY"])
     ///     .max_payload(8)
-    ///     .on_limit_exceeded(move |exceeded| tell.send(exceeded).unwrap())
+    ///     .on_limit_exceeded(move |exceeded| sender.send(exceeded).unwrap())
     ///     .build()?;
     /// let _ = now_or_never(gate.connect(Peer::new(())).ingress(r#"{"type":"SAY"}"#));
-    /// let exceeded = told.recv()?;
+    /// let exceeded = receiver.recv()?;
     /// assert_eq!((exceeded.kind, exceeded.observed, exceeded.limit), (LimitKind::Payload, 14, 8));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -237,7 +237,7 @@ impl<D: Identity> GateBuilder<D> {
     /// Adds the id of the connection to the log events `rate_limited` and `payload_exceeded`. By
     /// default no event identifies a client.
     pub const fn log_client_ids(mut self) -> Self {
-        self.names_clients = true;
+        self.log_client_ids = true;
         self
     }
 
@@ -246,7 +246,7 @@ impl<D: Identity> GateBuilder<D> {
     /// # Errors
     /// Returns an error if the settings are invalid; see [`BuildError`].
     pub fn build(self) -> Result<Gate<D>, BuildError> {
-        let types = known(self.types)?;
+        let types = build_types(self.types)?;
         if let Some(code) = self.on_exceeded.forbidden_code() {
             return Err(BuildError::CloseCode(code));
         }
@@ -261,13 +261,13 @@ impl<D: Identity> GateBuilder<D> {
             return Err(BuildError::TooManyRules(charges));
         }
         let (mut rules, mut limiters) = (self.rules, Vec::new());
-        rules.iter_mut().for_each(|rule| rule.seat(&mut limiters));
+        rules.iter_mut().for_each(|rule| rule.assign_indices(&mut limiters));
         let ceiling = self.ceiling.map(|limiter| {
             limiters.push(limiter);
             limiters.len() - 1
         });
         check_stores(&limiters)?;
-        let reporter = Reporter::new(self.hook, self.observer, self.names_clients);
+        let reporter = Reporter::new(self.hook, self.observer, self.log_client_ids);
         let inner = Inner {
             types,
             envelope: self.envelope,
@@ -280,7 +280,7 @@ impl<D: Identity> GateBuilder<D> {
             validate: self.validate,
             on_exceeded: self.on_exceeded,
             reporter: reporter.map_err(BuildError::Hook)?,
-            ids: Ids::new(),
+            ids: IdGenerator::new(),
         };
         Ok(Gate { inner: Arc::new(inner) })
     }
@@ -292,16 +292,16 @@ impl<D> fmt::Debug for GateBuilder<D> {
     }
 }
 
-fn known(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
+fn build_types(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
     let Some(declared) = declared else { return Ok(Types::Any) };
     if declared.is_empty() {
         return Err(BuildError::NoTypes);
     }
-    let is_odd = |name: &&Arc<str>| {
+    let is_invalid = |name: &&Arc<str>| {
         name.is_empty() || name.len() > MAX_TYPE_BYTES || &***name == UNKNOWN_TYPE
     };
-    match declared.iter().find(is_odd) {
-        Some(odd) => Err(BuildError::Type(odd.clone())),
+    match declared.iter().find(is_invalid) {
+        Some(invalid) => Err(BuildError::Type(invalid.clone())),
         None => Ok(Types::Declared(HashSet::from_iter(declared))),
     }
 }

@@ -38,11 +38,11 @@ pub struct HookStats {
 /// Reports exceeded limits to the log, the observer and the hook.
 pub(crate) struct Reporter {
     queue: Option<SyncSender<LimitExceeded>>,
-    tally: Arc<Tally>,
-    names_clients: bool,
+    counters: Arc<HookCounters>,
+    log_client_ids: bool,
 }
 
-struct Tally {
+struct HookCounters {
     dropped: AtomicU64,
     panicked: AtomicU64,
     observer_panicked: AtomicU64,
@@ -53,48 +53,48 @@ impl Reporter {
     pub(crate) fn new(
         hook: Option<HookFn>,
         observer: Option<Arc<dyn Observer>>,
-        names_clients: bool,
+        log_client_ids: bool,
     ) -> io::Result<Self> {
         let (dropped, panicked, observer_panicked) = Default::default();
-        let tally = Arc::new(Tally { dropped, panicked, observer_panicked, observer });
+        let counters = Arc::new(HookCounters { dropped, panicked, observer_panicked, observer });
         let queue = match hook {
-            Some(hook) => Some(start(hook, tally.clone())?),
+            Some(hook) => Some(start(hook, counters.clone())?),
             None => None,
         };
-        Ok(Self { queue, tally, names_clients })
+        Ok(Self { queue, counters, log_client_ids })
     }
 
     /// Reports one exceeded limit, once to each.
     pub(crate) fn report(&self, exceeded: &LimitExceeded) {
         let LimitExceeded { kind, observed, limit, retry_after_ms, .. } = *exceeded;
-        let client_id = self.names_clients.then(|| exceeded.client_id.as_str());
+        let client_id = self.log_client_ids.then(|| exceeded.client_id.as_str());
         match kind {
             LimitKind::Payload => {
                 tracing::warn!(client_id, observed, limit, "payload_exceeded");
-                self.tally.count(Counter::PayloadExceeded);
-                self.tally.record(Histogram::PayloadBytes, observed);
+                self.counters.count(Counter::PayloadExceeded);
+                self.counters.record(Histogram::PayloadBytes, observed);
             }
             LimitKind::Rate => {
                 tracing::warn!(client_id, observed, limit, retry_after_ms, "rate_limited");
-                self.tally.count(Counter::RateExceeded);
+                self.counters.count(Counter::RateExceeded);
                 if let Some(wait) = retry_after_ms {
-                    self.tally.record(Histogram::RetryAfterMs, wait);
+                    self.counters.record(Histogram::RetryAfterMs, wait);
                 }
             }
         }
         if let Some(queue) = &self.queue
             && queue.try_send(exceeded.clone()).is_err()
         {
-            self.tally.dropped.fetch_add(1, Ordering::Relaxed);
-            self.tally.count(Counter::HookDropped);
+            self.counters.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counters.count(Counter::HookDropped);
         }
     }
 
     pub(crate) fn stats(&self) -> HookStats {
         HookStats {
-            dropped: self.tally.dropped.load(Ordering::Relaxed),
-            panicked: self.tally.panicked.load(Ordering::Relaxed),
-            observer_panicked: self.tally.observer_panicked.load(Ordering::Relaxed),
+            dropped: self.counters.dropped.load(Ordering::Relaxed),
+            panicked: self.counters.panicked.load(Ordering::Relaxed),
+            observer_panicked: self.counters.observer_panicked.load(Ordering::Relaxed),
         }
     }
 }
@@ -105,7 +105,7 @@ impl fmt::Debug for Reporter {
     }
 }
 
-impl Tally {
+impl HookCounters {
     fn count(&self, counter: Counter) {
         self.observe(|observer| observer.count(counter));
     }
@@ -115,9 +115,9 @@ impl Tally {
     }
 
     /// Calls the observer. Its own state after a panic is its own concern.
-    fn observe(&self, see: impl FnOnce(&dyn Observer)) {
+    fn observe(&self, call: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = &self.observer
-            && catch_unwind(AssertUnwindSafe(|| see(&**observer))).is_err()
+            && catch_unwind(AssertUnwindSafe(|| call(&**observer))).is_err()
         {
             self.observer_panicked.fetch_add(1, Ordering::Relaxed);
             tracing::error!("the observer of exceeded limits has panicked");
@@ -125,21 +125,21 @@ impl Tally {
     }
 }
 
-fn start(hook: HookFn, tally: Arc<Tally>) -> io::Result<SyncSender<LimitExceeded>> {
+fn start(hook: HookFn, counters: Arc<HookCounters>) -> io::Result<SyncSender<LimitExceeded>> {
     let (queue, exceeded) = sync_channel(HOOK_QUEUE);
     thread::Builder::new()
         .name("tidegate-ws-hook".into())
-        .spawn(move || run(hook, &exceeded, &tally))?;
+        .spawn(move || run(hook, &exceeded, &counters))?;
     Ok(queue)
 }
 
-fn run(mut hook: HookFn, exceeded: &Receiver<LimitExceeded>, tally: &Tally) {
+fn run(mut hook: HookFn, exceeded: &Receiver<LimitExceeded>, counters: &HookCounters) {
     for exceeded in exceeded {
         // The state of the hook after a panic is its own concern; it is called again.
         if catch_unwind(AssertUnwindSafe(|| hook(exceeded))).is_err() {
-            tally.panicked.fetch_add(1, Ordering::Relaxed);
+            counters.panicked.fetch_add(1, Ordering::Relaxed);
             tracing::error!("the hook for exceeded limits has panicked");
-            tally.count(Counter::HookPanicked);
+            counters.count(Counter::HookPanicked);
         }
     }
 }

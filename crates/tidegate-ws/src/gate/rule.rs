@@ -47,7 +47,7 @@ pub struct Rule<D> {
     condition: Option<Box<Condition<D>>>,
     otherwise: Option<Box<Self>>,
     /// Index of the limiter among those of the gate.
-    pub(crate) seat: usize,
+    pub(crate) limiter_index: usize,
 }
 
 impl<D: Identity> Rule<D> {
@@ -59,7 +59,7 @@ impl<D: Identity> Rule<D> {
             cost: None,
             condition: None,
             otherwise: None,
-            seat: 0,
+            limiter_index: 0,
         }
     }
 
@@ -118,11 +118,11 @@ impl<D> Rule<D> {
     }
 
     /// Assigns each limiter of the chain its index.
-    pub(crate) fn seat(&mut self, seats: &mut Vec<Limiter>) {
+    pub(crate) fn assign_indices(&mut self, limiters: &mut Vec<Limiter>) {
         let mut next = Some(self);
         while let Some(rule) = next {
-            rule.seat = seats.len();
-            seats.push(rule.limiter.clone());
+            rule.limiter_index = limiters.len();
+            limiters.push(rule.limiter.clone());
             next = rule.otherwise.as_deref_mut();
         }
     }

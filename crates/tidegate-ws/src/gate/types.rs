@@ -22,26 +22,28 @@ pub(crate) enum Types {
 
 impl Types {
     /// Returns the type that a message counts as.
-    pub(crate) fn label<'a>(&'a self, raw: Cow<'a, str>) -> Label<'a> {
+    pub(crate) fn label<'a>(&'a self, raw: Cow<'a, str>) -> TypeLabel<'a> {
         match self {
-            Self::Declared(known) => known.get(&*raw).map_or(Label::Unknown, Label::Declared),
-            Self::Any if raw.is_empty() || raw.len() > MAX_TYPE_BYTES || raw == UNKNOWN_TYPE => {
-                Label::Unknown
+            Self::Declared(known) => {
+                known.get(&*raw).map_or(TypeLabel::Unknown, TypeLabel::Declared)
             }
-            Self::Any => Label::Raw(raw),
+            Self::Any if raw.is_empty() || raw.len() > MAX_TYPE_BYTES || raw == UNKNOWN_TYPE => {
+                TypeLabel::Unknown
+            }
+            Self::Any => TypeLabel::Raw(raw),
         }
     }
 }
 
 /// The type that one message counts as.
 #[derive(Clone, Debug)]
-pub(crate) enum Label<'a> {
+pub(crate) enum TypeLabel<'a> {
     Declared(&'a Arc<str>),
     Raw(Cow<'a, str>),
     Unknown,
 }
 
-impl Label<'_> {
+impl TypeLabel<'_> {
     pub(crate) fn as_str(&self) -> &str {
         match self {
             Self::Declared(name) => name,
