@@ -1,36 +1,39 @@
-//! Costs: weights inside one policy.
+//! Costs: weights within one policy.
 
 use tidegate::Policy;
 use tidegate_ws::{
     ErrorCode, Gate, IngressContext, MessageDecision, Peer, RefusalReason, Rule, per_user_key,
 };
 
-use crate::session::{Bench, Session, passes, passing, refused, send};
+use crate::fixture::{Fixture, Session, accepted_count, is_accepted, refusal_reason, send};
 
 fn alice(gate: &Gate<Session>) -> tidegate_ws::Connection<Session> {
     gate.connect(Peer::new(Session::of("alice")))
 }
 
 #[test]
-fn without_a_cost_a_message_is_one_token() {
-    let bench = Bench::new();
-    let say = bench.limiter("say", 1, 5);
+fn default_cost_is_one_token() {
+    let fixture = Fixture::new();
+    let say = fixture.limiter("say", 1, 5);
     let gate = Gate::for_types(["SAY"]).limit(say.clone()).build().unwrap();
-    assert!(passes(&mut alice(&gate), "SAY"));
+    assert!(is_accepted(&mut alice(&gate), "SAY"));
     assert_eq!(say.peek("rl:public:alice:SAY").cost(0).now().unwrap().remaining(), 4);
 }
 
 #[test]
-fn heavy_operations_weigh_more_in_a_shared_budget() {
+fn costs_weight_types_in_a_shared_bucket() {
     for weight in [5_i64, 10] {
-        let bench = Bench::new();
-        let rule = Rule::new(bench.limiter("all", 1, 20))
+        let fixture = Fixture::new();
+        let rule = Rule::new(fixture.limiter("all", 1, 20))
             .key(per_user_key)
             .cost(move |context| if context.message_type() == "Compute" { weight } else { 1 });
         let gate = Gate::for_types(["Compute", "SAY"]).limit(rule).build().unwrap();
         let mut connection = alice(&gate);
-        assert!(passes(&mut connection, "Compute"));
-        assert_eq!(passing(&mut connection, "SAY", 99), 20 - usize::try_from(weight).unwrap());
+        assert!(is_accepted(&mut connection, "Compute"));
+        assert_eq!(
+            accepted_count(&mut connection, "SAY", 99),
+            20 - usize::try_from(weight).unwrap()
+        );
     }
 }
 
@@ -42,40 +45,47 @@ fn by_tier(context: &IngressContext<'_, Session>) -> i64 {
 }
 
 #[test]
-fn tiers_pay_by_a_table() {
-    let bench = Bench::new();
-    let rule = Rule::new(bench.limiter("say", 1, 10)).cost(by_tier);
+fn cost_can_depend_on_the_tier() {
+    let fixture = Fixture::new();
+    let rule = Rule::new(fixture.limiter("say", 1, 10)).cost(by_tier);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     for (tier, messages) in [("free", 5), ("basic", 10), ("pro", 10)] {
         let session = Session { tier, ..Session::of(tier) };
-        assert_eq!(passing(&mut gate.connect(Peer::new(session)), "SAY", 99), messages, "{tier}");
+        assert_eq!(
+            accepted_count(&mut gate.connect(Peer::new(session)), "SAY", 99),
+            messages,
+            "{tier}"
+        );
     }
 }
 
 #[test]
-fn premium_users_have_a_policy_of_their_own() {
-    let bench = Bench::new();
-    let premium = bench.limiter("premium", 100, 1_000);
-    let free = bench.limiter("free", 10, 100);
+fn premium_users_have_their_own_policy() {
+    let fixture = Fixture::new();
+    let premium = fixture.limiter("premium", 100, 1_000);
+    let free = fixture.limiter("free", 10, 100);
     let rule = Rule::<Session>::new(premium)
         .key(per_user_key)
         .when(|context| context.data().tier == "premium")
         .otherwise(Rule::new(free).key(per_user_key));
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let mut connection = alice(&gate);
-    assert_eq!(passing(&mut connection, "SAY", 2_000), 100);
-    // The same user, who has paid meanwhile, has another budget, and all of it.
+    assert_eq!(accepted_count(&mut connection, "SAY", 2_000), 100);
+    // After an upgrade the same user has another, full bucket.
     connection.data_mut().tier = "premium";
-    assert_eq!(passing(&mut connection, "SAY", 2_000), 1_000);
+    assert_eq!(accepted_count(&mut connection, "SAY", 2_000), 1_000);
     connection.data_mut().tier = "free";
-    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
+    assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
 }
 
 #[test]
-fn of_a_chain_the_first_rule_whose_condition_holds_is_charged() {
-    let bench = Bench::new();
-    let (gold, silver, rest) =
-        (bench.limiter("gold", 1, 3), bench.limiter("silver", 1, 2), bench.limiter("rest", 1, 1));
+fn first_matching_rule_of_a_chain_is_charged() {
+    let fixture = Fixture::new();
+    let (gold, silver, rest) = (
+        fixture.limiter("gold", 1, 3),
+        fixture.limiter("silver", 1, 2),
+        fixture.limiter("rest", 1, 1),
+    );
     let rule = Rule::<Session>::new(gold)
         .when(|context| context.data().tier == "gold")
         .otherwise(Rule::<Session>::new(silver).when(|context| context.data().tier == "silver"))
@@ -83,37 +93,45 @@ fn of_a_chain_the_first_rule_whose_condition_holds_is_charged() {
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     for (tier, messages) in [("gold", 3), ("silver", 2), ("other", 1)] {
         let session = Session { tier, ..Session::of(tier) };
-        assert_eq!(passing(&mut gate.connect(Peer::new(session)), "SAY", 9), messages, "{tier}");
+        assert_eq!(
+            accepted_count(&mut gate.connect(Peer::new(session)), "SAY", 9),
+            messages,
+            "{tier}"
+        );
     }
 }
 
 #[test]
-fn costs_do_not_isolate_and_types_in_keys_do() {
+fn keys_isolate_types_and_costs_do_not() {
     let types = ["Query", "Report"];
-    let weigh = |context: &IngressContext<'_, Session>| {
+    let weight_by_type = |context: &IngressContext<'_, Session>| {
         if context.message_type() == "Report" { 5 } else { 1 }
     };
-    let bench = Bench::new();
-    let shared = Rule::new(bench.limiter("shared", 1, 10)).key(per_user_key).cost(weigh);
+    let fixture = Fixture::new();
+    let shared = Rule::new(fixture.limiter("shared", 1, 10)).key(per_user_key).cost(weight_by_type);
     let gate = Gate::for_types(types).limit(shared).build().unwrap();
     let mut connection = alice(&gate);
-    assert_eq!(passing(&mut connection, "Report", 9), 2);
-    assert_eq!(refused(&mut connection, "Query"), RefusalReason::Rate, "reports starve queries");
+    assert_eq!(accepted_count(&mut connection, "Report", 9), 2);
+    assert_eq!(
+        refusal_reason(&mut connection, "Query"),
+        RefusalReason::Rate,
+        "reports starve queries"
+    );
 
-    let apart = Rule::new(bench.limiter("apart", 1, 10)).cost(weigh);
-    let gate = Gate::for_types(types).limit(apart).build().unwrap();
+    let separate = Rule::new(fixture.limiter("separate", 1, 10)).cost(weight_by_type);
+    let gate = Gate::for_types(types).limit(separate).build().unwrap();
     let mut connection = alice(&gate);
-    assert_eq!(passing(&mut connection, "Report", 9), 2);
-    assert_eq!(passing(&mut connection, "Query", 99), 10, "queries have a bucket of their own");
+    assert_eq!(accepted_count(&mut connection, "Report", 9), 2);
+    assert_eq!(accepted_count(&mut connection, "Query", 99), 10, "queries have their own bucket");
 }
 
 #[test]
-fn a_bad_cost_spends_nothing_anywhere_and_leaves_the_connection_open() {
-    let bench = Bench::new();
-    let (sound, odd) = (bench.limiter("sound", 1, 10), bench.limiter("odd", 1, 10));
+fn invalid_cost_spends_nothing_and_keeps_the_connection_open() {
+    let fixture = Fixture::new();
+    let (valid, invalid) = (fixture.limiter("valid", 1, 10), fixture.limiter("invalid", 1, 10));
     let gate = Gate::for_types(["SAY", "PING"])
-        .limit(sound)
-        .limit(Rule::new(odd).cost(|context| i64::from(context.message_type() == "PING")))
+        .limit(valid)
+        .limit(Rule::new(invalid).cost(|context| i64::from(context.message_type() == "PING")))
         .on_exceeded(tidegate_ws::OnExceeded::Close { code: None })
         .build()
         .unwrap();
@@ -127,51 +145,51 @@ fn a_bad_cost_spends_nothing_anywhere_and_leaves_the_connection_open() {
     );
     assert!(matches!(refusal.reply(), tidegate_ws::ReplyFrame::Send(_)));
     assert_eq!(refusal.exceeded(), None);
-    assert_eq!(bench.buckets(), 0);
-    assert!(passes(&mut connection, "PING"));
+    assert_eq!(fixture.buckets(), 0);
+    assert!(is_accepted(&mut connection, "PING"));
 }
 
 #[test]
-fn zero_is_free_of_charge_if_that_is_asked_for() {
-    let bench = Bench::new();
-    let rule = |bench: &Bench| {
-        Rule::new(bench.limiter("say", 1, 1)).cost(|context| match context.message_type() {
+fn zero_cost_is_free_if_allowed() {
+    let fixture = Fixture::new();
+    let rule = |fixture: &Fixture| {
+        Rule::new(fixture.limiter("say", 1, 1)).cost(|context| match context.message_type() {
             "PING" => 0,
             "ODD" => -1,
             _ => 1,
         })
     };
     let gate =
-        Gate::for_types(["SAY", "PING", "ODD"]).limit(rule(&bench)).allow_zero_cost().build();
+        Gate::for_types(["SAY", "PING", "ODD"]).limit(rule(&fixture)).allow_zero_cost().build();
     let gate = gate.unwrap();
     let mut connection = alice(&gate);
-    assert_eq!(passing(&mut connection, "PING", 50), 50);
-    assert_eq!(bench.buckets(), 0);
-    assert_eq!(passing(&mut connection, "SAY", 50), 1);
-    assert!(passes(&mut connection, "PING"));
-    assert_eq!(refused(&mut connection, "ODD"), RefusalReason::Cost);
+    assert_eq!(accepted_count(&mut connection, "PING", 50), 50);
+    assert_eq!(fixture.buckets(), 0);
+    assert_eq!(accepted_count(&mut connection, "SAY", 50), 1);
+    assert!(is_accepted(&mut connection, "PING"));
+    assert_eq!(refusal_reason(&mut connection, "ODD"), RefusalReason::Cost);
 }
 
 #[test]
-fn parts_of_a_token_are_counted_in_smaller_units() {
-    let bench = Bench::new();
+fn fractions_of_a_token_use_smaller_units() {
+    let fixture = Fixture::new();
     // Two tokens in thousandths, and half a token for each message.
     let policy = Policy::per_second(1_000).capacity(2_000).build().unwrap();
-    let rule = Rule::new(bench.limiter_of("milli", policy)).cost(|_| 500);
+    let rule = Rule::new(fixture.limiter_with("milli", policy)).cost(|_| 500);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let mut connection = alice(&gate);
-    assert_eq!(passing(&mut connection, "SAY", 99), 4);
-    bench.clock.advance(std::time::Duration::from_millis(500));
-    assert_eq!(passing(&mut connection, "SAY", 99), 1);
+    assert_eq!(accepted_count(&mut connection, "SAY", 99), 4);
+    fixture.clock.advance(std::time::Duration::from_millis(500));
+    assert_eq!(accepted_count(&mut connection, "SAY", 99), 1);
 }
 
 #[test]
-fn a_policy_changes_under_a_gate_that_knows_none() {
-    let bench = Bench::new();
-    let say = bench.limiter("say", 1, 2);
+fn policy_change_applies_to_an_existing_gate() {
+    let fixture = Fixture::new();
+    let say = fixture.limiter("say", 1, 2);
     let gate = Gate::for_types(["SAY"]).limit(say.clone()).build().unwrap();
     let mut connection = alice(&gate);
     let wider = Policy::per_second(1).capacity(7).build().unwrap();
     say.reconfigure(wider, tidegate::Change::Reset).unwrap();
-    assert_eq!(passing(&mut connection, "SAY", 99), 7);
+    assert_eq!(accepted_count(&mut connection, "SAY", 99), 7);
 }

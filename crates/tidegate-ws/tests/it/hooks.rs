@@ -1,4 +1,4 @@
-//! Who is told of exceeded limits, how often, and that nobody waits for it.
+//! Hook, observer and log events of exceeded limits.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,41 +12,41 @@ use tidegate_ws::{
     RefusalReason,
 };
 
+use crate::fixture::{Fixture, Session, frame, is_accepted, refusal_reason};
 use crate::servers::{BOTH, serve};
-use crate::session::{Bench, Session, frame, passes, refused};
 
-fn gate(bench: &Bench) -> GateBuilder<Session> {
-    Gate::for_types(["SAY"]).limit(bench.limiter("say", 1, 1)).max_payload(50)
+fn gate(fixture: &Fixture) -> GateBuilder<Session> {
+    Gate::for_types(["SAY"]).limit(fixture.limiter("say", 1, 1)).max_payload(50)
 }
 
-/// Long enough that only a hang is longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Long enough to be exceeded only by a hang.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn the_hook_is_told_once_of_every_limited_message_under_every_behaviour() {
-    for behaviour in [OnExceeded::Send, OnExceeded::Close { code: None }, OnExceeded::Custom] {
-        let bench = Bench::new();
-        let (tell, told) = mpsc::channel();
-        let gate = gate(&bench)
-            .on_exceeded(behaviour)
-            .on_limit_exceeded(move |exceeded| tell.send(exceeded).unwrap())
+fn hook_is_called_once_per_limited_message_for_every_action() {
+    for action in [OnExceeded::Send, OnExceeded::Close { code: None }, OnExceeded::Custom] {
+        let fixture = Fixture::new();
+        let (sender, receiver) = mpsc::channel();
+        let gate = gate(&fixture)
+            .on_exceeded(action)
+            .on_limit_exceeded(move |exceeded| sender.send(exceeded).unwrap())
             .build()
             .unwrap();
-        // A connection that is told to close is told nothing else, so each message has its own.
+        // A closing connection gets no further replies, so each message has its own connection.
         let connect = || gate.connect(Peer::new(Session::of("alice")).id("c-1"));
-        assert!(passes(&mut connect(), "SAY"));
+        assert!(is_accepted(&mut connect(), "SAY"));
         for _ in 0..100 {
-            assert_eq!(refused(&mut connect(), "SAY"), RefusalReason::Rate);
+            assert_eq!(refusal_reason(&mut connect(), "SAY"), RefusalReason::Rate);
             assert!(now_or_never(connect().ingress("x".repeat(51))).unwrap().is_ok());
             assert!(now_or_never(connect().ingress("no json")).unwrap().is_ok());
         }
         assert_eq!(gate.hook_stats(), HookStats::default());
         drop(gate);
-        // The channel ends with the thread of the hook, after everything was told.
-        let told: Vec<String> =
-            told.iter().map(|exceeded| serde_json::to_string(&exceeded).unwrap()).collect();
-        assert_eq!(told.len(), 200);
-        for pair in told.chunks(2) {
+        // The channel closes with the hook thread, after all calls.
+        let calls: Vec<String> =
+            receiver.iter().map(|exceeded| serde_json::to_string(&exceeded).unwrap()).collect();
+        assert_eq!(calls.len(), 200);
+        for pair in calls.chunks(2) {
             assert_eq!(
                 pair,
                 [
@@ -59,100 +59,100 @@ fn the_hook_is_told_once_of_every_limited_message_under_every_behaviour() {
 }
 
 #[tokio::test]
-async fn a_hook_that_blocks_delays_no_answer() {
+async fn blocking_hook_delays_no_reply() {
     for library in BOTH {
-        let bench = Bench::new();
-        let (begun, begins) = mpsc::channel();
-        let (let_go, blocked) = mpsc::channel::<()>();
-        let gate = gate(&bench)
+        let fixture = Fixture::new();
+        let (started, starts) = mpsc::channel();
+        let (release, blocked) = mpsc::channel::<()>();
+        let gate = gate(&fixture)
             .on_limit_exceeded(move |_| {
-                begun.send(()).unwrap();
-                // It stands still until the test says otherwise.
-                let _ = blocked.recv_timeout(PATIENCE);
+                started.send(()).unwrap();
+                // Block until the test releases it.
+                let _ = blocked.recv_timeout(TIMEOUT);
             })
             .build()
             .unwrap();
         let server = serve(library, Some(gate), |_| Peer::new(Session::of("alice"))).await;
         let mut client = server.client().await;
-        client.ask(&frame("SAY")).await;
+        client.request(&frame("SAY")).await;
         for _ in 0..3 {
-            let answer = client.ask(&frame("SAY")).await;
-            assert!(answer.contains("RESOURCE_EXHAUSTED"), "{answer}");
+            let reply = client.request(&frame("SAY")).await;
+            assert!(reply.contains("RESOURCE_EXHAUSTED"), "{reply}");
         }
-        begins.recv().unwrap();
-        // Three answers are here, and the hook is still in its first call.
-        assert!(begins.try_recv().is_err());
+        starts.recv().unwrap();
+        // Three replies have arrived, and the hook is still in its first call.
+        assert!(starts.try_recv().is_err());
         for _ in 0..3 {
-            let_go.send(()).unwrap();
+            release.send(()).unwrap();
         }
-        begins.recv().unwrap();
-        begins.recv().unwrap();
+        starts.recv().unwrap();
+        starts.recv().unwrap();
     }
 }
 
-/// Under `Custom` the count is all that is left of them.
+/// With `Custom`, the count is their only trace.
 #[test]
-fn what_the_hook_is_too_slow_for_is_counted() {
-    for behaviour in [OnExceeded::Send, OnExceeded::Custom] {
-        let bench = Bench::new();
-        let (begun, begins) = mpsc::channel();
-        let (let_go, blocked) = mpsc::channel::<()>();
+fn calls_beyond_the_queue_are_counted() {
+    for action in [OnExceeded::Send, OnExceeded::Custom] {
+        let fixture = Fixture::new();
+        let (started, starts) = mpsc::channel();
+        let (release, blocked) = mpsc::channel::<()>();
         let counts = Arc::new(Counts::default());
-        let gate = gate(&bench)
-            .on_exceeded(behaviour)
+        let gate = gate(&fixture)
+            .on_exceeded(action)
             .observer(counts.clone())
             .on_limit_exceeded(move |_| {
-                begun.send(()).unwrap();
-                let _ = blocked.recv_timeout(PATIENCE);
+                started.send(()).unwrap();
+                let _ = blocked.recv_timeout(TIMEOUT);
             })
             .build()
             .unwrap();
         let mut connection = gate.connect(Peer::new(Session::of("alice")));
-        assert!(passes(&mut connection, "SAY"));
-        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
-        begins.recv().unwrap();
-        // One is being told; these fill the queue, and the last seven find no room.
+        assert!(is_accepted(&mut connection, "SAY"));
+        assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
+        starts.recv().unwrap();
+        // One call is running; these fill the queue, and the last seven are dropped.
         for _ in 0..HOOK_QUEUE + 7 {
-            assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
+            assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
         }
         assert_eq!(gate.hook_stats().dropped, 7);
         assert_eq!(counts.hook_dropped.load(Ordering::SeqCst), 7);
-        drop(let_go);
+        drop(release);
         drop((connection, gate));
-        assert_eq!(begins.iter().count(), HOOK_QUEUE);
+        assert_eq!(starts.iter().count(), HOOK_QUEUE);
     }
 }
 
 #[test]
-fn a_hook_that_panics_is_counted_and_called_again() {
-    let bench = Bench::new();
-    let (tell, told) = mpsc::channel();
+fn panicking_hook_is_counted_and_called_again() {
+    let fixture = Fixture::new();
+    let (sender, receiver) = mpsc::channel();
     let counts = Arc::new(Counts::default());
     let mut call = 0;
-    let gate = gate(&bench)
+    let gate = gate(&fixture)
         .observer(counts.clone())
         .on_limit_exceeded(move |_| {
             call += 1;
-            tell.send(call).unwrap();
+            sender.send(call).unwrap();
             assert!(call % 2 == 0, "an odd call");
         })
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    assert!(passes(&mut connection, "SAY"));
+    assert!(is_accepted(&mut connection, "SAY"));
     for expected in 1..=4 {
-        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
-        assert_eq!(told.recv().unwrap(), expected);
+        assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
+        assert_eq!(receiver.recv().unwrap(), expected);
     }
-    // The fourth call is told of after the third has been counted.
+    // The fourth call starts after the third has been counted.
     assert_eq!((gate.hook_stats().panicked, gate.hook_stats().observer_panicked), (2, 0));
     assert_eq!(counts.hook_panicked.load(Ordering::SeqCst), 2);
 }
 
-/// An observer that is of no use.
-struct Broken;
+/// An observer that always panics.
+struct PanickingObserver;
 
-impl Observer for Broken {
+impl Observer for PanickingObserver {
     fn count(&self, counter: Counter) {
         panic!("{}", counter.name());
     }
@@ -163,44 +163,44 @@ impl Observer for Broken {
 }
 
 #[test]
-fn an_observer_that_panics_fails_no_message_and_ends_no_hook() {
-    let bench = Bench::new();
-    let (tell, told) = mpsc::channel();
-    let gate = gate(&bench)
-        .observer(Arc::new(Broken))
+fn panicking_observer_affects_neither_messages_nor_the_hook() {
+    let fixture = Fixture::new();
+    let (sender, receiver) = mpsc::channel();
+    let gate = gate(&fixture)
+        .observer(Arc::new(PanickingObserver))
         .on_limit_exceeded(move |_| {
-            tell.send(()).unwrap();
-            panic!("and so is the hook");
+            sender.send(()).unwrap();
+            panic!("hook bug");
         })
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    assert!(passes(&mut connection, "SAY"));
+    assert!(is_accepted(&mut connection, "SAY"));
     for _ in 0..3 {
-        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
+        assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
     }
-    // The hook panics each time, the observer when it is to count that, and the thread goes on.
+    // The hook panics each time, and so does the observer on counting it, but the thread continues.
     for _ in 0..3 {
-        told.recv_timeout(PATIENCE).unwrap();
+        receiver.recv_timeout(TIMEOUT).unwrap();
     }
-    // A count and a hint for each message, and the panics of at least two calls of the hook.
+    // A count and a hint for each message, and the panics of at least two hook calls.
     let stats = gate.hook_stats();
     assert!(stats.panicked >= 2, "{stats:?}");
     assert!((8..=9).contains(&stats.observer_panicked), "{stats:?}");
 }
 
 #[test]
-fn the_thread_of_the_hook_outlives_no_connection_and_no_gate() {
-    let bench = Bench::new();
-    let (tell, told) = mpsc::channel();
-    let gate = gate(&bench).on_limit_exceeded(move |_| tell.send(()).unwrap()).build().unwrap();
+fn hook_thread_ends_with_the_last_connection() {
+    let fixture = Fixture::new();
+    let (sender, receiver) = mpsc::channel();
+    let gate = gate(&fixture).on_limit_exceeded(move |_| sender.send(()).unwrap()).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     drop(gate);
-    assert!(passes(&mut connection, "SAY"));
-    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(()), "the connection keeps it");
+    assert!(is_accepted(&mut connection, "SAY"));
+    assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
+    assert_eq!(receiver.recv_timeout(TIMEOUT), Ok(()), "the connection keeps the thread alive");
     drop(connection);
-    assert_eq!(told.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(receiver.recv_timeout(TIMEOUT), Err(RecvTimeoutError::Disconnected));
 }
 
 #[derive(Default)]
@@ -230,16 +230,16 @@ impl Observer for Counts {
 }
 
 #[test]
-fn counters_count_and_hints_are_observations() {
-    let bench = Bench::new();
+fn counters_and_histograms_are_recorded() {
+    let fixture = Fixture::new();
     let counts = Arc::new(Counts::default());
     let gate =
-        gate(&bench).on_exceeded(OnExceeded::Custom).observer(counts.clone()).build().unwrap();
+        gate(&fixture).on_exceeded(OnExceeded::Custom).observer(counts.clone()).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    assert!(passes(&mut connection, "SAY"));
-    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
-    bench.clock.advance(Duration::from_millis(400));
-    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
+    assert!(is_accepted(&mut connection, "SAY"));
+    assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
+    fixture.clock.advance(Duration::from_millis(400));
+    assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
     assert!(now_or_never(connection.ingress("x".repeat(77))).unwrap().is_ok());
     assert_eq!(gate.hook_stats(), HookStats::default());
     assert_eq!(counts.rate.load(Ordering::SeqCst), 2);
@@ -254,7 +254,7 @@ fn counters_count_and_hints_are_observations() {
     );
 }
 
-/// Where events are written to.
+/// Buffer for log events.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -269,16 +269,16 @@ impl io::Write for Log {
     }
 }
 
-/// With one listener alone, a place that logs for the first time goes by whether its own thread
-/// listens, and remembers that: a test beside could silence it.
-static SECOND_LISTENER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
+/// With a single subscriber, `tracing` caches the interest of a callsite by the thread that reaches
+/// it first, so a concurrent test without a subscriber could silence it.
+static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
     let everything = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
     everything.with_writer(io::sink).finish().into()
 });
 
-/// What is logged while a client named alice exceeds both limits.
+/// Log lines of a client named alice that exceeds both limits.
 fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<String> {
-    LazyLock::force(&SECOND_LISTENER);
+    LazyLock::force(&SECOND_SUBSCRIBER);
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -288,12 +288,12 @@ fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<S
         .with_writer(move || writer.clone())
         .finish();
     tracing::subscriber::with_default(subscriber, || {
-        let bench = Bench::new();
-        let gate = build(gate(&bench)).build().unwrap();
+        let fixture = Fixture::new();
+        let gate = build(gate(&fixture)).build().unwrap();
         let peer = Peer::new(Session::of("alice")).id("c-1").ip("203.0.113.9".parse().unwrap());
         let mut connection = gate.connect(peer);
-        assert!(passes(&mut connection, "SAY"));
-        assert_eq!(refused(&mut connection, "SAY"), RefusalReason::Rate);
+        assert!(is_accepted(&mut connection, "SAY"));
+        assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::Rate);
         assert!(now_or_never(connection.ingress("x".repeat(51))).unwrap().is_ok());
     });
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
@@ -301,7 +301,7 @@ fn logged(build: impl Fn(GateBuilder<Session>) -> GateBuilder<Session>) -> Vec<S
 }
 
 #[test]
-fn warnings_have_the_numbers_and_name_nobody() {
+fn warnings_do_not_identify_clients() {
     assert_eq!(
         logged(|gate| gate),
         [
@@ -312,7 +312,7 @@ fn warnings_have_the_numbers_and_name_nobody() {
 }
 
 #[test]
-fn warnings_name_connections_if_that_is_asked_for() {
+fn warnings_contain_client_ids_if_enabled() {
     assert_eq!(
         logged(GateBuilder::log_client_ids),
         [

@@ -1,4 +1,4 @@
-//! Keys: exact texts, and no two clients in one bucket that are not meant to be.
+//! Keys: exact texts, and no unintended sharing of buckets.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,9 @@ use tidegate_ws::{
     key_per_user_or_ip_per_type, key_per_user_per_type, per_user_key,
 };
 
-use crate::session::{Bench, Session, of_connection, passes, passing, refused};
+use crate::fixture::{
+    Fixture, Session, accepted_count, connection_key, is_accepted, refusal_reason,
+};
 
 fn connect(tenant: Option<&str>, user: Option<&str>, ip: Option<&str>) -> Connection<Session> {
     let session = Session {
@@ -27,8 +29,8 @@ fn connect(tenant: Option<&str>, user: Option<&str>, ip: Option<&str>) -> Connec
 }
 
 #[test]
-fn the_three_functions_give_the_documented_texts() {
-    let (nobody, ip) = (connect(None, None, None), connect(None, None, Some("203.0.113.9")));
+fn key_functions_yield_the_documented_texts() {
+    let (anonymous, ip) = (connect(None, None, None), connect(None, None, Some("203.0.113.9")));
     let user = connect(Some("acme"), Some("alice"), Some("203.0.113.9"));
     let texts = |connection: &Connection<Session>| {
         let context = connection.context("PING");
@@ -38,25 +40,25 @@ fn the_three_functions_give_the_documented_texts() {
             key_per_user_or_ip_per_type(&context).to_string(),
         ]
     };
-    assert_eq!(texts(&nobody), ["rl:public:anon:PING", "rl:public:anon", "rl:public:anon:PING"]);
+    assert_eq!(texts(&anonymous), ["rl:public:anon:PING", "rl:public:anon", "rl:public:anon:PING"]);
     assert_eq!(texts(&ip), ["rl:public:anon:PING", "rl:public:anon", "rl:public:203.0.113.9:PING"]);
     assert_eq!(texts(&user), ["rl:acme:alice:PING", "rl:acme:alice", "rl:acme:alice:PING"]);
 }
 
-/// The text of the key that a rule without a key of its own has charged, of those proposed.
+/// Returns which of the proposed keys a rule with the default key charges.
 fn charged(peer: Peer<Session>, proposed: &[&str]) -> Vec<String> {
-    let bench = Bench::new();
-    let limiter = bench.limiter("say", 1, 5);
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter("say", 1, 5);
     let gate = Gate::for_types(["PING"]).limit(limiter.clone()).build().unwrap();
     let mut connection = gate.connect(peer);
-    assert!(passes(&mut connection, "PING"));
-    assert_eq!(bench.buckets(), 1);
+    assert!(is_accepted(&mut connection, "PING"));
+    assert_eq!(fixture.buckets(), 1);
     let is_charged = |key: &&&str| limiter.peek(**key).cost(0).now().unwrap().remaining() == 4;
     proposed.iter().filter(is_charged).map(ToString::to_string).collect()
 }
 
 #[test]
-fn a_rule_without_a_key_goes_by_user_then_address_then_connection() {
+fn default_key_is_user_then_address_then_connection() {
     let proposed = [
         "rl:public:alice:PING",
         "rl:public:203.0.113.9:PING",
@@ -68,32 +70,32 @@ fn a_rule_without_a_key_goes_by_user_then_address_then_connection() {
     assert_eq!(charged(user, &proposed), ["rl:public:alice:PING"]);
     let ip = Peer::new(Session::default()).ip(address).id("c-1");
     assert_eq!(charged(ip, &proposed), ["rl:public:203.0.113.9:PING"]);
-    let nobody = Peer::new(Session::default()).id("c-1");
-    assert_eq!(charged(nobody, &proposed), ["rl:public:conn:c-1:PING"]);
+    let anonymous = Peer::new(Session::default()).id("c-1");
+    assert_eq!(charged(anonymous, &proposed), ["rl:public:conn:c-1:PING"]);
 }
 
 #[test]
-fn anonymous_clients_do_not_lock_each_other_out_unless_that_is_chosen() {
-    let bench = Bench::new();
-    let apart = Gate::for_types(["PING"]).limit(bench.limiter("say", 1, 2)).build().unwrap();
-    let mut greedy = apart.connect(Peer::new(Session::default()));
-    assert_eq!(passing(&mut greedy, "PING", 99), 2);
-    assert_eq!(passing(&mut apart.connect(Peer::new(Session::default())), "PING", 99), 2);
-    // No user can be named into the bucket of a connection.
-    let id = greedy.id().as_str().to_owned();
+fn anonymous_clients_are_separate_by_default() {
+    let fixture = Fixture::new();
+    let separate = Gate::for_types(["PING"]).limit(fixture.limiter("say", 1, 2)).build().unwrap();
+    let mut first = separate.connect(Peer::new(Session::default()));
+    assert_eq!(accepted_count(&mut first, "PING", 99), 2);
+    assert_eq!(accepted_count(&mut separate.connect(Peer::new(Session::default())), "PING", 99), 2);
+    // No user name yields the bucket of a connection.
+    let id = first.id().as_str().to_owned();
     for name in [format!("conn:{id}"), format!("conn%3A{id}"), id] {
-        let mut user = apart.connect(Peer::new(Session::of(&name)));
-        assert_eq!(passing(&mut user, "PING", 99), 2, "{name}");
+        let mut user = separate.connect(Peer::new(Session::of(&name)));
+        assert_eq!(accepted_count(&mut user, "PING", 99), 2, "{name}");
     }
 
-    let chosen = Rule::new(bench.limiter("shared", 1, 2)).key(key_per_user_or_ip_per_type);
+    let chosen = Rule::new(fixture.limiter("shared", 1, 2)).key(key_per_user_or_ip_per_type);
     let shared = Gate::for_types(["PING"]).limit(chosen).build().unwrap();
-    assert_eq!(passing(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 2);
-    assert_eq!(passing(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 0);
+    assert_eq!(accepted_count(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 2);
+    assert_eq!(accepted_count(&mut shared.connect(Peer::new(Session::default())), "PING", 99), 0);
 }
 
 #[test]
-fn keys_of_ones_own_work() {
+fn custom_key_functions_work() {
     type Form = for<'a> fn(&IngressContext<'a, Session>) -> KeyParts<'a>;
     let forms: [(Form, &str); 3] = [
         (|context| context.connection_key().and(context.message_type()), "rl:conn:c-1:PING"),
@@ -112,84 +114,89 @@ fn keys_of_ones_own_work() {
         ),
     ];
     for (form, text) in forms {
-        let bench = Bench::new();
-        let limiter = bench.limiter("say", 1, 5);
+        let fixture = Fixture::new();
+        let limiter = fixture.limiter("say", 1, 5);
         let gate =
             Gate::for_types(["PING"]).limit(Rule::new(limiter.clone()).key(form)).build().unwrap();
         let peer = Peer::new(Session { tier: "gold", ..Session::of("alice") })
             .ip("203.0.113.9".parse().unwrap())
             .id("c-1");
         let mut connection = gate.connect(peer);
-        assert!(passes(&mut connection, "PING"));
+        assert!(is_accepted(&mut connection, "PING"));
         assert_eq!(limiter.peek(text).cost(0).now().unwrap().remaining(), 4, "{text}");
     }
 }
 
 #[test]
-fn invented_types_mint_no_buckets_and_no_tokens() {
-    let bench = Bench::new();
+fn invented_types_share_one_bucket() {
+    let fixture = Fixture::new();
     let gate = Gate::for_types(["SAY", "PING"])
-        .limit(bench.limiter("say", 1, 5))
-        .connection_ceiling(bench.limiter("ceiling", 1, 1_000))
+        .limit(fixture.limiter("say", 1, 5))
+        .connection_ceiling(fixture.limiter("ceiling", 1, 1_000))
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let invented = (0..10_000).filter(|n| passes(&mut connection, &format!("T{n}"))).count();
+    let invented = (0..10_000).filter(|n| is_accepted(&mut connection, &format!("T{n}"))).count();
     assert_eq!(invented, 5, "all of them share one bucket");
-    assert_eq!(refused(&mut connection, "*"), RefusalReason::Rate, "and there is no way around it");
-    assert!(bench.buckets() <= 2, "{} buckets", bench.buckets());
-    assert_eq!(passing(&mut connection, "SAY", 99), 5, "known types have theirs");
+    assert_eq!(
+        refusal_reason(&mut connection, "*"),
+        RefusalReason::Rate,
+        "the reserved name gets no bucket of its own"
+    );
+    assert!(fixture.buckets() <= 2, "{} buckets", fixture.buckets());
+    assert_eq!(accepted_count(&mut connection, "SAY", 99), 5, "declared types have their own");
 }
 
 #[test]
-fn a_ceiling_bounds_what_invented_types_can_get() {
-    let bench = Bench::new();
+fn ceiling_bounds_invented_types() {
+    let fixture = Fixture::new();
     let gate = Gate::for_any_type()
-        .limit(bench.limiter("say", 1, 5))
-        .connection_ceiling(bench.limiter("ceiling", 1, 50))
+        .limit(fixture.limiter("say", 1, 5))
+        .connection_ceiling(fixture.limiter("ceiling", 1, 50))
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let invented = (0..10_000).filter(|n| passes(&mut connection, &format!("T{n}"))).count();
+    let invented = (0..10_000).filter(|n| is_accepted(&mut connection, &format!("T{n}"))).count();
     assert_eq!(invented, 50);
-    assert!(bench.buckets() <= 51, "{} buckets", bench.buckets());
+    assert!(fixture.buckets() <= 51, "{} buckets", fixture.buckets());
 }
 
 #[test]
-fn a_key_that_is_new_with_every_message_shows_in_the_number_of_buckets_made() {
-    let bench = Bench::new();
+fn unbounded_keys_show_in_inserted_buckets() {
+    let fixture = Fixture::new();
     let number = AtomicU64::new(0);
-    let wrong = Rule::new(bench.limiter("say", 1, 1)).key(move |context| {
+    let wrong = Rule::new(fixture.limiter("say", 1, 1)).key(move |context| {
         // A bucket for each message limits nothing.
         context.connection_key().and(number.fetch_add(1, Ordering::Relaxed).to_string())
     });
     let gate = Gate::for_types(["PING"]).limit(wrong).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    assert_eq!(passing(&mut connection, "PING", 500), 500);
-    assert_eq!(bench.engine.store().local().unwrap().stats().inserted, 500);
+    assert_eq!(accepted_count(&mut connection, "PING", 500), 500);
+    assert_eq!(fixture.engine.store().local().unwrap().stats().inserted, 500);
 }
 
 #[test]
-fn thirty_types_of_five_thousand_users_are_a_hundred_and_fifty_thousand_small_buckets() {
-    let bench = Bench::new();
+fn memory_of_150_000_buckets_is_bounded() {
+    let fixture = Fixture::new();
     let types: Vec<String> = (0..30).map(|n| format!("type-{n}")).collect();
-    let gate = Gate::for_types(&types).limit(bench.limiter("say", 1, 1_000)).build().unwrap();
+    let gate = Gate::for_types(&types).limit(fixture.limiter("say", 1, 1_000)).build().unwrap();
     for user in 0..5_000 {
         let mut connection = gate.connect(Peer::new(Session::of(&format!("user-{user}"))));
         for message_type in &types {
-            assert!(passes(&mut connection, message_type));
+            assert!(is_accepted(&mut connection, message_type));
         }
     }
-    let stats = bench.engine.store().local().unwrap().stats();
+    let stats = fixture.engine.store().local().unwrap().stats();
     assert_eq!(stats.keys, 150_000);
     assert!(stats.memory_bytes < 50 << 20, "{} bytes", stats.memory_bytes);
 }
 
-/// The texts of keys are fixed, and these two are the same; limiters of their own tell them apart.
+/// The texts of these keys are equal; separate limiters keep the buckets apart.
 #[test]
-fn the_tenant_conn_and_connections_share_nothing_but_a_limiter() {
-    let bench = Bench::new();
-    let (users, connections) = (bench.limiter("users", 1, 5), bench.limiter("connections", 1, 5));
+fn tenant_conn_collides_only_within_one_limiter() {
+    let fixture = Fixture::new();
+    let (users, connections) =
+        (fixture.limiter("users", 1, 5), fixture.limiter("connections", 1, 5));
     let has_user = |context: &IngressContext<'_, Session>| context.user().is_some();
     let gate_of = |connections| {
         Gate::for_types(["SAY"])
@@ -197,24 +204,24 @@ fn the_tenant_conn_and_connections_share_nothing_but_a_limiter() {
                 Rule::new(users.clone())
                     .key(per_user_key)
                     .when(has_user)
-                    .otherwise(Rule::<Session>::new(connections).key(of_connection)),
+                    .otherwise(Rule::<Session>::new(connections).key(connection_key)),
             )
             .build()
             .unwrap()
     };
-    for (connections, left) in [(connections, 5), (users.clone(), 0)] {
+    for (connections, remaining) in [(connections, 5), (users.clone(), 0)] {
         let gate = gate_of(connections);
-        let mut nobody = gate.connect(Peer::new(Session::default()).id("7"));
+        let mut anonymous = gate.connect(Peer::new(Session::default()).id("7"));
         let mut user =
             gate.connect(Peer::new(Session { tenant: Some("conn".into()), ..Session::of("7") }));
         let _ = users.reset("rl:conn:7").now();
-        assert_eq!(passing(&mut user, "SAY", 9), 5);
-        assert_eq!(passing(&mut nobody, "SAY", 9), left);
+        assert_eq!(accepted_count(&mut user, "SAY", 9), 5);
+        assert_eq!(accepted_count(&mut anonymous, "SAY", 9), remaining);
     }
 }
 
 #[test]
-fn ids_that_a_gate_makes_are_its_own() {
+fn generated_ids_are_unique_across_gates() {
     let (one, other) = (Gate::for_types(["A"]).build().unwrap(), Gate::for_types(["A"]).build());
     let other = other.unwrap();
     let mut ids: Vec<String> = (0..100)
@@ -226,12 +233,12 @@ fn ids_that_a_gate_makes_are_its_own() {
     assert_eq!(ids.len(), 200);
 }
 
-/// Names as attackers choose them: short, of separators and escapes and what they turn into.
+/// Hostile names: short, made of separators, escapes and their results.
 fn name() -> impl Strategy<Value = Option<String>> {
     proptest::option::of("[ab:%32A5]{0,4}")
 }
 
-/// What a key is made of, in the words of its documentation.
+/// Tenant, user and type of a key.
 type Identity = (String, String, String);
 
 proptest! {
@@ -245,14 +252,14 @@ proptest! {
         for (tenant, user, message_type) in clients {
             let connection = connect(tenant.as_deref(), user.as_deref(), None);
             let context = connection.context(&message_type);
-            let who = (
+            let owner = (
                 tenant.unwrap_or_else(|| "public".into()),
                 user.unwrap_or_else(|| "anon".into()),
             );
-            let typed = (who.0.clone(), who.1.clone(), message_type.clone());
+            let typed = (owner.0.clone(), owner.1.clone(), message_type.clone());
             let keys = [
                 (key_per_user_per_type(&context), typed.clone()),
-                (per_user_key(&context), (who.0, who.1, String::new())),
+                (per_user_key(&context), (owner.0, owner.1, String::new())),
                 (key_per_user_or_ip_per_type(&context), typed),
             ];
             for (seen, (key, identity)) in seen.iter_mut().zip(keys) {
@@ -263,33 +270,33 @@ proptest! {
     }
 
     #[test]
-    fn the_text_of_a_key_is_that_of_the_library(
+    fn text_equals_key_buf_from_parts(
         parts in proptest::collection::vec("[^\\x00]{0,6}|[:%]{0,3}", 1..7)
     ) {
         let mut key = KeyParts::from([parts[0].as_str()]);
         for part in &parts[1..] {
             key = key.and(part.as_str());
         }
-        let whole = KeyBuf::from_parts(parts.iter().map(String::as_str));
-        prop_assert_eq!(key.to_string(), whole.as_key().name());
-        prop_assert_eq!(key.to_key(), whole);
+        let reference = KeyBuf::from_parts(parts.iter().map(String::as_str));
+        prop_assert_eq!(key.to_string(), reference.as_key().name());
+        prop_assert_eq!(key.to_key(), reference);
     }
 
     #[test]
-    fn no_user_has_the_bucket_of_an_anonymous_connection(user in ".{0,12}", tenant in name()) {
-        let bench = Bench::new();
-        let gate = Gate::for_types(["PING"]).limit(bench.limiter("say", 1, 1)).build().unwrap();
+    fn no_user_shares_the_bucket_of_an_anonymous_connection(user in ".{0,12}", tenant in name()) {
+        let fixture = Fixture::new();
+        let gate = Gate::for_types(["PING"]).limit(fixture.limiter("say", 1, 1)).build().unwrap();
         let session = |user: Option<String>| Session { tenant: tenant.clone(), user, ..Session::default() };
-        let mut nobody = gate.connect(Peer::new(session(None)).id("c"));
-        prop_assert!(passes(&mut nobody, "PING"));
+        let mut anonymous = gate.connect(Peer::new(session(None)).id("c"));
+        prop_assert!(is_accepted(&mut anonymous, "PING"));
         for name in [user.clone(), format!("conn:{user}"), "conn:c".into(), "conn".into()] {
-            let mut somebody = gate.connect(Peer::new(session(Some(name))));
-            prop_assert!(passes(&mut somebody, "PING"));
-            // The next name may be the same one.
-            bench.clock.advance(std::time::Duration::from_millis(10));
-            prop_assert!(!passes(&mut nobody, "PING"));
-            bench.clock.advance(std::time::Duration::from_secs(1));
-            prop_assert!(passes(&mut nobody, "PING"));
+            let mut user_connection = gate.connect(Peer::new(session(Some(name))));
+            prop_assert!(is_accepted(&mut user_connection, "PING"));
+            // The next name may be equal to this one.
+            fixture.clock.advance(std::time::Duration::from_millis(10));
+            prop_assert!(!is_accepted(&mut anonymous, "PING"));
+            fixture.clock.advance(std::time::Duration::from_secs(1));
+            prop_assert!(is_accepted(&mut anonymous, "PING"));
         }
     }
 }

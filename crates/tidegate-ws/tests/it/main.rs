@@ -1,17 +1,17 @@
-//! The gate from the outside: over real sockets against axum and tungstenite, and by hand where
-//! no socket matters; with a clock that the tests move, so that every hint is exact.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Integration tests: over real sockets with axum and tungstenite, and directly where sockets do not
+//! matter; with a manual clock, so that every hint is exact.
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
-mod abandoned;
-mod building;
-mod closing;
+mod application_limits;
+mod builder;
+mod cleanup;
 mod costs;
-mod golden;
+mod dropped_futures;
+mod error_frames;
+mod fixture;
 mod granularity;
 mod hooks;
 mod keys;
-mod manual;
 mod pipeline;
 mod servers;
-mod session;
-mod wire;
+mod sockets;

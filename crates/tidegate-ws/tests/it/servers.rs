@@ -1,4 +1,4 @@
-//! Two real servers with the same gate and the same handler, and a client for both.
+//! Servers on axum and tungstenite with the same gate and handler, and a client for both.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::session::Session;
+use crate::fixture::Session;
 
-/// Which library serves.
+/// WebSocket library of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Library {
     Axum,
@@ -25,35 +25,35 @@ pub(crate) enum Library {
 
 pub(crate) const BOTH: [Library; 2] = [Library::Axum, Library::Tungstenite];
 
-/// What the test sees of a server.
+/// A running server, as seen by a test.
 pub(crate) struct Server {
     address: SocketAddr,
-    handled: Arc<AtomicUsize>,
-    errors: Arc<AtomicUsize>,
-    closed: watch::Receiver<usize>,
-    accepting: JoinHandle<()>,
+    handled_count: Arc<AtomicUsize>,
+    error_count: Arc<AtomicUsize>,
+    closed_count: watch::Receiver<usize>,
+    accept_task: JoinHandle<()>,
 }
 
 impl Server {
-    /// Lets nobody in any more, and with that lets go of the gate.
+    /// Stops accepting connections and drops the gate.
     pub(crate) async fn stop(self) {
-        self.accepting.abort();
-        assert!(self.accepting.await.unwrap_err().is_cancelled());
+        self.accept_task.abort();
+        assert!(self.accept_task.await.unwrap_err().is_cancelled());
     }
 
-    /// How often the handler ran.
-    pub(crate) fn handled(&self) -> usize {
-        self.handled.load(Ordering::SeqCst)
+    /// Number of handled messages.
+    pub(crate) fn handled_count(&self) -> usize {
+        self.handled_count.load(Ordering::SeqCst)
     }
 
-    /// How often the application's general error handler ran.
-    pub(crate) fn errors(&self) -> usize {
-        self.errors.load(Ordering::SeqCst)
+    /// Number of calls to the application's error handler.
+    pub(crate) fn error_count(&self) -> usize {
+        self.error_count.load(Ordering::SeqCst)
     }
 
-    /// Waits until so many connections are gone.
-    pub(crate) async fn closed(&mut self, connections: usize) {
-        self.closed.wait_for(|closed| *closed >= connections).await.unwrap();
+    /// Waits until this many connections are closed.
+    pub(crate) async fn closed_count(&mut self, connections: usize) {
+        self.closed_count.wait_for(|closed_count| *closed_count >= connections).await.unwrap();
     }
 
     pub(crate) async fn client(&self) -> Client {
@@ -63,24 +63,24 @@ impl Server {
     }
 }
 
-/// What serves a connection.
+/// State of the application.
 #[derive(Clone)]
 struct App {
     gate: Option<Gate<Session>>,
     peer: Arc<dyn Fn(SocketAddr) -> Peer<Session> + Send + Sync>,
-    handled: Arc<AtomicUsize>,
-    errors: Arc<AtomicUsize>,
-    closed: watch::Sender<usize>,
+    handled_count: Arc<AtomicUsize>,
+    error_count: Arc<AtomicUsize>,
+    closed_count: watch::Sender<usize>,
 }
 
 impl App {
-    /// The handler: what a message gets for an answer.
+    /// The message handler: returns the reply.
     fn handle(&self, frame: &[u8]) -> String {
-        self.handled.fetch_add(1, Ordering::SeqCst);
+        self.handled_count.fetch_add(1, Ordering::SeqCst);
         format!("handled {}", String::from_utf8_lossy(frame))
     }
 
-    /// One frame through gate and handler.
+    /// Passes one frame through gate and handler.
     async fn on_frame(
         &self,
         connection: &mut Option<Connection<Session>>,
@@ -93,7 +93,7 @@ impl App {
             Ok(MessageDecision::Accepted(_token)) => Some(ReplyFrame::Send(self.handle(frame))),
             Ok(MessageDecision::Refused(refusal)) => Some(refusal.into_reply()),
             Err(_) => {
-                self.errors.fetch_add(1, Ordering::SeqCst);
+                self.error_count.fetch_add(1, Ordering::SeqCst);
                 None
             }
         }
@@ -106,15 +106,15 @@ impl App {
     async fn on_axum(self, mut socket: WebSocket, peer: SocketAddr) {
         let mut connection = self.connect(peer);
         while let Some(Ok(message)) = socket.recv().await {
-            let answer = match &message {
+            let reply = match &message {
                 ws::Message::Text(text) => self.on_frame(&mut connection, text.as_bytes()).await,
                 ws::Message::Binary(bytes) => self.on_frame(&mut connection, bytes).await,
                 ws::Message::Ping(_) | ws::Message::Pong(_) => continue,
                 ws::Message::Close(_) => break,
             };
-            let Some(answer) = answer else { break };
-            let is_last = answer.is_close();
-            let message = answer.into_message(ws::Message::text, |code, reason| {
+            let Some(reply) = reply else { break };
+            let is_last = reply.is_close();
+            let message = reply.into_message(ws::Message::text, |code, reason| {
                 ws::Message::Close(Some(ws::CloseFrame { code, reason: reason.into() }))
             });
             if let Some(message) = message
@@ -127,22 +127,22 @@ impl App {
             }
         }
         drop(connection);
-        self.closed.send_modify(|closed| *closed += 1);
+        self.closed_count.send_modify(|closed_count| *closed_count += 1);
     }
 
     async fn on_tungstenite(self, stream: TcpStream, peer: SocketAddr) {
         let mut socket = tokio_tungstenite::accept_async(stream).await.unwrap();
         let mut connection = self.connect(peer);
         while let Some(Ok(message)) = socket.next().await {
-            let answer = match &message {
+            let reply = match &message {
                 Message::Text(text) => self.on_frame(&mut connection, text.as_bytes()).await,
                 Message::Binary(bytes) => self.on_frame(&mut connection, bytes).await,
                 Message::Close(_) => break,
                 _ => continue,
             };
-            let Some(answer) = answer else { break };
-            let is_last = answer.is_close();
-            let message = answer.into_message(Message::text, |code, reason| {
+            let Some(reply) = reply else { break };
+            let is_last = reply.is_close();
+            let message = reply.into_message(Message::text, |code, reason| {
                 Message::Close(Some(CloseFrame { code: code.into(), reason: reason.into() }))
             });
             if let Some(message) = message
@@ -155,11 +155,11 @@ impl App {
             }
         }
         drop(connection);
-        self.closed.send_modify(|closed| *closed += 1);
+        self.closed_count.send_modify(|closed_count| *closed_count += 1);
     }
 }
 
-/// Serves with a gate, or without one.
+/// Starts a server with or without a gate.
 pub(crate) async fn serve(
     library: Library,
     gate: Option<Gate<Session>>,
@@ -167,11 +167,12 @@ pub(crate) async fn serve(
 ) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (closed, watched) = watch::channel(0);
-    let (handled, errors) = (Arc::default(), Arc::default());
-    let app = App { gate, peer: Arc::new(peer), handled, errors, closed };
-    let (handled, errors) = (Arc::clone(&app.handled), Arc::clone(&app.errors));
-    let accepting = match library {
+    let (closed_count, closed_receiver) = watch::channel(0);
+    let (handled_count, error_count) = (Arc::default(), Arc::default());
+    let app = App { gate, peer: Arc::new(peer), handled_count, error_count, closed_count };
+    let (handled_count, error_count) =
+        (Arc::clone(&app.handled_count), Arc::clone(&app.error_count));
+    let accept_task = match library {
         Library::Axum => {
             let upgrade =
                 move |upgrade: WebSocketUpgrade, peer: axum::extract::ConnectInfo<SocketAddr>| async move {
@@ -187,10 +188,10 @@ pub(crate) async fn serve(
             }
         }),
     };
-    Server { address, handled, errors, closed: watched, accepting }
+    Server { address, handled_count, error_count, closed_count: closed_receiver, accept_task }
 }
 
-/// A client.
+/// A WebSocket client.
 pub(crate) struct Client(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Client {
@@ -198,7 +199,7 @@ impl Client {
         self.0.send(Message::text(text)).await.unwrap();
     }
 
-    /// Sends messages with one write, so that the server cannot hang up in between.
+    /// Sends messages in one write, so that the server cannot close the connection in between.
     pub(crate) async fn send_all(&mut self, texts: &[String]) {
         for text in texts {
             self.0.feed(Message::text(text)).await.unwrap();
@@ -216,12 +217,12 @@ impl Client {
         assert_eq!(pong, Message::Pong(Bytes::from_static(b"are you there")));
     }
 
-    /// The next message.
+    /// Receives the next message.
     pub(crate) async fn next(&mut self) -> Message {
         self.0.next().await.unwrap().unwrap()
     }
 
-    /// The next text.
+    /// Receives the next message, which must be text.
     pub(crate) async fn text(&mut self) -> String {
         match self.next().await {
             Message::Text(text) => text.to_string(),
@@ -229,7 +230,7 @@ impl Client {
         }
     }
 
-    /// The code and the reason of the close frame that must come next.
+    /// Receives a close frame and returns its code and reason.
     pub(crate) async fn closed(&mut self) -> (u16, String) {
         match self.next().await {
             Message::Close(Some(frame)) => (frame.code.into(), frame.reason.to_string()),
@@ -237,8 +238,8 @@ impl Client {
         }
     }
 
-    /// Sends a message and waits for the text that comes next.
-    pub(crate) async fn ask(&mut self, text: &str) -> String {
+    /// Sends a message and receives the next text.
+    pub(crate) async fn request(&mut self, text: &str) -> String {
         self.send(text).await;
         self.text().await
     }

@@ -1,4 +1,4 @@
-//! The frames, to the byte.
+//! Error frames, byte for byte.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidegate_ws::{
     ReplyFrame, Rule,
 };
 
-use crate::session::{Bench, Session, passes, send};
+use crate::fixture::{Fixture, Session, is_accepted, send};
 
 fn refusal(gate: &Gate<Session>, frame: &str) -> RefusedMessage {
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
@@ -18,7 +18,7 @@ fn refusal(gate: &Gate<Session>, frame: &str) -> RefusedMessage {
     }
 }
 
-fn told(gate: &Gate<Session>, frame: &str) -> String {
+fn error_frame(gate: &Gate<Session>, frame: &str) -> String {
     match refusal(gate, frame).into_reply() {
         ReplyFrame::Send(text) => text,
         other => panic!("not a frame: {other:?}"),
@@ -27,74 +27,74 @@ fn told(gate: &Gate<Session>, frame: &str) -> String {
 
 const SAY: &str = r#"{"type":"SAY"}"#;
 
-fn costing(limiter: Limiter, cost: i64) -> Gate<Session> {
+fn gate_with_cost(limiter: Limiter, cost: i64) -> Gate<Session> {
     Gate::for_types(["SAY"]).limit(Rule::new(limiter).cost(move |_| cost)).build().unwrap()
 }
 
 #[test]
-fn a_message_over_the_rate_may_be_sent_again() {
-    let bench = Bench::new();
-    let gate = costing(bench.limiter("say", 4, 10), 10);
-    assert!(passes(&mut gate.connect(Peer::new(Session::of("alice"))), "SAY"));
+fn rate_error_is_retryable() {
+    let fixture = Fixture::new();
+    let gate = gate_with_cost(fixture.limiter("say", 4, 10), 10);
+    assert!(is_accepted(&mut gate.connect(Peer::new(Session::of("alice"))), "SAY"));
     assert_eq!(
-        told(&gate, SAY),
+        error_frame(&gate, SAY),
         r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Rate limit exceeded","details":{"type":"rate","observed":10,"limit":10},"retryable":true,"retryAfterMs":2500}}"#
     );
 }
 
 #[test]
-fn a_cost_above_the_capacity_is_not_worth_a_second_try() {
-    let gate = costing(Bench::new().limiter("say", 4, 10), 11);
+fn cost_above_capacity_is_not_retryable() {
+    let gate = gate_with_cost(Fixture::new().limiter("say", 4, 10), 11);
     assert_eq!(
-        told(&gate, SAY),
+        error_frame(&gate, SAY),
         r#"{"type":"ERROR","payload":{"code":"FAILED_PRECONDITION","message":"Operation cost exceeds rate limit capacity","details":{"type":"rate","observed":11,"limit":10},"retryable":false}}"#
     );
 }
 
 #[test]
-fn a_cost_that_is_no_positive_number_is_the_applications_mistake() {
-    let bench = Bench::new();
+fn non_positive_cost_is_invalid_argument() {
+    let fixture = Fixture::new();
     for cost in [0, -1, i64::MIN] {
-        let gate = costing(bench.limiter("say", 4, 10), cost);
+        let gate = gate_with_cost(fixture.limiter("say", 4, 10), cost);
         assert_eq!(
-            told(&gate, SAY),
+            error_frame(&gate, SAY),
             r#"{"type":"ERROR","payload":{"code":"INVALID_ARGUMENT","message":"Rate limit cost must be a positive integer","details":{},"retryable":false}}"#
         );
-        assert_eq!(bench.buckets(), 0);
+        assert_eq!(fixture.buckets(), 0);
     }
 }
 
 #[test]
-fn a_slot_is_free_when_somebody_is_done_and_clients_come_back_after_a_second() {
-    let bench = Bench::new();
+fn slot_limit_has_the_fixed_release_hint() {
+    let fixture = Fixture::new();
     let gate = Gate::for_types(["SAY"])
-        .limit(bench.limiter_of("slots", Policy::concurrency(1, None).unwrap()))
+        .limit(fixture.limiter_with("slots", Policy::concurrency(1, None).unwrap()))
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let MessageDecision::Accepted(held) = send(&mut connection, "SAY") else { panic!("refused") };
+    let MessageDecision::Accepted(token) = send(&mut connection, "SAY") else { panic!("refused") };
     assert_eq!(RELEASE_HINT_MS, 1_000);
     assert_eq!(
-        told(&gate, SAY),
+        error_frame(&gate, SAY),
         r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Rate limit exceeded","details":{"type":"rate","observed":1,"limit":1},"retryable":true,"retryAfterMs":1000}}"#
     );
-    drop(held);
-    assert!(passes(&mut connection, "SAY"));
+    drop(token);
+    assert!(is_accepted(&mut connection, "SAY"));
 }
 
 #[test]
-fn allowances_say_that_they_are_used_up() {
-    let bench = Bench::new();
-    let allowance = || bench.limiter_of("all", Policy::allowance(1).unwrap());
+fn exhausted_allowances_are_reported() {
+    let fixture = Fixture::new();
+    let allowance = || fixture.limiter_with("all", Policy::allowance(1).unwrap());
     let by_rule = Gate::for_types(["SAY"]).limit(allowance()).build().unwrap();
-    assert!(passes(&mut by_rule.connect(Peer::new(Session::of("alice"))), "SAY"));
+    assert!(is_accepted(&mut by_rule.connect(Peer::new(Session::of("alice"))), "SAY"));
     assert_eq!(
-        told(&by_rule, SAY),
+        error_frame(&by_rule, SAY),
         r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Allowance used up","details":{"type":"rate","observed":1,"limit":1},"retryable":false}}"#
     );
     let ceiling = Gate::for_types(["SAY"]).connection_ceiling(allowance()).build().unwrap();
     let mut connection = ceiling.connect(Peer::new(Session::of("alice")));
-    assert!(passes(&mut connection, "SAY"));
+    assert!(is_accepted(&mut connection, "SAY"));
     let MessageDecision::Refused(refusal) = send(&mut connection, "SAY") else {
         panic!("accepted")
     };
@@ -121,7 +121,7 @@ fn frames_without_a_type_are_parse_errors() {
     ];
     for frame in frames {
         assert_eq!(
-            told(&gate, frame),
+            error_frame(&gate, frame),
             r#"{"type":"ERROR","payload":{"code":"PARSE_ERROR","message":"Message type could not be read","details":{},"retryable":false}}"#,
             "{frame}"
         );
@@ -129,7 +129,7 @@ fn frames_without_a_type_are_parse_errors() {
 }
 
 #[test]
-fn validation_speaks_for_itself() {
+fn validation_error_has_its_own_message() {
     let gate = Gate::for_types(["SAY"])
         .validate(|context, frame| {
             assert_eq!((context.message_type(), frame), ("SAY", SAY.as_bytes()));
@@ -138,13 +138,13 @@ fn validation_speaks_for_itself() {
         .build()
         .unwrap();
     assert_eq!(
-        told(&gate, SAY),
+        error_frame(&gate, SAY),
         r#"{"type":"ERROR","payload":{"code":"VALIDATION_ERROR","message":"text is \"missing\"","details":{},"retryable":false}}"#
     );
 }
 
 #[test]
-fn a_hint_of_zero_is_a_hint() {
+fn zero_hint_is_sent() {
     let frame = ErrorFrame::new(ErrorCode::ResourceExhausted, "now").retry_after(Duration::ZERO);
     assert_eq!(
         frame.to_json(),
@@ -153,7 +153,7 @@ fn a_hint_of_zero_is_a_hint() {
 }
 
 #[test]
-fn handlers_refuse_in_the_same_envelope() {
+fn handler_errors_use_the_same_envelope() {
     assert_eq!(
         ErrorFrame::new(ErrorCode::AuthError, "Not yours").to_json(),
         r#"{"type":"ERROR","payload":{"code":"AUTH_ERROR","message":"Not yours","details":{},"retryable":false}}"#
@@ -161,14 +161,14 @@ fn handlers_refuse_in_the_same_envelope() {
 }
 
 #[test]
-fn the_longest_close_reason_fits_into_a_close_frame() {
+fn longest_close_reason_fits() {
     let policy = Policy::per(1, Duration::from_secs(1_000_000_000)).capacity(1).build().unwrap();
     let gate = Gate::for_types(["SAY"])
-        .limit(Bench::new().limiter_of("decades", policy))
+        .limit(Fixture::new().limiter_with("decades", policy))
         .on_exceeded(tidegate_ws::OnExceeded::Close { code: None })
         .build()
         .unwrap();
-    assert!(passes(&mut gate.connect(Peer::new(Session::of("alice"))), "SAY"));
+    assert!(is_accepted(&mut gate.connect(Peer::new(Session::of("alice"))), "SAY"));
     let ReplyFrame::Close { code, reason } = refusal(&gate, SAY).into_reply() else {
         panic!("not closed")
     };

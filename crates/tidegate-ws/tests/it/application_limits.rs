@@ -1,4 +1,4 @@
-//! Limits that applications apply by hand stay possible, and the gate takes their place.
+//! Limits that applications implement themselves, and their equivalents in the gate.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use tidegate_ws::{
     Rule, UNKNOWN_TYPE, per_user_key,
 };
 
-use crate::session::{Bench, Session, frame, passing, refused, send};
+use crate::fixture::{Fixture, Session, accepted_count, frame, refusal_reason, send};
 
-/// Ten messages a second and a fixed hint, in the handler, under a gate without limits.
+/// Ten messages per second with a fixed hint, in the handler, behind a gate without limits.
 #[test]
-fn a_limit_in_the_handler_answers_in_the_envelope_of_the_gate() {
-    let bench = Bench::new();
-    let window = bench.limiter("window", 10, 10);
+fn handler_limit_uses_the_envelope_of_the_gate() {
+    let fixture = Fixture::new();
+    let window = fixture.limiter("window", 10, 10);
     let gate = Gate::for_types(["SAY"]).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     let handle = |connection: &mut Connection<Session>| {
@@ -42,25 +42,25 @@ fn a_limit_in_the_handler_answers_in_the_envelope_of_the_gate() {
 }
 
 #[test]
-fn one_route_has_a_stricter_rule_and_others_have_none() {
-    let bench = Bench::new();
-    let rule = Rule::new(bench.limiter("send", 1, 2))
+fn rule_can_apply_to_one_type() {
+    let fixture = Fixture::new();
+    let rule = Rule::new(fixture.limiter("send", 1, 2))
         .when(|context| context.message_type() == "SendMessage");
     let gate = Gate::for_types(["SendMessage", "PING"]).limit(rule).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    assert_eq!(passing(&mut connection, "SendMessage", 9), 2);
-    assert_eq!(passing(&mut connection, "PING", 500), 500);
-    assert_eq!(passing(&mut connection, "what", 500), 500);
+    assert_eq!(accepted_count(&mut connection, "SendMessage", 9), 2);
+    assert_eq!(accepted_count(&mut connection, "PING", 500), 500);
+    assert_eq!(accepted_count(&mut connection, "what", 500), 500);
 }
 
 #[test]
-fn a_counter_in_the_data_of_a_connection_works_and_so_does_the_ceiling() {
-    // By hand.
+fn counter_in_connection_data_equals_the_ceiling() {
+    // By the application.
     struct Counted(u32);
     impl tidegate_ws::Identity for Counted {}
     let gate = Gate::for_types(["SAY"]).build().unwrap();
     let mut connection = gate.connect(Peer::new(Counted(0)));
-    let by_hand = loop {
+    let by_application = loop {
         let MessageDecision::Accepted(_token) = send(&mut connection, "SAY") else {
             panic!("refused")
         };
@@ -73,11 +73,11 @@ fn a_counter_in_the_data_of_a_connection_works_and_so_does_the_ceiling() {
     assert_eq!(connection.data().0, 1_001);
 
     // By the gate.
-    let bench = Bench::new();
-    let ceiling = bench.limiter_of("connection", Policy::allowance(1_000).unwrap());
+    let fixture = Fixture::new();
+    let ceiling = fixture.limiter_with("connection", Policy::allowance(1_000).unwrap());
     let gate = Gate::for_types(["SAY"]).connection_ceiling(ceiling).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::default()));
-    assert_eq!(passing(&mut connection, "SAY", 2_000), 1_000);
+    assert_eq!(accepted_count(&mut connection, "SAY", 2_000), 1_000);
     let MessageDecision::Refused(refusal) = send(&mut connection, "SAY") else {
         panic!("accepted")
     };
@@ -87,11 +87,11 @@ fn a_counter_in_the_data_of_a_connection_works_and_so_does_the_ceiling() {
         frame["payload"]["details"] = serde_json::Value::Null;
         frame
     };
-    assert_eq!(without_details(&by_hand), without_details(&by_gate));
+    assert_eq!(without_details(&by_application), without_details(&by_gate));
 }
 
 #[test]
-fn migrating_from_a_map_of_counters_keeps_what_the_client_is_told() {
+fn migration_from_a_counter_map_keeps_the_error_code() {
     // Before: a map from user to count, and an error after ten.
     let mut counts: HashMap<&str, u32> = HashMap::new();
     let mut before = |user: &'static str| {
@@ -102,9 +102,9 @@ fn migrating_from_a_map_of_counters_keeps_what_the_client_is_told() {
         *count += 1;
         None
     };
-    // After: the same limit as a gate.
-    let bench = Bench::new();
-    let rule = Rule::new(bench.limiter("messages", 1, 10)).key(per_user_key);
+    // After: the same limit in a gate.
+    let fixture = Fixture::new();
+    let rule = Rule::new(fixture.limiter("messages", 1, 10)).key(per_user_key);
     let gate = Gate::for_types(["SAY"]).limit(rule).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     for _ in 0..12 {
@@ -123,21 +123,21 @@ fn migrating_from_a_map_of_counters_keeps_what_the_client_is_told() {
 }
 
 #[test]
-fn buckets_by_user_are_freed_by_hand_when_an_application_wants_that() {
-    let bench = Bench::new();
-    let limiter = bench.limiter("say", 1, 2);
+fn application_can_reset_user_buckets() {
+    let fixture = Fixture::new();
+    let limiter = fixture.limiter("say", 1, 2);
     let gate = Gate::for_types(["SAY"]).limit(limiter.clone()).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    assert_eq!(passing(&mut connection, "SAY", 9), 2);
+    assert_eq!(accepted_count(&mut connection, "SAY", 9), 2);
     let key = tidegate_ws::key_per_user_per_type(&connection.context("SAY")).to_key();
     drop(connection);
-    assert_eq!(bench.buckets(), 1);
+    assert_eq!(fixture.buckets(), 1);
     assert!(limiter.reset(&key).now().unwrap());
-    assert_eq!(bench.buckets(), 0);
+    assert_eq!(fixture.buckets(), 0);
 }
 
 #[test]
-fn the_handler_learns_which_type_was_counted() {
+fn accepted_message_has_the_counted_type() {
     let gate = Gate::for_types(["SAY"]).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::default()));
     for (sent, counted) in [("SAY", "SAY"), ("say", UNKNOWN_TYPE), ("*", UNKNOWN_TYPE)] {
@@ -155,13 +155,13 @@ fn the_handler_learns_which_type_was_counted() {
 }
 
 #[test]
-fn messages_in_flight_are_counted_by_connection() {
+fn messages_in_flight_are_counted_per_connection() {
     let gate = Gate::for_types(["SAY"]).max_in_flight(2).build().unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
     let mut other = gate.connect(Peer::new(Session::of("alice")));
     let first = send(&mut connection, "SAY");
     let _second = send(&mut connection, "SAY");
-    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::InFlight);
+    assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::InFlight);
     let MessageDecision::Refused(refusal) = send(&mut connection, "SAY") else {
         panic!("accepted")
     };
@@ -169,9 +169,9 @@ fn messages_in_flight_are_counted_by_connection() {
         refusal.into_reply(),
         ReplyFrame::Send(r#"{"type":"ERROR","payload":{"code":"RESOURCE_EXHAUSTED","message":"Too many messages in flight","details":{"type":"in_flight","observed":3,"limit":2},"retryable":true,"retryAfterMs":1000}}"#.into())
     );
-    assert_eq!(passing(&mut other, "SAY", 9), 9);
-    // The refused ones have taken no place: one that is done makes room for exactly one.
+    assert_eq!(accepted_count(&mut other, "SAY", 9), 9);
+    // Refused messages do not count: one that is done admits exactly one.
     drop(first);
     let _third = send(&mut connection, "SAY").accepted().unwrap();
-    assert_eq!(refused(&mut connection, "SAY"), RefusalReason::InFlight);
+    assert_eq!(refusal_reason(&mut connection, "SAY"), RefusalReason::InFlight);
 }

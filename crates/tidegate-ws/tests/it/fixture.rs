@@ -1,4 +1,4 @@
-//! Who connects in these tests, on which store.
+//! Sessions, stores and helpers shared by the tests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tidegate::clock::ManualClock;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, now_or_never};
 use tidegate_ws::{Connection, Identity, IngressContext, KeyParts, MessageDecision, RefusalReason};
 
-/// What the application of these tests knows of a connection.
+/// Application data of a connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub(crate) tenant: Option<String>,
@@ -32,13 +32,13 @@ impl Identity for Session {
     }
 }
 
-/// A store whose clock the test moves.
-pub(crate) struct Bench {
+/// An engine on a local store with a manual clock.
+pub(crate) struct Fixture {
     pub(crate) clock: ManualClock,
     pub(crate) engine: Engine,
 }
 
-impl Bench {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let clock = ManualClock::new();
         clock.advance(Duration::from_secs(1_000));
@@ -51,18 +51,18 @@ impl Bench {
         self.engine.limiter(name, policy).unwrap()
     }
 
-    pub(crate) fn limiter_of(&self, name: &str, policy: Policy) -> Limiter {
+    pub(crate) fn limiter_with(&self, name: &str, policy: Policy) -> Limiter {
         self.engine.limiter(name, policy).unwrap()
     }
 
-    /// How many buckets there are.
+    /// Number of buckets in the store.
     pub(crate) fn buckets(&self) -> usize {
         self.engine.store().local().unwrap().len()
     }
 }
 
-/// The key of a rule for each connection.
-pub(crate) fn of_connection<'a>(context: &IngressContext<'a, Session>) -> KeyParts<'a> {
+/// Key function for a bucket per connection.
+pub(crate) fn connection_key<'a>(context: &IngressContext<'a, Session>) -> KeyParts<'a> {
     context.connection_key()
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn frame(message_type: &str) -> String {
     format!(r#"{{"type":"{message_type}"}}"#)
 }
 
-/// Sends a message that must be decided at once.
+/// Sends a message and returns the decision, which must be ready at the first poll.
 pub(crate) fn send<D: Identity>(
     connection: &mut Connection<D>,
     message_type: &str,
@@ -78,13 +78,13 @@ pub(crate) fn send<D: Identity>(
     now_or_never(connection.ingress(frame(message_type))).unwrap().unwrap()
 }
 
-/// Whether a message is accepted; it is handled at once.
-pub(crate) fn passes<D: Identity>(connection: &mut Connection<D>, message_type: &str) -> bool {
+/// Sends a message and returns whether it was accepted. Its token is dropped at once.
+pub(crate) fn is_accepted<D: Identity>(connection: &mut Connection<D>, message_type: &str) -> bool {
     matches!(send(connection, message_type), MessageDecision::Accepted(_))
 }
 
-/// Why a message is refused.
-pub(crate) fn refused<D: Identity>(
+/// Sends a message that must be refused and returns the reason.
+pub(crate) fn refusal_reason<D: Identity>(
     connection: &mut Connection<D>,
     message_type: &str,
 ) -> RefusalReason {
@@ -94,11 +94,11 @@ pub(crate) fn refused<D: Identity>(
     }
 }
 
-/// How many messages pass in a row, of at most so many.
-pub(crate) fn passing<D: Identity>(
+/// Sends up to `max` messages and returns how many were accepted before the first refusal.
+pub(crate) fn accepted_count<D: Identity>(
     connection: &mut Connection<D>,
     message_type: &str,
-    most: usize,
+    max: usize,
 ) -> usize {
-    (0..most).take_while(|_| passes(connection, message_type)).count()
+    (0..max).take_while(|_| is_accepted(connection, message_type)).count()
 }
