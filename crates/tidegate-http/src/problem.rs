@@ -88,19 +88,17 @@ fn detail(refusal: &Refusal<'_>) -> &'static str {
             "The request is over the limit for now; nothing was charged."
         }
         (RefusalCause::Limit, None) => {
-            "The request is over the limit and waiting does not help: it costs more than the limit \
-             can hold, or the allowance is used up. Nothing was charged."
+            "The request is over the limit, and waiting does not help: it costs more than the \
+             capacity of the limit, or the allowance is used up. Nothing was charged."
         }
-        (RefusalCause::BackPressure, _) => "The service has more to do than it can.",
-        (RefusalCause::Store, _) => "The limits cannot be checked at the moment.",
-        (RefusalCause::Unkeyed(Unkeyed::BadRequest), _) => {
-            "The request lacks what it would be charged to."
-        }
+        (RefusalCause::BackPressure, _) => "The service is overloaded.",
+        (RefusalCause::Store, _) => "Rate limits cannot be checked at the moment.",
+        (RefusalCause::Unkeyed(Unkeyed::BadRequest), _) => "The request has no key to charge.",
         (RefusalCause::Unkeyed(Unkeyed::Unauthorized), _) => {
-            "The request lacks the credential that it would be charged to."
+            "The request has no credential to charge."
         }
         (RefusalCause::Unkeyed(Unkeyed::NoPeer), _) => {
-            "The server does not know the address of its peer, so there is no key to charge. With \
+            "The server does not know the peer address, so there is no key to charge. With \
              axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(); with \
              another server, put a PeerAddr into the extensions of each request."
         }

@@ -126,7 +126,7 @@ impl RefusalReason {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[must_use = "a frame tells nobody until it is sent"]
+#[must_use = "an error frame has no effect until it is sent"]
 pub struct ErrorFrame<'a> {
     code: ErrorCode,
     message: Cow<'a, str>,

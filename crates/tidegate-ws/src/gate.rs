@@ -106,7 +106,7 @@ impl<D: Identity> Gate<D> {
     }
 
     /// Creates the connection for a client.
-    #[must_use = "the connection is what frames are fed to"]
+    #[must_use = "pass frames to the connection"]
     pub fn connect(&self, peer: Peer<D>) -> Connection<D> {
         Connection::new(Arc::clone(&self.inner), peer)
     }

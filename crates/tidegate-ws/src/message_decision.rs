@@ -11,7 +11,7 @@ use crate::gate::types::UNKNOWN_TYPE;
 
 /// Decision on one message.
 #[derive(Debug)]
-#[must_use = "a decision that nobody reads limits nothing"]
+#[must_use = "an ignored decision limits nothing"]
 pub enum MessageDecision {
     /// Handle the message.
     Accepted(AcceptedMessage),
@@ -40,7 +40,7 @@ impl MessageDecision {
 ///
 /// A gate does not renew leases: a handler that takes longer than the lease of its slots loses them
 /// while it runs. Choose a lease longer than the slowest handler.
-#[must_use = "dropping it says that the message has been handled"]
+#[must_use = "dropping it marks the message as handled"]
 pub struct AcceptedMessage {
     message_type: Option<Arc<str>>,
     _guard: InFlightGuard,
@@ -117,7 +117,7 @@ impl RefusedMessage {
 
 /// What to send to a client whose message was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "the client has no reply until it is sent"]
+#[must_use = "the reply has no effect until it is sent"]
 pub enum ReplyFrame {
     /// Send this text frame.
     Send(String),

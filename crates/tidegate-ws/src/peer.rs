@@ -18,7 +18,7 @@ use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 /// assert_eq!(connection.context("PING").ip(), Some("2001:db8:1:2::"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "a peer is for a gate to connect"]
+#[must_use = "a peer has no effect until it is passed to `Gate::connect`"]
 pub struct Peer<D> {
     pub(crate) data: D,
     pub(crate) ip: Option<IpAddr>,

@@ -57,7 +57,11 @@ impl PerMethod {
         let valid = name.split_once('/').is_some_and(|(service, method)| {
             !service.is_empty() && !method.is_empty() && !method.contains('/')
         });
-        assert!(valid, "a method is written /package.Service/Method, not {:?}", path.as_ref());
+        assert!(
+            valid,
+            "invalid gRPC method {:?}; write it as /package.Service/Method",
+            path.as_ref()
+        );
         self.table().methods.insert(name.to_owned(), policy.into_shared());
         self
     }
@@ -70,7 +74,7 @@ impl PerMethod {
     pub fn service(mut self, name: impl AsRef<str>, policy: LimitLayer) -> Self {
         let bare = strip_slash(name.as_ref());
         let valid = !bare.is_empty() && !bare.contains('/');
-        assert!(valid, "a service is written package.Service, not {:?}", name.as_ref());
+        assert!(valid, "invalid gRPC service {:?}; write it as package.Service", name.as_ref());
         self.table().services.insert(bare.to_owned(), policy.into_shared());
         self
     }

@@ -53,21 +53,19 @@ fn code_and_message(refusal: &Refusal<'_>) -> (Code, &'static str) {
         (RefusalCause::Limit, None) => {
             (Code::FailedPrecondition, "Operation cost exceeds rate limit capacity")
         }
-        (RefusalCause::BackPressure, _) => {
-            (Code::ResourceExhausted, "The service has more to do than it can")
-        }
+        (RefusalCause::BackPressure, _) => (Code::ResourceExhausted, "The service is overloaded"),
         (RefusalCause::Store, _) => {
-            (Code::Unavailable, "The limits cannot be checked at the moment")
+            (Code::Unavailable, "Rate limits cannot be checked at the moment")
         }
         (RefusalCause::Unkeyed(Unkeyed::BadRequest), _) => {
-            (Code::InvalidArgument, "The call lacks what it would be charged to")
+            (Code::InvalidArgument, "The call has no key to charge")
         }
         (RefusalCause::Unkeyed(Unkeyed::Unauthorized), _) => {
-            (Code::Unauthenticated, "The call lacks the credential that it would be charged to")
+            (Code::Unauthenticated, "The call has no credential to charge")
         }
         (RefusalCause::Unkeyed(Unkeyed::NoPeer), _) => {
-            let message = "The server does not know the address of its peer; it has to put a \
-                           PeerAddr into the extensions of each request";
+            let message = "The server does not know the peer address; put a PeerAddr into the \
+                           extensions of each request";
             (Code::Internal, message)
         }
     }

@@ -21,13 +21,13 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 #[non_exhaustive]
 pub enum HostError {
     /// The `Host` header is missing, repeated or malformed.
-    #[error("a request names its host, once, in the header `host`")]
+    #[error("request must have exactly one valid `host` header")]
     NoHost,
     /// The host is not served here.
     #[error("this host is not served here")]
     ForeignHost,
     /// A page of another origin sent the request.
-    #[error("pages of another origin may not send requests here")]
+    #[error("requests from pages of another origin are not allowed")]
     ForeignOrigin,
 }
 

@@ -59,7 +59,7 @@ impl LayerLog {
     pub(super) fn no_peer(&self) {
         self.no_peer.call_once(|| {
             tracing::error!(
-                "peer address unknown, requests without a key are refused with status 500; with \
+                "peer address unknown; refusing requests without a key with status 500; with \
                  axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(); \
                  with another server, put a PeerAddr into the extensions of each request"
             );
@@ -69,7 +69,7 @@ impl LayerLog {
     /// Logs that a settlement on a shared store has no runtime to run in.
     pub(super) fn no_runtime(&self) {
         self.no_runtime.call_once(|| {
-            tracing::error!("a request ended outside of any tokio runtime: not settled");
+            tracing::error!("request ended outside a tokio runtime; charge not settled");
         });
     }
 

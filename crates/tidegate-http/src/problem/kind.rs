@@ -110,10 +110,8 @@ impl ProblemType {
                 "Temporarily reduced capacity",
                 S::SERVICE_UNAVAILABLE,
             ),
-            Self::NoKey => (urn!("no-key"), "Nobody to charge", S::BAD_REQUEST),
-            Self::NoPeer => {
-                (urn!("no-peer"), "Limits are set up incompletely", S::INTERNAL_SERVER_ERROR)
-            }
+            Self::NoKey => (urn!("no-key"), "No key to charge", S::BAD_REQUEST),
+            Self::NoPeer => (urn!("no-peer"), "Peer address unknown", S::INTERNAL_SERVER_ERROR),
             Self::InvalidRequest => (urn!("invalid-request"), "Invalid request", S::BAD_REQUEST),
             Self::MalformedBody => (urn!("malformed-body"), "Malformed body", S::BAD_REQUEST),
             Self::SlowBody => (urn!("slow-body"), "Slow body", S::REQUEST_TIMEOUT),
@@ -128,7 +126,7 @@ impl ProblemType {
             Self::ForeignOrigin => (urn!("foreign-origin"), "Foreign origin", S::FORBIDDEN),
             Self::StoreRejected => (
                 urn!("store-rejected"),
-                "The store works, but cannot do this",
+                "Store cannot perform the operation",
                 S::INTERNAL_SERVER_ERROR,
             ),
             Self::Unauthorized => (urn!("unauthorized"), "Unauthorized", S::UNAUTHORIZED),
@@ -136,10 +134,8 @@ impl ProblemType {
             Self::InvalidConfiguration => {
                 (urn!("invalid-configuration"), "Invalid configuration", S::UNPROCESSABLE_ENTITY)
             }
-            Self::Conflict => (urn!("conflict"), "Changed in between", S::CONFLICT),
-            Self::Database => {
-                (urn!("database"), "The database cannot be used", S::SERVICE_UNAVAILABLE)
-            }
+            Self::Conflict => (urn!("conflict"), "Concurrent change", S::CONFLICT),
+            Self::Database => (urn!("database"), "Database unavailable", S::SERVICE_UNAVAILABLE),
             Self::TooManyWatchers => {
                 (urn!("too-many-watchers"), "Too many watchers", S::SERVICE_UNAVAILABLE)
             }

@@ -46,7 +46,8 @@ impl MessageCharges {
             let _ = sender.send(charges.call(&limiters).await);
             drop(own_keys);
         });
-        let task_ended = |_| Err(StoreError::Unavailable("the task that asks has ended".into()));
+        let task_ended =
+            |_| Err(StoreError::Unavailable("store task ended before its decision".into()));
         receiver.await.unwrap_or_else(task_ended)
     }
 

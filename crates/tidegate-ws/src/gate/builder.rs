@@ -36,20 +36,20 @@ pub enum BuildError {
     /// Limiters are on different stores: their charges cannot be decided all-or-nothing.
     #[error(
         "limiters {0:?} and {1:?} are not on the same store, so they cannot be charged together; \
-         make both with the same engine"
+         create both with the same engine"
     )]
     Stores(String, String),
     /// A message would have more charges than a decision can have.
-    #[error("message would be charged by {0} limits at once; at most {MAX_CHARGES} are possible")]
+    #[error("message would be charged by {0} limits; at most {MAX_CHARGES} are allowed")]
     TooManyRules(usize),
     /// A server must not send this close code.
     #[error("close code {0} may not be sent by a server; use 1000-1003, 1007-1014 or 3000-4999")]
     CloseCode(u16),
     /// A maximum is zero: no message would pass.
-    #[error("{0} must be at least 1: with 0 no message would pass")]
+    #[error("{0} must be at least 1; with 0 no message would pass")]
     Zero(&'static str),
     /// The hook thread cannot be started.
-    #[error("thread of the `on_limit_exceeded` hook cannot be started: {0}")]
+    #[error("cannot start the thread of the `on_limit_exceeded` hook: {0}")]
     Hook(#[source] io::Error),
 }
 

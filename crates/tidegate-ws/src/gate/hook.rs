@@ -120,7 +120,7 @@ impl HookCounters {
             && catch_unwind(AssertUnwindSafe(|| call(&**observer))).is_err()
         {
             self.observer_panicked.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("the observer of exceeded limits has panicked");
+            tracing::error!("observer panicked; continuing");
         }
     }
 }
@@ -138,7 +138,7 @@ fn run(mut hook: HookFn, exceeded: &Receiver<LimitExceeded>, counters: &HookCoun
         // The state of the hook after a panic is its own concern; it is called again.
         if catch_unwind(AssertUnwindSafe(|| hook(exceeded))).is_err() {
             counters.panicked.fetch_add(1, Ordering::Relaxed);
-            tracing::error!("the hook for exceeded limits has panicked");
+            tracing::error!("limit hook panicked; continuing");
             counters.count(Counter::HookPanicked);
         }
     }

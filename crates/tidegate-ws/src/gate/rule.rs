@@ -39,7 +39,7 @@ type Condition<D> = dyn Fn(&IngressContext<'_, D>) -> bool + Send + Sync;
 ///     .build()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "a rule does nothing until a gate has it"]
+#[must_use = "a rule has no effect until it is added to a gate"]
 pub struct Rule<D> {
     limiter: Limiter,
     key: Box<KeyFn<D>>,

@@ -32,7 +32,7 @@ fn limiters_must_share_a_store() {
         .limit(other.limiter("other", 1, 1));
     assert_eq!(
         build_error(builder),
-        r#"limiters "one" and "other" are not on the same store, so they cannot be charged together; make both with the same engine"#
+        r#"limiters "one" and "other" are not on the same store, so they cannot be charged together; create both with the same engine"#
     );
     // Also chained rules and the ceiling.
     let chained = Rule::new(one.limiter("a", 1, 1)).otherwise(other.limiter("b", 1, 1));
@@ -88,7 +88,7 @@ fn zero_maximums_are_rejected() {
     let say = || Gate::<Session>::for_types(["SAY"]);
     assert_eq!(
         build_error(say().max_payload(0)),
-        "max_payload must be at least 1: with 0 no message would pass"
+        "max_payload must be at least 1; with 0 no message would pass"
     );
     assert!(matches!(say().max_in_flight(0).build(), Err(BuildError::Zero("max_in_flight"))));
 }

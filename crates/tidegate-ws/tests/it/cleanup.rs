@@ -145,12 +145,12 @@ fn slots_are_held_until_the_message_is_done() {
         .build()
         .unwrap();
     let mut connection = gate.connect(Peer::new(Session::of("alice")));
-    let token: Vec<MessageDecision> = (0..2).map(|_| send(&mut connection, "SAY")).collect();
+    let tokens: Vec<MessageDecision> = (0..2).map(|_| send(&mut connection, "SAY")).collect();
     assert!(!is_accepted(&mut connection, "SAY"));
     drop(connection);
     let mut reconnected = gate.connect(Peer::new(Session::of("alice")));
     assert!(!is_accepted(&mut reconnected, "SAY"));
-    drop(token);
+    drop(tokens);
     assert!(is_accepted(&mut reconnected, "SAY"));
 }
 

@@ -33,7 +33,7 @@ impl DecisionFuture {
 impl Future for DecisionFuture {
     type Output = (PendingDecision, StoreDecision);
 
-    #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
+    #[expect(clippy::panic, reason = "polling a completed future is a bug in the caller")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(pending) = self.pending.take() {
             let settings = self.settings.clone();
@@ -43,7 +43,7 @@ impl Future for DecisionFuture {
             }));
         }
         // Taken out, so that `drop` does not poll it again if the store panics.
-        let Some(mut running) = self.running.take() else { panic!("polled after its end") };
+        let Some(mut running) = self.running.take() else { panic!("polled after completion") };
         let polled = running.as_mut().poll(cx);
         if polled.is_pending() {
             self.running = Some(running);

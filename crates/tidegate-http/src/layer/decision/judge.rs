@@ -40,7 +40,7 @@ impl Settings {
             self.log.no_peer();
         }
         if self.in_shadow() {
-            tracing::info!("a request without a key would be refused");
+            tracing::info!("request without a key admitted in shadow mode");
             return Ok(self.admit_undecided(pending));
         }
         Err(refuse(&Refusal::new(RefusalCause::Unkeyed(unkeyed))))
@@ -211,7 +211,7 @@ impl Settings {
 
     fn log_shadow(&self, reports: &[Report<'_>]) {
         for report in reports.iter().filter(|report| report.retry().is_some()) {
-            tracing::info!(limit = report.name(), "a request over the limit is let in: shadow");
+            tracing::info!(limit = report.name(), "request over the limit admitted in shadow mode");
         }
     }
 }

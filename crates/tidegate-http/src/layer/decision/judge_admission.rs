@@ -39,7 +39,7 @@ impl Settings {
             return Err(refuse(&refusal));
         }
         if let Some((tier, _)) = decision.would_reject {
-            tracing::info!(level = tier.as_str(), "a request is let in: shadow");
+            tracing::info!(level = tier.as_str(), "rejected request admitted in shadow mode");
         }
         let shadow = self.in_shadow();
         let fields = if shadow { Fields::default() } else { self.fields(&reports) };

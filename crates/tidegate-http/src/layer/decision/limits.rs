@@ -43,7 +43,7 @@ impl Limits {
             let same = first.limiter.engine().store().is_same(rule.limiter.engine().store());
             assert!(
                 same,
-                "the limits of a layer are decided together, so they need one store: make them all with one \
+                "limits of a layer are decided together and need one store; create them all with one \
                  Engine"
             );
         }

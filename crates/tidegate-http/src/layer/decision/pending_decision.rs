@@ -63,7 +63,7 @@ impl Settings {
     /// Determines what must be decided for a request.
     pub(crate) fn precheck(&self, head: &Head<'_>, pending: &mut PendingDecision) -> Precheck {
         if self.exempt.as_ref().is_some_and(|exempt| exempt(head)) {
-            tracing::debug!("a request is charged nothing, as it was chosen to be");
+            tracing::debug!("exempt request admitted without a charge");
             return Precheck::Admit;
         }
         if let Some(tiers) = &self.tiers {

@@ -72,13 +72,13 @@ where
 {
     type Output = Result<Response<Body<ResBody>>, S::Error>;
 
-    #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
+    #[expect(clippy::panic, reason = "polling a completed future is a bug in the caller")]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
         loop {
             match state.as_mut().project() {
                 Projection::Deciding { waiting } => {
-                    let Some(parked) = waiting.as_mut() else { panic!("polled after its end") };
+                    let Some(parked) = waiting.as_mut() else { panic!("polled after completion") };
                     let (pending, decision) = ready!(Pin::new(&mut parked.deciding).poll(cx));
                     let Some(parked) = waiting.take() else { continue };
                     let WaitingRequest { deciding, mut ready, mut request } = *parked;
@@ -109,7 +109,7 @@ where
                     return Poll::Ready(Ok(response.map(|body| Body::served(body, settlement))));
                 }
                 Projection::Refused { response } => {
-                    let Some(response) = response.take() else { panic!("polled after its end") };
+                    let Some(response) = response.take() else { panic!("polled after completion") };
                     return Poll::Ready(Ok(response));
                 }
             }

@@ -93,7 +93,7 @@ async fn request_is_pending_until_its_response_ends() {
                 "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
                 "title": "Temporarily reduced capacity",
                 "status": 503,
-                "detail": "The service has more to do than it can.",
+                "detail": "The service is overloaded.",
                 "retry_after_ms": 10,
                 "level": "backpressure",
                 "reason": "queue_depth",

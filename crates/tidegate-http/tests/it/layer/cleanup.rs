@@ -110,7 +110,7 @@ fn abandoned_request_outside_a_runtime_is_logged() {
     let service =
         LimitLayer::new().limit(one_slot(&engine_on(delayed())), by_user()).layer(hello());
     start_and_abandon(service.oneshot(as_alice()));
-    assert_eq!(log.count("outside of any tokio runtime"), 1, "{}", log.text());
+    assert_eq!(log.count("outside a tokio runtime"), 1, "{}", log.text());
 }
 
 fn settled_with_a_slot(store: Faulty) -> (LimitLayer, Limiter, Limiter) {

@@ -101,7 +101,7 @@ async fn exempt_requests_are_not_charged() {
         let response = server.as_user("monitor").await;
         assert_eq!((response.status, response.header("ratelimit")), (200, None));
     }
-    assert_eq!((remaining(&limit, "monitor"), log.count("charged nothing")), (1, 3));
+    assert_eq!((remaining(&limit, "monitor"), log.count("exempt request admitted")), (1, 3));
     assert_eq!(server.as_user("alice").await.status, 200);
     assert_eq!(server.as_user("alice").await.status, 429);
 }
