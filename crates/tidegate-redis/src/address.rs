@@ -1,4 +1,4 @@
-//! The address of a server: what is wrong with one, and how to show it without its password.
+//! Server addresses: what is wrong with one, and how to show it without its password.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use redis::{ConnectionInfo, IntoConnectionInfo as _};
 
 use crate::error::OpenError;
 
-/// An address as it was given. Neither `Debug` nor `Display` shows its password.
+/// An address as given. Neither `Debug` nor `Display` shows its password.
 #[derive(Clone)]
 pub(crate) struct Address(String);
 
-/// The parts of an address, as far as they can be told apart.
+/// The parts of an address, as far as they can be separated.
 struct Parts<'a> {
-    /// With the `://`; empty if there is none.
+    /// Including `://`; empty if there is none.
     scheme: &'a str,
     /// User and password.
     credentials: Option<&'a str>,
     host: &'a str,
     port: Option<&'a str>,
-    /// Without the slash.
+    /// Without the leading slash.
     path: Option<&'a str>,
     has_query: bool,
 }
@@ -28,17 +28,17 @@ impl Address {
         Self(text.to_owned())
     }
 
-    /// Whether connections to it are encrypted.
+    /// Returns whether connections are encrypted.
     pub(crate) fn uses_tls(&self) -> bool {
         matches!(self.parts().scheme, "rediss://" | "valkeys://")
     }
 
     pub(crate) fn parse(&self) -> Result<ConnectionInfo, OpenError> {
-        // The text of the client's own error may repeat the password.
+        // The error text of the client may contain the password.
         self.0.as_str().into_connection_info().map_err(|_| self.unusable())
     }
 
-    /// The error for an address that the client does not accept.
+    /// Returns the error for an address that the client does not accept.
     pub(crate) fn unusable(&self) -> OpenError {
         OpenError::Address { address: self.to_string(), problem: self.parts().problem() }
     }
@@ -50,7 +50,7 @@ impl Address {
         };
         let end = text.find("://").filter(|&end| is_scheme(&text[..end])).map_or(0, |end| end + 3);
         let (scheme, rest) = text.split_at(end);
-        // A password may hold any character, so it ends at the last `@` of all.
+        // A password may contain any character, so the last `@` ends it.
         let (credentials, rest) = match rest.rsplit_once('@') {
             Some((credentials, rest)) => (Some(credentials), rest),
             None => (None, rest),
@@ -63,7 +63,7 @@ impl Address {
             Some((authority, path)) => (authority, Some(path)),
             None => (rest, None),
         };
-        // The colons of an IPv6 address stand in its brackets.
+        // Colons inside brackets belong to the IPv6 address.
         let bracket = authority.rfind(']').map_or(0, |bracket| bracket + 1);
         let (host, port) = match authority[bracket..].find(':') {
             Some(colon) => (&authority[..bracket + colon], Some(&authority[bracket + colon + 1..])),
@@ -107,12 +107,13 @@ impl Parts<'_> {
 }
 
 impl fmt::Display for Address {
-    /// The address with `***` for its password, and for what could be one that is misplaced.
+    /// Writes the address with `***` for the password, and for anything that may be a misplaced
+    /// one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts = self.parts();
         f.write_str(parts.scheme)?;
         if let Some(credentials) = parts.credentials {
-            // Without a colon it may be a password alone.
+            // Without a colon, it may be just a password.
             let user = credentials.split_once(':').map(|(user, _)| user);
             if let Some(user) = user {
                 write!(f, "{user}:")?;
@@ -121,7 +122,7 @@ impl fmt::Display for Address {
         }
         f.write_str(parts.host)?;
         if !parts.has_port() {
-            // A password without an `@` after it stands where a port would.
+            // A password without a following `@` is in the position of the port.
             return f.write_str(":***");
         }
         if let Some(port) = parts.port {
@@ -130,7 +131,7 @@ impl fmt::Display for Address {
         if let Some(path) = parts.path {
             write!(f, "/{path}")?;
         }
-        // Passwords for sockets stand in the query.
+        // Passwords for sockets are in the query.
         f.write_str(if parts.has_query { "?***" } else { "" })
     }
 }

@@ -1,8 +1,8 @@
-//! Many callers, few calls: what waits at the same time goes together.
+//! Batching: concurrent operations share script calls.
 //!
-//! One task takes operations off a queue and sends them. A caller alone is sent at once. While
-//! calls are under way others gather, and go with the next one, up to 64 together. An operation
-//! whose caller has left before it was sent is not sent.
+//! One task takes operations from a queue and sends them. A single caller is sent at once. While
+//! calls are in flight, further operations queue up and go with the next call, up to 64 together.
+//! An operation whose caller is gone before it is sent is dropped.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::error::{CallError, RedisFault};
 use crate::format::number::Reader;
 use crate::job::{Batch, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
 
-/// With fewer calls under way than this, whoever waits is sent at once: one call that the server
-/// works on, one that waits there.
+/// With fewer calls in flight than this, queued operations are sent at once: one call that the
+/// server executes, and one that waits there.
 const FEW: usize = 2;
-/// Full calls go as long as there are fewer under way than this: the server may be far away.
+/// Full calls are sent while fewer than this are in flight: the server may be far away.
 const MANY: usize = 16;
 
-/// A queue is passed over by the other one at most so often.
+/// Maximum number of times in a row that the other queue may go first.
 const MOST_PASSED: usize = 2;
 
-/// The operations of one caller, and where their answers go.
+/// The operations of one caller, and the channel for their replies.
 #[derive(Debug)]
 pub(crate) struct QueuedCall {
     pub(crate) kind: Kind,
@@ -34,7 +34,7 @@ pub(crate) struct QueuedCall {
     pub(crate) answer: oneshot::Sender<Result<Replies, CallError>>,
 }
 
-/// Sends what comes in until nobody is left who could send anything.
+/// Sends queued calls until all senders are dropped.
 pub(crate) async fn run(
     connection: Arc<Connection>,
     mut inbox: mpsc::UnboundedReceiver<QueuedCall>,
@@ -64,14 +64,14 @@ pub(crate) async fn run(
     }
 }
 
-/// Calls under way.
+/// Counts the calls in flight.
 #[derive(Debug, Default)]
 struct InFlight {
     under_way: AtomicUsize,
     finished: Notify,
 }
 
-/// A call is not under way any more when this is dropped.
+/// Marks a call as finished on drop.
 #[derive(Debug)]
 struct InFlightGuard(Arc<InFlight>);
 
@@ -82,7 +82,7 @@ impl Drop for InFlightGuard {
     }
 }
 
-/// Those who wait for the next call: calls of the two kinds do not mix.
+/// Queued calls by kind: the two kinds do not share a script call.
 #[derive(Debug, Default)]
 struct Queues {
     plain: Queue,
@@ -105,8 +105,8 @@ impl Queues {
         self.plain.is_full() || self.any.is_full()
     }
 
-    /// Those who go with the next call, from the queue that is nearer to full; a few of the other
-    /// kind do not wait for ever.
+    /// Takes the next batch, from the queue that is nearer to full. A queue that was passed over
+    /// too often goes first, so neither starves.
     fn next_batch(&mut self) -> (Kind, Vec<QueuedCall>) {
         let urgent = |queue: &Queue| !queue.calls.is_empty() && queue.passed >= MOST_PASSED;
         let plain = match (urgent(&self.plain), urgent(&self.any)) {
@@ -124,13 +124,13 @@ impl Queues {
     }
 }
 
-/// Waiting calls in the order in which they came.
+/// Queued calls in order of arrival.
 #[derive(Debug, Default)]
 struct Queue {
     calls: VecDeque<QueuedCall>,
     jobs: usize,
     keys: usize,
-    /// How often the other queue went first.
+    /// How often in a row the other queue went first.
     passed: usize,
 }
 
@@ -145,7 +145,7 @@ impl Queue {
         self.jobs >= MOST_JOBS || self.keys >= MOST_KEYS || self.calls.len() >= MOST_JOBS
     }
 
-    /// As many as fit, at least one. Whoever has left meanwhile does not go.
+    /// Takes as many calls as fit, at least one, and drops those whose caller is gone.
     fn next_batch(&mut self) -> Vec<QueuedCall> {
         self.passed = 0;
         let (mut calls, mut jobs, mut all_keys) = (Vec::new(), 0, 0);
@@ -170,7 +170,7 @@ fn keys(call: &QueuedCall) -> usize {
     call.jobs.iter().map(Job::keys).sum()
 }
 
-/// Sends a call on its way, or says why there is none.
+/// Starts a call, or fails it if there is no connection.
 fn send(connection: &Arc<Connection>, kind: Kind, calls: Vec<QueuedCall>, guard: InFlightGuard) {
     match connection.state() {
         _ if calls.is_empty() => {}
@@ -186,7 +186,7 @@ fn send(connection: &Arc<Connection>, kind: Kind, calls: Vec<QueuedCall>, guard:
     }
 }
 
-/// Carries one call out and hands the answers to their callers.
+/// Executes one call and distributes the replies to their callers.
 async fn carry_out(
     connection: Arc<Connection>,
     handle: (MultiplexedConnection, u64),
@@ -198,7 +198,7 @@ async fn carry_out(
         batch.add(&call.jobs);
     }
     let answer = connection.call(handle, &batch).await;
-    // The next call may go while these answers are handed out.
+    // The next call may start while these replies are distributed.
     drop(guard);
     match answer.and_then(|value| replies(value).map_err(CallError::from)) {
         Ok(Replies { now_us, each }) => {
@@ -208,7 +208,7 @@ async fn carry_out(
                 let complete = own.len() == call.jobs.len();
                 let own = Replies { now_us, each: own };
                 let answer = if complete { Ok(own) } else { Err(RedisFault::InvalidReply.into()) };
-                // Nobody may be waiting any more.
+                // The caller may be gone.
                 let _ = call.answer.send(answer);
             }
         }
@@ -218,12 +218,12 @@ async fn carry_out(
 
 fn refuse(calls: Vec<QueuedCall>, error: &CallError) {
     for call in calls {
-        // Nobody may be waiting any more.
+        // The caller may be gone.
         let _ = call.answer.send(Err(error.clone()));
     }
 }
 
-/// The answers of the script: its time, then one for each operation.
+/// Decodes the reply of the script: its time, then one reply per operation.
 pub(crate) fn replies(value: Value) -> Result<Replies, RedisFault> {
     let Value::Array(values) = value else { return Err(RedisFault::InvalidReply) };
     let mut bytes = values.into_iter().map(|value| match value {
@@ -263,7 +263,7 @@ mod tests {
         assert!(!queues.is_full());
         assert_eq!(queues.next_batch().1.len(), 37);
         assert!(queues.is_empty());
-        // One that fills a call alone goes alone, and the next one does not overtake it.
+        // A call that fills a batch goes alone, and the next one does not overtake it.
         for jobs in [60, 5, 1] {
             let (call, answered) = call(jobs);
             queues.add(call);
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!([queues.next_batch().1.len(), queues.next_batch().1.len()], [1, 2]);
     }
 
-    /// A caller may give up while calls are under way. What it asked for is then not done.
+    /// A caller may give up while calls are in flight. Its operations are then not executed.
     #[test]
     fn who_has_left_is_not_sent() {
         let mut queues = Queues::default();
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!((queues.any.jobs, queues.any.keys), (0, 0));
     }
 
-    /// Calls of the two kinds do not mix, and neither kind starves the other.
+    /// The two kinds do not share a call, and neither starves the other.
     #[test]
     fn both_kinds_go() {
         let (mut queues, mut waiting) = (Queues::default(), Vec::new());

@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Configuration and opening of a store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct RedisBuilder {
     clock: Option<String>,
 }
 
-/// Certificates, in PEM.
+/// Certificates in PEM format.
 #[cfg(feature = "tls")]
 #[derive(Clone, Default)]
 struct Tls {
@@ -68,16 +68,16 @@ impl RedisBuilder {
         }
     }
 
-    /// What every key starts with. Default `tidegate:`. Stores with different prefixes on one
-    /// server have nothing in common.
+    /// Sets the prefix of all keys. The default is `tidegate:`. Stores with different prefixes on
+    /// one server are independent.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = Some(prefix.into());
         self
     }
 
-    /// How long a bucket that nobody uses is kept. Default: twice the time it takes to fill, at
-    /// least a minute. A bucket is always kept until it is full, and a held one until it reopens,
-    /// however short this is: otherwise its end would give its tokens back early.
+    /// Sets how long an unused bucket is kept. The default is twice its time to full, at least a
+    /// minute. However short this is, a bucket is kept until it is full, and a held one until it
+    /// reopens: otherwise its expiry would return tokens early.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -90,7 +90,7 @@ impl RedisBuilder {
         self
     }
 
-    /// Shows this certificate (PEM) and its key to a server that asks for one.
+    /// Sets the client certificate and key (PEM) for servers that require one.
     #[cfg(feature = "tls")]
     pub fn client_certificate(
         mut self,
@@ -101,19 +101,19 @@ impl RedisBuilder {
         self
     }
 
-    /// Reads the time from a list in the server, seconds and microseconds, instead of its clock.
+    /// Reads the time from a list on the server, seconds and microseconds, instead of its clock.
     #[cfg(feature = "manual-clock")]
     pub fn clock_in(mut self, list: impl Into<String>) -> Self {
         self.clock = Some(list.into());
         self
     }
 
-    /// Opens the store on the tokio runtime that this is called in, which from then on runs its
-    /// connection. The server need not be there yet: the store connects in the background, and
-    /// operations fail until it has. [`RedisStore::connected`] waits for the first try.
+    /// Opens the store on the current tokio runtime, which then runs its connection. The server
+    /// need not be available yet: the store connects in the background, and operations fail until
+    /// it has. [`RedisStore::connected`] waits for the first attempt.
     ///
     /// # Errors
-    /// When the address or the prefix is not usable, or there is no runtime.
+    /// Returns an error if the address or the prefix is invalid, or if there is no runtime.
     pub fn open(self) -> Result<RedisStore, OpenError> {
         let runtime = Handle::try_current().map_err(|_| OpenError::NoRuntime)?;
         let names = self.prefix.as_deref().map_or_else(|| Ok(Names::default()), Names::new)?;
@@ -141,15 +141,15 @@ impl RedisBuilder {
             return Err(OpenError::NoTls);
         }
         let info = self.address.parse()?;
-        // Without it small calls wait for the acknowledgement of the ones before.
+        // Without it, small calls wait for the acknowledgement of previous ones.
         let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        // The name of the client library is one more command that a user would have to be permitted.
+        // Setting the library name is one more command that an ACL would have to permit.
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
         let info = info.set_redis_settings(settings);
         #[cfg(feature = "tls")]
         if self.address.uses_tls() {
             use redis::{ClientTlsConfig, TlsCertificates};
-            // Fails when the program has chosen a provider already: then that one is used.
+            // Fails if the program has already installed a provider, which is then used.
             let _ = rustls::crypto::ring::default_provider().install_default();
             let identity = self.tls.identity.clone();
             let client_tls = identity

@@ -1,4 +1,4 @@
-//! The connection: made, greeted, watched and made again in the background.
+//! The connection: opened, checked, monitored and reopened in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,20 +14,20 @@ use crate::format::names::{FORMAT, Names};
 use crate::job::Batch;
 use crate::script::Scripts;
 
-/// How long a connection may take, and how long an answer: after that the connection is given up.
-/// Callers wait less; see the time-out of `tidegate::Guarded`.
+/// Timeout for connecting, and for a response; after that the connection is dropped. Callers wait
+/// less; see the timeout of `tidegate::Guarded`.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Between two tries to connect, at first and at most.
+/// Initial and maximum delay between two connection attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// The state of the connection.
+/// State of the connection.
 #[derive(Clone, Debug)]
 pub(crate) enum ConnectionState {
-    /// The first try is under way.
+    /// The first attempt is in progress.
     Trying,
     Down(RedisFault),
-    /// With the number of the connection.
+    /// Connected, with the number of the connection.
     Up(MultiplexedConnection, u64),
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct Connection {
     pub(crate) names: Names,
     scripts: Scripts,
     state: watch::Sender<ConnectionState>,
-    /// The number of the last connection that somebody found broken.
+    /// Number of the last connection that was found broken.
     broken: watch::Sender<u64>,
-    /// Nodes last seen, this one included; 0 before the first contact.
+    /// Number of nodes last seen, including this one; 0 before the first heartbeat.
     nodes: AtomicU32,
 }
 
@@ -56,12 +56,12 @@ impl Connection {
         }
     }
 
-    /// The state now.
+    /// Returns the current state.
     pub(crate) fn state(&self) -> ConnectionState {
         self.state.borrow().clone()
     }
 
-    /// Waits for the first try to connect.
+    /// Waits for the first connection attempt.
     pub(crate) async fn tried(&self) -> Result<(), RedisFault> {
         let mut state = self.state.subscribe();
         match state.wait_for(|state| !matches!(state, ConnectionState::Trying)).await.as_deref() {
@@ -71,29 +71,29 @@ impl Connection {
         }
     }
 
-    /// Tells of every change of the state.
+    /// Returns a receiver of state changes.
     pub(crate) fn watch(&self) -> watch::Receiver<ConnectionState> {
         self.state.subscribe()
     }
 
-    /// Nodes last seen.
+    /// Returns the number of nodes last seen.
     pub(crate) fn nodes(&self) -> u32 {
         self.nodes.load(Ordering::Relaxed)
     }
 
-    /// So many nodes have been seen.
+    /// Sets the number of nodes last seen.
     pub(crate) fn met(&self, nodes: u32) {
         self.nodes.store(nodes, Ordering::Relaxed);
     }
 
-    /// Gives the present connection up.
+    /// Drops the current connection.
     pub(crate) fn break_up(&self) {
         if let ConnectionState::Up(_, number) = *self.state.borrow() {
             self.found_broken(number);
         }
     }
 
-    /// A report about an older connection than the last one that broke is no news.
+    /// Records a broken connection. Reports about older connections are ignored.
     fn found_broken(&self, number: u64) {
         self.broken.send_if_modified(|last| {
             let news = number > *last;
@@ -102,7 +102,7 @@ impl Connection {
         });
     }
 
-    /// Carries a batch out; a connection that turns out to be broken is made anew.
+    /// Executes a batch; a broken connection is reopened.
     pub(crate) async fn call(
         &self,
         (mut connection, number): (MultiplexedConnection, u64),
@@ -115,7 +115,7 @@ impl Connection {
         answer
     }
 
-    /// Keeps the connection up, for ever.
+    /// Keeps the connection open, forever.
     pub(crate) async fn keep(self: Arc<Self>, seed: u64) {
         let mut pause = FIRST_PAUSE;
         for number in 1.. {
@@ -124,7 +124,7 @@ impl Connection {
                     tracing::info!("connected to the shared store");
                     self.state.send_replace(ConnectionState::Up(connection, number));
                     let mut broken = self.broken.subscribe();
-                    // A connection that breaks at once is not tried again at once.
+                    // A connection that breaks immediately must not reset the delay.
                     let lasted = tokio::time::timeout(
                         LONGEST_PAUSE,
                         broken.wait_for(|last| *last >= number),
@@ -145,7 +145,7 @@ impl Connection {
                     self.state.send_replace(ConnectionState::Down(fault));
                 }
             }
-            // Nodes that lost their server together do not come back together.
+            // Jitter, so that nodes that lost their server together do not reconnect together.
             let part = u32::try_from(mix(seed.wrapping_add(number)) >> 62).unwrap_or(0);
             tokio::time::sleep(pause - pause / 16 * part).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -164,7 +164,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Two formats under one prefix would be two sets of buckets: twice the limit.
+    /// Two formats under one prefix would mean two sets of buckets: twice the limit.
     async fn check_format(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisFault> {
         let refused = |error: RedisError| RedisFault::NotConnected(error.to_string());
         let name = self.names.format();
@@ -187,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// A server that evicts live buckets gives their tokens back. It is not ours to forbid.
+    /// Warns about eviction, which gives tokens back. The store cannot prevent it.
     async fn warn_of_eviction(&self, connection: &mut MultiplexedConnection) {
         let mut info = redis::cmd("INFO");
         let text: Result<String, RedisError> = info.arg("memory").query_async(connection).await;
@@ -210,7 +210,7 @@ impl Connection {
     }
 }
 
-/// What a client's error means to callers. Its text holds neither address nor password.
+/// Classifies an error of the client. Its text contains neither address nor password.
 pub(crate) fn failed(error: &RedisError) -> CallError {
     let readonly = error.code() == Some("READONLY");
     if error.is_timeout() {

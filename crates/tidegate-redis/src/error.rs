@@ -1,15 +1,15 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of opening and using the store.
 
 use tidegate_core::StoreError;
 
 use crate::format::names::FORMAT;
 
-/// Why a store cannot be opened. A server that does not answer is no reason: the store connects
-/// in the background, and its operations fail until it has.
+/// Why a store cannot be opened. An unavailable server is no reason: the store connects in the
+/// background, and its operations fail until it has.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Not the address of a Redis server.
+    /// The address is invalid.
     #[error(
         "redis address {address:?} is not usable: {problem}; an address looks like \
          redis://user:password@host:6379/0, where only the host is required"
@@ -21,74 +21,74 @@ pub enum OpenError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// A certificate or a key that cannot be used.
+    /// A TLS certificate or key is invalid.
     #[error("TLS certificate or key for redis is not usable: {0}; pass them in PEM format")]
     Certificate(String),
-    /// A prefix that cannot be part of a key.
+    /// The key prefix is invalid.
     #[error(
         "key prefix {0:?} is not usable; use 1 to 64 printable ASCII characters, without spaces \
          and braces"
     )]
     Prefix(String),
-    /// `rediss://` in a build without TLS.
+    /// The address starts with `rediss://`, but the build has no TLS.
     #[error(
         "redis address with TLS needs the feature `tls` of tidegate-redis, or `redis-tls` of tidegate; \
          enable it"
     )]
     NoTls,
-    /// No tokio runtime to run the connection on.
+    /// There is no tokio runtime for the connection.
     #[error("redis store opened outside of a tokio runtime; call `open` from async code")]
     NoRuntime,
-    /// The system gives no random numbers.
+    /// The operating system provides no random numbers.
     #[error("operating system gives no random numbers: {0}")]
     Random(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Why the store could not work, or not for one operation; the source of
-/// `StoreError::Unavailable` and `StoreError::Rejected`.
+/// Why the store or one operation failed; the source of `StoreError::Unavailable` and
+/// `StoreError::Rejected`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisFault {
-    /// There is no connection. The text is why the last try failed.
+    /// Not connected, with the error of the last attempt.
     #[error("not connected to redis: {0}; the store keeps trying")]
     NotConnected(String),
     /// The runtime on which the store was opened has ended.
     #[error("tokio runtime in which the redis store was opened has ended; open a new store")]
     Ended,
-    /// The connection broke while the operation was under way. It may have been carried out.
+    /// The connection broke during the operation, which may have been executed.
     #[error("connection to redis broke: {0}; the operation may have been carried out")]
     Broken(String),
-    /// The server refused: out of memory, read only, not permitted, or the like.
+    /// The server refused the operation: out of memory, read only, not permitted, or similar.
     #[error("redis refused the operation: {0}")]
     Refused(String),
-    /// The server has forgotten the script again, right after it was loaded.
+    /// The server lost the script right after it was loaded.
     #[error("redis lost the script right after it was loaded; check what runs SCRIPT FLUSH")]
     ScriptLost,
-    /// Something under the prefix is of a format that this version does not know.
+    /// Data under the prefix has a format that this version does not support.
     #[error(
         "redis holds data of format {0}, but this version reads and writes format {FORMAT}; run \
          versions that agree, or choose another prefix"
     )]
     Format(u8),
-    /// A reply that the script of this version does not give.
+    /// The reply is not one that the script of this version sends.
     #[error(
         "redis sent a reply that the script does not give; check that nothing else writes \
              keys under the prefix"
     )]
     InvalidReply,
-    /// Others changed the bucket's policy again and again in between.
+    /// Other nodes changed the policy of the bucket repeatedly during the operation.
     #[error(
         "policy of a limit changes too often to decide; check that all nodes configure the \
              same policy"
     )]
     Contended,
-    /// A key under the prefix holds something that this store has not put there.
+    /// A key under the prefix contains data that this store did not write.
     #[error("key under the prefix holds data of another program; choose another prefix")]
     ForeignKey,
 }
 
 impl From<RedisFault> for StoreError {
-    /// What is wrong with one operation, found in the answer to it.
+    /// Rejects a single operation, because of its reply.
     fn from(fault: RedisFault) -> Self {
         Self::Rejected(Box::new(fault))
     }
@@ -97,7 +97,7 @@ impl From<RedisFault> for StoreError {
 /// How a call to the server failed.
 #[derive(Clone, Debug)]
 pub(crate) enum CallError {
-    /// No answer in time; it may have been carried out.
+    /// No response in time; the call may have been executed.
     TimedOut,
     Fault(RedisFault),
 }

@@ -1,4 +1,4 @@
-//! What is stored and sent: key names, numbers, entries, and the arguments of the script.
+//! Stored and sent formats: key names, numbers, entries, and script arguments.
 
 pub(crate) mod entry;
 pub(crate) mod names;

@@ -1,8 +1,8 @@
-//! Heartbeats: nodes know how many they are, and keep each other's policies.
+//! Heartbeats: they count the nodes and preserve the policy histories.
 //!
-//! With every beat a node also confirms the newest policy that it knows of each of its limits. A
-//! record that a server has lost is so written again by whoever knows best, and a policy that
-//! another node brought is learned by those who have not met a bucket under it.
+//! With every heartbeat a node also confirms the newest policy it knows of each of its limits. So a
+//! history that a server has lost is written again, and a node learns a policy from another node
+//! even if it has not met a bucket under it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -18,16 +18,17 @@ use crate::job::{Code, Item, Job, MOST_JOBS};
 use crate::policy_history::PolicyHistory;
 use crate::store::{Inner, RedisStore};
 
-/// How often a node says that it is there.
+/// Interval of heartbeats.
 const BEAT: Duration = Duration::from_secs(2);
-/// After how many silent microseconds a node is not counted any more.
+/// Microseconds without a heartbeat after which a node is no longer counted.
 const SILENCE_US: u64 = 10_000_000;
-/// Beats that together last longer than the silence after which a node is not counted. A server
-/// that has lost its keys counts from one again; until everybody has come back, what was counted
-/// before is nearer to the truth, and a limit must not be divided by too few.
+/// Number of recent counts considered, together longer than the silence after which a node is no
+/// longer counted. After a server has lost its keys, it counts from one again; until all nodes are
+/// back, the previous counts are closer to the truth, and a limit must not be divided by too few
+/// nodes.
 const REMEMBERED: usize = 6;
 
-/// Beats for as long as the store lives, and at once when a connection is up.
+/// Sends heartbeats while the store lives, and immediately after connecting.
 pub(crate) async fn run(
     store: Weak<Inner>,
     node: u64,
@@ -38,7 +39,7 @@ pub(crate) async fn run(
         let up = matches!(*state.borrow_and_update(), ConnectionState::Up(..));
         if up {
             let Some(store) = store.upgrade().map(RedisStore::from) else { return };
-            // A beat that fails is told by whoever finds the connection broken.
+            // A failure is reported by the code that finds the connection broken.
             let _ = store.beat(node, &mut counts).await;
         }
         tokio::select! {
@@ -48,12 +49,12 @@ pub(crate) async fn run(
     }
 }
 
-/// How many nodes the last beats have counted.
+/// Node counts of the last heartbeats.
 #[derive(Debug, Default)]
 struct Counts(VecDeque<u32>);
 
 impl Counts {
-    /// Takes a count in, and tells the largest of the last ones.
+    /// Adds a count and returns the maximum of the recent ones.
     fn add(&mut self, nodes: u32) -> u32 {
         if self.0.len() == REMEMBERED {
             self.0.pop_front();
@@ -75,7 +76,7 @@ impl RedisStore {
         let mut reader = Reader(reply);
         let (nodes, format) = (reader.number()?, reader.number()?);
         if format != u64::from(FORMAT) {
-            // The check at the next connection says so to everybody.
+            // The format check of the next connection reports it.
             self.connection().break_up();
             return Ok(());
         }
@@ -98,7 +99,7 @@ impl RedisStore {
         for (history, reply) in histories.iter().zip(&replies.each) {
             let newest = Reader(reply).number()?;
             if newest > history.generation() {
-                // What cannot be learned now is learned with another beat.
+                // If learning fails now, a later heartbeat retries it.
                 let _ = self.learn_of(history.limit(), newest).await;
             }
         }
@@ -110,7 +111,7 @@ impl RedisStore {
 mod tests {
     use super::*;
 
-    /// After a flush the first node counts one, the next two: for a while they remember.
+    /// After a flush the first node counts one, the next two; the maximum bridges that.
     #[test]
     fn a_flush_does_not_make_nodes_few() {
         let mut counts = Counts::default();

@@ -1,4 +1,4 @@
-//! Operations as the script takes them, and how many of them become one call.
+//! Operations in the format of the script, and how they are combined into one call.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,22 +11,22 @@ use crate::format::names::Name;
 use crate::format::number::Reader;
 use crate::format::script_args::ScriptArgs;
 
-/// The most operations that are gathered into one call.
+/// Maximum number of operations per call.
 pub(crate) const MOST_JOBS: usize = 64;
-/// The most keys that one call reads: more would stop the server for too long. The short script
-/// numbers them by a byte.
+/// Maximum number of keys per call: more would block the server for too long. The short script
+/// numbers them with one byte.
 pub(crate) const MOST_KEYS: usize = 255;
 
-/// What a call may hold.
+/// Kind of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Takes on token buckets, one for each caller: the short script.
+    /// Takes on token buckets, one operation per caller: the short script.
     Plain,
     #[default]
     Any,
 }
 
-/// What the script knows by number.
+/// Operation codes of the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
     Take = 1,
@@ -47,17 +47,16 @@ pub(crate) enum Code {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     code: Code,
-    /// What the operation needs besides its items.
+    /// Arguments of the operation besides its items.
     head: SmallVec<[u8; 16]>,
     items: SmallVec<[Item; 2]>,
 }
 
-/// One bucket of an operation: its keys, the script arguments, and what else the operation
-/// needs.
+/// One bucket of an operation: its keys, the script arguments, and operation-specific data.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Item {
     pub(crate) entry: Option<Name>,
-    /// The key of slots, of policies or of nodes.
+    /// Key of slots, of a policy history or of nodes.
     pub(crate) other: Option<Name>,
     pub(crate) args: Option<ScriptArgs>,
     pub(crate) tail: SmallVec<[u8; 40]>,
@@ -81,7 +80,7 @@ impl Job {
         self
     }
 
-    /// Whether the short script may do.
+    /// Returns whether the short script can execute it.
     pub(crate) fn is_plain(&self) -> bool {
         let bucket = |item: &Item| item.args.as_ref().is_some_and(|args| args[0] == 1);
         self.code == Code::Take && self.items.iter().all(bucket)
@@ -94,7 +93,7 @@ impl Job {
     }
 }
 
-/// What the server answered: its time in microseconds, and bytes for each operation.
+/// Replies of the server: its time in microseconds, and bytes for each operation.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     pub(crate) now_us: u64,
@@ -113,7 +112,7 @@ pub(crate) struct Batch<'j> {
 }
 
 impl<'j> Batch<'j> {
-    /// A call of this kind, with nothing in it yet.
+    /// Creates an empty call of this kind.
     pub(crate) fn new(kind: Kind) -> Self {
         Self { kind, ..Self::default() }
     }
@@ -122,13 +121,13 @@ impl<'j> Batch<'j> {
         self.kind
     }
 
-    /// Adds the operations of one caller, which are carried out in order.
+    /// Adds the operations of one caller, which are executed in order.
     pub(crate) fn add(&mut self, jobs: &'j [Job]) {
         if self.kind == Kind::Plain {
             return jobs.iter().for_each(|job| self.add_plain(job));
         }
         self.calls += 1;
-        // A call holds at most 64 operations.
+        // A call has at most 64 operations.
         self.bytes.push(u8::try_from(jobs.len()).unwrap_or(u8::MAX));
         for job in jobs {
             let start = self.bytes.len();
@@ -149,7 +148,7 @@ impl<'j> Batch<'j> {
         }
     }
 
-    /// A take as the short script reads it.
+    /// Encodes a take for the short script.
     fn add_plain(&mut self, job: &'j Job) {
         self.bytes.push(byte(job.items.len()));
         for item in &job.items {
@@ -159,7 +158,7 @@ impl<'j> Batch<'j> {
         }
     }
 
-    /// The command that carries everything out.
+    /// Builds the command.
     pub(crate) fn command(&self, command: &str, script: &str) -> Cmd {
         let (entries, others) = (&self.entries.all, &self.others.all);
         let mut cmd = Cmd::new();
@@ -186,7 +185,7 @@ fn byte(number: usize) -> u8 {
     u8::try_from(number).unwrap_or(u8::MAX)
 }
 
-/// Things in the order in which they came, each once, numbered from one.
+/// Distinct values in order of appearance, numbered from one.
 #[derive(Debug)]
 struct Numbered<'j, T> {
     all: Vec<&'j T>,
@@ -210,18 +209,18 @@ impl<'j, T: Eq + Hash> Numbered<'j, T> {
     }
 }
 
-/// What the server says of an operation before its entries.
+/// Status of an operation, the first byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Denied,
     Done,
     /// An entry is under another policy and must be converted first.
     Stale,
-    /// The caller's calendar windows do not hold the server's time.
+    /// The calendar windows of the caller do not include the server's time.
     OtherWindows,
-    /// An operation before it must be carried out again first.
+    /// An earlier operation of the caller must be executed again first.
     Skipped,
-    /// Too special for the short script; nothing was done.
+    /// Not supported by the short script; nothing was done.
     Special,
 }
 

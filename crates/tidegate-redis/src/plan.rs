@@ -1,4 +1,4 @@
-//! An operation on its way: what the server is asked, and what its answer means.
+//! Execution of an operation: the job for the server, and the interpretation of its reply.
 
 pub(crate) mod decide;
 pub(crate) mod list_entry;
@@ -18,7 +18,8 @@ use crate::format::script_args::ScriptArgs;
 use crate::job::{Code, Item, Job, Verdict};
 use list_entry::{Found, List};
 
-/// How a store asks: its names, its number in receipts, its own time to live.
+/// Settings of a store that operations need: its key names, its issuer id in receipts, its time to
+/// live.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'s> {
     pub(crate) names: &'s Names,
@@ -48,22 +49,22 @@ pub(crate) enum Plan<'a> {
     },
 }
 
-/// What an answer of the server means.
+/// What to do after a reply of the server.
 #[derive(Debug)]
 pub(crate) enum Step {
     Done(Answer),
-    /// Entries are under another policy: convert them and ask again.
+    /// Entries are under another policy: convert them and retry.
     Convert(SmallVec<[Found; 2]>),
-    /// The limit of this bucket has a policy of this number, which this node does not know: learn it and
-    /// ask again.
+    /// This node does not know the policy of this number for the limit of this bucket: learn it and
+    /// retry.
     Learn(usize, u64),
-    /// Nothing was done: an operation before it must be done again first, or it is too special for
-    /// the short script.
+    /// Nothing was done: an earlier operation must be executed again first, or the short script
+    /// does not support it.
     Again,
 }
 
 impl<'a> Plan<'a> {
-    /// What the server is asked; nothing if the answer is known.
+    /// Builds the job for the server; `None` if the result is known without it.
     pub(crate) fn job(&self, context: Context<'_>) -> Result<Option<Job>, StoreError> {
         Ok(Some(match self {
             Self::Decide { list, mode } => decide::job(list, *mode, context)?,
@@ -82,7 +83,7 @@ impl<'a> Plan<'a> {
         }))
     }
 
-    /// What the server's answer means.
+    /// Interprets the reply of the server.
     pub(crate) fn step(
         &self,
         reply: &[u8],
@@ -94,7 +95,7 @@ impl<'a> Plan<'a> {
         match self {
             Self::Decide { list, mode } => decide::step(list, *mode, &mut reader, now, context),
             Self::Settle { list, receipt } => settle::step(list, *receipt, &mut reader, now),
-            // The others are done, or left out.
+            // All other operations are either done or skipped.
             _ => match Verdict::read(&mut reader)? {
                 Verdict::Skipped => Ok(Step::Again),
                 Verdict::Done => Ok(Step::Done(self.done(&mut reader, now)?)),
@@ -103,7 +104,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The answer to an operation that is no list, and was done.
+    /// Returns the result of a completed operation that is not a list.
     fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
         match self {
             Self::Leases(_) => Ok(Answer::Slots(reader.number()?)),
@@ -113,7 +114,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The list of an operation, if it has one.
+    /// Returns the list of the operation, if it has one.
     pub(crate) fn list(&self) -> Option<&List<'a>> {
         match self {
             Self::Decide { list, .. }
@@ -125,8 +126,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Whether a reset had anything to forget. What is not ours is forgotten too: that is what an
-/// operator asks for.
+/// Returns whether a reset removed anything. Foreign data is removed too: that is what an operator
+/// wants.
 fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
     let (listed, entry) = (&list[0], Entry::read(reader)?);
     let (taken, strange) = (reader.number()?, reader.byte()? == 1);
@@ -136,7 +137,7 @@ fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answe
     if listed.has_slots() {
         account.set_taken(taken);
     } else if let Some(windows) = &listed.target.windows {
-        // Windows that do not hold the present leave the account as it is.
+        // If the windows do not include the present, the account stays as it is.
         let _ = account.open_window(windows, now);
     }
     let outcome = account.outcome(now, None);
@@ -145,7 +146,7 @@ fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answe
     Ok(Answer::Reset(forgot))
 }
 
-/// The job of a release or a renewal; `None` if the receipt has no slots.
+/// Builds the job of a release or a renewal; `None` if the receipt has no slots.
 pub(crate) fn lease_job<'t>(
     code: Code,
     leases: impl Iterator<Item = (&'t Target<'t>, u64, Option<ScriptArgs>)>,

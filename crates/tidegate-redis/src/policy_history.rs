@@ -1,9 +1,9 @@
-//! The policies that a limit has had, as all nodes know them.
+//! The policy history of a limit, as shared by all nodes.
 //!
-//! Every process counts the revisions of its limits by itself, so their numbers mean nothing to
-//! others. What is stored carries a number that the server gave: later than every other, and
-//! found in a record of the limit together with the policy. The newest policy decides for
-//! everybody: a node that still has an older one adopts it as soon as it meets it.
+//! Every process numbers the revisions of its limits itself, so these numbers mean nothing to
+//! others. Stored entries carry a number from the server instead: higher than all others, and
+//! stored with the policy in the history of the limit. The newest policy applies on all nodes: a
+//! node with an older one adopts it as soon as it sees it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,30 +15,30 @@ use crate::format::names::FORMAT;
 use crate::format::number::Reader;
 use crate::format::script_args::is_countable;
 
-/// How many policies a history holds: as many as a limit does, which remembers 256 before its present
-/// one.
+/// Maximum number of policies in a history: the 256 previous ones that a limit remembers, and the
+/// current one.
 const MOST_REVISIONS: usize = 257;
 
-/// The known policies of one limit. The numbers are in order, the newest last.
+/// The known policies of one limit. The numbers are ascending, the newest last.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyHistory {
-    /// The limit, with one revision for each number.
+    /// The limit, with one revision per number.
     limit: Limit,
     numbers: Vec<u64>,
     /// The newest revision of the caller's own limit that has been synced.
     synced: u32,
-    /// Numbers up to this one that the record does not have are lost: nobody can tell what they
-    /// were, and buckets under them count as empty.
+    /// Numbers up to this one that are missing in the record are lost: their policies are unknown,
+    /// and buckets under them count as empty.
     lost: u64,
 }
 
 impl PolicyHistory {
-    /// The history of an inline limit, which is its parameters and never changes.
+    /// Creates the history of an inline limit, which is its parameters and never changes.
     pub(crate) fn inline(limit: &Limit) -> Self {
         Self { limit: limit.clone(), numbers: vec![0], synced: 0, lost: 0 }
     }
 
-    /// The history that a record holds, together with what was known before: a server may have lost
+    /// Reads a history from its record, and merges it with the previous one: a server may have lost
     /// part of the record, or all of it.
     pub(crate) fn read(
         identity: &str,
@@ -70,67 +70,68 @@ impl PolicyHistory {
         Ok(Self { limit, numbers: revisions.into_keys().collect(), synced, lost })
     }
 
-    /// The same history, given up on numbers up to this one.
+    /// Marks missing numbers up to this one as lost.
     pub(crate) fn without(mut self, number: u64) -> Self {
         self.lost = self.lost.max(number);
         self
     }
 
-    /// The limit under the policy that decides.
+    /// Returns the limit under the current policy.
     pub(crate) fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// The number of the policy that decides.
+    /// Returns the number of the current policy.
     pub(crate) fn generation(&self) -> u64 {
         self.numbers.last().copied().unwrap_or(0)
     }
 
-    /// The same, as receipts carry it: they only compare it.
+    /// Returns the generation as stored in receipts, which only compare it.
     #[expect(clippy::cast_possible_truncation, reason = "equal numbers have equal low halves")]
     pub(crate) fn stamp(&self) -> u32 {
         self.generation() as u32
     }
 
-    /// Which revision of [`limit`](Self::limit) has this number; one that it does not have, if
-    /// nobody remembers it.
+    /// Returns which revision of [`limit`](Self::limit) has this number; `u32::MAX` if it is
+    /// unknown.
     pub(crate) fn index_of(&self, number: u64) -> u32 {
         let index = self.numbers.binary_search(&number).ok();
         index.and_then(|index| u32::try_from(index).ok()).unwrap_or(u32::MAX)
     }
 
-    /// The policy of this number.
+    /// Returns the policy of this number.
     pub(crate) fn policy_of(&self, number: u64) -> Option<&Policy> {
         self.limit.since(self.index_of(number))?.next().map(Revision::policy)
     }
 
-    /// Whether the number is of a newer policy than this history holds, and not known to be lost.
+    /// Returns whether the number belongs to a newer policy than this history has and is not known
+    /// as lost.
     pub(crate) fn is_behind(&self, number: u64) -> bool {
         number > self.generation() && number > self.lost
     }
 
-    /// The policy that decides, as a record holds it.
+    /// Returns the current policy in the format of a record.
     pub(crate) fn newest(&self) -> String {
         let change = self.limit.since(self.limit.generation()).and_then(|mut all| all.next());
         written(self.limit.policy(), change.map(Revision::change).unwrap_or_default())
     }
 
-    /// The newest revision of the caller's limit that was synced.
+    /// Returns the newest revision of the caller's limit that was synced.
     pub(crate) fn synced(&self) -> u32 {
         self.synced
     }
 }
 
-/// A revision as a record holds it.
+/// A revision in the format of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyRecord {
     pub(crate) text: String,
-    /// The owner revised the limit to the policy that it had: that is a new generation, although
-    /// the record has the same policy already.
+    /// Whether the owner revised the limit to an equal policy: that is a new generation, although
+    /// the record already has the same policy.
     pub(crate) again: bool,
 }
 
-/// The revisions of a limit that come after `synced`; only the newest if none has been.
+/// Returns the revisions of a limit after `synced`; only the newest if none has been synced.
 pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord> {
     let from = synced.filter(|&generation| limit.since(generation).is_some());
     let first = from.unwrap_or(limit.generation());
@@ -141,11 +142,12 @@ pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord>
         PolicyRecord { text: written(revision.policy(), revision.change()), again }
     };
     let new_ones = known.iter().enumerate().skip(usize::from(from.is_some()));
-    // What cannot be counted was never used here, and would be of no use to others.
+    // Policies that the script cannot count exactly were never used here and are of no use to
+    // others.
     new_ones.filter(|(_, revision)| is_countable(revision.policy())).map(new).collect()
 }
 
-/// A policy as a record holds it: format, mode of the change, and the parameters.
+/// Encodes a policy for a record: format, mode of the change, and the parameters.
 fn written(policy: &Policy, change: Change) -> String {
     let mode = match change {
         Change::Proportional => 'p',
@@ -167,7 +169,7 @@ fn written(policy: &Policy, change: Change) -> String {
             let lease = limit.lease().map_or(0, |lease| lease.as_nanos());
             format!("concurrency {} {lease}", limit.slots())
         }
-        // A kind of the future has a record of the future.
+        // A future kind of policy needs a future format.
         _ => "unknown".to_owned(),
     };
     format!("{FORMAT}{mode} {parameters}")
@@ -268,7 +270,7 @@ mod tests {
         assert_eq!((history.index_of(700), history.index_of(800)), (0, u32::MAX));
         assert!(history.policy_of(800).is_none());
         assert!(history.is_behind(901));
-        // A record that lost its newest: what was known stays known, what was not is given up.
+        // The record lost its newest entry: known policies stay known, unknown ones are given up.
         let after = PolicyHistory::read("a", 0, &record[20..], Some(&history)).unwrap();
         assert_eq!(after.generation(), 900);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! How nodes agree on policies: what a limit allows is in a record that all of them read.
+//! Synchronization of policies between nodes, through a record of each limit on the server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -20,7 +20,7 @@ use crate::store::RedisStore;
 #[derive(Debug, Default)]
 pub(crate) struct PolicyHistories {
     known: RwLock<HashMap<Arc<str>, Arc<PolicyHistory>>>,
-    /// Limits are synced one at a time: many first callers ask once.
+    /// Limits are synced one at a time, so that concurrent first callers send one request.
     syncing: Mutex<()>,
 }
 
@@ -30,7 +30,7 @@ impl PolicyHistories {
         known.get(limit.identity()).cloned()
     }
 
-    /// All of them.
+    /// Returns all known histories.
     pub(crate) fn all(&self) -> Vec<Arc<PolicyHistory>> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         known.values().cloned().collect()
@@ -43,7 +43,7 @@ impl PolicyHistories {
 }
 
 impl RedisStore {
-    /// The policies of a limit as all nodes know them. A limit that is new here, or that its owner
+    /// Returns the shared policy history of a limit. A limit that is new here, or that its owner
     /// has revised, is synced first.
     pub(crate) async fn history(&self, limit: &Limit) -> Result<Arc<PolicyHistory>, StoreError> {
         if limit.is_inline() {
@@ -63,7 +63,7 @@ impl RedisStore {
         self.sync_policies(limit, limit.generation(), &new).await
     }
 
-    /// Says what its owner may not know of a limit, once for each of its revisions.
+    /// Logs pitfalls of a limit, once per revision.
     fn warn_of(&self, limit: &Limit) {
         match (limit.policy(), self.context().ttl) {
             (Policy::Bucket(bucket), Some(ttl))
@@ -107,7 +107,7 @@ impl RedisStore {
         Ok(history)
     }
 
-    /// Learns the policy that another node has given to a limit, by its number.
+    /// Learns the policy with this number that another node has set for a limit.
     pub(crate) async fn learn(
         &self,
         plan: &Plan<'_>,
@@ -118,8 +118,8 @@ impl RedisStore {
         self.learn_of(listed.history.limit(), number).await
     }
 
-    /// Learns the policy of a limit that has this number. A record that does not have it has lost
-    /// it; its node will write it down again, and until then what is under it counts as empty.
+    /// Learns the policy of a limit with this number. If the record does not have it, it is lost;
+    /// its node will write it again, and until then entries under it count as empty.
     pub(crate) async fn learn_of(&self, limit: &Limit, number: u64) -> Result<(), StoreError> {
         let _one_at_a_time = self.histories().syncing.lock().await;
         let before = self.histories().get(limit).ok_or(RedisFault::InvalidReply)?;
@@ -141,8 +141,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Brings entries under the policies that decide. If somebody else was faster, nothing is
-    /// changed; the operation is sent again either way.
+    /// Converts entries to the current policies. If another node was faster, nothing changes; the
+    /// operation is sent again either way.
     pub(crate) async fn convert(
         &self,
         plan: &Plan<'_>,

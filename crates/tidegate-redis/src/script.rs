@@ -1,4 +1,4 @@
-//! The script, by its hash: loaded once, and once more when the server has forgotten it.
+//! The scripts, called by their hash: loaded once, and again if the server has lost them.
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
@@ -8,11 +8,11 @@ use crate::connection::failed;
 use crate::error::{CallError, RedisFault};
 use crate::job::{Batch, Kind};
 
-/// The line of the script that reads the server's clock.
+/// The code in the script that reads the server's clock.
 #[cfg(feature = "manual-clock")]
 const CLOCK_LINE: &str = "redis.call('TIME')";
 
-/// The parts of the long script, in order; together they are one chunk.
+/// The parts of the long script, in order; together they form one chunk.
 const LONG: &str = concat!(
     include_str!("script/head.lua"),
     include_str!("script/entries.lua"),
@@ -23,7 +23,8 @@ const LONG: &str = concat!(
     include_str!("script/operations.lua"),
 );
 
-/// The short script: a long one makes its functions anew with every call, and most calls need none.
+/// The short script: a long one creates its functions anew with every call, and most calls need
+/// none.
 const SHORT: &str = include_str!("script/plain.lua");
 
 /// Both scripts.
@@ -34,12 +35,12 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    /// The scripts, with the clock of the server.
+    /// Creates the scripts with the clock of the server.
     pub(crate) fn new() -> Self {
         Self::with(str::to_owned)
     }
 
-    /// The scripts with a clock that a test sets: seconds and microseconds in a list of the server.
+    /// Creates the scripts with a test clock: seconds and microseconds in a list on the server.
     #[cfg(feature = "manual-clock")]
     pub(crate) fn with_clock_in(list: &str) -> Self {
         let clock = format!("redis.call('LRANGE', '{list}', 0, 1)");
@@ -53,7 +54,7 @@ impl Scripts {
         Self { long: Script::from_source(source(LONG)), short: Script::from_source(source(SHORT)) }
     }
 
-    /// The script for a kind of call.
+    /// Returns the script for a kind of call.
     pub(crate) fn of(&self, kind: Kind) -> &Script {
         match kind {
             Kind::Plain => &self.short,
@@ -61,7 +62,7 @@ impl Scripts {
         }
     }
 
-    /// Forgets what was known of the server: it may be another one.
+    /// Resets what is known about the server after a reconnect: it may be a different one.
     pub(crate) async fn reconnected(&self) {
         for script in [&self.long, &self.short] {
             *script.copy.lock().await = Copy::Missing;
@@ -69,7 +70,7 @@ impl Scripts {
     }
 }
 
-/// A script and what is known of the server's copy.
+/// A script, and what is known about its copy on the server.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: String,
@@ -77,14 +78,14 @@ pub(crate) struct Script {
     copy: Mutex<Copy>,
 }
 
-/// The server's copy.
+/// State of the copy on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Copy {
-    /// Nobody has looked yet, or the last try failed: the next call loads it.
+    /// Unknown, or the last attempt failed: the next call loads it.
     Missing,
-    /// Loaded so many times.
+    /// Loaded this many times.
     Loaded(u64),
-    /// `SCRIPT LOAD` is not permitted: the source goes with a call that finds no script.
+    /// `SCRIPT LOAD` is not permitted: the source is sent with a call that finds no script.
     Forbidden,
 }
 
@@ -94,8 +95,8 @@ impl Script {
         Self { source, hash, copy: Mutex::new(Copy::Missing) }
     }
 
-    /// Carries a batch out. Only a call that the server has not carried out for want of the script
-    /// is sent again, once.
+    /// Executes a batch. A call is sent again, once, only if the server did not execute it for lack
+    /// of the script.
     pub(crate) async fn call(
         &self,
         connection: &mut MultiplexedConnection,
@@ -107,15 +108,15 @@ impl Script {
             other => return other.map_err(Sent::into_call_error),
         }
         let again = match self.load(connection, Some(copy)).await? {
-            // The server keeps a script that it was sent as well.
+            // The server also caches a script sent with `EVAL`.
             Copy::Forbidden => batch.command("EVAL", &self.source),
             _ => batch.command("EVALSHA", &self.hash),
         };
         self.send(connection, again).await.map_err(Sent::into_call_error)
     }
 
-    /// Makes sure that the server has the script. Callers at the same time share one load; `lost`
-    /// is the copy that turned out to be gone.
+    /// Makes sure that the server has the script. Concurrent callers share one load; `lost` is the
+    /// copy that turned out to be missing.
     async fn load(
         &self,
         connection: &mut MultiplexedConnection,
@@ -154,7 +155,7 @@ impl Script {
     }
 }
 
-/// Whether scripts cannot be loaded at all: not permitted, or the command was taken away.
+/// Returns whether scripts cannot be loaded at all: not permitted, or the command is disabled.
 fn is_forbidden(error: &RedisError) -> bool {
     let unknown = |detail: &str| detail.contains("unknown command");
     error.code() == Some("NOPERM") || error.detail().is_some_and(unknown)

@@ -1,4 +1,4 @@
-//! The store: operations in, one answer each, over one connection.
+//! The store: executes operations over one connection.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -27,10 +27,10 @@ use crate::plan::{Context, Plan, Step, lease_job};
 use crate::policy_history::PolicyHistory;
 use crate::policy_sync::PolicyHistories;
 
-/// How often an operation is tried again because a policy has just changed.
+/// Maximum number of retries of an operation because of a concurrent policy change.
 const MOST_TRIES: usize = 8;
 
-/// Buckets in Redis or Valkey, shared by every process that uses the same server and prefix.
+/// Buckets in Redis or Valkey, shared by all processes that use the same server and prefix.
 ///
 /// Cheap to clone; clones share one connection.
 ///
@@ -48,7 +48,7 @@ pub struct RedisStore(Arc<Inner>);
 pub(crate) struct Inner {
     connection: Arc<Connection>,
     outbox: mpsc::UnboundedSender<QueuedCall>,
-    /// What runs in the background, to be ended with the store.
+    /// Background tasks, aborted with the store.
     tasks: OnceLock<[AbortHandle; 3]>,
     ttl: Option<Duration>,
     issuer: u64,
@@ -65,7 +65,7 @@ impl Drop for Inner {
 }
 
 impl RedisStore {
-    /// Builds a store at an address such as `redis://user:password@host:6379/0`, or `rediss://`
+    /// Configures a store at an address such as `redis://user:password@host:6379/0`, or `rediss://`
     /// with the feature `tls`.
     pub fn builder(address: &str) -> RedisBuilder {
         RedisBuilder::new(address)
@@ -89,7 +89,7 @@ impl RedisStore {
         }))
     }
 
-    /// Ends these with the store.
+    /// Registers the background tasks, to be aborted with the store.
     pub(crate) fn run(&self, tasks: [AbortHandle; 3]) {
         let _ = self.0.tasks.set(tasks);
     }
@@ -102,10 +102,10 @@ impl RedisStore {
         &self.0.connection
     }
 
-    /// Waits for the first try to connect.
+    /// Waits for the first connection attempt.
     ///
     /// # Errors
-    /// Why it failed. The store goes on trying.
+    /// Returns the error of a failed attempt. The store keeps trying.
     pub async fn connected(&self) -> Result<(), RedisFault> {
         self.0.connection.tried().await
     }
@@ -118,17 +118,17 @@ impl RedisStore {
         Context { names: &self.0.connection.names, issuer: self.0.issuer, ttl: self.0.ttl }
     }
 
-    /// A number that no other lease has, of this process or another.
+    /// Returns a lease number that is unique across processes.
     fn lease(&self) -> u64 {
         mix(self.0.leases.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Carries operations out, in order.
+    /// Executes operations in order.
     async fn carry_out(&self, operations: &[Operation<'_>], answers: &mut Answers) {
         let (mut done, mut tries) = (0, 0);
         while let Some(rest) = operations.get(done..).filter(|rest| !rest.is_empty()) {
             let before = answers.len();
-            // Whatever is tried again is not plain any more.
+            // Retries use the long script.
             let kind = if tries == 0 { Kind::Plain } else { Kind::Any };
             let again = self.round(rest, kind, answers).await;
             done += answers.len() - before;
@@ -140,7 +140,8 @@ impl RedisStore {
                     (done, tries) = (done + 1, 0);
                 }
                 Err(error) => {
-                    // The first that is left gets the error; the others are tried on their own.
+                    // The first remaining operation gets the error; the others are tried
+                    // separately.
                     answers.push(Err(error));
                     (done, tries) = (done + 1, 0);
                 }
@@ -148,7 +149,7 @@ impl RedisStore {
         }
     }
 
-    /// Sends as many operations as fit into one call and pushes their answers, up to the first
+    /// Sends as many operations as fit into one call and pushes their answers, up to the first one
     /// that must be sent again.
     async fn round(
         &self,
@@ -298,7 +299,8 @@ impl RedisStore {
         self.send_as(Kind::Any, jobs).await
     }
 
-    /// Sends one operation of a caller as plain if that is allowed and it is.
+    /// Sends jobs, with the short script if `kind` permits it and there is a single plain
+    /// operation.
     async fn send_as(&self, kind: Kind, jobs: Vec<Job>) -> Result<Replies, CallError> {
         let plain = kind == Kind::Plain && matches!(jobs.as_slice(), [job] if job.is_plain());
         let kind = if plain { Kind::Plain } else { Kind::Any };
@@ -311,15 +313,15 @@ impl RedisStore {
     }
 }
 
-/// Whom an operation needs for its answer.
+/// What an operation needs for its answer.
 #[derive(Clone, Copy, Debug)]
 enum Asked {
-    /// A receipt without slots: there is nothing to release.
+    /// Nothing: the receipt has no slots to release.
     Nothing,
     Server,
 }
 
-/// The leases of a receipt.
+/// Returns the leases of a receipt.
 fn slots<'o>(
     targets: &'o [Target<'o>],
     receipt: &'o Receipt,
@@ -346,7 +348,7 @@ impl Store for RedisStore {
     }
 
     fn probe(&self) -> Probe<'_> {
-        // An empty call goes the whole way and touches nothing.
+        // An empty call takes the whole path and touches nothing.
         Box::pin(async { self.send(Vec::new()).await.map(|_| ()).map_err(StoreError::from) })
     }
 }

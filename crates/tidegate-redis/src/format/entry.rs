@@ -1,4 +1,4 @@
-//! What is stored for a bucket, and how it stands under the policy that decides.
+//! Stored entry of a bucket, and its effective state under the current policy.
 
 use tidegate_core::{Account, Exact, Now, Policy, State, Time, Windows};
 
@@ -11,40 +11,41 @@ const FRESH: u8 = 0;
 const BUCKET: u8 = 1;
 const QUOTA: u8 = 2;
 const ALLOWANCE: u8 = 3;
-/// Set beside the kind when a hold follows.
+/// Flag in the kind: a hold follows.
 const WITH_HOLD: u8 = 128;
-/// Set beside both when a fence follows the hold.
+/// Flag in the kind: a fence follows the hold.
 const WITH_FENCE: u8 = 64;
 
-/// A value as the script reads and writes it. Words are pairs of the bucket's own rate, or counts.
+/// An entry as the script reads and writes it. The words are a pair in the units of the bucket's
+/// rate, or counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
     kind: u8,
     generation: u64,
     words: [u64; 2],
     hold: Option<Hold>,
-    /// The generation of somebody who waits to convert the entry; 0 if nobody does.
+    /// Generation of a node that waits to convert the entry; 0 if there is none.
     fence: u64,
 }
 
-/// Until when a key is closed, and under which policy that was asked for.
+/// Until when a key is held, and under which policy the hold was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hold {
     until: Time,
     generation: u64,
 }
 
-/// How an entry stands under the policy that decides.
+/// State of an entry under the current policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EffectiveState {
     pub(crate) state: State,
     pub(crate) held_until: Time,
-    /// The entry itself is under another policy, or held by one until an instant that has passed.
+    /// Whether the entry is under another policy, or has an expired hold from one.
     pub(crate) converted: bool,
 }
 
 impl Entry {
-    /// The entry of an answer.
+    /// Reads an entry from a reply.
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisFault> {
         let kind = reader.byte()?;
         if kind == FRESH {
@@ -65,7 +66,7 @@ impl Entry {
         Ok(Self { kind, generation, words, hold, fence })
     }
 
-    /// The value as it is stored: empty for an entry that is the same as none.
+    /// Encodes the stored value: empty for an entry that is equal to none.
     pub(crate) fn stored(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(58);
         if self.kind == FRESH && self.hold.is_none() && self.fence == 0 {
@@ -86,18 +87,18 @@ impl Entry {
         bytes
     }
 
-    /// The newest generation that the entry knows of.
+    /// Returns the newest generation in the entry.
     pub(crate) fn newest(&self) -> u64 {
         let held = self.hold.map_or(0, |hold| hold.generation);
         self.generation.max(held).max(self.fence)
     }
 
-    /// How the entry stands at `now` under the policy that decides for `history`.
+    /// Returns the state of the entry at `now` under the current policy of `history`.
     pub(crate) fn effective_state(&self, history: &PolicyHistory, now: Time) -> EffectiveState {
         let generation = history.index_of(self.generation);
         let state = self.state(history.policy_of(self.generation));
         let state = match history.limit().policy() {
-            // Slots are kept elsewhere and outlive every change.
+            // Slots are stored separately and survive every change.
             Policy::Concurrency(_) => State::Fresh,
             _ => state.carried(history.limit(), generation, now),
         };
@@ -119,8 +120,8 @@ impl Entry {
         effective_state
     }
 
-    /// The entry brought under the policy that decides for `history`. What was used in a calendar
-    /// window that has passed is left behind.
+    /// Converts the entry to the current policy of `history`. Usage in a past calendar window is
+    /// dropped.
     pub(crate) fn converted(
         &self,
         history: &PolicyHistory,
@@ -131,7 +132,7 @@ impl Entry {
         let policy = history.limit().policy();
         let mut account = Account::new(policy, effective_state.state, Time::ZERO, 0);
         if let (Policy::Quota(_), Some(windows)) = (policy, windows) {
-            // Windows that do not hold the present leave the account as it is.
+            // If the windows do not include the present, the account stays as it is.
             let _ = account.open_window(windows, now);
         }
         let (kind, words) = match (account.state(), policy) {
@@ -147,7 +148,7 @@ impl Entry {
         Self { kind, generation: history.generation(), words, hold, fence: 0 }
     }
 
-    /// Until when the entry must live, at least.
+    /// Returns until when the entry must be kept, at least.
     pub(crate) fn lasts_until(&self, policy: &Policy) -> Time {
         let full = match policy {
             Policy::Bucket(bucket) => bucket.time_to_full().ceil(),
@@ -162,8 +163,8 @@ impl Entry {
         own.max(Time::from_nanos(held))
     }
 
-    /// The state, read under the policy that it was written under. That of a policy which nobody
-    /// remembers is rounded up: what is made of it is never in the caller's favour.
+    /// Decodes the state under the policy it was written under. For an unknown policy it is rounded
+    /// up, so that the conversion never favours the caller.
     fn state(&self, policy: Option<&Policy>) -> State {
         let [first, second] = self.words;
         match self.kind {
@@ -190,11 +191,11 @@ mod tests {
         let hold = Some(Hold { until: Time::from_nanos(1_500), generation: 3 });
         let held = Entry { hold, ..plain };
         assert_eq!(held.stored().len(), 50);
-        // An answer has the same numbers behind one byte instead of two.
+        // A reply has the same numbers after one byte instead of two.
         let mut answer = vec![BUCKET | WITH_HOLD];
         answer.extend(&held.stored()[2..]);
         assert_eq!(Entry::read(&mut Reader(&answer)).unwrap(), held);
-        // A fence comes after a hold, or after the room for one.
+        // A fence follows a hold, or an empty one.
         let fenced = Entry { fence: 9, ..plain };
         assert_eq!(fenced.stored().len(), 58);
         let mut answer = vec![BUCKET | WITH_HOLD | WITH_FENCE];

@@ -1,8 +1,8 @@
-//! What the keys in Redis are called.
+//! Names of the keys in Redis.
 //!
 //! `<prefix>1:{<tag>}:<limit>[:<name>]`. The number is the format of keys and values. The tag is
-//! the group of a key, or the key itself if it has none: what is decided together so lives on one
-//! node of a cluster. Parts are escaped, so that different buckets never share a key.
+//! the group of a key, or the key itself if it has none, so that keys decided together live on one
+//! cluster node. Parts are escaped, so that different buckets never share a key.
 
 use std::fmt::Write as _;
 
@@ -11,13 +11,13 @@ use tidegate_core::hash::digest;
 
 use crate::error::OpenError;
 
-/// The format of keys and values.
+/// Format of keys and values.
 pub(crate) const FORMAT: u8 = 1;
-/// The prefix unless another is chosen.
+/// Default prefix.
 const DEFAULT_PREFIX: &str = "tidegate:";
 const MAX_PREFIX_BYTES: usize = 64;
 
-/// The names of one store's keys.
+/// Key names of one store.
 #[derive(Clone, Debug)]
 pub(crate) struct Names {
     prefix: String,
@@ -30,7 +30,7 @@ impl Default for Names {
 }
 
 impl Names {
-    /// Names under a prefix. Braces are for hash tags.
+    /// Creates names under a prefix. Braces are reserved for hash tags.
     pub(crate) fn new(prefix: &str) -> Result<Self, OpenError> {
         let usable = |b: u8| b.is_ascii_graphic() && b != b'{' && b != b'}';
         if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(usable) {
@@ -43,17 +43,17 @@ impl Names {
         &self.prefix
     }
 
-    /// The entry of a bucket: its state and its hold.
+    /// Key of the entry of a bucket: its state and its hold.
     pub(crate) fn entry(&self, target: &Target<'_>) -> Name {
         self.bucket("", target)
     }
 
-    /// The slots of a concurrency limit.
+    /// Key of the slots of a concurrency limit.
     pub(crate) fn slots(&self, target: &Target<'_>) -> Name {
         self.bucket("s", target)
     }
 
-    /// The policies that a limit has had.
+    /// Key of the policy history of a limit.
     pub(crate) fn policies(&self, identity: &str) -> Name {
         let mut name = format!("{}{FORMAT}p:{{", self.prefix);
         escape(identity, &mut name);
@@ -61,17 +61,17 @@ impl Names {
         Name(name)
     }
 
-    /// The nodes that share this store.
+    /// Key of the nodes that share this store.
     pub(crate) fn nodes(&self) -> Name {
         Name(format!("{}{FORMAT}n", self.prefix))
     }
 
-    /// The number of this store in receipts: the same for every node that shares it.
+    /// Issuer id of this store in receipts: the same on all nodes that share it.
     pub(crate) fn issuer(&self) -> u64 {
         self.format().number()
     }
 
-    /// The format in use under this prefix.
+    /// Key of the format in use under this prefix.
     pub(crate) fn format(&self) -> Name {
         Name(format!("{}format", self.prefix))
     }
@@ -81,7 +81,7 @@ impl Names {
         let group = key.group();
         let length = self.prefix.len() + identity.len() + key.name().len() + 16;
         let mut name = String::with_capacity(length + group.map_or(0, str::len));
-        // Writing to a String does not fail.
+        // Writing to a string does not fail.
         let _ = write!(name, "{}{FORMAT}{kind}:{{", self.prefix);
         escape(group.unwrap_or(key.name()), &mut name);
         name.push_str("}:");
@@ -103,20 +103,20 @@ impl Name {
         self.0.as_bytes()
     }
 
-    /// The number that stands for a bucket in receipts.
+    /// Returns the number that identifies the bucket in receipts.
     pub(crate) fn number(&self) -> u64 {
         digest(&self.0)
     }
 }
 
 impl std::fmt::Debug for Name {
-    /// Keys name people: only the length is shown.
+    /// Shows only the length, because keys may identify people.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Name(<{} bytes>)", self.0.len())
     }
 }
 
-/// Writes `part` so that it holds no separator, no brace, and is never empty.
+/// Writes `part` escaped: without separators and braces, and never empty.
 fn escape(part: &str, into: &mut String) {
     let plain = |b: u8| !matches!(b, b':' | b'%' | b'{' | b'}');
     if part.is_empty() {
@@ -181,7 +181,7 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all);
-        // A tag that is empty or cut short would spread over a cluster what belongs together.
+        // An empty or truncated tag would scatter related keys over a cluster.
         assert!(names.iter().all(|name| !name.contains("{}")));
     }
 

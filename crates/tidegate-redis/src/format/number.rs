@@ -1,16 +1,16 @@
-//! Numbers as the script sees them: whole, in doubles, never above 2^53.
+//! Numbers of the script: integers in doubles, never above 2^53.
 
 use tidegate_core::{Bucket, Exact, Now, Time, WallTime};
 
 use crate::error::RedisFault;
 
-/// Spans and counts are cut here: far beyond what a policy can ask for, and still exact.
+/// Maximum span and count: far beyond any policy, and still exact.
 pub(crate) const MOST: u64 = 1 << 52;
 
-/// Instants are cut here, in microseconds since the epoch: in the year 2255.
+/// Maximum instant, in microseconds since the epoch: in the year 2255.
 const LAST: u64 = (1 << 53) - 1;
 
-/// The largest quota, allowance or number of slots: with the same again as debt it stays exact.
+/// Maximum quota, allowance or number of slots: doubled by debt, it is still exact.
 pub(crate) const MOST_COUNTED: u64 = 1 << 51;
 
 /// Appends a number to a message.
@@ -19,13 +19,14 @@ pub(crate) fn put(number: u64, into: &mut impl Extend<u8>) {
     into.extend((number as f64).to_le_bytes());
 }
 
-/// Appends a text with its length in front.
+/// Appends a length-prefixed text.
 pub(crate) fn put_text(text: &str, into: &mut impl Extend<u8>) {
     into.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
     into.extend(text.bytes());
 }
 
-/// An instant or span as whole microseconds and a rest in units of 1/(1000 N) of a microsecond.
+/// An instant or span as whole microseconds and a remainder in units of 1/(1000 N) of a
+/// microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pair {
     pub(crate) us: u64,
@@ -33,12 +34,12 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// A span of `bucket`'s rate.
+    /// Encodes a span in the units of `bucket`'s rate.
     pub(crate) fn span(value: Exact, bucket: &Bucket) -> Self {
         Self::of(value, bucket, MOST)
     }
 
-    /// An instant of `bucket`'s rate.
+    /// Encodes an instant in the units of `bucket`'s rate.
     pub(crate) fn instant(value: Exact, bucket: &Bucket) -> Self {
         Self::of(value, bucket, LAST)
     }
@@ -52,11 +53,11 @@ impl Pair {
         Self { us, rest: value.ns % 1_000 * n + u64::from(value.part) }
     }
 
-    /// The exact value under `bucket`'s rate.
+    /// Returns the exact value under `bucket`'s rate.
     pub(crate) fn exact(self, bucket: &Bucket) -> Exact {
         let n = u64::from(bucket.rate().tokens());
         let ns = self.us.saturating_mul(1_000).saturating_add(self.rest / n);
-        // The remainder of a division by 32 bits.
+        // The remainder of a division by a 32-bit number.
         #[expect(clippy::cast_possible_truncation)]
         Exact { ns, part: (self.rest % n) as u32 }
     }
@@ -67,19 +68,19 @@ impl Pair {
     }
 }
 
-/// An instant as whole microseconds and nanoseconds.
+/// Appends an instant as whole microseconds and nanoseconds.
 pub(crate) fn put_time(time: Time, into: &mut impl Extend<u8>) {
     put(time.as_nanos() / 1_000, into);
     put(time.as_nanos() % 1_000, into);
 }
 
-/// The moment that a server's clock shows; its wall clock is the same one.
+/// Converts the time of the server, whose wall clock is the same clock.
 pub(crate) fn moment(us: u64) -> Now {
     let nanos = us.saturating_mul(1_000);
     Now { time: Time::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
 }
 
-/// Takes numbers off the front of an answer.
+/// Reads numbers from the front of a reply.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
@@ -90,7 +91,7 @@ impl<'a> Reader<'a> {
         Ok(first)
     }
 
-    /// A whole number that is not negative.
+    /// Reads a non-negative integer.
     pub(crate) fn number(&mut self) -> Result<u64, RedisFault> {
         let (head, rest) = self.0.split_first_chunk().ok_or(RedisFault::InvalidReply)?;
         self.0 = rest;
@@ -114,7 +115,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Whole microseconds and nanoseconds.
+    /// Reads whole microseconds and nanoseconds.
     pub(crate) fn time(&mut self) -> Result<Time, RedisFault> {
         let (us, ns) = (self.number()?, self.number()?);
         Ok(Time::from_nanos(us.saturating_mul(1_000).saturating_add(ns)))

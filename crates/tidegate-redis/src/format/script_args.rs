@@ -1,4 +1,4 @@
-//! What the script is told of a policy and a cost, with the multiplications already done.
+//! Script arguments of a policy and a cost, with the multiplications already done.
 
 use std::time::Duration;
 
@@ -8,16 +8,17 @@ use tidegate_core::{Bucket, Policy, Windows, ceil_millis};
 use crate::error::RedisFault;
 use crate::format::number::{MOST, MOST_COUNTED, Pair, put};
 
-/// A message of the script's `tariff` function.
+/// Arguments as decoded by the script.
 pub(crate) type ScriptArgs = SmallVec<[u8; 112]>;
 
-/// More slots than that could not be told from instants in their sorted set.
+/// Maximum number of slots: larger counts could not be distinguished from instants in their sorted
+/// set.
 const MOST_SLOTS: u64 = 1 << 32;
-/// Buckets live at least this long.
+/// Minimum time to live of a bucket.
 const LEAST_TTL: Duration = Duration::from_secs(60);
 
-/// The arguments for `amount` tokens under a policy of this generation. `ttl` replaces the usual time
-/// to live of a bucket; the script makes it longer where a bucket would come back full too early.
+/// Encodes the arguments for `amount` tokens under a policy of this generation. `ttl` replaces the
+/// default time to live of a bucket; the script extends it where a bucket would refill too early.
 pub(crate) fn script_args(
     policy: &Policy,
     generation: u64,
@@ -70,18 +71,18 @@ pub(crate) fn script_args(
     Ok(out)
 }
 
-/// How long a bucket lives without being used: twice the time to full, at least a minute.
+/// Default time to live of an unused bucket: twice the time to full, at least a minute.
 fn time_to_live(bucket: &Bucket) -> Duration {
     let full = Duration::from_nanos(bucket.time_to_full().ceil());
     full.saturating_mul(2).max(LEAST_TTL)
 }
 
-/// The time to live of an entry in milliseconds, as the script counts it.
+/// Returns the time to live of an entry in milliseconds, 0 for unlimited.
 pub(crate) fn entry_ttl(policy: &Policy, ttl: Option<Duration>) -> u64 {
     match policy {
         Policy::Bucket(bucket) => millis(ttl.unwrap_or_else(|| time_to_live(bucket))),
         Policy::Quota(_) => millis(ttl.unwrap_or(LEAST_TTL)),
-        // An allowance does not come back by itself, so it does not go by itself either.
+        // An allowance does not refill, so it does not expire either.
         Policy::Allowance(_) => 0,
         _ => millis(LEAST_TTL),
     }
@@ -94,7 +95,7 @@ fn put_counts(out: &mut ScriptArgs, generation: u64, ttl: u64, amount: u64, capa
     put(capacity, out);
 }
 
-/// Whether the script can count exactly what a policy allows.
+/// Returns whether the script can count exactly what a policy allows.
 pub(crate) fn is_countable(policy: &Policy) -> bool {
     let most = match policy {
         Policy::Bucket(_) => u64::MAX,

@@ -14,7 +14,7 @@ use crate::job::{Code, Job, Verdict};
 use crate::plan::list_entry::{Found, List, found};
 use crate::plan::{Context, Step};
 
-/// What the server is asked.
+/// Builds the job for the server.
 pub(crate) fn job(
     list: &List<'_>,
     mode: DecisionMode,
@@ -41,7 +41,7 @@ pub(crate) fn job(
     Ok(job)
 }
 
-/// What the server's answer means.
+/// Interprets the reply of the server.
 pub(crate) fn step(
     list: &List<'_>,
     mode: DecisionMode,
@@ -55,7 +55,7 @@ pub(crate) fn step(
     }
     let found = found(list, reader)?;
     if verdict == Verdict::Stale || mode == DecisionMode::Peek {
-        // Nothing was done, so it may be asked again.
+        // Nothing was done, so it can be retried.
         if let Some((index, number)) = list.newer(&found) {
             return Ok(Step::Learn(index, number));
         }
@@ -64,7 +64,7 @@ pub(crate) fn step(
         return Ok(Step::Convert(found));
     }
     let decision = decision(list, &found, mode, now, context)?;
-    // What the script did and what the core makes of the same numbers are one decision.
+    // The script and the core must reach the same decision from the same numbers.
     let agree = mode == DecisionMode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
     if agree {
         Ok(Step::Done(Answer::Decision(decision)))

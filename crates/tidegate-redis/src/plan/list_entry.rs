@@ -1,4 +1,4 @@
-//! The buckets of one list, each once, with what is asked of it.
+//! The distinct buckets of a list, with the amount charged to each.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::format::script_args::script_args;
 use crate::job::{Item, Verdict};
 use crate::policy_history::PolicyHistory;
 
-/// One bucket of a list, and what is asked of it.
+/// One bucket of a list, with the amount charged to it.
 pub(crate) type ListEntry<'a> = tidegate_core::list::ListEntry<ListedBucket<'a>>;
 
 /// One bucket of a list.
@@ -25,9 +25,9 @@ pub(crate) type ListEntry<'a> = tidegate_core::list::ListEntry<ListedBucket<'a>>
 pub(crate) struct ListedBucket<'a> {
     pub(crate) target: Target<'a>,
     pub(crate) name: Name,
-    /// The policies of its limit; the newest decides.
+    /// The policy history of its limit; the newest policy applies.
     pub(crate) history: Arc<PolicyHistory>,
-    /// The number of the lease that a charge on slots would get.
+    /// Number of the lease that a charge to slots would get.
     pub(crate) lease: u64,
 }
 
@@ -40,7 +40,7 @@ impl ListedBucket<'_> {
         matches!(self.policy(), Policy::Concurrency(_))
     }
 
-    /// The item of this bucket, with the script arguments for `amount`.
+    /// Builds the item of this bucket, with the script arguments for `amount`.
     pub(crate) fn item(
         &self,
         names: &Names,
@@ -54,7 +54,7 @@ impl ListedBucket<'_> {
     }
 }
 
-/// The buckets of a list, each once.
+/// The distinct buckets of a list.
 #[derive(Debug)]
 pub(crate) struct List<'a>(MergedList<ListedBucket<'a>>);
 
@@ -77,7 +77,7 @@ impl<'a> List<'a> {
         Self(list)
     }
 
-    /// For each item of the list how its charge left its bucket.
+    /// Returns the stamp of each item: the state in which its charge left the bucket.
     pub(crate) fn stamps(&self, states: &[State]) -> impl Iterator<Item = Stamp> {
         self.order().map(|index| {
             let listed = &self[index];
@@ -91,7 +91,7 @@ impl<'a> List<'a> {
         })
     }
 
-    /// The calendar quotas among them have windows.
+    /// Checks that all calendar quotas have windows.
     pub(crate) fn check_windows(&self) -> Result<(), ChargeError> {
         let missing = |listed: &ListEntry<'_>| {
             matches!(listed.policy(), Policy::Quota(_)) && listed.target.windows.is_none()
@@ -99,7 +99,8 @@ impl<'a> List<'a> {
         self.iter().position(missing).map_or(Ok(()), |index| Err(ChargeError::NoWindows(index)))
     }
 
-    /// What the server says of the list. Windows that do not hold its time are the caller's fault.
+    /// Reads the status of the list. Windows that do not include the server's time are an error of
+    /// the caller.
     pub(crate) fn verdict(&self, reader: &mut Reader<'_>, now: Now) -> Result<Verdict, StoreError> {
         let verdict = Verdict::read(reader)?;
         if verdict != Verdict::OtherWindows {
@@ -110,7 +111,7 @@ impl<'a> List<'a> {
         Err(ChargeError::OtherWindows(index.unwrap_or(0)).into())
     }
 
-    /// The accounts to decide on, of what the server found.
+    /// Builds the accounts to decide on, from what the server found.
     pub(crate) fn accounts(
         &self,
         found: &[Found],
@@ -141,7 +142,8 @@ impl<'a> List<'a> {
         Ok(accounts)
     }
 
-    /// The first bucket whose entry is of a newer policy than this node knows, and its number.
+    /// Returns the first bucket whose entry has a newer policy than this node knows, and its
+    /// number.
     pub(crate) fn newer(&self, found: &[Found]) -> Option<(usize, u64)> {
         let numbers = found.iter().map(|found| found.entry.newest());
         let mut pairs = self.iter().zip(numbers).enumerate();
@@ -165,14 +167,14 @@ pub(crate) struct Found {
     pub(crate) slots: Option<Slots>,
 }
 
-/// Slots taken, and when enough of them will have run out by themselves.
+/// Slots taken, and when enough of them will have expired.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots {
     pub(crate) taken: u64,
     pub(crate) free_at: Option<Time>,
 }
 
-/// Reads what the server found for every bucket.
+/// Reads what the server found for each bucket.
 pub(crate) fn found(
     list: &List<'_>,
     reader: &mut Reader<'_>,

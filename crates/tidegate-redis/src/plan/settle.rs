@@ -13,16 +13,16 @@ use crate::job::{Code, Job, Verdict};
 use crate::plan::list_entry::{Found, List, ListEntry, Slots};
 use crate::plan::{Context, Step};
 
-/// The correction gives back.
+/// The correction is a refund.
 const BACK: u8 = 1;
 /// Two words of the stamp follow.
 const STAMPED: u8 = 2;
-/// There is a stamp, but it cannot be compared with what is stored.
+/// There is a stamp, but it cannot be compared with the stored state.
 const STRANGE: u8 = 4;
-/// So many slots of a lease are given back.
+/// The correction releases this many slots of a lease.
 const SLOTS: u8 = 8;
 
-/// What the server is asked.
+/// Builds the job for the server.
 pub(crate) fn job(
     list: &List<'_>,
     receipt: Option<&Receipt>,
@@ -47,7 +47,7 @@ pub(crate) fn job(
     Ok(job)
 }
 
-/// Flags, words of the stamp, and the lease.
+/// Returns flags, words of the stamp, and the lease.
 fn instruction(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
     let back = if listed.amount < 0 { BACK } else { 0 };
     if is_on_slots(listed, stamp) {
@@ -75,7 +75,7 @@ fn instruction(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], 
     (back | flags, words, 0)
 }
 
-/// What the server's answer means.
+/// Interprets the reply of the server.
 pub(crate) fn step(
     list: &List<'_>,
     receipt: Option<&Receipt>,
@@ -101,7 +101,7 @@ pub(crate) fn step(
         }
     }
     if verdict == Verdict::Stale {
-        // Nothing was done, so it may be asked again.
+        // Nothing was done, so it can be retried.
         return Ok(match list.newer(&found) {
             Some((index, number)) => Step::Learn(index, number),
             None => Step::Convert(found),
@@ -111,7 +111,7 @@ pub(crate) fn step(
     Ok(Step::Done(Answer::Settled(settlement)))
 }
 
-/// The script has done it; this computes the same from what was stored before.
+/// Computes the settlement that the script has made, from the state before it.
 fn settlement(
     list: &List<'_>,
     receipt: Option<&Receipt>,
@@ -120,7 +120,7 @@ fn settlement(
     now: Now,
 ) -> Result<Settlement, StoreError> {
     for (listed, found) in list.iter().zip(&mut *found) {
-        // Slots of a limit that has become another kind are no part of its account.
+        // Slots of a limit whose kind has changed are not part of its account.
         found.slots = found.slots.filter(|_| listed.has_slots());
     }
     let mut accounts = list.accounts(found, now)?;
@@ -137,7 +137,7 @@ fn settlement(
     Ok(decide::settlement(&accounts, &results, list.order(), now))
 }
 
-/// Slots are given back by their lease, whatever the limit has become meanwhile.
+/// Slots are released by their lease, whatever kind the limit has now.
 fn is_on_slots(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> bool {
     listed.has_slots() || matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }))
 }
