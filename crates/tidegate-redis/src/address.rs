@@ -35,11 +35,11 @@ impl Address {
 
     pub(crate) fn parse(&self) -> Result<ConnectionInfo, OpenError> {
         // The error text of the client may contain the password.
-        self.0.as_str().into_connection_info().map_err(|_| self.unusable())
+        self.0.as_str().into_connection_info().map_err(|_| self.invalid())
     }
 
     /// Returns the error for an address that the client does not accept.
-    pub(crate) fn unusable(&self) -> OpenError {
+    pub(crate) fn invalid(&self) -> OpenError {
         OpenError::Address { address: self.to_string(), problem: self.parts().problem() }
     }
 
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_are_masked_wherever_they_stand() {
+    fn passwords_are_masked_at_any_position() {
         for (address, shown) in [
             ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
             ("rediss://gate:hunter2@[::1]:1/2", "rediss://gate:***@[::1]:1/2"),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_problem() {
         for (address, expected) in [
             ("", "must begin with redis://"),
             ("localhost:6379", "must begin with redis://"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_known_by_the_scheme() {
+    fn tls_follows_from_the_scheme() {
         assert!(Address::new("rediss://host").uses_tls());
         assert!(Address::new("valkeys://host").uses_tls());
         assert!(!Address::new("redis://host").uses_tls());

@@ -15,23 +15,23 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::connection::{Connection, ConnectionState};
 use crate::error::{CallError, RedisFault};
 use crate::format::number::Reader;
-use crate::job::{Batch, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
+use crate::job::{Batch, Job, Kind, MAX_JOBS, MAX_KEYS, Replies};
 
 /// With fewer calls in flight than this, queued operations are sent at once: one call that the
 /// server executes, and one that waits there.
-const FEW: usize = 2;
+const SEND_BELOW: usize = 2;
 /// Full calls are sent while fewer than this are in flight: the server may be far away.
-const MANY: usize = 16;
+const SEND_FULL_BELOW: usize = 16;
 
 /// Maximum number of times in a row that the other queue may go first.
-const MOST_PASSED: usize = 2;
+const MAX_PASSED: usize = 2;
 
 /// The operations of one caller, and the channel for their replies.
 #[derive(Debug)]
 pub(crate) struct QueuedCall {
     pub(crate) kind: Kind,
     pub(crate) jobs: Vec<Job>,
-    pub(crate) answer: oneshot::Sender<Result<Replies, CallError>>,
+    pub(crate) reply: oneshot::Sender<Result<Replies, CallError>>,
 }
 
 /// Sends queued calls until all senders are dropped.
@@ -39,23 +39,25 @@ pub(crate) async fn run(
     connection: Arc<Connection>,
     mut inbox: mpsc::UnboundedReceiver<QueuedCall>,
 ) {
-    let in_flight = Arc::new(InFlight::default());
+    let calls_in_flight = Arc::new(InFlight::default());
     let mut queues = Queues::default();
     loop {
         while !queues.is_full() {
             let Ok(call) = inbox.try_recv() else { break };
             queues.add(call);
         }
-        let under_way = in_flight.under_way.load(Ordering::Acquire);
-        if !queues.is_empty() && (under_way < FEW || (queues.is_full() && under_way < MANY)) {
-            in_flight.under_way.fetch_add(1, Ordering::AcqRel);
-            let guard = InFlightGuard(in_flight.clone());
+        let in_flight = calls_in_flight.count.load(Ordering::Acquire);
+        if !queues.is_empty()
+            && (in_flight < SEND_BELOW || (queues.is_full() && in_flight < SEND_FULL_BELOW))
+        {
+            calls_in_flight.count.fetch_add(1, Ordering::AcqRel);
+            let guard = InFlightGuard(calls_in_flight.clone());
             let (kind, calls) = queues.next_batch();
             send(&connection, kind, calls, guard);
             continue;
         }
         tokio::select! {
-            () = in_flight.finished.notified(), if !queues.is_empty() => {}
+            () = calls_in_flight.finished.notified(), if !queues.is_empty() => {}
             call = inbox.recv(), if !queues.is_full() => match call {
                 Some(call) => queues.add(call),
                 None => return,
@@ -67,7 +69,7 @@ pub(crate) async fn run(
 /// Counts the calls in flight.
 #[derive(Debug, Default)]
 struct InFlight {
-    under_way: AtomicUsize,
+    count: AtomicUsize,
     finished: Notify,
 }
 
@@ -77,7 +79,7 @@ struct InFlightGuard(Arc<InFlight>);
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        self.0.under_way.fetch_sub(1, Ordering::AcqRel);
+        self.0.count.fetch_sub(1, Ordering::AcqRel);
         self.0.finished.notify_one();
     }
 }
@@ -108,7 +110,7 @@ impl Queues {
     /// Takes the next batch, from the queue that is nearer to full. A queue that was passed over
     /// too often goes first, so neither starves.
     fn next_batch(&mut self) -> (Kind, Vec<QueuedCall>) {
-        let urgent = |queue: &Queue| !queue.calls.is_empty() && queue.passed >= MOST_PASSED;
+        let urgent = |queue: &Queue| !queue.calls.is_empty() && queue.passed >= MAX_PASSED;
         let plain = match (urgent(&self.plain), urgent(&self.any)) {
             (true, _) => true,
             (false, true) => false,
@@ -142,7 +144,7 @@ impl Queue {
     }
 
     fn is_full(&self) -> bool {
-        self.jobs >= MOST_JOBS || self.keys >= MOST_KEYS || self.calls.len() >= MOST_JOBS
+        self.jobs >= MAX_JOBS || self.keys >= MAX_KEYS || self.calls.len() >= MAX_JOBS
     }
 
     /// Takes as many calls as fit, at least one, and drops those whose caller is gone.
@@ -151,13 +153,13 @@ impl Queue {
         let (mut calls, mut jobs, mut all_keys) = (Vec::new(), 0, 0);
         while let Some(call) = self.calls.pop_front() {
             let (own_jobs, own_keys) = (call.jobs.len(), keys(&call));
-            let fits = jobs + own_jobs <= MOST_JOBS && all_keys + own_keys <= MOST_KEYS;
+            let fits = jobs + own_jobs <= MAX_JOBS && all_keys + own_keys <= MAX_KEYS;
             if !fits && !calls.is_empty() {
                 self.calls.push_front(call);
                 break;
             }
             (self.jobs, self.keys) = (self.jobs - own_jobs, self.keys - own_keys);
-            if !call.answer.is_closed() {
+            if !call.reply.is_closed() {
                 (jobs, all_keys) = (jobs + own_jobs, all_keys + own_keys);
                 calls.push(call);
             }
@@ -176,18 +178,18 @@ fn send(connection: &Arc<Connection>, kind: Kind, calls: Vec<QueuedCall>, guard:
         _ if calls.is_empty() => {}
         ConnectionState::Up(handle, number) => {
             let handle = (handle, number);
-            tokio::spawn(carry_out(connection.clone(), handle, (kind, calls), guard));
+            tokio::spawn(execute(connection.clone(), handle, (kind, calls), guard));
         }
-        ConnectionState::Down(fault) => refuse(calls, &fault.into()),
-        ConnectionState::Trying => {
+        ConnectionState::Down(fault) => fail(calls, &fault.into()),
+        ConnectionState::Connecting => {
             let fault = RedisFault::NotConnected("the first try is under way".to_owned());
-            refuse(calls, &fault.into());
+            fail(calls, &fault.into());
         }
     }
 }
 
 /// Executes one call and distributes the replies to their callers.
-async fn carry_out(
+async fn execute(
     connection: Arc<Connection>,
     handle: (MultiplexedConnection, u64),
     (kind, calls): (Kind, Vec<QueuedCall>),
@@ -197,34 +199,34 @@ async fn carry_out(
     for call in &calls {
         batch.add(&call.jobs);
     }
-    let answer = connection.call(handle, &batch).await;
+    let reply = connection.call(handle, &batch).await;
     // The next call may start while these replies are distributed.
     drop(guard);
-    match answer.and_then(|value| replies(value).map_err(CallError::from)) {
+    match reply.and_then(|value| decode_replies(value).map_err(CallError::from)) {
         Ok(Replies { now_us, each }) => {
             let mut each = each.into_iter();
             for call in calls {
                 let own: Vec<Vec<u8>> = each.by_ref().take(call.jobs.len()).collect();
                 let complete = own.len() == call.jobs.len();
                 let own = Replies { now_us, each: own };
-                let answer = if complete { Ok(own) } else { Err(RedisFault::InvalidReply.into()) };
+                let reply = if complete { Ok(own) } else { Err(RedisFault::InvalidReply.into()) };
                 // The caller may be gone.
-                let _ = call.answer.send(answer);
+                let _ = call.reply.send(reply);
             }
         }
-        Err(error) => refuse(calls, &error),
+        Err(error) => fail(calls, &error),
     }
 }
 
-fn refuse(calls: Vec<QueuedCall>, error: &CallError) {
+fn fail(calls: Vec<QueuedCall>, error: &CallError) {
     for call in calls {
         // The caller may be gone.
-        let _ = call.answer.send(Err(error.clone()));
+        let _ = call.reply.send(Err(error.clone()));
     }
 }
 
 /// Decodes the reply of the script: its time, then one reply per operation.
-pub(crate) fn replies(value: Value) -> Result<Replies, RedisFault> {
+pub(crate) fn decode_replies(value: Value) -> Result<Replies, RedisFault> {
     let Value::Array(values) = value else { return Err(RedisFault::InvalidReply) };
     let mut bytes = values.into_iter().map(|value| match value {
         Value::BulkString(bytes) => Ok(bytes),
@@ -241,46 +243,46 @@ mod tests {
     use crate::format::names::Names;
     use crate::job::{Code, Item};
 
-    type Answered = oneshot::Receiver<Result<Replies, CallError>>;
+    type ReplyReceiver = oneshot::Receiver<Result<Replies, CallError>>;
 
-    fn call(jobs: usize) -> (QueuedCall, Answered) {
+    fn call(jobs: usize) -> (QueuedCall, ReplyReceiver) {
         let item = Item { other: Some(Names::default().nodes()), ..Item::default() };
-        let (answer, answered) = oneshot::channel();
+        let (reply, reply_receiver) = oneshot::channel();
         let jobs = (0..jobs).map(|_| Job::new(Code::Beat).with(item.clone())).collect();
-        (QueuedCall { kind: Kind::Any, jobs, answer }, answered)
+        (QueuedCall { kind: Kind::Any, jobs, reply }, reply_receiver)
     }
 
     #[test]
-    fn at_most_64_operations_go_together() {
+    fn batches_have_at_most_64_operations() {
         let (mut queues, mut waiting) = (Queues::default(), Vec::new());
         for _ in 0..101 {
-            let (call, answered) = call(1);
+            let (call, reply_receiver) = call(1);
             queues.add(call);
-            waiting.push(answered);
+            waiting.push(reply_receiver);
         }
         assert!(queues.is_full());
-        assert_eq!(queues.next_batch().1.len(), MOST_JOBS);
+        assert_eq!(queues.next_batch().1.len(), MAX_JOBS);
         assert!(!queues.is_full());
         assert_eq!(queues.next_batch().1.len(), 37);
         assert!(queues.is_empty());
         // A call that fills a batch goes alone, and the next one does not overtake it.
         for jobs in [60, 5, 1] {
-            let (call, answered) = call(jobs);
+            let (call, reply_receiver) = call(jobs);
             queues.add(call);
-            waiting.push(answered);
+            waiting.push(reply_receiver);
         }
         assert_eq!([queues.next_batch().1.len(), queues.next_batch().1.len()], [1, 2]);
     }
 
     /// A caller may give up while calls are in flight. Its operations are then not executed.
     #[test]
-    fn who_has_left_is_not_sent() {
+    fn calls_of_dropped_callers_are_not_sent() {
         let mut queues = Queues::default();
-        let (first, gone) = call(1);
-        let (second, _kept) = call(2);
+        let (first, first_receiver) = call(1);
+        let (second, _second_receiver) = call(2);
         queues.add(first);
         queues.add(second);
-        drop(gone);
+        drop(first_receiver);
         let (_, calls) = queues.next_batch();
         assert_eq!(calls.len(), 1);
         assert_eq!(calls[0].jobs.len(), 2);
@@ -289,15 +291,15 @@ mod tests {
 
     /// The two kinds do not share a call, and neither starves the other.
     #[test]
-    fn both_kinds_go() {
+    fn neither_kind_starves() {
         let (mut queues, mut waiting) = (Queues::default(), Vec::new());
         let mut kinds = Vec::new();
         for _ in 0..6 {
             for kind in [Kind::Plain, Kind::Plain, Kind::Any] {
-                let (mut call, answered) = call(1);
+                let (mut call, reply_receiver) = call(1);
                 call.kind = kind;
                 queues.add(call);
-                waiting.push(answered);
+                waiting.push(reply_receiver);
             }
             kinds.push(queues.next_batch().0);
         }

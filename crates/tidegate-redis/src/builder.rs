@@ -128,9 +128,9 @@ impl RedisBuilder {
         let (outbox, inbox) = mpsc::unbounded_channel();
         let store = RedisStore::new(connection.clone(), outbox, self.ttl, leases);
         let heartbeat = heartbeat::run(store.downgrade(), node, connection.watch());
-        store.run([
+        store.set_tasks([
             runtime.spawn(batcher::run(connection.clone(), inbox)).abort_handle(),
-            runtime.spawn(connection.keep(node)).abort_handle(),
+            runtime.spawn(connection.run(node)).abort_handle(),
             runtime.spawn(heartbeat).abort_handle(),
         ]);
         Ok(store)
@@ -158,6 +158,6 @@ impl RedisBuilder {
             let client = Client::build_with_tls(info, certificates);
             return client.map_err(|error| OpenError::Certificate(error.to_string()));
         }
-        Client::open(info).map_err(|_| self.address.unusable())
+        Client::open(info).map_err(|_| self.address.invalid())
     }
 }

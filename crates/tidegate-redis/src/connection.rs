@@ -18,14 +18,14 @@ use crate::script::Scripts;
 /// less; see the timeout of `tidegate::Guarded`.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Initial and maximum delay between two connection attempts.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const INITIAL_DELAY: Duration = Duration::from_millis(50);
+const MAX_DELAY: Duration = Duration::from_secs(2);
 
 /// State of the connection.
 #[derive(Clone, Debug)]
 pub(crate) enum ConnectionState {
     /// The first attempt is in progress.
-    Trying,
+    Connecting,
     Down(RedisFault),
     /// Connected, with the number of the connection.
     Up(MultiplexedConnection, u64),
@@ -50,7 +50,7 @@ impl Connection {
             client,
             names,
             scripts,
-            state: watch::Sender::new(ConnectionState::Trying),
+            state: watch::Sender::new(ConnectionState::Connecting),
             broken: watch::Sender::new(0),
             nodes: AtomicU32::new(0),
         }
@@ -62,9 +62,10 @@ impl Connection {
     }
 
     /// Waits for the first connection attempt.
-    pub(crate) async fn tried(&self) -> Result<(), RedisFault> {
+    pub(crate) async fn first_attempt(&self) -> Result<(), RedisFault> {
         let mut state = self.state.subscribe();
-        match state.wait_for(|state| !matches!(state, ConnectionState::Trying)).await.as_deref() {
+        match state.wait_for(|state| !matches!(state, ConnectionState::Connecting)).await.as_deref()
+        {
             Ok(ConnectionState::Up(..)) => Ok(()),
             Ok(ConnectionState::Down(fault)) => Err(fault.clone()),
             _ => Err(RedisFault::Ended),
@@ -82,23 +83,23 @@ impl Connection {
     }
 
     /// Sets the number of nodes last seen.
-    pub(crate) fn met(&self, nodes: u32) {
+    pub(crate) fn set_nodes(&self, nodes: u32) {
         self.nodes.store(nodes, Ordering::Relaxed);
     }
 
     /// Drops the current connection.
-    pub(crate) fn break_up(&self) {
+    pub(crate) fn drop_connection(&self) {
         if let ConnectionState::Up(_, number) = *self.state.borrow() {
-            self.found_broken(number);
+            self.mark_broken(number);
         }
     }
 
     /// Records a broken connection. Reports about older connections are ignored.
-    fn found_broken(&self, number: u64) {
+    fn mark_broken(&self, number: u64) {
         self.broken.send_if_modified(|last| {
-            let news = number > *last;
+            let is_new = number > *last;
             *last = number.max(*last);
-            news
+            is_new
         });
     }
 
@@ -108,16 +109,16 @@ impl Connection {
         (mut connection, number): (MultiplexedConnection, u64),
         batch: &Batch<'_>,
     ) -> Result<Value, CallError> {
-        let answer = self.scripts.of(batch.kind()).call(&mut connection, batch).await;
-        if let Err(CallError::TimedOut | CallError::Fault(RedisFault::Broken(_))) = answer {
-            self.found_broken(number);
+        let result = self.scripts.of(batch.kind()).call(&mut connection, batch).await;
+        if let Err(CallError::TimedOut | CallError::Fault(RedisFault::Broken(_))) = result {
+            self.mark_broken(number);
         }
-        answer
+        result
     }
 
     /// Keeps the connection open, forever.
-    pub(crate) async fn keep(self: Arc<Self>, seed: u64) {
-        let mut pause = FIRST_PAUSE;
+    pub(crate) async fn run(self: Arc<Self>, seed: u64) {
+        let mut delay = INITIAL_DELAY;
         for number in 1.. {
             match self.connect().await {
                 Ok(connection) => {
@@ -125,12 +126,10 @@ impl Connection {
                     self.state.send_replace(ConnectionState::Up(connection, number));
                     let mut broken = self.broken.subscribe();
                     // A connection that breaks immediately must not reset the delay.
-                    let lasted = tokio::time::timeout(
-                        LONGEST_PAUSE,
-                        broken.wait_for(|last| *last >= number),
-                    );
-                    if lasted.await.is_err() {
-                        pause = FIRST_PAUSE;
+                    let broke_early =
+                        tokio::time::timeout(MAX_DELAY, broken.wait_for(|last| *last >= number));
+                    if broke_early.await.is_err() {
+                        delay = INITIAL_DELAY;
                         let _ = broken.wait_for(|last| *last >= number).await;
                     }
                     tracing::warn!("the connection to the shared store broke");
@@ -138,17 +137,17 @@ impl Connection {
                     self.state.send_replace(ConnectionState::Down(fault));
                 }
                 Err(fault) => {
-                    let news = !matches!(*self.state.borrow(), ConnectionState::Down(_));
-                    if news {
+                    let is_new = !matches!(*self.state.borrow(), ConnectionState::Down(_));
+                    if is_new {
                         tracing::warn!(error = %fault, "cannot connect to the shared store");
                     }
                     self.state.send_replace(ConnectionState::Down(fault));
                 }
             }
             // Jitter, so that nodes that lost their server together do not reconnect together.
-            let part = u32::try_from(mix(seed.wrapping_add(number)) >> 62).unwrap_or(0);
-            tokio::time::sleep(pause - pause / 16 * part).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            let quarter = u32::try_from(mix(seed.wrapping_add(number)) >> 62).unwrap_or(0);
+            tokio::time::sleep(delay - delay / 16 * quarter).await;
+            delay = (delay * 2).min(MAX_DELAY);
         }
     }
 
@@ -156,28 +155,28 @@ impl Connection {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(TIMEOUT))
             .set_response_timeout(Some(TIMEOUT));
-        let line = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = line.map_err(|error| RedisFault::NotConnected(error.to_string()))?;
+        let opened = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = opened.map_err(|error| RedisFault::NotConnected(error.to_string()))?;
         self.check_format(&mut connection).await?;
-        self.warn_of_eviction(&mut connection).await;
-        self.scripts.reconnected().await;
+        self.warn_about_eviction(&mut connection).await;
+        self.scripts.reset().await;
         Ok(connection)
     }
 
     /// Two formats under one prefix would mean two sets of buckets: twice the limit.
     async fn check_format(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisFault> {
-        let refused = |error: RedisError| RedisFault::NotConnected(error.to_string());
+        let not_connected = |error: RedisError| RedisFault::NotConnected(error.to_string());
         let name = self.names.format();
         let mut get = redis::cmd("GET");
         get.arg(name.as_bytes());
-        let found: Option<String> = get.query_async(connection).await.map_err(refused)?;
+        let found: Option<String> = get.query_async(connection).await.map_err(not_connected)?;
         let found = match found {
             Some(found) => found,
             None => {
                 let mut set = redis::cmd("SET");
                 set.arg(name.as_bytes()).arg(FORMAT).arg("NX");
-                set.exec_async(connection).await.map_err(refused)?;
-                get.query_async(connection).await.map_err(refused)?
+                set.exec_async(connection).await.map_err(not_connected)?;
+                get.query_async(connection).await.map_err(not_connected)?
             }
         };
         match found.parse() {
@@ -188,7 +187,7 @@ impl Connection {
     }
 
     /// Warns about eviction, which gives tokens back. The store cannot prevent it.
-    async fn warn_of_eviction(&self, connection: &mut MultiplexedConnection) {
+    async fn warn_about_eviction(&self, connection: &mut MultiplexedConnection) {
         let mut info = redis::cmd("INFO");
         let text: Result<String, RedisError> = info.arg("memory").query_async(connection).await;
         let Ok(text) = text else {
@@ -196,11 +195,11 @@ impl Connection {
             return;
         };
         let field = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.unwrap_or_default().trim()
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value.unwrap_or_default().trim()
         };
-        let (most, policy) = (field("maxmemory"), field("maxmemory_policy"));
-        if most != "0" && !policy.is_empty() && policy != "noeviction" {
+        let (max_memory, policy) = (field("maxmemory"), field("maxmemory_policy"));
+        if max_memory != "0" && !policy.is_empty() && policy != "noeviction" {
             tracing::warn!(
                 maxmemory_policy = policy,
                 "the shared store may evict live buckets when its memory is full, and a bucket \
@@ -211,7 +210,7 @@ impl Connection {
 }
 
 /// Classifies an error of the client. Its text contains neither address nor password.
-pub(crate) fn failed(error: &RedisError) -> CallError {
+pub(crate) fn classify_error(error: &RedisError) -> CallError {
     let readonly = error.code() == Some("READONLY");
     if error.is_timeout() {
         CallError::TimedOut

@@ -14,19 +14,19 @@ use crate::connection::ConnectionState;
 use crate::error::{CallError, RedisFault};
 use crate::format::names::FORMAT;
 use crate::format::number::{Reader, put, put_text};
-use crate::job::{Code, Item, Job, MOST_JOBS};
+use crate::job::{Code, Item, Job, MAX_JOBS};
 use crate::policy_history::PolicyHistory;
 use crate::store::{Inner, RedisStore};
 
 /// Interval of heartbeats.
-const BEAT: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(2);
 /// Microseconds without a heartbeat after which a node is no longer counted.
 const SILENCE_US: u64 = 10_000_000;
 /// Number of recent counts considered, together longer than the silence after which a node is no
 /// longer counted. After a server has lost its keys, it counts from one again; until all nodes are
 /// back, the previous counts are closer to the truth, and a limit must not be divided by too few
 /// nodes.
-const REMEMBERED: usize = 6;
+const RECENT_COUNTS: usize = 6;
 
 /// Sends heartbeats while the store lives, and immediately after connecting.
 pub(crate) async fn run(
@@ -34,16 +34,16 @@ pub(crate) async fn run(
     node: u64,
     mut state: watch::Receiver<ConnectionState>,
 ) {
-    let mut counts = Counts::default();
+    let mut counts = NodeCounts::default();
     loop {
         let up = matches!(*state.borrow_and_update(), ConnectionState::Up(..));
         if up {
             let Some(store) = store.upgrade().map(RedisStore::from) else { return };
             // A failure is reported by the code that finds the connection broken.
-            let _ = store.beat(node, &mut counts).await;
+            let _ = store.send_heartbeat(node, &mut counts).await;
         }
         tokio::select! {
-            () = tokio::time::sleep(BEAT) => {}
+            () = tokio::time::sleep(INTERVAL) => {}
             changed = state.changed() => if changed.is_err() { return },
         }
     }
@@ -51,12 +51,12 @@ pub(crate) async fn run(
 
 /// Node counts of the last heartbeats.
 #[derive(Debug, Default)]
-struct Counts(VecDeque<u32>);
+struct NodeCounts(VecDeque<u32>);
 
-impl Counts {
+impl NodeCounts {
     /// Adds a count and returns the maximum of the recent ones.
     fn add(&mut self, nodes: u32) -> u32 {
-        if self.0.len() == REMEMBERED {
+        if self.0.len() == RECENT_COUNTS {
             self.0.pop_front();
         }
         self.0.push_back(nodes);
@@ -65,7 +65,7 @@ impl Counts {
 }
 
 impl RedisStore {
-    async fn beat(&self, node: u64, counts: &mut Counts) -> Result<(), CallError> {
+    async fn send_heartbeat(&self, node: u64, counts: &mut NodeCounts) -> Result<(), CallError> {
         let names = self.context().names;
         let (entry, other) = (Some(names.format()), Some(names.nodes()));
         let mut item = Item { entry, other, ..Item::default() };
@@ -77,11 +77,11 @@ impl RedisStore {
         let (nodes, format) = (reader.number()?, reader.number()?);
         if format != u64::from(FORMAT) {
             // The format check of the next connection reports it.
-            self.connection().break_up();
+            self.connection().drop_connection();
             return Ok(());
         }
-        self.connection().met(counts.add(u32::try_from(nodes).unwrap_or(u32::MAX)));
-        for histories in self.histories().all().chunks(MOST_JOBS) {
+        self.connection().set_nodes(counts.add(u32::try_from(nodes).unwrap_or(u32::MAX)));
+        for histories in self.histories().all().chunks(MAX_JOBS) {
             self.confirm(histories).await?;
         }
         Ok(())
@@ -100,7 +100,7 @@ impl RedisStore {
             let newest = Reader(reply).number()?;
             if newest > history.generation() {
                 // If learning fails now, a later heartbeat retries it.
-                let _ = self.learn_of(history.limit(), newest).await;
+                let _ = self.learn_policy(history.limit(), newest).await;
             }
         }
         Ok(())
@@ -113,8 +113,8 @@ mod tests {
 
     /// After a flush the first node counts one, the next two; the maximum bridges that.
     #[test]
-    fn a_flush_does_not_make_nodes_few() {
-        let mut counts = Counts::default();
+    fn node_count_survives_a_flush() {
+        let mut counts = NodeCounts::default();
         assert_eq!([3, 3, 1, 2].map(|count| counts.add(count)), [3, 3, 3, 3]);
         assert_eq!([2, 2, 2, 2].map(|count| counts.add(count)), [3, 3, 3, 2]);
         assert_eq!(counts.add(5), 5);

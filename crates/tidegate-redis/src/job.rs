@@ -12,10 +12,10 @@ use crate::format::number::Reader;
 use crate::format::script_args::ScriptArgs;
 
 /// Maximum number of operations per call.
-pub(crate) const MOST_JOBS: usize = 64;
+pub(crate) const MAX_JOBS: usize = 64;
 /// Maximum number of keys per call: more would block the server for too long. The short script
 /// numbers them with one byte.
-pub(crate) const MOST_KEYS: usize = 255;
+pub(crate) const MAX_KEYS: usize = 255;
 
 /// Kind of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(crate) enum Code {
     Hold = 7,
     Reset = 8,
     Swap = 9,
-    Enrol = 10,
+    SyncPolicies = 10,
     Beat = 11,
     Confirm = 12,
 }
@@ -211,7 +211,7 @@ impl<'j, T: Eq + Hash> Numbered<'j, T> {
 
 /// Status of an operation, the first byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum OperationStatus {
     Denied,
     Done,
     /// An entry is under another policy and must be converted first.
@@ -221,10 +221,10 @@ pub(crate) enum Verdict {
     /// An earlier operation of the caller must be executed again first.
     Skipped,
     /// Not supported by the short script; nothing was done.
-    Special,
+    Unsupported,
 }
 
-impl Verdict {
+impl OperationStatus {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisFault> {
         Ok(match reader.byte()? {
             0 => Self::Denied,
@@ -234,7 +234,7 @@ impl Verdict {
             4 => Self::OtherWindows,
             5 => Self::Skipped,
             6 => return Err(RedisFault::ForeignKey),
-            7 => Self::Special,
+            7 => Self::Unsupported,
             _ => return Err(RedisFault::InvalidReply),
         })
     }

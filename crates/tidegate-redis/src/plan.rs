@@ -13,9 +13,9 @@ use tidegate_core::{Account, Answer, Now, Receipt, StoreError, Target, Time};
 use crate::error::RedisFault;
 use crate::format::entry::Entry;
 use crate::format::names::Names;
-use crate::format::number::{Reader, moment, put_time};
+use crate::format::number::{Reader, put_time, server_time};
 use crate::format::script_args::ScriptArgs;
-use crate::job::{Code, Item, Job, Verdict};
+use crate::job::{Code, Item, Job, OperationStatus};
 use list_entry::{Found, List};
 
 /// Settings of a store that operations need: its key names, its issuer id in receipts, its time to
@@ -51,7 +51,7 @@ pub(crate) enum Plan<'a> {
 
 /// What to do after a reply of the server.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum PlanOutcome {
     Done(Answer),
     /// Entries are under another policy: convert them and retry.
     Convert(SmallVec<[Found; 2]>),
@@ -60,7 +60,7 @@ pub(crate) enum Step {
     Learn(usize, u64),
     /// Nothing was done: an earlier operation must be executed again first, or the short script
     /// does not support it.
-    Again,
+    Retry,
 }
 
 impl<'a> Plan<'a> {
@@ -84,21 +84,23 @@ impl<'a> Plan<'a> {
     }
 
     /// Interprets the reply of the server.
-    pub(crate) fn step(
+    pub(crate) fn interpret(
         &self,
         reply: &[u8],
         now_us: u64,
         context: Context<'_>,
-    ) -> Result<Step, StoreError> {
-        let now = moment(now_us);
+    ) -> Result<PlanOutcome, StoreError> {
+        let now = server_time(now_us);
         let mut reader = Reader(reply);
         match self {
-            Self::Decide { list, mode } => decide::step(list, *mode, &mut reader, now, context),
-            Self::Settle { list, receipt } => settle::step(list, *receipt, &mut reader, now),
+            Self::Decide { list, mode } => {
+                decide::interpret(list, *mode, &mut reader, now, context)
+            }
+            Self::Settle { list, receipt } => settle::interpret(list, *receipt, &mut reader, now),
             // All other operations are either done or skipped.
-            _ => match Verdict::read(&mut reader)? {
-                Verdict::Skipped => Ok(Step::Again),
-                Verdict::Done => Ok(Step::Done(self.done(&mut reader, now)?)),
+            _ => match OperationStatus::read(&mut reader)? {
+                OperationStatus::Skipped => Ok(PlanOutcome::Retry),
+                OperationStatus::Done => Ok(PlanOutcome::Done(self.done(&mut reader, now)?)),
                 _ => Err(RedisFault::InvalidReply.into()),
             },
         }
@@ -109,7 +111,7 @@ impl<'a> Plan<'a> {
         match self {
             Self::Leases(_) => Ok(Answer::Slots(reader.number()?)),
             Self::Hold { .. } => Ok(Answer::Held(reader.time()?.since(now.time))),
-            Self::Reset { list } => forgotten(list, reader, now),
+            Self::Reset { list } => reset_answer(list, reader, now),
             Self::Decide { .. } | Self::Settle { .. } => Err(RedisFault::InvalidReply),
         }
     }
@@ -128,9 +130,9 @@ impl<'a> Plan<'a> {
 
 /// Returns whether a reset removed anything. Foreign data is removed too: that is what an operator
 /// wants.
-fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
+fn reset_answer(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answer, RedisFault> {
     let (listed, entry) = (&list[0], Entry::read(reader)?);
-    let (taken, strange) = (reader.number()?, reader.byte()? == 1);
+    let (taken, foreign) = (reader.number()?, reader.byte()? == 1);
     let effective_state = entry.effective_state(&listed.history, now.time);
     let mut account =
         Account::new(listed.policy(), effective_state.state, effective_state.held_until, 0);
@@ -142,8 +144,8 @@ fn forgotten(list: &List<'_>, reader: &mut Reader<'_>, now: Now) -> Result<Answe
     }
     let outcome = account.outcome(now, None);
     let held = effective_state.held_until > now.time;
-    let forgot = strange || held || taken > 0 || outcome.remaining < outcome.capacity;
-    Ok(Answer::Reset(forgot))
+    let removed = foreign || held || taken > 0 || outcome.remaining < outcome.capacity;
+    Ok(Answer::Reset(removed))
 }
 
 /// Builds the job of a release or a renewal; `None` if the receipt has no slots.
@@ -153,15 +155,15 @@ pub(crate) fn lease_job<'t>(
     names: &Names,
 ) -> Option<Job> {
     let mut job = Job::new(code);
-    let mut known: SmallVec<[u64; 4]> = SmallVec::new();
+    let mut seen: SmallVec<[u64; 4]> = SmallVec::new();
     for (target, lease, args) in leases {
         // Equal buckets of a list share one lease.
-        if known.contains(&lease) {
+        if seen.contains(&lease) {
             continue;
         }
-        known.push(lease);
+        seen.push(lease);
         let tail = SmallVec::from_slice(&lease.to_le_bytes());
         job.push(Item { entry: None, other: Some(names.slots(target)), args, tail });
     }
-    (!known.is_empty()).then_some(job)
+    (!seen.is_empty()).then_some(job)
 }

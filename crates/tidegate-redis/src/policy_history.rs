@@ -17,7 +17,7 @@ use crate::format::script_args::is_countable;
 
 /// Maximum number of policies in a history: the 256 previous ones that a limit remembers, and the
 /// current one.
-const MOST_REVISIONS: usize = 257;
+const MAX_REVISIONS: usize = 257;
 
 /// The known policies of one limit. The numbers are ascending, the newest last.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl PolicyHistory {
             let (number, length) = (reader.number()?, reader.short()?);
             revisions.insert(number, parse(reader.bytes(length)?)?);
         }
-        while revisions.len() > MOST_REVISIONS {
+        while revisions.len() > MAX_REVISIONS {
             revisions.pop_first();
         }
         let mut policies = revisions.values();
@@ -71,7 +71,7 @@ impl PolicyHistory {
     }
 
     /// Marks missing numbers up to this one as lost.
-    pub(crate) fn without(mut self, number: u64) -> Self {
+    pub(crate) fn with_lost(mut self, number: u64) -> Self {
         self.lost = self.lost.max(number);
         self
     }
@@ -113,7 +113,7 @@ impl PolicyHistory {
     /// Returns the current policy in the format of a record.
     pub(crate) fn newest(&self) -> String {
         let change = self.limit.since(self.limit.generation()).and_then(|mut all| all.next());
-        written(self.limit.policy(), change.map(Revision::change).unwrap_or_default())
+        encode(self.limit.policy(), change.map(Revision::change).unwrap_or_default())
     }
 
     /// Returns the newest revision of the caller's limit that was synced.
@@ -128,7 +128,7 @@ pub(crate) struct PolicyRecord {
     pub(crate) text: String,
     /// Whether the owner revised the limit to an equal policy: that is a new generation, although
     /// the record already has the same policy.
-    pub(crate) again: bool,
+    pub(crate) repeated: bool,
 }
 
 /// Returns the revisions of a limit after `synced`; only the newest if none has been synced.
@@ -138,8 +138,8 @@ pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord>
     let known: Vec<&Revision> = limit.since(first).into_iter().flatten().collect();
     let new = |(index, revision): (usize, &&Revision)| {
         let before = index.checked_sub(1).and_then(|index| known.get(index));
-        let again = before.is_some_and(|before| before.policy() == revision.policy());
-        PolicyRecord { text: written(revision.policy(), revision.change()), again }
+        let repeated = before.is_some_and(|before| before.policy() == revision.policy());
+        PolicyRecord { text: encode(revision.policy(), revision.change()), repeated }
     };
     let new_ones = known.iter().enumerate().skip(usize::from(from.is_some()));
     // Policies that the script cannot count exactly were never used here and are of no use to
@@ -148,7 +148,7 @@ pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord>
 }
 
 /// Encodes a policy for a record: format, mode of the change, and the parameters.
-fn written(policy: &Policy, change: Change) -> String {
+fn encode(policy: &Policy, change: Change) -> String {
     let mode = match change {
         Change::Proportional => 'p',
         Change::Reset => 'r',
@@ -217,9 +217,9 @@ mod tests {
     use crate::format::number::put;
 
     fn policies() -> Vec<Policy> {
-        let odd = Policy::rate("999983/min".parse().unwrap());
+        let rate = Policy::rate("999983/min".parse().unwrap());
         vec![
-            odd.capacity(7).max_debt(0).max_horizon(Duration::ZERO).build().unwrap(),
+            rate.capacity(7).max_debt(0).max_horizon(Duration::ZERO).build().unwrap(),
             Policy::strict_window(5, Duration::from_secs(60), 5).unwrap(),
             Policy::quota(9).unwrap(),
             Policy::allowance(1 << 51).unwrap(),
@@ -229,17 +229,17 @@ mod tests {
     }
 
     #[test]
-    fn policies_survive_their_record() {
+    fn policies_round_trip_through_records() {
         for policy in policies() {
             for change in [Change::KeepTokens, Change::Proportional, Change::Reset] {
-                let text = written(&policy, change);
+                let text = encode(&policy, change);
                 assert_eq!(parse(text.as_bytes()).unwrap(), (change, policy), "{text}");
             }
         }
     }
 
     #[test]
-    fn a_record_of_another_format_is_refused() {
+    fn other_formats_are_refused() {
         assert!(matches!(parse(b"2k quota 9"), Err(RedisFault::Format(2))));
         for bad in [
             "",
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_policy_of_a_record_decides() {
+    fn newest_policy_of_a_record_applies() {
         let mut record = Vec::new();
         for (number, text) in [(900, "1k quota 3"), (700, "1k quota 2")] {
             put(number, &mut record);
@@ -277,7 +277,7 @@ mod tests {
             PolicyHistory::read("a", 0, &[], Some(&history)).unwrap().policy_of(700),
             history.policy_of(700)
         );
-        assert!(!history.clone().without(950).is_behind(950));
-        assert!(history.without(950).is_behind(951));
+        assert!(!history.clone().with_lost(950).is_behind(950));
+        assert!(history.with_lost(950).is_behind(951));
     }
 }

@@ -8,7 +8,7 @@ use tidegate_core::{Limit, Policy, StoreError};
 use tokio::sync::Mutex;
 
 use crate::error::RedisFault;
-use crate::format::number::{moment, put, put_text};
+use crate::format::number::{put, put_text, server_time};
 use crate::format::script_args::entry_ttl;
 use crate::job::{Code, Item, Job};
 use crate::plan::Plan;
@@ -53,18 +53,18 @@ impl RedisStore {
         if let Some(history) = self.histories().get(limit).filter(up_to_date) {
             return Ok(history);
         }
-        let _one_at_a_time = self.histories().syncing.lock().await;
+        let _guard = self.histories().syncing.lock().await;
         let known = self.histories().get(limit);
         if let Some(history) = known.clone().filter(up_to_date) {
             return Ok(history);
         }
-        self.warn_of(limit);
+        self.warn_about(limit);
         let new = revisions(limit, known.as_ref().map(|history| history.synced()));
         self.sync_policies(limit, limit.generation(), &new).await
     }
 
     /// Logs pitfalls of a limit, once per revision.
-    fn warn_of(&self, limit: &Limit) {
+    fn warn_about(&self, limit: &Limit) {
         match (limit.policy(), self.context().ttl) {
             (Policy::Bucket(bucket), Some(ttl))
                 if ttl < Duration::from_nanos(bucket.time_to_full().ceil()) =>
@@ -94,11 +94,11 @@ impl RedisStore {
         let policies = self.context().names.policies(limit.identity());
         let mut item = Item { other: Some(policies), ..Item::default() };
         item.tail.extend(u16::try_from(new.len()).unwrap_or(u16::MAX).to_le_bytes());
-        for PolicyRecord { text, again } in new {
-            item.tail.push(u8::from(*again));
+        for PolicyRecord { text, repeated } in new {
+            item.tail.push(u8::from(*repeated));
             put_text(text, &mut item.tail);
         }
-        let replies = self.send(vec![Job::new(Code::Enrol).with(item)]).await?;
+        let replies = self.send(vec![Job::new(Code::SyncPolicies).with(item)]).await?;
         let record = replies.each.first().ok_or(RedisFault::InvalidReply)?;
         let before = self.histories().get(limit);
         let history = PolicyHistory::read(limit.identity(), synced, record, before.as_deref())?;
@@ -115,13 +115,13 @@ impl RedisStore {
         number: u64,
     ) -> Result<(), StoreError> {
         let listed = &plan.list().ok_or(RedisFault::InvalidReply)?[index];
-        self.learn_of(listed.history.limit(), number).await
+        self.learn_policy(listed.history.limit(), number).await
     }
 
     /// Learns the policy of a limit with this number. If the record does not have it, it is lost;
     /// its node will write it again, and until then entries under it count as empty.
-    pub(crate) async fn learn_of(&self, limit: &Limit, number: u64) -> Result<(), StoreError> {
-        let _one_at_a_time = self.histories().syncing.lock().await;
+    pub(crate) async fn learn_policy(&self, limit: &Limit, number: u64) -> Result<(), StoreError> {
+        let _guard = self.histories().syncing.lock().await;
         let before = self.histories().get(limit).ok_or(RedisFault::InvalidReply)?;
         if number <= before.generation() {
             return Ok(());
@@ -129,7 +129,7 @@ impl RedisStore {
         let history = self.sync_policies(limit, before.synced(), &[]).await?;
         if history.is_behind(number) {
             self.histories()
-                .insert(limit, Arc::new(PolicyHistory::clone(&history).without(number)));
+                .insert(limit, Arc::new(PolicyHistory::clone(&history).with_lost(number)));
         } else {
             tracing::warn!(
                 limit = limit.name(),
@@ -149,28 +149,28 @@ impl RedisStore {
         found: &[Found],
         now_us: u64,
     ) -> Result<(), StoreError> {
-        let now = moment(now_us);
+        let now = server_time(now_us);
         let list = plan.list().ok_or(RedisFault::InvalidReply)?;
         let mut job = Job::new(Code::Swap);
         for (listed, found) in list.iter().zip(found) {
-            let asked = listed.amount != 0
+            let needs_conversion = listed.amount != 0
                 && found.entry.effective_state(&listed.history, now.time).converted;
-            let lost = found.entry.newest() > listed.history.generation();
-            if !asked && !lost {
+            let is_newer = found.entry.newest() > listed.history.generation();
+            if !needs_conversion && !is_newer {
                 continue;
             }
-            let (policy, after) = (
+            let (policy, converted) = (
                 listed.policy(),
                 found.entry.converted(&listed.history, listed.target.windows.as_ref(), now),
             );
             let mut item = Item { entry: Some(listed.name.clone()), ..Item::default() };
-            let needed = after.lasts_until(policy).since(now.time).as_millis();
+            let needed = converted.lasts_until(policy).since(now.time).as_millis();
             let ttl = match entry_ttl(policy, self.context().ttl) {
                 0 => 0,
                 ttl => ttl.max(u64::try_from(needed).unwrap_or(u64::MAX).saturating_add(1)),
             };
             put(ttl, &mut item.tail);
-            for value in [found.entry.stored(), after.stored()] {
+            for value in [found.entry.stored(), converted.stored()] {
                 item.tail.push(u8::try_from(value.len()).unwrap_or(u8::MAX));
                 item.tail.extend_from_slice(&value);
             }

@@ -4,19 +4,19 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 
-use crate::connection::failed;
+use crate::connection::classify_error;
 use crate::error::{CallError, RedisFault};
 use crate::job::{Batch, Kind};
 
 /// The code in the script that reads the server's clock.
 #[cfg(feature = "manual-clock")]
-const CLOCK_LINE: &str = "redis.call('TIME')";
+const CLOCK_CALL: &str = "redis.call('TIME')";
 
 /// The parts of the long script, in order; together they form one chunk.
 const LONG: &str = concat!(
     include_str!("script/head.lua"),
     include_str!("script/entries.lua"),
-    include_str!("script/tariffs.lua"),
+    include_str!("script/policy_args.lua"),
     include_str!("script/slots.lua"),
     include_str!("script/decide.lua"),
     include_str!("script/settle.lua"),
@@ -45,8 +45,8 @@ impl Scripts {
     pub(crate) fn with_clock_in(list: &str) -> Self {
         let clock = format!("redis.call('LRANGE', '{list}', 0, 1)");
         Self::with(|source| {
-            assert_eq!(source.matches(CLOCK_LINE).count(), 1, "a script reads the clock once");
-            source.replace(CLOCK_LINE, &clock)
+            assert_eq!(source.matches(CLOCK_CALL).count(), 1, "a script reads the clock once");
+            source.replace(CLOCK_CALL, &clock)
         })
     }
 
@@ -63,9 +63,9 @@ impl Scripts {
     }
 
     /// Resets what is known about the server after a reconnect: it may be a different one.
-    pub(crate) async fn reconnected(&self) {
+    pub(crate) async fn reset(&self) {
         for script in [&self.long, &self.short] {
-            *script.copy.lock().await = Copy::Missing;
+            *script.copy.lock().await = ServerCopy::Missing;
         }
     }
 }
@@ -75,12 +75,12 @@ impl Scripts {
 pub(crate) struct Script {
     source: String,
     hash: String,
-    copy: Mutex<Copy>,
+    copy: Mutex<ServerCopy>,
 }
 
 /// State of the copy on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Copy {
+enum ServerCopy {
     /// Unknown, or the last attempt failed: the next call loads it.
     Missing,
     /// Loaded this many times.
@@ -92,7 +92,7 @@ enum Copy {
 impl Script {
     fn from_source(source: String) -> Self {
         let hash = redis::Script::new(&source).get_hash().to_owned();
-        Self { source, hash, copy: Mutex::new(Copy::Missing) }
+        Self { source, hash, copy: Mutex::new(ServerCopy::Missing) }
     }
 
     /// Executes a batch. A call is sent again, once, only if the server did not execute it for lack
@@ -104,15 +104,15 @@ impl Script {
     ) -> Result<Value, CallError> {
         let copy = self.load(connection, None).await?;
         match self.send(connection, batch.command("EVALSHA", &self.hash)).await {
-            Err(Sent::NoScript) => {}
-            other => return other.map_err(Sent::into_call_error),
+            Err(SendError::NoScript) => {}
+            other => return other.map_err(SendError::into_call_error),
         }
         let again = match self.load(connection, Some(copy)).await? {
             // The server also caches a script sent with `EVAL`.
-            Copy::Forbidden => batch.command("EVAL", &self.source),
+            ServerCopy::Forbidden => batch.command("EVAL", &self.source),
             _ => batch.command("EVALSHA", &self.hash),
         };
-        self.send(connection, again).await.map_err(Sent::into_call_error)
+        self.send(connection, again).await.map_err(SendError::into_call_error)
     }
 
     /// Makes sure that the server has the script. Concurrent callers share one load; `lost` is the
@@ -120,24 +120,24 @@ impl Script {
     async fn load(
         &self,
         connection: &mut MultiplexedConnection,
-        lost: Option<Copy>,
-    ) -> Result<Copy, CallError> {
+        lost: Option<ServerCopy>,
+    ) -> Result<ServerCopy, CallError> {
         let mut copy = self.copy.lock().await;
-        let known = *copy != Copy::Missing && Some(*copy) != lost;
-        if known || *copy == Copy::Forbidden {
+        let known = *copy != ServerCopy::Missing && Some(*copy) != lost;
+        if known || *copy == ServerCopy::Forbidden {
             return Ok(*copy);
         }
-        let times = match lost {
-            Some(Copy::Loaded(times)) => times,
+        let loads = match lost {
+            Some(ServerCopy::Loaded(loads)) => loads,
             _ => 0,
         };
-        *copy = Copy::Missing;
+        *copy = ServerCopy::Missing;
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.source);
         match connection.send_packed_command(&load).await.and_then(Value::extract_error) {
-            Ok(_) => *copy = Copy::Loaded(times + 1),
-            Err(error) if is_forbidden(&error) => *copy = Copy::Forbidden,
-            Err(error) => return Err(failed(&error)),
+            Ok(_) => *copy = ServerCopy::Loaded(loads + 1),
+            Err(error) if is_forbidden(&error) => *copy = ServerCopy::Forbidden,
+            Err(error) => return Err(classify_error(&error)),
         }
         Ok(*copy)
     }
@@ -146,11 +146,11 @@ impl Script {
         &self,
         connection: &mut MultiplexedConnection,
         command: Cmd,
-    ) -> Result<Value, Sent> {
+    ) -> Result<Value, SendError> {
         match connection.send_packed_command(&command).await.and_then(Value::extract_error) {
             Ok(value) => Ok(value),
-            Err(error) if error.code() == Some("NOSCRIPT") => Err(Sent::NoScript),
-            Err(error) => Err(Sent::Failed(failed(&error))),
+            Err(error) if error.code() == Some("NOSCRIPT") => Err(SendError::NoScript),
+            Err(error) => Err(SendError::Failed(classify_error(&error))),
         }
     }
 }
@@ -163,12 +163,12 @@ fn is_forbidden(error: &RedisError) -> bool {
 
 /// How sending a batch failed.
 #[derive(Debug)]
-enum Sent {
+enum SendError {
     NoScript,
     Failed(CallError),
 }
 
-impl Sent {
+impl SendError {
     fn into_call_error(self) -> CallError {
         match self {
             Self::NoScript => RedisFault::ScriptLost.into(),

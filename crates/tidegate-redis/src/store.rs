@@ -21,14 +21,14 @@ use crate::builder::RedisBuilder;
 use crate::connection::Connection;
 use crate::error::{CallError, RedisFault};
 use crate::format::script_args::{is_countable, script_args};
-use crate::job::{Code, Job, Kind, MOST_JOBS, MOST_KEYS, Replies};
+use crate::job::{Code, Job, Kind, MAX_JOBS, MAX_KEYS, Replies};
 use crate::plan::list_entry::List;
-use crate::plan::{Context, Plan, Step, lease_job};
+use crate::plan::{Context, Plan, PlanOutcome, lease_job};
 use crate::policy_history::PolicyHistory;
 use crate::policy_sync::PolicyHistories;
 
 /// Maximum number of retries of an operation because of a concurrent policy change.
-const MOST_TRIES: usize = 8;
+const MAX_RETRIES: usize = 8;
 
 /// Buckets in Redis or Valkey, shared by all processes that use the same server and prefix.
 ///
@@ -52,7 +52,7 @@ pub(crate) struct Inner {
     tasks: OnceLock<[AbortHandle; 3]>,
     ttl: Option<Duration>,
     issuer: u64,
-    leases: AtomicU64,
+    lease_counter: AtomicU64,
     histories: PolicyHistories,
 }
 
@@ -75,7 +75,7 @@ impl RedisStore {
         connection: Arc<Connection>,
         outbox: mpsc::UnboundedSender<QueuedCall>,
         ttl: Option<Duration>,
-        leases: u64,
+        lease_counter: u64,
     ) -> Self {
         let issuer = connection.names.issuer();
         Self(Arc::new(Inner {
@@ -84,13 +84,13 @@ impl RedisStore {
             tasks: OnceLock::new(),
             ttl,
             issuer,
-            leases: AtomicU64::new(leases),
+            lease_counter: AtomicU64::new(lease_counter),
             histories: PolicyHistories::default(),
         }))
     }
 
     /// Registers the background tasks, to be aborted with the store.
-    pub(crate) fn run(&self, tasks: [AbortHandle; 3]) {
+    pub(crate) fn set_tasks(&self, tasks: [AbortHandle; 3]) {
         let _ = self.0.tasks.set(tasks);
     }
 
@@ -107,7 +107,7 @@ impl RedisStore {
     /// # Errors
     /// Returns the error of a failed attempt. The store keeps trying.
     pub async fn connected(&self) -> Result<(), RedisFault> {
-        self.0.connection.tried().await
+        self.0.connection.first_attempt().await
     }
 
     pub(crate) fn histories(&self) -> &PolicyHistories {
@@ -119,31 +119,31 @@ impl RedisStore {
     }
 
     /// Returns a lease number that is unique across processes.
-    fn lease(&self) -> u64 {
-        mix(self.0.leases.fetch_add(1, Ordering::Relaxed))
+    fn next_lease(&self) -> u64 {
+        mix(self.0.lease_counter.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Executes operations in order.
-    async fn carry_out(&self, operations: &[Operation<'_>], answers: &mut Answers) {
-        let (mut done, mut tries) = (0, 0);
+    async fn execute(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+        let (mut done, mut retries) = (0, 0);
         while let Some(rest) = operations.get(done..).filter(|rest| !rest.is_empty()) {
             let before = answers.len();
             // Retries use the long script.
-            let kind = if tries == 0 { Kind::Plain } else { Kind::Any };
-            let again = self.round(rest, kind, answers).await;
+            let kind = if retries == 0 { Kind::Plain } else { Kind::Any };
+            let result = self.send_round(rest, kind, answers).await;
             done += answers.len() - before;
-            tries = if answers.len() > before { 0 } else { tries + 1 };
-            match again {
-                Ok(()) if tries < MOST_TRIES => {}
+            retries = if answers.len() > before { 0 } else { retries + 1 };
+            match result {
+                Ok(()) if retries < MAX_RETRIES => {}
                 Ok(()) => {
                     answers.push(Err(RedisFault::Contended.into()));
-                    (done, tries) = (done + 1, 0);
+                    (done, retries) = (done + 1, 0);
                 }
                 Err(error) => {
                     // The first remaining operation gets the error; the others are tried
                     // separately.
                     answers.push(Err(error));
-                    (done, tries) = (done + 1, 0);
+                    (done, retries) = (done + 1, 0);
                 }
             }
         }
@@ -151,25 +151,25 @@ impl RedisStore {
 
     /// Sends as many operations as fit into one call and pushes their answers, up to the first one
     /// that must be sent again.
-    async fn round(
+    async fn send_round(
         &self,
         operations: &[Operation<'_>],
         kind: Kind,
         answers: &mut Answers,
     ) -> Result<(), StoreError> {
-        let mut plans: SmallVec<[Result<(Plan<'_>, Asked), StoreError>; 1]> = SmallVec::new();
+        let mut plans: SmallVec<[Result<(Plan<'_>, ReplySource), StoreError>; 1]> = SmallVec::new();
         let (mut jobs, mut keys) = (Vec::new(), 0);
-        for operation in operations.iter().take(MOST_JOBS) {
+        for operation in operations.iter().take(MAX_JOBS) {
             let plan = self.plan(operation).await;
             plans.push(plan.and_then(|plan| {
                 let Some(job) = plan.job(self.context())? else {
-                    return Ok((plan, Asked::Nothing));
+                    return Ok((plan, ReplySource::Known));
                 };
                 keys += job.keys();
                 jobs.push(job);
-                Ok((plan, Asked::Server))
+                Ok((plan, ReplySource::Server))
             }));
-            if keys > MOST_KEYS {
+            if keys > MAX_KEYS {
                 break;
             }
         }
@@ -180,17 +180,17 @@ impl RedisStore {
         for plan in plans {
             let answer = match (plan, &mut each) {
                 (Err(error), _) => Err(error),
-                (Ok((_, Asked::Nothing)), _) => Ok(Answer::Slots(0)),
+                (Ok((_, ReplySource::Known)), _) => Ok(Answer::Slots(0)),
                 (Ok(_), Err(error)) => Err(error.clone().into()),
-                (Ok((plan, Asked::Server)), Ok(each)) => {
+                (Ok((plan, ReplySource::Server)), Ok(each)) => {
                     let reply = each.next().ok_or(RedisFault::InvalidReply)?;
-                    match plan.step(&reply, now_us, self.context()) {
-                        Ok(Step::Done(answer)) => Ok(answer),
-                        Ok(Step::Again) => return Ok(()),
-                        Ok(Step::Learn(index, number)) => {
+                    match plan.interpret(&reply, now_us, self.context()) {
+                        Ok(PlanOutcome::Done(answer)) => Ok(answer),
+                        Ok(PlanOutcome::Retry) => return Ok(()),
+                        Ok(PlanOutcome::Learn(index, number)) => {
                             return self.learn(&plan, index, number).await;
                         }
-                        Ok(Step::Convert(found)) => {
+                        Ok(PlanOutcome::Convert(found)) => {
                             return self.convert(&plan, &found, now_us).await;
                         }
                         Err(error) => Err(error),
@@ -205,10 +205,14 @@ impl RedisStore {
     async fn plan<'o>(&self, operation: &Operation<'o>) -> Result<Plan<'o>, StoreError> {
         let decision = |list, mode| Plan::Decide { list, mode };
         Ok(match *operation {
-            Operation::Take(charges) => decision(self.charged(charges).await?, DecisionMode::Take),
-            Operation::Peek(charges) => decision(self.charged(charges).await?, DecisionMode::Peek),
+            Operation::Take(charges) => {
+                decision(self.charge_list(charges).await?, DecisionMode::Take)
+            }
+            Operation::Peek(charges) => {
+                decision(self.charge_list(charges).await?, DecisionMode::Peek)
+            }
             Operation::Reserve { charges, horizon } => {
-                decision(self.charged(charges).await?, DecisionMode::Reserve(horizon))
+                decision(self.charge_list(charges).await?, DecisionMode::Reserve(horizon))
             }
             Operation::Settle { corrections, receipt } => {
                 decide::check_list(corrections.iter().map(|correction| correction.target.key))?;
@@ -254,7 +258,7 @@ impl RedisStore {
         })
     }
 
-    async fn charged<'o>(
+    async fn charge_list<'o>(
         &self,
         charges: &'o [tidegate_core::Charge<'o>],
     ) -> Result<List<'o>, StoreError> {
@@ -278,7 +282,7 @@ impl RedisStore {
         }
         let items =
             targets.zip(histories).map(|((target, amount), history)| (target, amount, history));
-        Ok(List::new(&self.0.connection.names, items, || self.lease()))
+        Ok(List::new(&self.0.connection.names, items, || self.next_lease()))
     }
 
     fn check_leases(&self, targets: &[Target<'_>], receipt: &Receipt) -> Result<(), StoreError> {
@@ -304,20 +308,20 @@ impl RedisStore {
     async fn send_as(&self, kind: Kind, jobs: Vec<Job>) -> Result<Replies, CallError> {
         let plain = kind == Kind::Plain && matches!(jobs.as_slice(), [job] if job.is_plain());
         let kind = if plain { Kind::Plain } else { Kind::Any };
-        let (answer, answered) = oneshot::channel();
+        let (reply, reply_receiver) = oneshot::channel();
         let ended = CallError::Fault(RedisFault::Ended);
-        if self.0.outbox.send(QueuedCall { kind, jobs, answer }).is_err() {
+        if self.0.outbox.send(QueuedCall { kind, jobs, reply }).is_err() {
             return Err(ended);
         }
-        answered.await.unwrap_or(Err(ended))
+        reply_receiver.await.unwrap_or(Err(ended))
     }
 }
 
 /// What an operation needs for its answer.
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum ReplySource {
     /// Nothing: the receipt has no slots to release.
-    Nothing,
+    Known,
     Server,
 }
 
@@ -340,7 +344,7 @@ impl Store for RedisStore {
         operations: &'a [Operation<'a>],
         answers: &'a mut Answers,
     ) -> Submission<'a> {
-        Submission::Pending(Box::pin(self.carry_out(operations, answers)))
+        Submission::Pending(Box::pin(self.execute(operations, answers)))
     }
 
     fn nodes(&self) -> Option<NonZeroU32> {

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_stored_as_the_script_reads_it() {
+    fn stored_entries_match_the_script_format() {
         assert!(Entry::default().stored().is_empty());
         let plain = Entry { kind: BUCKET, generation: 3, words: [4, 5], hold: None, fence: 0 };
         assert_eq!((plain.stored().len(), plain.stored()[0]), (26, FORMAT));
@@ -192,16 +192,16 @@ mod tests {
         let held = Entry { hold, ..plain };
         assert_eq!(held.stored().len(), 50);
         // A reply has the same numbers after one byte instead of two.
-        let mut answer = vec![BUCKET | WITH_HOLD];
-        answer.extend(&held.stored()[2..]);
-        assert_eq!(Entry::read(&mut Reader(&answer)).unwrap(), held);
+        let mut reply = vec![BUCKET | WITH_HOLD];
+        reply.extend(&held.stored()[2..]);
+        assert_eq!(Entry::read(&mut Reader(&reply)).unwrap(), held);
         // A fence follows a hold, or an empty one.
         let fenced = Entry { fence: 9, ..plain };
         assert_eq!(fenced.stored().len(), 58);
-        let mut answer = vec![BUCKET | WITH_HOLD | WITH_FENCE];
-        answer.extend(&fenced.stored()[2..]);
-        assert_eq!(Entry::read(&mut Reader(&answer)).unwrap(), fenced);
-        answer[0] = 7;
-        assert!(Entry::read(&mut Reader(&answer)).is_err());
+        let mut reply = vec![BUCKET | WITH_HOLD | WITH_FENCE];
+        reply.extend(&fenced.stored()[2..]);
+        assert_eq!(Entry::read(&mut Reader(&reply)).unwrap(), fenced);
+        reply[0] = 7;
+        assert!(Entry::read(&mut Reader(&reply)).is_err());
     }
 }

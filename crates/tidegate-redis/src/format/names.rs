@@ -32,8 +32,8 @@ impl Default for Names {
 impl Names {
     /// Creates names under a prefix. Braces are reserved for hash tags.
     pub(crate) fn new(prefix: &str) -> Result<Self, OpenError> {
-        let usable = |b: u8| b.is_ascii_graphic() && b != b'{' && b != b'}';
-        if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(usable) {
+        let valid = |b: u8| b.is_ascii_graphic() && b != b'{' && b != b'}';
+        if prefix.is_empty() || prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(valid) {
             return Err(OpenError::Prefix(prefix.to_owned()));
         }
         Ok(Self { prefix: prefix.to_owned() })
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decided_together_has_one_tag() {
+    fn grouped_keys_share_a_tag() {
         assert_eq!(name("client", Key::new("alice")), "tidegate:1:{alice}:client");
         let in_acme = Key::new("alice").in_group("acme");
         assert_eq!(name("client", in_acme), "tidegate:1:{acme}:client:alice");
     }
 
     #[test]
-    fn different_buckets_have_different_names() {
+    fn names_are_distinct() {
         let keys = [
             Key::new("a"),
             Key::new("a").in_group("a"),

@@ -5,13 +5,13 @@ use tidegate_core::{Bucket, Exact, Now, Time, WallTime};
 use crate::error::RedisFault;
 
 /// Maximum span and count: far beyond any policy, and still exact.
-pub(crate) const MOST: u64 = 1 << 52;
+pub(crate) const MAX_NUMBER: u64 = 1 << 52;
 
 /// Maximum instant, in microseconds since the epoch: in the year 2255.
-const LAST: u64 = (1 << 53) - 1;
+const MAX_INSTANT: u64 = (1 << 53) - 1;
 
 /// Maximum quota, allowance or number of slots: doubled by debt, it is still exact.
-pub(crate) const MOST_COUNTED: u64 = 1 << 51;
+pub(crate) const MAX_COUNTED: u64 = 1 << 51;
 
 /// Appends a number to a message.
 pub(crate) fn put(number: u64, into: &mut impl Extend<u8>) {
@@ -36,18 +36,18 @@ pub(crate) struct Pair {
 impl Pair {
     /// Encodes a span in the units of `bucket`'s rate.
     pub(crate) fn span(value: Exact, bucket: &Bucket) -> Self {
-        Self::of(value, bucket, MOST)
+        Self::of(value, bucket, MAX_NUMBER)
     }
 
     /// Encodes an instant in the units of `bucket`'s rate.
     pub(crate) fn instant(value: Exact, bucket: &Bucket) -> Self {
-        Self::of(value, bucket, LAST)
+        Self::of(value, bucket, MAX_INSTANT)
     }
 
-    fn of(value: Exact, bucket: &Bucket, most: u64) -> Self {
+    fn of(value: Exact, bucket: &Bucket, max: u64) -> Self {
         let us = value.ns / 1_000;
-        if us >= most {
-            return Self { us: most, rest: 0 };
+        if us >= max {
+            return Self { us: max, rest: 0 };
         }
         let n = u64::from(bucket.rate().tokens());
         Self { us, rest: value.ns % 1_000 * n + u64::from(value.part) }
@@ -75,7 +75,7 @@ pub(crate) fn put_time(time: Time, into: &mut impl Extend<u8>) {
 }
 
 /// Converts the time of the server, whose wall clock is the same clock.
-pub(crate) fn moment(us: u64) -> Now {
+pub(crate) fn server_time(us: u64) -> Now {
     let nanos = us.saturating_mul(1_000);
     Now { time: Time::from_nanos(nanos), wall: WallTime::from_nanos(nanos) }
 }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_are_exact_for_the_oddest_rate() {
+    fn pairs_are_exact_for_an_awkward_rate() {
         let policy = Policy::rate("999983/min".parse().unwrap()).capacity(7).build().unwrap();
         let Policy::Bucket(bucket) = policy else { panic!("a bucket") };
         for value in [
@@ -144,10 +144,10 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_whole_numbers() {
+    fn only_whole_numbers_are_accepted() {
         let mut bytes = Vec::new();
-        put(MOST, &mut bytes);
-        assert_eq!(Reader(&bytes).number().unwrap(), MOST);
+        put(MAX_NUMBER, &mut bytes);
+        assert_eq!(Reader(&bytes).number().unwrap(), MAX_NUMBER);
         assert!(Reader(&bytes[1..]).number().is_err());
         for bad in [0.5_f64, -1.0, f64::NAN, f64::INFINITY, 1e300] {
             assert!(Reader(&bad.to_le_bytes()).number().is_err(), "{bad}");

@@ -6,16 +6,16 @@ use smallvec::SmallVec;
 use tidegate_core::{Bucket, Policy, Windows, ceil_millis};
 
 use crate::error::RedisFault;
-use crate::format::number::{MOST, MOST_COUNTED, Pair, put};
+use crate::format::number::{MAX_COUNTED, MAX_NUMBER, Pair, put};
 
 /// Arguments as decoded by the script.
 pub(crate) type ScriptArgs = SmallVec<[u8; 112]>;
 
 /// Maximum number of slots: larger counts could not be distinguished from instants in their sorted
 /// set.
-const MOST_SLOTS: u64 = 1 << 32;
+const MAX_SLOTS: u64 = 1 << 32;
 /// Minimum time to live of a bucket.
-const LEAST_TTL: Duration = Duration::from_secs(60);
+const MIN_TTL: Duration = Duration::from_secs(60);
 
 /// Encodes the arguments for `amount` tokens under a policy of this generation. `ttl` replaces the
 /// default time to live of a bucket; the script extends it where a bucket would refill too early.
@@ -47,9 +47,9 @@ pub(crate) fn script_args(
         }
         Policy::Quota(quota) => {
             out.push(2);
-            let most = quota.amount() + quota.max_debt().min(MOST_COUNTED);
+            let max = quota.amount() + quota.max_debt().min(MAX_COUNTED);
             put_counts(&mut out, generation, ttl, amount, quota.amount());
-            put(most, &mut out);
+            put(max, &mut out);
             for bound in windows.map_or([0; 4], |windows| windows.bounds()) {
                 out.extend(bound.to_le_bytes());
             }
@@ -64,7 +64,7 @@ pub(crate) fn script_args(
             out.push(4);
             put_counts(&mut out, generation, ttl, amount, limit.slots());
             let lease = limit.lease().map_or(0, |lease| lease.as_nanos().div_ceil(1_000));
-            put(u64::try_from(lease).unwrap_or(MOST).min(MOST), &mut out);
+            put(u64::try_from(lease).unwrap_or(MAX_NUMBER).min(MAX_NUMBER), &mut out);
         }
         _ => return Err(RedisFault::InvalidReply),
     }
@@ -74,39 +74,39 @@ pub(crate) fn script_args(
 /// Default time to live of an unused bucket: twice the time to full, at least a minute.
 fn time_to_live(bucket: &Bucket) -> Duration {
     let full = Duration::from_nanos(bucket.time_to_full().ceil());
-    full.saturating_mul(2).max(LEAST_TTL)
+    full.saturating_mul(2).max(MIN_TTL)
 }
 
 /// Returns the time to live of an entry in milliseconds, 0 for unlimited.
 pub(crate) fn entry_ttl(policy: &Policy, ttl: Option<Duration>) -> u64 {
     match policy {
         Policy::Bucket(bucket) => millis(ttl.unwrap_or_else(|| time_to_live(bucket))),
-        Policy::Quota(_) => millis(ttl.unwrap_or(LEAST_TTL)),
+        Policy::Quota(_) => millis(ttl.unwrap_or(MIN_TTL)),
         // An allowance does not refill, so it does not expire either.
         Policy::Allowance(_) => 0,
-        _ => millis(LEAST_TTL),
+        _ => millis(MIN_TTL),
     }
 }
 
 fn put_counts(out: &mut ScriptArgs, generation: u64, ttl: u64, amount: u64, capacity: u64) {
     put(generation, out);
     put(ttl, out);
-    put(amount.min(MOST), out);
+    put(amount.min(MAX_NUMBER), out);
     put(capacity, out);
 }
 
 /// Returns whether the script can count exactly what a policy allows.
 pub(crate) fn is_countable(policy: &Policy) -> bool {
-    let most = match policy {
+    let max = match policy {
         Policy::Bucket(_) => u64::MAX,
-        Policy::Concurrency(_) => MOST_SLOTS,
-        _ => MOST_COUNTED,
+        Policy::Concurrency(_) => MAX_SLOTS,
+        _ => MAX_COUNTED,
     };
-    policy.capacity() <= most
+    policy.capacity() <= max
 }
 
 fn millis(span: Duration) -> u64 {
-    ceil_millis(span).min(MOST)
+    ceil_millis(span).min(MAX_NUMBER)
 }
 
 #[cfg(test)]
@@ -120,15 +120,15 @@ mod tests {
 
     /// R190.
     #[test]
-    fn the_time_to_live_is_twice_the_time_to_full_and_a_minute_at_least() {
+    fn ttl_is_twice_the_time_to_full_and_at_least_a_minute() {
         assert_eq!([ttl(1, 10), ttl(10, 100), ttl(10, 1)], [60_000; 3]);
         assert_eq!(ttl(1, 100), 200_000);
-        let odd = Policy::rate("7/min".parse().unwrap()).capacity(11).build().unwrap();
-        assert_eq!(entry_ttl(&odd, None), 188_572);
+        let seven_per_minute = Policy::rate("7/min".parse().unwrap()).capacity(11).build().unwrap();
+        assert_eq!(entry_ttl(&seven_per_minute, None), 188_572);
     }
 
     #[test]
-    fn what_cannot_be_counted_exactly_is_refused() {
+    fn uncountable_policies_are_detected() {
         assert!(is_countable(&Policy::allowance(1 << 51).unwrap()));
         assert!(!is_countable(&Policy::allowance((1 << 51) + 1).unwrap()));
         assert!(!is_countable(&Policy::quota(1 << 52).unwrap()));

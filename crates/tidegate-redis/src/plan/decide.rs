@@ -10,9 +10,9 @@ use tidegate_core::{
 
 use crate::error::RedisFault;
 use crate::format::number::{Reader, put_time};
-use crate::job::{Code, Job, Verdict};
-use crate::plan::list_entry::{Found, List, found};
-use crate::plan::{Context, Step};
+use crate::job::{Code, Job, OperationStatus};
+use crate::plan::list_entry::{Found, List, read_found};
+use crate::plan::{Context, PlanOutcome};
 
 /// Builds the job for the server.
 pub(crate) fn job(
@@ -26,8 +26,8 @@ pub(crate) fn job(
         DecisionMode::Reserve(_) => Code::Reserve,
     });
     if let DecisionMode::Reserve(horizon) = mode {
-        let asked = list.iter().filter(|listed| listed.amount > 0);
-        let policies = asked.map(|listed| listed.policy().horizon());
+        let charged = list.iter().filter(|listed| listed.amount > 0);
+        let policies = charged.map(|listed| listed.policy().horizon());
         let nearest = policies.fold(horizon, Duration::min);
         put_time(Time::ZERO.after(nearest), job.head());
     }
@@ -42,32 +42,33 @@ pub(crate) fn job(
 }
 
 /// Interprets the reply of the server.
-pub(crate) fn step(
+pub(crate) fn interpret(
     list: &List<'_>,
     mode: DecisionMode,
     reader: &mut Reader<'_>,
     now: Now,
     context: Context<'_>,
-) -> Result<Step, StoreError> {
-    let verdict = list.verdict(reader, now)?;
-    if matches!(verdict, Verdict::Skipped | Verdict::Special) {
-        return Ok(Step::Again);
+) -> Result<PlanOutcome, StoreError> {
+    let status = list.status(reader, now)?;
+    if matches!(status, OperationStatus::Skipped | OperationStatus::Unsupported) {
+        return Ok(PlanOutcome::Retry);
     }
-    let found = found(list, reader)?;
-    if verdict == Verdict::Stale || mode == DecisionMode::Peek {
+    let found = read_found(list, reader)?;
+    if status == OperationStatus::Stale || mode == DecisionMode::Peek {
         // Nothing was done, so it can be retried.
-        if let Some((index, number)) = list.newer(&found) {
-            return Ok(Step::Learn(index, number));
+        if let Some((index, number)) = list.newer_policy(&found) {
+            return Ok(PlanOutcome::Learn(index, number));
         }
     }
-    if verdict == Verdict::Stale {
-        return Ok(Step::Convert(found));
+    if status == OperationStatus::Stale {
+        return Ok(PlanOutcome::Convert(found));
     }
     let decision = decision(list, &found, mode, now, context)?;
     // The script and the core must reach the same decision from the same numbers.
-    let agree = mode == DecisionMode::Peek || decision.is_allowed() == (verdict == Verdict::Done);
+    let agree =
+        mode == DecisionMode::Peek || decision.is_allowed() == (status == OperationStatus::Done);
     if agree {
-        Ok(Step::Done(Answer::Decision(decision)))
+        Ok(PlanOutcome::Done(Answer::Decision(decision)))
     } else {
         Err(RedisFault::InvalidReply.into())
     }

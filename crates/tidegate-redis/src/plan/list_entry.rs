@@ -14,7 +14,7 @@ use crate::format::entry::Entry;
 use crate::format::names::{Name, Names};
 use crate::format::number::Reader;
 use crate::format::script_args::script_args;
-use crate::job::{Item, Verdict};
+use crate::job::{Item, OperationStatus};
 use crate::policy_history::PolicyHistory;
 
 /// One bucket of a list, with the amount charged to it.
@@ -101,13 +101,17 @@ impl<'a> List<'a> {
 
     /// Reads the status of the list. Windows that do not include the server's time are an error of
     /// the caller.
-    pub(crate) fn verdict(&self, reader: &mut Reader<'_>, now: Now) -> Result<Verdict, StoreError> {
-        let verdict = Verdict::read(reader)?;
-        if verdict != Verdict::OtherWindows {
-            return Ok(verdict);
+    pub(crate) fn status(
+        &self,
+        reader: &mut Reader<'_>,
+        now: Now,
+    ) -> Result<OperationStatus, StoreError> {
+        let status = OperationStatus::read(reader)?;
+        if status != OperationStatus::OtherWindows {
+            return Ok(status);
         }
-        let strange = |windows: Windows| windows.end_of(now.wall).is_none();
-        let index = self.iter().position(|listed| listed.target.windows.is_some_and(strange));
+        let outside = |windows: Windows| windows.end_of(now.wall).is_none();
+        let index = self.iter().position(|listed| listed.target.windows.is_some_and(outside));
         Err(ChargeError::OtherWindows(index.unwrap_or(0)).into())
     }
 
@@ -144,7 +148,7 @@ impl<'a> List<'a> {
 
     /// Returns the first bucket whose entry has a newer policy than this node knows, and its
     /// number.
-    pub(crate) fn newer(&self, found: &[Found]) -> Option<(usize, u64)> {
+    pub(crate) fn newer_policy(&self, found: &[Found]) -> Option<(usize, u64)> {
         let numbers = found.iter().map(|found| found.entry.newest());
         let mut pairs = self.iter().zip(numbers).enumerate();
         let newer = pairs.find(|(_, (listed, number))| listed.history.is_behind(*number));
@@ -175,7 +179,7 @@ pub(crate) struct Slots {
 }
 
 /// Reads what the server found for each bucket.
-pub(crate) fn found(
+pub(crate) fn read_found(
     list: &List<'_>,
     reader: &mut Reader<'_>,
 ) -> Result<SmallVec<[Found; 2]>, RedisFault> {

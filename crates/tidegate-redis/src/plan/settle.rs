@@ -8,17 +8,17 @@ use tidegate_core::{
 
 use crate::error::RedisFault;
 use crate::format::entry::Entry;
-use crate::format::number::{MOST, Pair, Reader, put, put_time};
-use crate::job::{Code, Job, Verdict};
+use crate::format::number::{MAX_NUMBER, Pair, Reader, put, put_time};
+use crate::job::{Code, Job, OperationStatus};
 use crate::plan::list_entry::{Found, List, ListEntry, Slots};
-use crate::plan::{Context, Step};
+use crate::plan::{Context, PlanOutcome};
 
 /// The correction is a refund.
-const BACK: u8 = 1;
+const REFUND: u8 = 1;
 /// Two words of the stamp follow.
 const STAMPED: u8 = 2;
 /// There is a stamp, but it cannot be compared with the stored state.
-const STRANGE: u8 = 4;
+const UNCOMPARABLE: u8 = 4;
 /// The correction releases this many slots of a lease.
 const SLOTS: u8 = 8;
 
@@ -34,10 +34,10 @@ pub(crate) fn job(
         let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
         let amount = listed.delta().unsigned_abs();
         let mut item = listed.item(context.names, amount, context.ttl)?;
-        if is_on_slots(listed, stamp) {
+        if uses_slots(listed, stamp) {
             item.other = Some(context.names.slots(&listed.target));
         }
-        let (flags, words, lease) = instruction(listed, stamp);
+        let (flags, words, lease) = encode_correction(listed, stamp);
         item.tail.push(flags);
         put(words[0], &mut item.tail);
         put(words[1], &mut item.tail);
@@ -48,12 +48,12 @@ pub(crate) fn job(
 }
 
 /// Returns flags, words of the stamp, and the lease.
-fn instruction(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
-    let back = if listed.amount < 0 { BACK } else { 0 };
-    if is_on_slots(listed, stamp) {
+fn encode_correction(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], u64) {
+    let refund = if listed.amount < 0 { REFUND } else { 0 };
+    if uses_slots(listed, stamp) {
         return match stamp.map(|stamp| stamp.place) {
             Some(Place::Slot(lease)) if listed.amount < 0 => {
-                (SLOTS, [listed.delta().unsigned_abs().min(MOST), 0], lease)
+                (SLOTS, [listed.delta().unsigned_abs().min(MAX_NUMBER), 0], lease)
             }
             _ => (0, [0, 0], 0),
         };
@@ -65,50 +65,50 @@ fn instruction(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> (u8, [u64; 2], 
                 let pair = Pair::instant(then, bucket);
                 (STAMPED, [pair.us, pair.rest])
             }
-            _ => (STRANGE, [0, 0]),
+            _ => (UNCOMPARABLE, [0, 0]),
         },
         (Some(stamp), _) => match stamp.state {
             State::Quota { ends, .. } => (STAMPED, [ends.into(), 0]),
-            _ => (STRANGE, [0, 0]),
+            _ => (UNCOMPARABLE, [0, 0]),
         },
     };
-    (back | flags, words, 0)
+    (refund | flags, words, 0)
 }
 
 /// Interprets the reply of the server.
-pub(crate) fn step(
+pub(crate) fn interpret(
     list: &List<'_>,
     receipt: Option<&Receipt>,
     reader: &mut Reader<'_>,
     now: Now,
-) -> Result<Step, StoreError> {
-    let verdict = list.verdict(reader, now)?;
-    if verdict == Verdict::Skipped {
-        return Ok(Step::Again);
+) -> Result<PlanOutcome, StoreError> {
+    let status = list.status(reader, now)?;
+    if status == OperationStatus::Skipped {
+        return Ok(PlanOutcome::Retry);
     }
     let mut found: SmallVec<[Found; 2]> = SmallVec::new();
-    let mut given: SmallVec<[u64; 2]> = SmallVec::new();
+    let mut released: SmallVec<[u64; 2]> = SmallVec::new();
     for (index, listed) in list.iter().enumerate() {
         let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
         let entry = Entry::read(reader)?;
-        if is_on_slots(listed, stamp) {
+        if uses_slots(listed, stamp) {
             let taken = reader.number()?;
             found.push(Found { entry, slots: Some(Slots { taken, free_at: None }) });
-            given.push(reader.number()?);
+            released.push(reader.number()?);
         } else {
             found.push(Found { entry, slots: None });
-            given.push(0);
+            released.push(0);
         }
     }
-    if verdict == Verdict::Stale {
+    if status == OperationStatus::Stale {
         // Nothing was done, so it can be retried.
-        return Ok(match list.newer(&found) {
-            Some((index, number)) => Step::Learn(index, number),
-            None => Step::Convert(found),
+        return Ok(match list.newer_policy(&found) {
+            Some((index, number)) => PlanOutcome::Learn(index, number),
+            None => PlanOutcome::Convert(found),
         });
     }
-    let settlement = settlement(list, receipt, &mut found, &given, now)?;
-    Ok(Step::Done(Answer::Settled(settlement)))
+    let settlement = settlement(list, receipt, &mut found, &released, now)?;
+    Ok(PlanOutcome::Done(Answer::Settled(settlement)))
 }
 
 /// Computes the settlement that the script has made, from the state before it.
@@ -116,7 +116,7 @@ fn settlement(
     list: &List<'_>,
     receipt: Option<&Receipt>,
     found: &mut [Found],
-    given: &[u64],
+    released: &[u64],
     now: Now,
 ) -> Result<Settlement, StoreError> {
     for (listed, found) in list.iter().zip(&mut *found) {
@@ -127,8 +127,8 @@ fn settlement(
     let mut results: SmallVec<[Settled; 2]> = SmallVec::new();
     for (index, (account, listed)) in accounts.iter_mut().zip(list.iter()).enumerate() {
         let stamp = receipt.and_then(|receipt| list.stamp_of(index, receipt));
-        results.push(if is_on_slots(listed, stamp) {
-            slots_given(listed, stamp, given[index])
+        results.push(if uses_slots(listed, stamp) {
+            slots_released(listed, stamp, released[index])
         } else {
             let spend = stamp.zip(receipt.map(Receipt::start));
             account.settle(listed.delta(), spend, listed.history.stamp(), now)
@@ -138,13 +138,13 @@ fn settlement(
 }
 
 /// Slots are released by their lease, whatever kind the limit has now.
-fn is_on_slots(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> bool {
+fn uses_slots(listed: &ListEntry<'_>, stamp: Option<&Stamp>) -> bool {
     listed.has_slots() || matches!(stamp, Some(Stamp { place: Place::Slot(_), .. }))
 }
 
-fn slots_given(listed: &ListEntry<'_>, stamp: Option<&Stamp>, given: u64) -> Settled {
+fn slots_released(listed: &ListEntry<'_>, stamp: Option<&Stamp>, released: u64) -> Settled {
     match stamp.map(|stamp| stamp.place) {
-        Some(Place::Slot(_)) if listed.amount < 0 => Settled::slots_back(given),
+        Some(Place::Slot(_)) if listed.amount < 0 => Settled::slots_back(released),
         _ => Settled::nothing_of(listed.delta()),
     }
 }
