@@ -1,9 +1,9 @@
--- Key j of those that are not entries, if there is one.
+-- Returns key j of the non-entry keys, if there is one.
 local function other(j)
   return j > 0 and KEYS[entries + j]
 end
 
--- The items of an operation: entry, other key, tariff, and what else comes with the operation.
+-- The items of an operation: entry, other key, arguments, and the lease.
 local I, Z, J, X = {}, {}, {}, {}
 local function read_items(n, pos, leases)
   for x = 1, n do
@@ -19,7 +19,7 @@ local function read_items(n, pos, leases)
   return pos
 end
 
--- The verdict on keys that hold something that this script does not know.
+-- Returns the error status if a key contains data that this script does not support.
 local function not_ours(n)
   for x = 1, n do
     if I[x] > 0 and K[I[x]] < 0 then
@@ -30,7 +30,7 @@ local function not_ours(n)
   end
 end
 
--- Slots taken of each item that has any.
+-- Slots taken of each item that has slots.
 local taken = {}
 local function told_all(verdict, n)
   local out = verdict
@@ -43,13 +43,13 @@ local function told_all(verdict, n)
   return out
 end
 
--- Verdicts: 0 denied, 1 done, 2 an entry is under another policy and nothing was done, 3 an unknown
--- format, 4 windows that do not hold the present, 5 left out, 6 a key that is not ours.
+-- Status: 0 denied, 1 done, 2 an entry is under another policy and nothing was done, 3 unknown
+-- format, 4 windows that do not include the present, 5 skipped, 6 a foreign key.
 
--- For each item: the arrival time that counts, the calendar window and what was used.
+-- For each item: the effective arrival time, the calendar window and what was used.
 local EU, ER, W, U = {}, {}, {}, {}
 
--- Opens what item x needs besides its entry. False if its windows do not hold the present.
+-- Prepares item x besides its entry. False if its windows do not include the present.
 local function open_item(x, i, t)
   if t.kind == 2 then
     W[x], U[x] = window(i, t)
@@ -63,7 +63,7 @@ local function open_item(x, i, t)
   return true
 end
 
--- When the cost of item x fits into its bucket, in microseconds and nanoseconds.
+-- Returns when the cost of item x fits into its bucket, in microseconds and nanoseconds.
 local function earliest(x, i, t)
   local m, tu, tr = t.m, 0, 0
   if K[i] == 1 then
@@ -86,7 +86,7 @@ local function earliest(x, i, t)
   if tu < now then
     tu, tr = now, 0
   end
-  -- The arrival time after the spend, less the time to full.
+  -- The arrival time after the spend, minus the time to full.
   tu, tr = tu + t.su - t.fu, tr + t.sr - t.fr
   if tr < 0 then
     tu, tr = tu - 1, tr + m
@@ -132,14 +132,14 @@ local function spend(x, i, t, su, sn)
   keep(i, t)
 end
 
--- What a denial leaves: nothing is spent, but a clock that stepped back must not hurt twice.
+-- Repairs an entry on denial: nothing is spent, but a clock that stepped back must not harm twice.
 local function mend(i, t)
   if t.kind ~= 4 and K[i] ~= 0 and G[i] ~= t.g then
-    -- A full bucket of an older policy is none, and must not come back with the clock.
+    -- A full bucket of an older policy equals no entry, and must not reappear with the clock.
     K[i], A[i], B[i] = 0, 0, 0
     keep(i, t)
   elseif t.kind == 1 and K[i] == 1 then
-    -- An arrival time that was left too far ahead is brought back.
+    -- Cap an arrival time that is too far ahead.
     local cu = now + t.cu
     if A[i] > cu or (A[i] == cu and B[i] > t.cr) then
       A[i], B[i] = cu, t.cr
@@ -148,7 +148,7 @@ local function mend(i, t)
   end
 end
 
--- Take and reserve: spend every item at one instant, not later than the horizon, or nothing.
+-- Take and reserve: spends all items at one instant, not later than the horizon, or nothing.
 local function decide(n, hu, hn)
   local blocked, wait = false, false
   local su, sn = now, 0

@@ -1,10 +1,10 @@
 -- The entries: kind, generation, two words of state, hold (instant in us and ns, generation), and
--- fence: the generation of somebody who waits to convert the entry, or 0.
+-- fence: the generation of a node that waits to convert the entry, or 0.
 local K, G, A, B, HU, HN, HG, F = {}, {}, {}, {}, {}, {}, {}, {}
--- Those to be written, with their time to live in ms; 0 is for ever.
+-- Time to live in ms of the entries to be written; 0 means unlimited.
 local D = {}
 
--- Reads entry i, if that has not been done. Kind -1 is a format that this script does not know.
+-- Reads entry i, if that has not been done. Kind -1 is a format that this script does not support.
 local function open(i)
   if K[i] then
     return
@@ -26,7 +26,7 @@ local function open(i)
   end
 end
 
--- Entry i as it is stored; empty for one that is the same as none.
+-- Encodes entry i for storage; empty for one that is equal to no entry.
 local function stored(i)
   if F[i] > 0 then
     return pack('<BBddddddd', FORMAT, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i])
@@ -38,7 +38,7 @@ local function stored(i)
   return pack('<BBddd', FORMAT, K[i], G[i], A[i], B[i])
 end
 
--- Entry i for the caller.
+-- Encodes entry i for the reply.
 local function told(i)
   if F[i] > 0 then
     return pack('<Bddddddd', K[i] + 192, G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i])

@@ -1,6 +1,6 @@
 local O = {}
 
--- Take: items; a new lease each.
+-- Take: items, each with a new lease.
 O[1] = function(n, pos)
   read_items(n, pos, true)
   return not_ours(n) or decide(n, 0, 0)
@@ -71,7 +71,7 @@ O[4] = function(n, pos)
   return table.concat(out)
 end
 
--- Does the same to the lease of each item, and tells how many slots were still held.
+-- Calls a function for the lease of each item, and replies with the number of slots still held.
 local function each_lease(n, pos, act)
   read_items(n, pos, true)
   local strange = not_ours(n)
@@ -92,7 +92,7 @@ O[5] = function(n, pos)
   end)
 end
 
--- Renew: items with a lease each; the tariff knows its length.
+-- Renew: items with a lease each; the arguments contain its length.
 O[6] = function(n, pos)
   return each_lease(n, pos, function(z, id, j)
     sweep(z)
@@ -126,7 +126,7 @@ O[7] = function(n, pos)
   return '\1' .. pack('<dd', HU[i], HN[i])
 end
 
--- Reset: an item. Also what is not ours can be forgotten.
+-- Reset: an item. Foreign data is removed, too.
 O[8] = function(n, pos)
   read_items(n, pos)
   local i, z = I[1], Z[1]
@@ -142,7 +142,7 @@ O[8] = function(n, pos)
   return answer
 end
 
--- Swap: items, each with a time to live, the entry as it was and as it shall be. All or none.
+-- Swap: items, each with a time to live, the old and the new entry. All or none.
 O[9] = function(n, pos)
   local last = {}
   for x = 1, n do
@@ -167,8 +167,8 @@ O[9] = function(n, pos)
   return '\1'
 end
 
--- Adds a policy to the record z under a number that is later than every other, and forgets the
--- oldest of more than 257: the newest, which decides, and 256 before it.
+-- Adds a policy to the record z under a number higher than all others, and removes the oldest of
+-- more than 257: the newest, which applies, and the 256 before it.
 local function add_policy(z, newest, text)
   local id = floor(now / 1000)
   if newest and tonumber(newest) >= id then
@@ -189,14 +189,14 @@ local function add_policy(z, newest, text)
   return newest
 end
 
--- Whether two texts are of the same policy. The first word says how buckets are carried over to
--- it; that does not make another policy.
+-- Returns whether two texts describe the same policy. The first word is the mode in which buckets
+-- are converted, which does not make a different policy.
 local function same_policy(one, other)
   return one and other and sub(one, 4) == sub(other, 4)
 end
 
--- Enrol: the revisions of a limit that the caller has and the record has not, oldest first. What
--- another node has enrolled before is not enrolled again. Without revisions it only reads.
+-- Sync policies: the revisions of a limit that the caller has and the record lacks, oldest first.
+-- Revisions already added by another node are not added again. Without revisions it only reads.
 O[10] = function(n, pos)
   local z, count
   _, z, _, count, pos = unpack_from('<HHHH', blob, pos)
@@ -207,7 +207,7 @@ O[10] = function(n, pos)
   end
   local newest = call('HGET', z, 'newest')
   local last = newest and call('HGET', z, newest)
-  -- Another node may have come as far as the newest already.
+  -- Another node may have added revisions up to the newest.
   local first = 1
   for x = count, 1, -1 do
     if again[x] == 0 and same_policy(last, texts[x]) then
@@ -227,7 +227,7 @@ O[10] = function(n, pos)
   return table.concat(out)
 end
 
--- Beat: a node says that it is there, and learns how many are, and which format is in use here.
+-- Heartbeat: registers a node, and replies with the number of nodes and the format in use.
 O[11] = function(n, pos)
   local z, node, patience
   local i
@@ -235,7 +235,7 @@ O[11] = function(n, pos)
   z = other(z)
   call('ZADD', z, now, node)
   call('ZREMRANGEBYSCORE', z, 0, now - patience)
-  -- A clock that stepped back must not keep those who are gone.
+  -- A clock that stepped back must not keep nodes that are gone.
   call('ZREMRANGEBYSCORE', z, '(' .. string.format('%.0f', now + patience), '+inf')
   call('PEXPIRE', z, ceil(patience / 1000))
   local format = tonumber(found[i] or FORMAT) or 0
@@ -246,7 +246,7 @@ O[11] = function(n, pos)
 end
 
 -- Confirm: the newest policy of a limit that the caller knows, and its number. A record that has
--- lost it gets it back; the answer is the number of the newest.
+-- lost it gets it back. Replies with the number of the newest.
 O[12] = function(n, pos)
   local z, number, text
   _, z, _, number, text, pos = unpack_from('<HHHdHc0', blob, pos)
@@ -260,8 +260,8 @@ O[12] = function(n, pos)
   return pack('<d', newest)
 end
 
--- A parcel is the operations of one caller, in order. What comes after one that must be converted
--- first is left for the caller to send again.
+-- The operations of each caller are executed in order. Operations after one whose entry must be
+-- converted first are skipped, for the caller to send again.
 local out = { pack('<d', now) }
 for _ = 1, parcels do
   local count, wait

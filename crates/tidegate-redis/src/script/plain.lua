@@ -1,9 +1,9 @@
--- The short script: takes on token buckets and nothing else, which is most of what is asked. It
--- does what the long one does, without its machinery; what it finds too special it leaves alone
--- and says so, and the caller asks the long one.
+-- The short script: takes on token buckets and nothing else, which covers most calls. It does the
+-- same as the long script, without its overhead. For a take that it does not support it does
+-- nothing and replies so, and the caller uses the long script.
 --
 -- KEYS: entries. ARGV[1]: for each take the number of its items, then for each item the numbers of
--- its entry and its tariff, a byte each. ARGV[2..]: tariffs.
+-- its entry and its arguments, one byte each. ARGV[2..]: arguments.
 
 local call, pack, unpack_from, byte = redis.call, struct.pack, struct.unpack, string.byte
 
@@ -11,8 +11,8 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 
 local found = call('MGET', unpack(KEYS))
--- Arrival times (0: a full bucket, false: not for this script), rests, generations, times to live
--- of those to be written, tariffs.
+-- Arrival times (0: a full bucket, false: not supported here), remainders, generations, times to
+-- live of the entries to be written, arguments.
 local A, B, G, D, T = {}, {}, {}, {}, {}
 -- Arrival times after the spend, for the items of one take.
 local NA, NB = {}, {}

@@ -1,4 +1,4 @@
--- The tariffs: what there is to know of a policy and a cost.
+-- Decoded arguments: everything the script knows of a policy and a cost.
 local T = {}
 local function tariff(j)
   local t = T[j]
@@ -9,8 +9,9 @@ local function tariff(j)
   local s = ARGV[j + 1]
   t.kind = byte(s, 1)
   if t.kind == 1 then
-    -- fits: 0 asks for nothing, 1 fits an empty bucket's refill, 2 never fits. Then the units of
-    -- a microsecond, time to full, the furthest honest arrival time, the cost, the deepest debt.
+    -- fits: 0 costs nothing, 1 fits into a full bucket, 2 never fits. Then the units per
+    -- microsecond, the time to full, the maximum plausible arrival time, the cost, the maximum
+    -- debt.
     _, t.g, t.ttl, t.fits, t.m, t.fu, t.fr, t.cu, t.cr, t.su, t.sr, t.du, t.dr =
       unpack_from('<BddBddddddddd', s, 1)
     t.asks = t.fits > 0
@@ -26,8 +27,8 @@ local function tariff(j)
   return t
 end
 
--- Marks entry i to be written, and says for how long: never less than until it is the same as no
--- entry, so that its end gives nobody anything.
+-- Marks entry i to be written and sets its time to live: never less than until it is equal to no
+-- entry, so that its expiry grants nothing.
 local function keep(i, t)
   if F[i] <= t.g then
     F[i] = 0
@@ -56,8 +57,8 @@ local function keep(i, t)
   D[i] = ttl
 end
 
--- Whether entry i is under another policy than tariff t, or held by one until an instant that has
--- passed. The caller converts it. A full bucket is full under every policy.
+-- Returns whether entry i is under another policy than t, or has an expired hold from one. The
+-- caller converts it. A full bucket is full under every policy.
 local function is_stale(i, t)
   local k = K[i]
   if t.kind ~= 4 and k ~= 0 and (k ~= t.kind or G[i] ~= t.g) then
@@ -69,9 +70,9 @@ local function is_stale(i, t)
   return hu > 0 and HG[i] ~= t.g and (hu < now or (hu == now and HN[i] == 0))
 end
 
--- Whether something must happen to entry i before the operation: the caller must learn a later
--- policy than it knows, or convert the entry. A fence tells those who still have the older policy
--- to stop changing the entry under the hands of whoever converts it.
+-- Returns whether entry i must be synced before the operation: the caller must learn a newer
+-- policy, or convert the entry. A fence keeps nodes with the older policy from changing the entry
+-- while it is being converted.
 local function behind(i, t)
   if G[i] > t.g or HG[i] > t.g or F[i] > t.g then
     return true
@@ -89,8 +90,8 @@ local function held(i)
   return hu > now or (hu == now and HN[i] > 0)
 end
 
--- The end in seconds of the calendar window that counts for entry i and what was used in it; nil
--- if the caller's windows do not hold the time of this server.
+-- Returns the end in seconds of the calendar window that applies to entry i, and what was used in
+-- it; nil if the windows of the caller do not include the server's time.
 local function window(i, t)
   if now < t.b0 * 1000000 then
     return nil

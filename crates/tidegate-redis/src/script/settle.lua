@@ -1,4 +1,4 @@
--- The arrival time of bucket i, as it is stored and as it honestly can be.
+-- Returns the arrival time of bucket i as stored, and capped at the maximum plausible one.
 local function arrival(i, t)
   local tu, tr = 0, 0
   if K[i] == 1 then
@@ -11,7 +11,7 @@ local function arrival(i, t)
   return tu, tr, tu, tr
 end
 
--- Charges bucket i more, into debt if need be, but no deeper than its policy allows.
+-- Charges bucket i more, into debt if necessary, but not beyond the maximum of its policy.
 local function charge_more(i, t)
   local m, _, _, eu, er = t.m, arrival(i, t)
   if eu < now then
@@ -32,7 +32,7 @@ local function charge_more(i, t)
   K[i], G[i], A[i], B[i] = 1, t.g, wu, wr
 end
 
--- Gives tokens back to bucket i, less what others have built on since a reservation that has not
+-- Refunds tokens to bucket i, minus what others have reserved after a reservation that has not
 -- started left it at (sa, sb).
 local function refund(i, t, sa, sb)
   local m, tu, tr, eu, er = t.m, arrival(i, t)
@@ -60,7 +60,7 @@ local function refund(i, t, sa, sb)
   G[i], A[i], B[i] = t.g, eu, er
 end
 
--- What is used after a correction of a quota or an allowance.
+-- Returns the usage of a quota or an allowance after a correction.
 local function corrected(used, t, back)
   if back then
     return used > t.cost and used - t.cost or 0
@@ -70,8 +70,8 @@ local function corrected(used, t, back)
   return used + t.cost < most and used + t.cost or most
 end
 
--- Corrects entry i by the cost of its tariff. Flags: 1 gives back, 2 the words of a stamp follow,
--- 4 there is a stamp that cannot be compared with what is stored.
+-- Corrects entry i by the cost in t. Flags: 1 refund, 2 the words of a stamp follow, 4 there is a
+-- stamp that cannot be compared with the stored state.
 local function correct(i, t, flags, started, sa, sb)
   local back, stamped, strange = flags % 2 == 1, floor(flags / 2) % 2 == 1, floor(flags / 4) % 2 == 1
   if t.kind == 1 and not back then
@@ -85,7 +85,7 @@ local function correct(i, t, flags, started, sa, sb)
   elseif t.kind == 2 then
     local ends, used = window(i, t)
     if back and (strange or (stamped and sa ~= ends)) then
-      -- For an earlier window.
+      -- The refund is for an earlier window.
       return
     end
     K[i], G[i], A[i], B[i] = 2, t.g, ends, corrected(used, t, back)
@@ -96,7 +96,7 @@ local function correct(i, t, flags, started, sa, sb)
   keep(i, t)
 end
 
--- Forgets what is the same as no entry now, so that it does not come back with a clock that does.
+-- Removes an entry that is equal to none now, so that it does not reappear if the clock steps back.
 local function forget_if_fresh(i, t)
   local fresh
   if K[i] == 1 then

@@ -1,6 +1,6 @@
--- Slots: a sorted set with one member for each lease, scored by the instant at which it runs out,
--- 'n' scored by the number of slots taken, and for leases of other than one slot a second member,
--- the lease and 's', scored by their number.
+-- Slots: a sorted set with one member per lease, scored by its expiry, 'n' scored by the number of
+-- slots taken, and for leases of more than one slot a second member, the lease and 's', scored by
+-- their number.
 
 local function slots_of(z, id)
   return tonumber(call('ZSCORE', z, id .. 's')) or 1
@@ -15,7 +15,7 @@ local function add_taken(z, n)
   return taken
 end
 
--- Slots taken, by the record; nil if the key holds something that is not ours.
+-- Returns the recorded number of slots taken; nil if the key contains foreign data.
 local function recorded(z)
   local n = redis.pcall('ZSCORE', z, 'n')
   if type(n) == 'table' then
@@ -24,7 +24,7 @@ local function recorded(z)
   return tonumber(n) or 0
 end
 
--- Slots of leases that have run out by now.
+-- Returns the number of slots of leases that have expired, and the leases.
 local function lapsed(z)
   local gone, n = call('ZRANGEBYSCORE', z, COUNTS, now), 0
   for x = 1, #gone do
@@ -44,8 +44,8 @@ local function sweep(z)
   return recorded(z)
 end
 
--- When `need` slots will have run out by themselves; 0 if nobody knows, or too many leases would
--- have to be looked at while the server stands still.
+-- Returns when `need` slots will have expired; 0 if unknown, or if too many leases would have to be
+-- examined while the server is blocked.
 local function free_at(z, need)
   local range = call('ZRANGEBYSCORE', z, '(' .. string.format('%.0f', now),
     '(' .. string.format('%.0f', NEVER), 'WITHSCORES', 'LIMIT', 0, 256)
@@ -58,7 +58,7 @@ local function free_at(z, need)
   return 0
 end
 
--- How it stands with the slots of item x, for the caller.
+-- Encodes the slots of an item for the reply.
 local function told_slots(z, taken, t)
   local free = 0
   if taken + t.cost > t.cap and t.cost <= t.cap then
@@ -67,7 +67,7 @@ local function told_slots(z, taken, t)
   return pack('<dd', taken, free)
 end
 
--- The set lives as long as its last lease.
+-- The set expires with its last lease.
 local function lease(z, id, span, fresh)
   if span == 0 then
     call('ZADD', z, NEVER, id)
@@ -81,7 +81,7 @@ local function lease(z, id, span, fresh)
   end
 end
 
--- When the last slot that never runs out has been given back, the set ends with its last lease.
+-- After the last slot without a lease is released, the set expires with its last lease.
 local function end_with_leases(z)
   if call('ZCOUNT', z, NEVER, NEVER) == 0 then
     local last = call('ZRANGE', z, -1, -1, 'WITHSCORES')
@@ -89,7 +89,7 @@ local function end_with_leases(z)
   end
 end
 
--- Gives back up to n slots of a lease; the number that were still held.
+-- Releases up to n slots of a lease; returns the number that were still held.
 local function give_back(z, id, n)
   sweep(z)
   local ends = tonumber(call('ZSCORE', z, id))
