@@ -13,18 +13,18 @@ local function read_items(n, pos, leases)
       X[x], pos = unpack_from('<c8', blob, pos)
     end
     if I[x] > 0 then
-      open(I[x])
+      read_entry(I[x])
     end
   end
   return pos
 end
 
 -- Returns the error status if a key contains data that this script does not support.
-local function not_ours(n)
+local function foreign_status(n)
   for x = 1, n do
     if I[x] > 0 and K[I[x]] < 0 then
       return '\3' .. string.char(A[I[x]])
-    elseif Z[x] and not recorded(Z[x]) then
+    elseif Z[x] and not recorded_slots(Z[x]) then
       return '\6'
     end
   end
@@ -32,12 +32,12 @@ end
 
 -- Slots taken of each item that has slots.
 local taken = {}
-local function told_all(verdict, n)
-  local out = verdict
+local function encode_reply(status, n)
+  local out = status
   for x = 1, n do
-    out = out .. told(I[x])
+    out = out .. encode_entry(I[x])
     if Z[x] then
-      out = out .. told_slots(Z[x], taken[x], tariff(J[x]))
+      out = out .. encode_slots(Z[x], taken[x], policy_args(J[x]))
     end
   end
   return out
@@ -50,7 +50,7 @@ end
 local EU, ER, W, U = {}, {}, {}, {}
 
 -- Prepares item x besides its entry. False if its windows do not include the present.
-local function open_item(x, i, t)
+local function prepare_item(x, i, t)
   if t.kind == 2 then
     W[x], U[x] = window(i, t)
     return W[x] ~= nil
@@ -129,37 +129,37 @@ local function spend(x, i, t, su, sn)
     lease(z, id, t.most, U[x] == 0)
     return
   end
-  keep(i, t)
+  mark_written(i, t)
 end
 
 -- Repairs an entry on denial: nothing is spent, but a clock that stepped back must not harm twice.
-local function mend(i, t)
+local function repair(i, t)
   if t.kind ~= 4 and K[i] ~= 0 and G[i] ~= t.g then
     -- A full bucket of an older policy equals no entry, and must not reappear with the clock.
     K[i], A[i], B[i] = 0, 0, 0
-    keep(i, t)
+    mark_written(i, t)
   elseif t.kind == 1 and K[i] == 1 then
     -- Cap an arrival time that is too far ahead.
     local cu = now + t.cu
     if A[i] > cu or (A[i] == cu and B[i] > t.cr) then
       A[i], B[i] = cu, t.cr
-      keep(i, t)
+      mark_written(i, t)
     end
   end
 end
 
 -- Take and reserve: spends all items at one instant, not later than the horizon, or nothing.
 local function decide(n, hu, hn)
-  local blocked, wait = false, false
+  local blocked, must_sync = false, false
   local su, sn = now, 0
   for x = 1, n do
-    local i, t = I[x], tariff(J[x])
-    if not open_item(x, i, t) then
+    local i, t = I[x], policy_args(J[x])
+    if not prepare_item(x, i, t) then
       return '\4'
     end
-    if behind(i, t) then
-      wait = true
-    elseif not t.asks then
+    if needs_sync(i, t) then
+      must_sync = true
+    elseif not t.charges then
       -- Only reported.
     elseif t.kind == 1 then
       local eu, en = earliest(x, i, t)
@@ -168,30 +168,30 @@ local function decide(n, hu, hn)
       elseif eu > su or (eu == su and en > sn) then
         su, sn = eu, en
       end
-    elseif U[x] + t.cost > t.cap or held(i) then
+    elseif U[x] + t.cost > t.cap or is_held(i) then
       blocked = true
     end
   end
-  if wait then
-    return told_all('\2', n)
+  if must_sync then
+    return encode_reply('\2', n)
   end
   if not blocked and (su > now or sn > 0) then
-    local pause = su - now
-    blocked = pause > hu or (pause == hu and sn > hn)
+    local delay = su - now
+    blocked = delay > hu or (delay == hu and sn > hn)
     for x = 1, n do
-      local t = tariff(J[x])
+      local t = policy_args(J[x])
       -- Nothing is booked in a later calendar window.
-      blocked = blocked or (t.kind == 2 and t.asks and su >= W[x] * 1000000)
+      blocked = blocked or (t.kind == 2 and t.charges and su >= W[x] * 1000000)
     end
   end
-  local answer = told_all(blocked and '\0' or '\1', n)
+  local reply = encode_reply(blocked and '\0' or '\1', n)
   for x = 1, n do
-    local i, t = I[x], tariff(J[x])
-    if t.asks and blocked then
-      mend(i, t)
-    elseif t.asks then
+    local i, t = I[x], policy_args(J[x])
+    if t.charges and blocked then
+      repair(i, t)
+    elseif t.charges then
       spend(x, i, t, su, sn)
     end
   end
-  return answer
+  return reply
 end

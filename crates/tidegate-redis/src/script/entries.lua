@@ -5,7 +5,7 @@ local K, G, A, B, HU, HN, HG, F = {}, {}, {}, {}, {}, {}, {}, {}
 local D = {}
 
 -- Reads entry i, if that has not been done. Kind -1 is a format that this script does not support.
-local function open(i)
+local function read_entry(i)
   if K[i] then
     return
   end
@@ -27,7 +27,7 @@ local function open(i)
 end
 
 -- Encodes entry i for storage; empty for one that is equal to no entry.
-local function stored(i)
+local function encode_stored(i)
   if F[i] > 0 then
     return pack('<BBddddddd', FORMAT, K[i], G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i])
   elseif HU[i] > 0 then
@@ -39,7 +39,7 @@ local function stored(i)
 end
 
 -- Encodes entry i for the reply.
-local function told(i)
+local function encode_entry(i)
   if F[i] > 0 then
     return pack('<Bddddddd', K[i] + 192, G[i], A[i], B[i], HU[i], HN[i], HG[i], F[i])
   elseif HU[i] > 0 then

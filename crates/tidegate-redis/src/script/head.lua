@@ -21,7 +21,7 @@ local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 
 local blob = ARGV[1]
-local entries, parcels, at = unpack_from('<HH', blob, 1)
+local entries, callers, at = unpack_from('<HH', blob, 1)
 local found = {}
 if entries > 0 then
   found = call('MGET', unpack(KEYS, 1, entries))

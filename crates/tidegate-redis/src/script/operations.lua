@@ -3,7 +3,7 @@ local O = {}
 -- Take: items, each with a new lease.
 O[1] = function(n, pos)
   read_items(n, pos, true)
-  return not_ours(n) or decide(n, 0, 0)
+  return foreign_status(n) or decide(n, 0, 0)
 end
 
 -- Reserve: horizon, items.
@@ -11,22 +11,22 @@ O[2] = function(n, pos)
   local hu, hn
   hu, hn, pos = unpack_from('<dd', blob, pos)
   read_items(n, pos, true)
-  return not_ours(n) or decide(n, hu, hn)
+  return foreign_status(n) or decide(n, hu, hn)
 end
 
 -- Peek: items.
 O[3] = function(n, pos)
   read_items(n, pos)
-  local strange = not_ours(n)
-  if strange then
-    return strange
+  local foreign = foreign_status(n)
+  if foreign then
+    return foreign
   end
   for x = 1, n do
     if Z[x] then
-      taken[x] = recorded(Z[x]) - lapsed(Z[x])
+      taken[x] = recorded_slots(Z[x]) - expired(Z[x])
     end
   end
-  return told_all('\1', n)
+  return encode_reply('\1', n)
 end
 
 -- Settle: the instant of the spend, items with a stamp each: flags, two words, the lease.
@@ -38,49 +38,49 @@ O[4] = function(n, pos)
   for x = 1, n do
     I[x], Z[x], J[x], flags[x], SA[x], SB[x], X[x], pos = unpack_from('<HHHBddc8', blob, pos)
     Z[x] = other(Z[x])
-    open(I[x])
+    read_entry(I[x])
   end
-  local strange = not_ours(n)
-  if strange then
-    return strange
+  local foreign = foreign_status(n)
+  if foreign then
+    return foreign
   end
-  local verdict = '\1'
+  local status = '\1'
   for x = 1, n do
-    local t = tariff(J[x])
+    local t = policy_args(J[x])
     if not Z[x] and t.kind == 2 and not window(I[x], t) then
       return '\4'
-    elseif behind(I[x], t) then
-      verdict = '\2'
+    elseif needs_sync(I[x], t) then
+      status = '\2'
     end
   end
-  local out = { verdict }
+  local out = { status }
   for x = 1, n do
-    local i, z, t = I[x], Z[x], tariff(J[x])
-    out[#out + 1] = told(i)
+    local i, z, t = I[x], Z[x], policy_args(J[x])
+    out[#out + 1] = encode_entry(i)
     if z then
-      local given = 0
-      if verdict == '\1' and flags[x] >= 8 then
-        given = give_back(z, X[x], SA[x])
+      local released = 0
+      if status == '\1' and flags[x] >= 8 then
+        released = release_slots(z, X[x], SA[x])
       end
-      out[#out + 1] = pack('<dd', sweep(z), given)
-    elseif verdict == '\1' and t.asks then
+      out[#out + 1] = pack('<dd', sweep(z), released)
+    elseif status == '\1' and t.charges then
       correct(i, t, flags[x], started, SA[x], SB[x])
-      forget_if_fresh(i, t)
+      remove_if_fresh(i, t)
     end
   end
   return table.concat(out)
 end
 
 -- Calls a function for the lease of each item, and replies with the number of slots still held.
-local function each_lease(n, pos, act)
+local function each_lease(n, pos, action)
   read_items(n, pos, true)
-  local strange = not_ours(n)
-  if strange then
-    return strange
+  local foreign = foreign_status(n)
+  if foreign then
+    return foreign
   end
   local slots = 0
   for x = 1, n do
-    slots = slots + act(Z[x], X[x], J[x])
+    slots = slots + action(Z[x], X[x], J[x])
   end
   return '\1' .. pack('<d', slots)
 end
@@ -88,7 +88,7 @@ end
 -- Release: items with a lease each.
 O[5] = function(n, pos)
   return each_lease(n, pos, function(z, id)
-    return give_back(z, id, NEVER)
+    return release_slots(z, id, NEVER)
   end)
 end
 
@@ -99,7 +99,7 @@ O[6] = function(n, pos)
     if not call('ZSCORE', z, id) then
       return 0
     end
-    lease(z, id, tariff(j).most, false)
+    lease(z, id, policy_args(j).most, false)
     return slots_of(z, id)
   end)
 end
@@ -109,11 +109,11 @@ O[7] = function(n, pos)
   local us, ns
   us, ns, pos = unpack_from('<dd', blob, pos)
   read_items(n, pos)
-  local strange = not_ours(n)
-  if strange then
-    return strange
+  local foreign = foreign_status(n)
+  if foreign then
+    return foreign
   end
-  local i, t = I[1], tariff(J[1])
+  local i, t = I[1], policy_args(J[1])
   us = now + us
   if us > HU[i] or (us == HU[i] and ns > HN[i]) then
     HU[i], HN[i] = us, ns
@@ -122,7 +122,7 @@ O[7] = function(n, pos)
   if K[i] == 0 then
     G[i] = t.g
   end
-  keep(i, t)
+  mark_written(i, t)
   return '\1' .. pack('<dd', HU[i], HN[i])
 end
 
@@ -130,39 +130,39 @@ end
 O[8] = function(n, pos)
   read_items(n, pos)
   local i, z = I[1], Z[1]
-  local taken = recorded(z)
-  local strange = K[i] < 0 or not taken
-  taken = taken and taken - lapsed(z) or 0
+  local taken = recorded_slots(z)
+  local foreign = K[i] < 0 or not taken
+  taken = taken and taken - expired(z) or 0
   call('DEL', z)
   if K[i] < 0 then
     K[i] = 0
   end
-  local answer = '\1' .. told(i) .. pack('<dB', taken, strange and 1 or 0)
+  local reply = '\1' .. encode_entry(i) .. pack('<dB', taken, foreign and 1 or 0)
   K[i], HU[i], F[i], D[i] = 0, 0, 0, 0
-  return answer
+  return reply
 end
 
 -- Swap: items, each with a time to live, the old and the new entry. All or none.
 O[9] = function(n, pos)
-  local last = {}
+  local swaps = {}
   for x = 1, n do
     local ttl, before, after
     I[x], Z[x], J[x], ttl, pos = unpack_from('<HHHd', blob, pos)
     before, after, pos = unpack_from('<Bc0Bc0', blob, pos)
-    open(I[x])
-    if K[I[x]] < 0 or stored(I[x]) ~= before then
+    read_entry(I[x])
+    if K[I[x]] < 0 or encode_stored(I[x]) ~= before then
       return '\0'
     end
-    last[x] = { ttl, after }
+    swaps[x] = { ttl, after }
   end
   for x = 1, n do
     local i = I[x]
-    found[i], K[i] = last[x][2], nil
+    found[i], K[i] = swaps[x][2], nil
     if found[i] == '' then
       found[i] = false
     end
-    open(i)
-    D[i] = last[x][1]
+    read_entry(i)
+    D[i] = swaps[x][1]
   end
   return '\1'
 end
@@ -201,16 +201,16 @@ O[10] = function(n, pos)
   local z, count
   _, z, _, count, pos = unpack_from('<HHHH', blob, pos)
   z = other(z)
-  local texts, again = {}, {}
+  local texts, repeated = {}, {}
   for x = 1, count do
-    again[x], texts[x], pos = unpack_from('<BHc0', blob, pos)
+    repeated[x], texts[x], pos = unpack_from('<BHc0', blob, pos)
   end
   local newest = call('HGET', z, 'newest')
-  local last = newest and call('HGET', z, newest)
+  local newest_text = newest and call('HGET', z, newest)
   -- Another node may have added revisions up to the newest.
   local first = 1
   for x = count, 1, -1 do
-    if again[x] == 0 and same_policy(last, texts[x]) then
+    if repeated[x] == 0 and same_policy(newest_text, texts[x]) then
       first = x + 1
       break
     end
@@ -229,15 +229,15 @@ end
 
 -- Heartbeat: registers a node, and replies with the number of nodes and the format in use.
 O[11] = function(n, pos)
-  local z, node, patience
+  local z, node, silence
   local i
-  i, z, _, patience, node, pos = unpack_from('<HHHdc8', blob, pos)
+  i, z, _, silence, node, pos = unpack_from('<HHHdc8', blob, pos)
   z = other(z)
   call('ZADD', z, now, node)
-  call('ZREMRANGEBYSCORE', z, 0, now - patience)
+  call('ZREMRANGEBYSCORE', z, 0, now - silence)
   -- A clock that stepped back must not keep nodes that are gone.
-  call('ZREMRANGEBYSCORE', z, '(' .. string.format('%.0f', now + patience), '+inf')
-  call('PEXPIRE', z, ceil(patience / 1000))
+  call('ZREMRANGEBYSCORE', z, '(' .. string.format('%.0f', now + silence), '+inf')
+  call('PEXPIRE', z, ceil(silence / 1000))
   local format = tonumber(found[i] or FORMAT) or 0
   if not found[i] then
     call('SET', KEYS[i], FORMAT)
@@ -263,23 +263,23 @@ end
 -- The operations of each caller are executed in order. Operations after one whose entry must be
 -- converted first are skipped, for the caller to send again.
 local out = { pack('<d', now) }
-for _ = 1, parcels do
-  local count, wait
+for _ = 1, callers do
+  local count, must_sync
   count, at = unpack_from('<B', blob, at)
   for _ = 1, count do
     local size, code, n = unpack_from('<HBB', blob, at)
-    if wait then
+    if must_sync then
       out[#out + 1] = '\5'
     else
       out[#out + 1] = O[code](n, at + 4)
-      wait = code <= 4 and byte(out[#out], 1) == 2
+      must_sync = code <= 4 and byte(out[#out], 1) == 2
     end
     at = at + size
   end
 end
 
 for i, ttl in pairs(D) do
-  local value = stored(i)
+  local value = encode_stored(i)
   if value == '' then
     call('DEL', KEYS[i])
   elseif ttl == 0 then

@@ -21,7 +21,7 @@ local blob, pos = ARGV[1], 1
 local out, o = { pack('<d', now) }, 1
 while pos <= #blob do
   local n = byte(blob, pos)
-  local denied, special, told = false, false, ''
+  local denied, unsupported, entries = false, false, ''
   for x = 1, n do
     local i, j = byte(blob, pos + 2 * x - 1, pos + 2 * x)
     local t = T[j]
@@ -45,11 +45,11 @@ while pos <= #blob do
       A[i] = a
     end
     if not a or (a > 0 and G[i] ~= t[2]) or a >= now + t[8] then
-      special = true
+      unsupported = true
       break
     end
     local tu, tr, m = a, B[i], t[5]
-    told = told .. (a > 0 and pack('<Bddd', 1, t[2], a, tr) or '\0')
+    entries = entries .. (a > 0 and pack('<Bddd', 1, t[2], a, tr) or '\0')
     if a < now then
       tu, tr = now, 0
     end
@@ -66,12 +66,12 @@ while pos <= #blob do
     end
   end
   o = o + 1
-  if special then
+  if unsupported then
     out[o] = '\7'
   elseif denied then
-    out[o] = '\0' .. told
+    out[o] = '\0' .. entries
   else
-    out[o] = '\1' .. told
+    out[o] = '\1' .. entries
     for x = 1, n do
       local i, j = byte(blob, pos + 2 * x - 1, pos + 2 * x)
       local t = T[j]

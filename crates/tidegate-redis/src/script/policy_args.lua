@@ -1,6 +1,6 @@
 -- Decoded arguments: everything the script knows of a policy and a cost.
 local T = {}
-local function tariff(j)
+local function policy_args(j)
   local t = T[j]
   if t then
     return t
@@ -14,14 +14,14 @@ local function tariff(j)
     -- debt.
     _, t.g, t.ttl, t.fits, t.m, t.fu, t.fr, t.cu, t.cr, t.su, t.sr, t.du, t.dr =
       unpack_from('<BddBddddddddd', s, 1)
-    t.asks = t.fits > 0
+    t.charges = t.fits > 0
   elseif t.kind == 2 then
     _, t.g, t.ttl, t.cost, t.cap, t.most, t.b0, t.b1, t.b2, t.b3 =
       unpack_from('<BdddddI4I4I4I4', s, 1)
-    t.asks = t.cost > 0
+    t.charges = t.cost > 0
   else
     _, t.g, t.ttl, t.cost, t.cap, t.most = unpack_from('<Bddddd', s, 1)
-    t.asks = t.cost > 0
+    t.charges = t.cost > 0
   end
   T[j] = t
   return t
@@ -29,7 +29,7 @@ end
 
 -- Marks entry i to be written and sets its time to live: never less than until it is equal to no
 -- entry, so that its expiry grants nothing.
-local function keep(i, t)
+local function mark_written(i, t)
   if F[i] <= t.g then
     F[i] = 0
   end
@@ -38,19 +38,19 @@ local function keep(i, t)
     D[i] = 0
     return
   end
-  local last = 0
+  local expiry = 0
   if K[i] == 1 then
-    last = A[i]
+    expiry = A[i]
   elseif K[i] == 2 then
-    last = A[i] * 1000000 + 60000000
+    expiry = A[i] * 1000000 + 60000000
   end
   if HU[i] > 0 then
     local reopened = HU[i] + (t.fu or 0) + 1
-    if reopened > last then
-      last = reopened
+    if reopened > expiry then
+      expiry = reopened
     end
   end
-  local need = ceil((last - now) / 1000) + 1
+  local need = ceil((expiry - now) / 1000) + 1
   if need > ttl then
     ttl = need
   end
@@ -73,19 +73,19 @@ end
 -- Returns whether entry i must be synced before the operation: the caller must learn a newer
 -- policy, or convert the entry. A fence keeps nodes with the older policy from changing the entry
 -- while it is being converted.
-local function behind(i, t)
+local function needs_sync(i, t)
   if G[i] > t.g or HG[i] > t.g or F[i] > t.g then
     return true
   end
-  if t.asks and is_stale(i, t) then
-    keep(i, t)
+  if t.charges and is_stale(i, t) then
+    mark_written(i, t)
     F[i] = t.g
     return true
   end
   return false
 end
 
-local function held(i)
+local function is_held(i)
   local hu = HU[i]
   return hu > now or (hu == now and HN[i] > 0)
 end

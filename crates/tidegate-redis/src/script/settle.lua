@@ -61,8 +61,8 @@ local function refund(i, t, sa, sb)
 end
 
 -- Returns the usage of a quota or an allowance after a correction.
-local function corrected(used, t, back)
-  if back then
+local function corrected_usage(used, t, refunds)
+  if refunds then
     return used > t.cost and used - t.cost or 0
   end
   -- A lowered quota may leave more used than its bound: a charge then adds nothing.
@@ -73,31 +73,32 @@ end
 -- Corrects entry i by the cost in t. Flags: 1 refund, 2 the words of a stamp follow, 4 there is a
 -- stamp that cannot be compared with the stored state.
 local function correct(i, t, flags, started, sa, sb)
-  local back, stamped, strange = flags % 2 == 1, floor(flags / 2) % 2 == 1, floor(flags / 4) % 2 == 1
-  if t.kind == 1 and not back then
+  local refunds, stamped = flags % 2 == 1, floor(flags / 2) % 2 == 1
+  local uncomparable = floor(flags / 4) % 2 == 1
+  if t.kind == 1 and not refunds then
     charge_more(i, t)
   elseif t.kind == 1 and started then
     refund(i, t)
-  elseif t.kind == 1 and strange then
+  elseif t.kind == 1 and uncomparable then
     return
   elseif t.kind == 1 then
     refund(i, t, stamped and sa, sb)
   elseif t.kind == 2 then
     local ends, used = window(i, t)
-    if back and (strange or (stamped and sa ~= ends)) then
+    if refunds and (uncomparable or (stamped and sa ~= ends)) then
       -- The refund is for an earlier window.
       return
     end
-    K[i], G[i], A[i], B[i] = 2, t.g, ends, corrected(used, t, back)
+    K[i], G[i], A[i], B[i] = 2, t.g, ends, corrected_usage(used, t, refunds)
   else
     local used = K[i] == 3 and A[i] or 0
-    K[i], G[i], A[i], B[i] = 3, t.g, corrected(used, t, back), 0
+    K[i], G[i], A[i], B[i] = 3, t.g, corrected_usage(used, t, refunds), 0
   end
-  keep(i, t)
+  mark_written(i, t)
 end
 
 -- Removes an entry that is equal to none now, so that it does not reappear if the clock steps back.
-local function forget_if_fresh(i, t)
+local function remove_if_fresh(i, t)
   local fresh
   if K[i] == 1 then
     fresh = A[i] < now or (A[i] == now and B[i] == 0)
@@ -109,6 +110,6 @@ local function forget_if_fresh(i, t)
   end
   if fresh then
     K[i], A[i], B[i] = 0, 0, 0
-    keep(i, t)
+    mark_written(i, t)
   end
 end

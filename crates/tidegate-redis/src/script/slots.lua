@@ -16,7 +16,7 @@ local function add_taken(z, n)
 end
 
 -- Returns the recorded number of slots taken; nil if the key contains foreign data.
-local function recorded(z)
+local function recorded_slots(z)
   local n = redis.pcall('ZSCORE', z, 'n')
   if type(n) == 'table' then
     return nil
@@ -25,23 +25,23 @@ local function recorded(z)
 end
 
 -- Returns the number of slots of leases that have expired, and the leases.
-local function lapsed(z)
-  local gone, n = call('ZRANGEBYSCORE', z, COUNTS, now), 0
-  for x = 1, #gone do
-    n = n + slots_of(z, gone[x])
+local function expired(z)
+  local leases, n = call('ZRANGEBYSCORE', z, COUNTS, now), 0
+  for x = 1, #leases do
+    n = n + slots_of(z, leases[x])
   end
-  return n, gone
+  return n, leases
 end
 
 local function sweep(z)
-  local n, gone = lapsed(z)
-  for x = 1, #gone do
-    call('ZREM', z, gone[x], gone[x] .. 's')
+  local n, leases = expired(z)
+  for x = 1, #leases do
+    call('ZREM', z, leases[x], leases[x] .. 's')
   end
   if n > 0 then
     return add_taken(z, -n)
   end
-  return recorded(z)
+  return recorded_slots(z)
 end
 
 -- Returns when `need` slots will have expired; 0 if unknown, or if too many leases would have to be
@@ -59,7 +59,7 @@ local function free_at(z, need)
 end
 
 -- Encodes the slots of an item for the reply.
-local function told_slots(z, taken, t)
+local function encode_slots(z, taken, t)
   local free = 0
   if taken + t.cost > t.cap and t.cost <= t.cap then
     free = free_at(z, taken + t.cost - t.cap)
@@ -90,22 +90,22 @@ local function end_with_leases(z)
 end
 
 -- Releases up to n slots of a lease; returns the number that were still held.
-local function give_back(z, id, n)
+local function release_slots(z, id, n)
   sweep(z)
   local ends = tonumber(call('ZSCORE', z, id))
   if not ends then
     return 0
   end
-  local has = slots_of(z, id)
-  if n >= has then
+  local held_slots = slots_of(z, id)
+  if n >= held_slots then
     call('ZREM', z, id, id .. 's')
-    if add_taken(z, -has) > 0 and ends == NEVER then
+    if add_taken(z, -held_slots) > 0 and ends == NEVER then
       end_with_leases(z)
     end
-    return has
+    return held_slots
   end
   if n > 0 then
-    call('ZADD', z, has - n, id .. 's')
+    call('ZADD', z, held_slots - n, id .. 's')
     add_taken(z, -n)
   end
   return n
