@@ -1,4 +1,4 @@
-//! TLS, passwords, the least that a user must be permitted, and warnings at the start.
+//! TLS, passwords, the documented ACL, and warnings on connecting.
 
 use std::time::Duration;
 
@@ -7,21 +7,23 @@ use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
 use tidegate_testkit::subject::{ask, block_on};
 
-use crate::fixture::{granted, left, logged, open, prefix, runtime, server, slow, story, take};
+use crate::fixture::{
+    error_chain, granted, logged, open, prefix, remaining, runtime, server, slow_bucket, take,
+};
 
-fn encrypted(flavor: Flavor) {
+fn check_tls(flavor: Flavor) {
     let server = RedisServer::builder(flavor).tls().password("a secret").start();
-    let limit = slow("client", 5);
+    let limit = slow_bucket("client", 5);
     block_on(async {
         assert!(server.url().starts_with("rediss://"));
         let builder = RedisStore::builder(&server.url()).prefix(prefix());
         let store = open(builder.clone().root_certificate(server.ca_pem())).await;
         granted(&store, &limit, "a", 2).await;
-        assert_eq!(left(&store, &limit, "a").await, 3);
-        // A server that cannot be trusted is not talked to.
-        let _inside = runtime().enter();
-        let careful = builder.open().unwrap();
-        let text = careful.connected().await.unwrap_err().to_string();
+        assert_eq!(remaining(&store, &limit, "a").await, 3);
+        // An untrusted server is refused.
+        let _runtime_guard = runtime().enter();
+        let untrusting = builder.open().unwrap();
+        let text = untrusting.connected().await.unwrap_err().to_string();
         assert!(text.contains("certificate"), "{text}");
         assert!(!text.contains("a secret"), "{text}");
     });
@@ -29,46 +31,46 @@ fn encrypted(flavor: Flavor) {
 
 #[test]
 fn redis_over_tls() {
-    encrypted(Flavor::Redis);
+    check_tls(Flavor::Redis);
 }
 
 #[test]
 fn valkey_over_tls() {
-    encrypted(Flavor::Valkey);
+    check_tls(Flavor::Valkey);
 }
 
 #[test]
-fn a_wrong_password_is_told_without_repeating_it() {
+fn wrong_password_is_reported_without_the_password() {
     let server = RedisServer::builder(Flavor::Redis).password("right").start();
     let url = server.url().replace("right", "wrong-one");
     let store = {
-        let _inside = runtime().enter();
+        let _runtime_guard = runtime().enter();
         RedisStore::builder(&url).prefix(prefix()).open().unwrap()
     };
     block_on(async {
         let text = store.connected().await.unwrap_err().to_string();
         assert!(text.starts_with("not connected to redis: "), "{text}");
-        let error = take(&store, &slow("client", 5), "a", 1).await.unwrap_err();
-        assert!(!format!("{} {error:?}", story(&error)).contains("wrong-one"));
+        let error = take(&store, &slow_bucket("client", 5), "a", 1).await.unwrap_err();
+        assert!(!format!("{} {error:?}", error_chain(&error)).contains("wrong-one"));
     });
 }
 
-/// The line of the documents, with the name and password of the test.
-fn least_privilege() -> String {
+/// The ACL line of the README.
+fn documented_acl() -> String {
     let guide = include_str!("../../README.md");
     let line = guide.lines().find(|line| line.starts_with("ACL SETUSER")).unwrap();
     let line = line.strip_prefix("ACL SETUSER ").unwrap();
     format!("user {line}")
 }
 
-/// Every operation works with exactly what the documents say to permit.
+/// Every operation works with exactly the permissions in the README.
 #[test]
-fn the_least_privilege_is_enough() {
-    let server = RedisServer::builder(Flavor::Redis).acl(&least_privilege()).start();
+fn documented_acl_is_sufficient() {
+    let server = RedisServer::builder(Flavor::Redis).acl(&documented_acl()).start();
     let url = server.url_as("tidegate", "PASSWORD");
     let lease = Some(Duration::from_secs(30));
     let calls = Limit::named("calls", Policy::concurrency(3, lease).unwrap()).unwrap();
-    let limit = slow("client", 5);
+    let limit = slow_bucket("client", 5);
     block_on(async {
         let store = open(RedisStore::builder(&url)).await;
         granted(&store, &limit, "a", 2).await;
@@ -89,24 +91,24 @@ fn the_least_privilege_is_enough() {
         granted(&store, &unleased, "a", 1).await;
         let mut limit = limit;
         for capacity in 6..10 {
-            limit = limit.revise(*slow("x", capacity).policy(), Default::default()).unwrap();
+            limit = limit.revise(*slow_bucket("x", capacity).policy(), Default::default()).unwrap();
             granted(&store, &limit, "a", 1).await;
         }
         // Heartbeats work as well.
         assert!(tidegate_core::Store::nodes(&store).is_some());
     });
-    // Nothing was refused, and nothing beyond it is permitted.
+    // Nothing was refused, and nothing else is permitted.
     assert!(!server.info("errorstats").contains_key("errorstat_NOPERM"));
-    for beyond in [&["FLUSHALL"][..], &["KEYS", "*"], &["GET", "somebody:else"]] {
+    for not_permitted in [&["FLUSHALL"][..], &["KEYS", "*"], &["GET", "somebody:else"]] {
         let words: Vec<&str> =
-            ["ACL", "DRYRUN", "tidegate"].iter().chain(beyond).copied().collect();
+            ["ACL", "DRYRUN", "tidegate"].iter().chain(not_permitted).copied().collect();
         let answer = server.command(&words).text();
-        assert!(answer.contains("no permissions"), "{beyond:?}: {answer}");
+        assert!(answer.contains("no permissions"), "{not_permitted:?}: {answer}");
     }
 }
 
-/// What is logged when a store connects to this server, on a runtime of this thread.
-fn log_of_connecting(server: &RedisServer) -> String {
+/// Log of a store that connects to this server, on a runtime of this thread.
+fn connection_log(server: &RedisServer) -> String {
     logged(|| {
         block_on(async {
             let store = RedisStore::builder(&server.url()).prefix(prefix()).open().unwrap();
@@ -115,9 +117,9 @@ fn log_of_connecting(server: &RedisServer) -> String {
     })
 }
 
-/// Keys are people's. A server that refuses one repeats it; the store does not.
+/// Error texts of the server contain the key, which may identify a person; those of the store do not.
 #[test]
-fn errors_do_not_name_people() {
+fn errors_do_not_contain_keys() {
     for flavor in Flavor::ALL {
         let server = RedisServer::builder(flavor)
             .acl("user blind on >secret ~t:1p:* ~t:1n ~t:format +@all")
@@ -126,24 +128,27 @@ fn errors_do_not_name_people() {
         for user in ["blind", "lame"] {
             let url = server.url_as(user, "secret");
             let store = block_on(open(RedisStore::builder(&url).prefix("t:")));
-            let error = block_on(take(&store, &slow("client", 5), "alice", 1)).unwrap_err();
-            let told = format!("{} {error:?}", story(&error));
-            assert!(told.contains("refused") && !told.contains("alice"), "{flavor}: {told}");
+            let error = block_on(take(&store, &slow_bucket("client", 5), "alice", 1)).unwrap_err();
+            let text = format!("{} {error:?}", error_chain(&error));
+            assert!(text.contains("refused") && !text.contains("alice"), "{flavor}: {text}");
         }
     }
 }
 
-/// A server that evicts gives live buckets back full.
+/// An evicted bucket is full again.
 #[test]
-fn a_server_that_evicts_is_warned_of() {
+fn eviction_is_warned_about() {
     let server = RedisServer::start(Flavor::Redis);
-    assert!(!log_of_connecting(&server).contains("evict"));
+    assert!(!connection_log(&server).contains("evict"));
     let _ = server.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
-    assert!(!log_of_connecting(&server).contains("evict"), "without a bound nothing is evicted");
+    assert!(
+        !connection_log(&server).contains("evict"),
+        "without a memory limit nothing is evicted"
+    );
     let _ = server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
     for policy in ["allkeys-lru", "volatile-ttl"] {
         let _ = server.command(&["CONFIG", "SET", "maxmemory-policy", policy]);
-        let log = log_of_connecting(&server);
+        let log = connection_log(&server);
         assert!(
             log.contains("WARN") && log.contains("noeviction") && log.contains(policy),
             "{log}"
@@ -151,23 +156,23 @@ fn a_server_that_evicts_is_warned_of() {
     }
 }
 
-/// A time to live that is too short is not obeyed, and a slot without a lease may stay taken for
-/// ever: the owner of the limit hears of both, once, and not of what is as it should be.
+/// A time to live that is too short is not obeyed, and a slot without a lease may stay taken
+/// forever: both are logged once, and nothing else is.
 #[test]
-fn limits_that_may_surprise_are_warned_of_once() {
+fn risky_limits_are_warned_about_once() {
     let (server, second) = (server(Flavor::Redis), Duration::from_secs(1));
     let named = |name: &str, policy: Policy| Limit::named(name, policy).unwrap();
-    let quick = named("quick", Policy::per_second(10).capacity(10).build().unwrap());
+    let fast = named("quick", Policy::per_second(10).capacity(10).build().unwrap());
     let leased = named("leased", Policy::concurrency(50, Some(second)).unwrap());
     let unleased = named("unleased", Policy::concurrency(50, None).unwrap());
-    let lasting = slow("lasting", 50);
+    let slow = slow_bucket("slow", 50);
     let log = logged(|| {
         block_on(async {
             let builder = RedisStore::builder(&server.url()).prefix(prefix()).ttl(second);
             let store = builder.open().unwrap();
             store.connected().await.unwrap();
             for key in ["a", "b", "a"] {
-                for limit in [&quick, &leased, &unleased, &lasting] {
+                for limit in [&fast, &leased, &unleased, &slow] {
                     granted(&store, limit, key, 1).await;
                 }
             }
@@ -176,5 +181,5 @@ fn limits_that_may_surprise_are_warned_of_once() {
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains("WARN")).collect();
     assert_eq!(warnings.len(), 2, "{log}");
     assert!(warnings[0].contains("unleased") && warnings[0].contains("lease"), "{log}");
-    assert!(warnings[1].contains("lasting") && warnings[1].contains("time to full"), "{log}");
+    assert!(warnings[1].contains("slow") && warnings[1].contains("time to full"), "{log}");
 }

@@ -1,40 +1,40 @@
-//! The whole conformance suite, the vectors, random scenarios and threads, on both servers.
+//! The conformance suite, the vectors, random scenarios and threads, on both servers.
 
 use tidegate_testkit::concurrency::{self, Load};
 use tidegate_testkit::launch::Flavor;
 use tidegate_testkit::property::{Effort, property};
 use tidegate_testkit::subject::block_on;
 
-use crate::fixture::Timed;
+use crate::fixture::TimedStores;
 
 mod redis {
     use super::*;
-    tidegate_testkit::conformance_tests!(|| Timed::new(Flavor::Redis));
+    tidegate_testkit::conformance_tests!(|| TimedStores::new(Flavor::Redis));
 }
 
 mod valkey {
     use super::*;
-    tidegate_testkit::conformance_tests!(|| Timed::new(Flavor::Valkey));
+    tidegate_testkit::conformance_tests!(|| TimedStores::new(Flavor::Valkey));
 }
 
-/// The script and the oracle agree on random scenarios. Each step is a round trip, so the short
-/// form is shorter than that of the in-process store.
+/// The script and the oracle agree on random scenarios. Each step is a round trip, so there are
+/// fewer cases than for the in-process store.
 #[test]
 fn random_scenarios() {
     let effort = Effort::default();
     let steps = property(
-        || block_on(Timed::new(Flavor::Redis)),
+        || block_on(TimedStores::new(Flavor::Redis)),
         Effort { cases: effort.cases / 12, ..effort },
     );
     assert!(steps > 8_000, "{steps} steps");
 }
 
-/// Two nodes that are asked in turn are one store.
+/// Two nodes used in turn behave as one store.
 #[test]
 fn random_scenarios_on_two_nodes() {
     let effort = Effort::default();
     let steps = property(
-        || block_on(Timed::with_nodes(Flavor::Redis, 2)),
+        || block_on(TimedStores::with_nodes(Flavor::Redis, 2)),
         Effort { cases: effort.cases / 35, ..effort },
     );
     assert!(steps > 3_000, "{steps} steps");
@@ -42,5 +42,8 @@ fn random_scenarios_on_two_nodes() {
 
 #[test]
 fn threads() {
-    concurrency::check_all(|| block_on(Timed::new(Flavor::Redis)), Load { threads: 4, rounds: 20 });
+    concurrency::check_all(
+        || block_on(TimedStores::new(Flavor::Redis)),
+        Load { threads: 4, rounds: 20 },
+    );
 }

@@ -1,4 +1,4 @@
-//! Servers that the tests of this program share, and stores on them.
+//! Servers shared by the tests, and stores on them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -15,7 +15,7 @@ use tidegate_testkit::subject::{BoxFuture, Resolution, Subject, ask};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
-/// The runtime that runs the connections: cases come and go with runtimes of their own.
+/// The runtime of all connections: conformance cases run on short-lived runtimes of their own.
 pub(crate) fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {
@@ -24,7 +24,7 @@ pub(crate) fn runtime() -> &'static Runtime {
     })
 }
 
-/// A server that all tests share.
+/// A server shared by all tests.
 pub(crate) fn server(flavor: Flavor) -> &'static RedisServer {
     static REDIS: OnceLock<RedisServer> = OnceLock::new();
     static VALKEY: OnceLock<RedisServer> = OnceLock::new();
@@ -35,7 +35,7 @@ pub(crate) fn server(flavor: Flavor) -> &'static RedisServer {
     server.get_or_init(|| RedisServer::start(flavor))
 }
 
-/// A prefix that no other test has.
+/// A prefix unique to a test.
 pub(crate) fn prefix() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("test{}:", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -44,19 +44,19 @@ pub(crate) fn prefix() -> String {
 /// Opens a store and waits for its connection.
 pub(crate) async fn open(builder: RedisBuilder) -> RedisStore {
     let store = {
-        let _inside = runtime().enter();
+        let _runtime_guard = runtime().enter();
         builder.open().unwrap()
     };
     store.connected().await.unwrap();
     store
 }
 
-/// A store of its own under the server's clock.
+/// A store with a unique prefix and the server's clock.
 pub(crate) async fn store(server: &RedisServer) -> RedisStore {
     open(RedisStore::builder(&server.url()).prefix(prefix())).await
 }
 
-/// Stores that share a prefix, as nodes do.
+/// Stores that share a prefix, like nodes.
 pub(crate) async fn nodes<const N: usize>(server: &RedisServer, prefix: &str) -> [RedisStore; N] {
     let mut stores = Vec::new();
     for _ in 0..N {
@@ -65,17 +65,17 @@ pub(crate) async fn nodes<const N: usize>(server: &RedisServer, prefix: &str) ->
     stores.try_into().unwrap()
 }
 
-/// Stores whose clock the test sets, by a list in the server. They are nodes that share a prefix;
-/// what is asked of the subject goes to one after the other.
+/// Stores with a manual clock in a list on the server. They are nodes that share a prefix;
+/// operations of the conformance suite go to each in turn.
 #[derive(Debug)]
-pub(crate) struct Timed {
+pub(crate) struct TimedStores {
     nodes: Vec<RedisStore>,
-    turn: AtomicUsize,
+    next_node: AtomicUsize,
     prefix: String,
     clock: Mutex<Clock>,
 }
 
-/// A connection of its own: the clock is set before almost everything that is asked.
+/// The manual clock, with a connection of its own because it is set before almost every operation.
 struct Clock {
     connection: Connection,
     time: Duration,
@@ -87,8 +87,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-impl Timed {
-    /// When the clock starts, from the Unix epoch on.
+impl TimedStores {
+    /// Start of the clock, since the Unix epoch.
     pub(crate) const ORIGIN: Duration = Duration::from_secs(1_699_920_000);
 
     pub(crate) async fn new(flavor: Flavor) -> Self {
@@ -106,16 +106,16 @@ impl Timed {
         }
         let connection = Client::open(server.url()).unwrap().get_connection().unwrap();
         let clock = Mutex::new(Clock { connection, time: Self::ORIGIN });
-        Self { nodes, turn: AtomicUsize::new(0), prefix, clock }
+        Self { nodes, next_node: AtomicUsize::new(0), prefix, clock }
     }
 
-    /// The nodes that have not been ended.
+    /// The nodes that have not been dropped.
     pub(crate) fn nodes(&self) -> &[RedisStore] {
         &self.nodes
     }
 
-    /// Ends the last node.
-    pub(crate) fn end_one(&mut self) {
+    /// Drops the last node.
+    pub(crate) fn drop_last(&mut self) {
         drop(self.nodes.pop());
     }
 
@@ -123,7 +123,7 @@ impl Timed {
         &self.prefix
     }
 
-    /// Sets the clock, from the Unix epoch on.
+    /// Sets the clock, since the Unix epoch.
     pub(crate) fn set(&self, time: Duration) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         if clock.time == time {
@@ -131,18 +131,18 @@ impl Timed {
         }
         clock.time = time;
         let list = format!("{}clock", self.prefix);
-        let mut both = redis::pipe();
-        both.atomic();
+        let mut pipeline = redis::pipe();
+        pipeline.atomic();
         for (index, value) in [(0, time.as_secs()), (1, time.subsec_micros().into())] {
-            both.cmd("LSET").arg(&list).arg(index).arg(value).ignore();
+            pipeline.cmd("LSET").arg(&list).arg(index).arg(value).ignore();
         }
-        both.exec(&mut clock.connection).unwrap();
+        pipeline.exec(&mut clock.connection).unwrap();
     }
 }
 
-impl Subject for Timed {
+impl Subject for TimedStores {
     fn store(&self) -> &dyn Store {
-        &self.nodes[self.turn.fetch_add(1, Ordering::Relaxed) % self.nodes.len()]
+        &self.nodes[self.next_node.fetch_add(1, Ordering::Relaxed) % self.nodes.len()]
     }
 
     fn resolution(&self) -> Resolution {
@@ -155,13 +155,13 @@ impl Subject for Timed {
     }
 }
 
-/// A named bucket of so many tokens per hour, which a test does not see refill.
-pub(crate) fn slow(name: &str, capacity: u64) -> Limit {
+/// A named bucket with one token per hour, which does not refill during a test.
+pub(crate) fn slow_bucket(name: &str, capacity: u64) -> Limit {
     let hour = Duration::from_secs(3_600);
     Limit::named(name, Policy::per(1, hour).capacity(capacity).build().unwrap()).unwrap()
 }
 
-/// Takes tokens of one bucket.
+/// Takes tokens from one bucket.
 pub(crate) async fn take<'k>(
     store: &RedisStore,
     limit: &'k Limit,
@@ -175,7 +175,7 @@ pub(crate) async fn take<'k>(
     }
 }
 
-/// Takes what must be granted.
+/// Takes tokens; the take must be granted.
 pub(crate) async fn granted(store: &RedisStore, limit: &Limit, key: &str, cost: u64) -> Grant {
     match take(store, limit, key, cost).await.unwrap() {
         Decision::Allowed(grant) => grant,
@@ -183,22 +183,22 @@ pub(crate) async fn granted(store: &RedisStore, limit: &Limit, key: &str, cost: 
     }
 }
 
-/// Whole tokens left.
-pub(crate) async fn left(store: &RedisStore, limit: &Limit, key: &str) -> u64 {
+/// Returns the whole tokens left.
+pub(crate) async fn remaining(store: &RedisStore, limit: &Limit, key: &str) -> u64 {
     take(store, limit, key, 0).await.unwrap().remaining()
 }
 
-/// What the policy that decides allows, as this node knows it.
+/// Returns the capacity of the current policy, as known to this node.
 pub(crate) async fn capacity(store: &RedisStore, limit: &Limit, key: &str) -> u64 {
     take(store, limit, key, 0).await.unwrap().outcomes()[0].capacity
 }
 
-/// Callers that take one token of the key `a` at a time, all at once.
+/// Concurrent callers that take one token of the key `a` at a time.
 #[derive(Debug)]
-pub(crate) struct Crowd(Vec<JoinHandle<u64>>);
+pub(crate) struct ConcurrentCallers(Vec<JoinHandle<u64>>);
 
-impl Crowd {
-    /// One caller for each of these stores, who takes so many times.
+impl ConcurrentCallers {
+    /// Starts one caller per store, each of which takes this many times.
     pub(crate) fn on<'s>(
         stores: impl IntoIterator<Item = &'s RedisStore>,
         limit: &Limit,
@@ -217,7 +217,7 @@ impl Crowd {
         Self(stores.into_iter().map(caller).collect())
     }
 
-    /// How many tokens they got, when all are done. Nobody may have got an error.
+    /// Waits for all callers and returns how many takes were allowed. None may fail.
     pub(crate) async fn allowed(self) -> u64 {
         let mut allowed = 0;
         for caller in self.0 {
@@ -227,7 +227,7 @@ impl Crowd {
     }
 }
 
-/// How often the server has answered with an error of this code.
+/// How often the server has replied with an error of this code.
 pub(crate) fn errors_of(server: &RedisServer, code: &str) -> u64 {
     let statistics = server.info("errorstats");
     let count =
@@ -235,39 +235,39 @@ pub(crate) fn errors_of(server: &RedisServer, code: &str) -> u64 {
     count.map_or(0, |count| count.parse().unwrap())
 }
 
-/// Waits for the end of a heartbeat of the only store on a server of its own, which knows a named
-/// limit. The next one begins two seconds later.
-pub(crate) fn after_a_beat(server: &RedisServer) {
+/// Waits for the end of a heartbeat of the only store on a server. The store must know a named
+/// limit. The next heartbeat is two seconds later.
+pub(crate) fn wait_for_heartbeat(server: &RedisServer) {
     let confirmed = || server.calls_of("hget");
     let before = confirmed();
     wait_until("a heartbeat", || (confirmed() > before).then_some(()));
 }
 
 /// The server's time in microseconds.
-pub(crate) fn micros(server: &RedisServer) -> u64 {
+pub(crate) fn server_micros(server: &RedisServer) -> u64 {
     let time = server.command(&["TIME"]).array();
     let mut words = time.into_iter().map(|word| word.text().parse::<u64>().unwrap());
     words.next().unwrap() * 1_000_000 + words.next().unwrap()
 }
 
-/// Waits for the server's clock. Unlike `wait_until` it may take longer than a test is patient.
-pub(crate) fn wait_until_late(server: &RedisServer, end: u64) {
-    while micros(server) < end {
-        let second = (micros(server) + 1_000_000).min(end);
-        wait_until("a second to pass", || (micros(server) >= second).then_some(()));
+/// Waits for the server's clock. Unlike `wait_until`, without a timeout.
+pub(crate) fn wait_until_server_time(server: &RedisServer, end: u64) {
+    while server_micros(server) < end {
+        let second = (server_micros(server) + 1_000_000).min(end);
+        wait_until("a second to pass", || (server_micros(server) >= second).then_some(()));
     }
 }
 
-/// With one listener alone, a place that logs for the first time goes by whether its own thread
-/// listens, and remembers that: a test beside could silence it.
-static SECOND_LISTENER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
+/// With a single subscriber, `tracing` caches the interest of a callsite by the thread that reaches
+/// it first, so a concurrent test without a subscriber could silence it.
+static SECOND_SUBSCRIBER: LazyLock<tracing::Dispatch> = LazyLock::new(|| {
     let everything = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE);
     everything.with_writer(io::sink).finish().into()
 });
 
-/// What was logged by the work, as far as it was done on this thread.
+/// Returns what `work` logged on this thread.
 pub(crate) fn logged(work: impl FnOnce()) -> String {
-    LazyLock::force(&SECOND_LISTENER);
+    LazyLock::force(&SECOND_SUBSCRIBER);
     let log = Log::default();
     let writer = log.clone();
     let subscriber =
@@ -277,7 +277,7 @@ pub(crate) fn logged(work: impl FnOnce()) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Where logs go in a test.
+/// Buffer for log lines.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -292,8 +292,8 @@ impl io::Write for Log {
     }
 }
 
-/// The text of an error with that of its sources.
-pub(crate) fn story(error: &dyn std::error::Error) -> String {
-    let source = error.source().map(|source| format!(": {}", story(source)));
+/// The text of an error and its sources.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let source = error.source().map(|source| format!(": {}", error_chain(source)));
     format!("{error}{}", source.unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! What is stored, under which names, for how long, and what is not ours to read.
+//! Stored keys: their names, their time to live, and foreign data.
 
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
 use tidegate_testkit::subject::{ask, block_on};
 
-use crate::fixture::{granted, left, open, prefix, runtime, server, slow, store, story, take};
+use crate::fixture::{
+    error_chain, granted, open, prefix, remaining, runtime, server, slow_bucket, store, take,
+};
 
 fn bucket(name: &str, rate: &str, capacity: u64) -> Limit {
     let policy = Policy::rate(rate.parse().unwrap()).capacity(capacity).build().unwrap();
@@ -25,33 +27,33 @@ fn ttl(server: &RedisServer, key: &str) -> i64 {
 fn limits_do_not_share_buckets() {
     block_on(async {
         let store = store(server(Flavor::Redis)).await;
-        let (cheap, dear) = (slow("cheap", 200), slow("dear", 10));
+        let (cheap, dear) = (slow_bucket("cheap", 200), slow_bucket("dear", 10));
         granted(&store, &cheap, "user:1", 1).await;
         granted(&store, &dear, "user:1", 5).await;
-        assert_eq!(left(&store, &cheap, "user:1").await, 199);
-        assert_eq!(left(&store, &dear, "user:1").await, 5);
-        // Inline limits are their parameters.
-        let inline = |capacity| Limit::inline(*slow("x", capacity).policy());
+        assert_eq!(remaining(&store, &cheap, "user:1").await, 199);
+        assert_eq!(remaining(&store, &dear, "user:1").await, 5);
+        // Inline limits are identified by their parameters.
+        let inline = |capacity| Limit::inline(*slow_bucket("x", capacity).policy());
         granted(&store, &inline(3), "user:1", 1).await;
         granted(&store, &inline(4), "user:1", 1).await;
-        assert_eq!(left(&store, &inline(3), "user:1").await, 2);
+        assert_eq!(remaining(&store, &inline(3), "user:1").await, 2);
     });
 }
 
-/// R164: stores of different prefixes have nothing in common.
+/// R164: stores with different prefixes are independent.
 #[test]
-fn prefixes_keep_stores_apart() {
-    let limit = slow("client", 5);
+fn prefixes_separate_stores() {
+    let limit = slow_bucket("client", 5);
     block_on(async {
         let (one, other) = (store(server(Flavor::Redis)).await, store(server(Flavor::Redis)).await);
         granted(&one, &limit, "a", 5).await;
-        assert_eq!(left(&other, &limit, "a").await, 5);
+        assert_eq!(remaining(&other, &limit, "a").await, 5);
     });
 }
 
-/// R189, R190, R192, R193: how long buckets live.
+/// R189, R190, R192, R193: time to live of buckets.
 #[test]
-fn buckets_live_until_they_are_full_and_no_shorter() {
+fn buckets_expire_only_when_full() {
     let server = server(Flavor::Redis);
     let (plain, short, long) = (prefix(), prefix(), prefix());
     block_on(async {
@@ -64,7 +66,7 @@ fn buckets_live_until_they_are_full_and_no_shorter() {
             let found = ttl(server, &format!("{plain}1:{{a}}:{}", limit.name()));
             assert!((expected - 5_000..=expected).contains(&found), "{rate} {capacity}: {found}");
         }
-        // An own time to live is used as given, but never ends a bucket before it is full.
+        // A configured time to live applies, but a bucket never expires before it is full.
         let store =
             open(RedisStore::builder(&server.url()).prefix(&*long).ttl(Duration::from_secs(120)))
                 .await;
@@ -80,10 +82,10 @@ fn buckets_live_until_they_are_full_and_no_shorter() {
     });
 }
 
-/// A held key lives until it has reopened and refilled; an allowance for ever; slots as long as
+/// A held key lives until it has reopened and refilled, an allowance forever, slots as long as
 /// their leases.
 #[test]
-fn holds_allowances_and_slots_live_as_long_as_they_must() {
+fn holds_allowances_and_slots_have_their_own_ttl() {
     let (server, prefix) = (server(Flavor::Redis), prefix());
     block_on(async {
         let store = open(RedisStore::builder(&server.url()).prefix(&*prefix)).await;
@@ -105,14 +107,14 @@ fn holds_allowances_and_slots_live_as_long_as_they_must() {
         let (targets, receipt) = ([Target::new(&calls, "a")], &grant.receipt);
         let answer = ask(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
         assert_eq!(answer, Answer::Slots(1));
-        assert_eq!(ttl(server, &slots), -2, "the last slot takes its key along");
+        assert_eq!(ttl(server, &slots), -2, "the key is deleted with its last slot");
     });
 }
 
-/// Slots without a lease keep their key for ever. When the last of them has been given back the
-/// key lives as long as the leases that are left, or it would stay without any.
+/// Slots without a lease keep their key forever. Once the last of them is released, the key expires
+/// with the remaining leases.
 #[test]
-fn slots_get_their_time_to_live_back() {
+fn slots_regain_their_ttl() {
     let (server, prefix) = (server(Flavor::Redis), prefix());
     let policy = |lease| Policy::concurrency(5, lease).unwrap();
     let unleased = Limit::named("calls", policy(None)).unwrap();
@@ -131,10 +133,10 @@ fn slots_get_their_time_to_live_back() {
     });
 }
 
-/// Round numbers are where a script writes `1e+14` for a time to live.
+/// For round numbers a script may write `1e+14` as a time to live.
 #[test]
-fn times_to_live_of_every_size_are_understood() {
-    let limit = slow("client", 10);
+fn ttls_of_every_magnitude_work() {
+    let limit = slow_bucket("client", 10);
     block_on(async {
         for flavor in Flavor::ALL {
             for exponent in [5, 8, 9, 10, 14, 18] {
@@ -142,42 +144,42 @@ fn times_to_live_of_every_size_are_understood() {
                 let builder = RedisStore::builder(&server(flavor).url()).prefix(prefix());
                 let store = open(builder.ttl(Duration::from_millis(millis))).await;
                 assert_eq!(granted(&store, &limit, "a", 1).await.outcomes[0].remaining, 9);
-                assert_eq!(left(&store, &limit, "a").await, 9, "{flavor} {millis}");
+                assert_eq!(remaining(&store, &limit, "a").await, 9, "{flavor} {millis}");
             }
         }
     });
 }
 
-/// What other versions have written is refused, not misread, and not overwritten.
+/// Data of other versions is refused, not misread, and not overwritten.
 #[test]
-fn an_unknown_format_is_refused() {
+fn unknown_format_is_refused() {
     let (server, prefix) = (server(Flavor::Redis), prefix());
-    let limit = slow("client", 5);
+    let limit = slow_bucket("client", 5);
     block_on(async {
         let store = open(RedisStore::builder(&server.url()).prefix(&*prefix)).await;
         granted(&store, &limit, "b", 1).await;
         let key = format!("{prefix}1:{{a}}:client");
-        for strange in ["\u{2}whatever comes later", "\u{1}cut short", ""] {
-            let _ = server.command(&["SET", &key, strange]);
+        for unknown in ["\u{2}whatever comes later", "\u{1}cut short", ""] {
+            let _ = server.command(&["SET", &key, unknown]);
             let error = take(&store, &limit, "a", 1).await.unwrap_err();
-            assert!(story(&error).contains("format"), "{}", story(&error));
-            assert_eq!(server.command(&["GET", &key]).text(), strange);
+            assert!(error_chain(&error).contains("format"), "{}", error_chain(&error));
+            assert_eq!(server.command(&["GET", &key]).text(), unknown);
         }
-        // Others of the same list are left alone too.
+        // Other buckets of the list are not charged either.
         let list = [Charge::new(&limit, "b", 1), Charge::new(&limit, "a", 1)];
         assert!(ask(&store, Operation::Take(&list)).await.is_err());
-        assert_eq!(left(&store, &limit, "b").await, 4);
-        // An operator may still forget the key.
+        assert_eq!(remaining(&store, &limit, "b").await, 4);
+        // An operator can still reset the key.
         let target = Target::new(&limit, "a");
         assert_eq!(ask(&store, Operation::Reset { target }).await.unwrap(), Answer::Reset(true));
         assert_eq!(granted(&store, &limit, "a", 1).await.outcomes[0].remaining, 4);
     });
 }
 
-/// Somebody else has put something where slots would be. Whoever needs that key is told; those
-/// whose operations go with the same call are not concerned, and get what they ask for once.
+/// Another program has written to a key for slots. Operations on that key fail; other operations in
+/// the same call are executed once.
 #[test]
-fn a_key_that_is_not_the_stores_concerns_nobody_else() {
+fn foreign_key_affects_only_its_own_operations() {
     let (server, prefix) = (server(Flavor::Redis), prefix());
     let calls = Limit::named("calls", Policy::concurrency(5, None).unwrap()).unwrap();
     let foreign = format!("{prefix}1s:{{bad}}:calls");
@@ -192,58 +194,58 @@ fn a_key_that_is_not_the_stores_concerns_nobody_else() {
         let mut answers = Answers::new();
         store.submit(&operations, &mut answers).await;
         let answers: Vec<Result<Answer, String>> =
-            answers.into_iter().map(|answer| answer.map_err(|error| story(&error))).collect();
-        for (answer, fine) in answers.iter().zip([true, false, true, false]) {
+            answers.into_iter().map(|answer| answer.map_err(|error| error_chain(&error))).collect();
+        for (answer, ok) in answers.iter().zip([true, false, true, false]) {
             match answer {
-                Ok(Answer::Decision(decision)) => assert!(fine && decision.is_allowed()),
-                Err(text) => assert!(!fine && text.contains("data of another program"), "{text}"),
+                Ok(Answer::Decision(decision)) => assert!(ok && decision.is_allowed()),
+                Err(text) => assert!(!ok && text.contains("data of another program"), "{text}"),
                 other => panic!("{other:?}"),
             }
         }
         assert_eq!(
-            [left(&store, &calls, "good").await, left(&store, &calls, "better").await],
+            [remaining(&store, &calls, "good").await, remaining(&store, &calls, "better").await],
             [4; 2]
         );
         assert_eq!(server.command(&["GET", &foreign]).text(), "whatever");
     });
 }
 
-/// A prefix that another format uses is not touched at all.
+/// A prefix in use by another format is not touched.
 #[test]
-fn two_formats_do_not_share_a_prefix() {
+fn other_format_under_the_prefix_is_refused() {
     let (server, prefix) = (server(Flavor::Valkey), prefix());
     let _ = server.command(&["SET", &format!("{prefix}format"), "2"]);
     block_on(async {
         let store = {
-            let _inside = runtime().enter();
+            let _runtime_guard = runtime().enter();
             RedisStore::builder(&server.url()).prefix(&*prefix).open().unwrap()
         };
         let text = store.connected().await.unwrap_err().to_string();
         assert!(text.contains("format 2") && text.contains("format 1"), "{text}");
-        let error = take(&store, &slow("client", 5), "a", 1).await.unwrap_err();
-        assert!(story(&error).contains("format 2"), "{}", story(&error));
+        let error = take(&store, &slow_bucket("client", 5), "a", 1).await.unwrap_err();
+        assert!(error_chain(&error).contains("format 2"), "{}", error_chain(&error));
         let keys = server.command(&["KEYS", &format!("{prefix}*")]).array();
         assert_eq!(keys.len(), 1);
     });
 }
 
-/// A record of policies from another version is refused as well.
+/// A policy history of another version is refused as well.
 #[test]
-fn policies_of_an_unknown_format_are_refused() {
+fn policies_of_unknown_format_are_refused() {
     let (server, prefix) = (server(Flavor::Redis), prefix());
     let record = format!("{prefix}1p:{{client}}");
     let _ = server.command(&["HSET", &record, "5", "2k bucket 5 1 1 1 1", "newest", "5"]);
     block_on(async {
         let store = open(RedisStore::builder(&server.url()).prefix(&*prefix)).await;
-        let error = take(&store, &slow("client", 5), "a", 1).await.unwrap_err();
-        assert!(story(&error).contains("format 2"), "{}", story(&error));
+        let error = take(&store, &slow_bucket("client", 5), "a", 1).await.unwrap_err();
+        assert!(error_chain(&error).contains("format 2"), "{}", error_chain(&error));
     });
 }
 
-/// Keys are people's: the strangest of them are different buckets.
+/// Even unusual keys are different buckets.
 #[test]
-fn the_strangest_keys_are_kept_apart() {
-    let limit = slow("client", 100);
+fn unusual_keys_are_distinct() {
+    let limit = slow_bucket("client", 100);
     block_on(async {
         let store = store(server(Flavor::Redis)).await;
         let names = ["a", "a:b", "a%3Ab", "{a}", "}{", "\0", "\r\n", "ä", " ", &"x".repeat(1_024)];
@@ -257,10 +259,10 @@ fn the_strangest_keys_are_kept_apart() {
     });
 }
 
-/// Quotas beyond what a double counts exactly are refused, not rounded; and so are more slots
-/// than can be told from instants.
+/// Quotas that a double cannot count exactly are refused, not rounded; and so are more slots than
+/// can be distinguished from instants.
 #[test]
-fn what_cannot_be_counted_exactly_is_refused() {
+fn uncountable_policies_are_refused() {
     block_on(async {
         let store = store(server(Flavor::Redis)).await;
         for huge in [
@@ -270,14 +272,14 @@ fn what_cannot_be_counted_exactly_is_refused() {
         ] {
             let limit = Limit::named("huge", huge.unwrap()).unwrap();
             let error = take(&store, &limit, "a", 1).await.unwrap_err();
-            assert!(error.is_callers_fault(), "{}", story(&error));
+            assert!(error.is_callers_fault(), "{}", error_chain(&error));
         }
         let slots = Limit::named("slots", Policy::concurrency(1 << 32, None).unwrap()).unwrap();
         granted(&store, &slots, "a", 1 << 31).await;
         granted(&store, &slots, "a", 1 << 30).await;
-        assert_eq!(left(&store, &slots, "a").await, 1 << 30);
-        let most = Limit::named("most", Policy::allowance(1 << 51).unwrap()).unwrap();
-        assert_eq!(granted(&store, &most, "a", 1).await.outcomes[0].remaining, (1 << 51) - 1);
-        assert!(!take(&store, &most, "a", u64::MAX).await.unwrap().is_allowed());
+        assert_eq!(remaining(&store, &slots, "a").await, 1 << 30);
+        let largest = Limit::named("most", Policy::allowance(1 << 51).unwrap()).unwrap();
+        assert_eq!(granted(&store, &largest, "a", 1).await.outcomes[0].remaining, (1 << 51) - 1);
+        assert!(!take(&store, &largest, "a", u64::MAX).await.unwrap().is_allowed());
     });
 }

@@ -1,13 +1,13 @@
-//! The shared store against the contract and against faults, on real servers.
+//! Integration tests on real servers: the store contract, several nodes, and server failures.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot continue has failed")]
 
 mod access;
-mod beside_memory;
+mod commands;
 mod contract;
-mod faults;
 mod fixture;
 mod keys;
+mod memory_equivalence;
 mod policies;
+mod server_failures;
 mod sharing;
-mod wire;

@@ -8,28 +8,29 @@ use tidegate_testkit::launch::{Flavor, Peer, RedisServer, wait_until};
 use tidegate_testkit::subject::{ask, block_on};
 
 use crate::fixture::{
-    Crowd, Timed, granted, left, micros, nodes, open, prefix, server, slow, take, wait_until_late,
+    ConcurrentCallers, TimedStores, granted, nodes, open, prefix, remaining, server, server_micros,
+    slow_bucket, take, wait_until_server_time,
 };
 
-/// What a peer is told: the server and the prefix.
+/// Environment of a peer process: the server and the prefix.
 const URL: &str = "TIDEGATE_TEST_URL";
 const PREFIX: &str = "TIDEGATE_TEST_PREFIX";
 
-/// R150, R285: fifteen at once on ten tokens, from two nodes.
+/// R150, R285: fifteen concurrent takes on ten tokens, from two nodes.
 #[test]
-fn fifteen_at_once_on_ten_from_two_nodes() {
-    let limit = slow("client", 10);
+fn fifteen_concurrent_takes_on_ten_tokens_from_two_nodes() {
+    let limit = slow_bucket("client", 10);
     let allowed = block_on(async {
         let stores: [RedisStore; 2] = nodes(server(Flavor::Redis), &prefix()).await;
-        Crowd::on(stores.iter().cycle().take(15), &limit, 1).allowed().await
+        ConcurrentCallers::on(stores.iter().cycle().take(15), &limit, 1).allowed().await
     });
     assert_eq!(allowed, 10);
 }
 
-/// A receipt of one node is taken back by another.
+/// A receipt of one node is settled by another.
 #[test]
-fn receipts_are_good_on_every_node() {
-    let limit = slow("client", 10);
+fn receipts_are_valid_on_every_node() {
+    let limit = slow_bucket("client", 10);
     block_on(async {
         let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Valkey), &prefix()).await;
         let receipt = granted(&one, &limit, "a", 6).await.receipt;
@@ -41,11 +42,11 @@ fn receipts_are_good_on_every_node() {
     });
 }
 
-/// A node that was given a new policy decides for all; the others adopt it when they meet it.
+/// A node with a new policy sets it for all; the others adopt it when they see it.
 #[test]
-fn the_newest_policy_decides_on_every_node() {
-    let old = slow("client", 10);
-    let new = old.revise(*slow("x", 4).policy(), Change::KeepTokens).unwrap();
+fn newest_policy_applies_on_every_node() {
+    let old = slow_bucket("client", 10);
+    let new = old.revise(*slow_bucket("x", 4).policy(), Change::KeepTokens).unwrap();
     block_on(async {
         let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Redis), &prefix()).await;
         granted(&one, &old, "a", 1).await;
@@ -54,92 +55,98 @@ fn the_newest_policy_decides_on_every_node() {
         assert_eq!(granted(&one, &new, "a", 1).await.outcomes[0].remaining, 3);
         let decision = take(&other, &old, "a", 1).await.unwrap();
         assert_eq!((decision.outcomes()[0].capacity, decision.remaining()), (4, 2));
-        // From then on it counts for every key of the limit, also those that nobody has touched.
+        // From then on it applies to every key of the limit, including unused ones.
         let decision = take(&other, &old, "c", 1).await.unwrap();
         assert_eq!((decision.outcomes()[0].capacity, decision.remaining()), (4, 3));
-        assert_eq!(left(&one, &new, "b").await, 4);
+        assert_eq!(remaining(&one, &new, "b").await, 4);
     });
 }
 
-/// A node that starts with the present policy joins; one that starts with another one changes it.
+/// A node that starts with the current policy joins; one with a different policy changes it.
 #[test]
-fn a_node_that_starts_brings_its_policy() {
+fn starting_node_sets_its_policy() {
     let server = server(Flavor::Redis);
     let prefix = prefix();
     let node = || open(RedisStore::builder(&server.url()).prefix(&*prefix));
     block_on(async {
         let one = node().await;
-        granted(&one, &slow("client", 10), "a", 3).await;
+        granted(&one, &slow_bucket("client", 10), "a", 3).await;
         let same = node().await;
-        assert_eq!(granted(&same, &slow("client", 10), "a", 3).await.outcomes[0].remaining, 4);
+        assert_eq!(
+            granted(&same, &slow_bucket("client", 10), "a", 3).await.outcomes[0].remaining,
+            4
+        );
         let other = node().await;
-        assert_eq!(granted(&other, &slow("client", 20), "a", 1).await.outcomes[0].remaining, 3);
-        let decision = take(&one, &slow("client", 10), "a", 1).await.unwrap();
+        assert_eq!(
+            granted(&other, &slow_bucket("client", 20), "a", 1).await.outcomes[0].remaining,
+            3
+        );
+        let decision = take(&one, &slow_bucket("client", 10), "a", 1).await.unwrap();
         assert_eq!((decision.outcomes()[0].capacity, decision.remaining()), (20, 2));
     });
 }
 
-/// Nodes know of each other, and notice when one has been silent for ten seconds. They remember it
-/// for some heartbeats more: a server that has forgotten everybody counts from one again.
+/// Nodes count each other, and drop one that has been silent for ten seconds. The maximum of the
+/// last counts applies: a server that lost its keys counts from one again.
 #[test]
-fn nodes_are_counted() {
-    let mut timed = two_that_have_met();
-    timed.end_one();
-    beaten_at(&timed, Duration::from_secs(9));
-    assert_eq!(on_record(&timed), 2, "it may come back");
-    beaten_at(&timed, Duration::from_secs(20));
-    assert_eq!(on_record(&timed), 1);
+fn silent_nodes_are_no_longer_counted() {
+    let mut stores = two_nodes();
+    stores.drop_last();
+    heartbeat_at(&stores, Duration::from_secs(9));
+    assert_eq!(recorded_nodes(&stores), 2, "it may come back");
+    heartbeat_at(&stores, Duration::from_secs(20));
+    assert_eq!(recorded_nodes(&stores), 1);
     let noticed = (21..33).find(|&second| {
-        beaten_at(&timed, Duration::from_secs(second));
-        timed.nodes()[0].nodes().map(u32::from) == Some(1)
+        heartbeat_at(&stores, Duration::from_secs(second));
+        stores.nodes()[0].nodes().map(u32::from) == Some(1)
     });
     assert!(noticed.is_some());
 }
 
-/// A node that was last seen in a future that a clock has left again would be counted until then.
+/// A node last seen in the future, before the clock stepped back, must not stay counted until then.
 #[test]
-fn a_clock_that_steps_back_leaves_no_ghosts() {
+fn clock_that_steps_back_leaves_no_stale_nodes() {
     const DAY: Duration = Duration::from_secs(86_400);
-    let mut timed = two_that_have_met();
-    timed.set(Timed::ORIGIN + DAY);
-    wait_until("two nodes in the future", || (seen_at(&timed, DAY) == 2).then_some(()));
-    timed.end_one();
-    beaten_at(&timed, DAY + Duration::from_secs(1));
-    assert_eq!(on_record(&timed), 2);
-    beaten_at(&timed, Duration::ZERO);
-    assert_eq!(on_record(&timed), 1);
+    let mut stores = two_nodes();
+    stores.set(TimedStores::ORIGIN + DAY);
+    wait_until("two nodes in the future", || (seen_at(&stores, DAY) == 2).then_some(()));
+    stores.drop_last();
+    heartbeat_at(&stores, DAY + Duration::from_secs(1));
+    assert_eq!(recorded_nodes(&stores), 2);
+    heartbeat_at(&stores, Duration::ZERO);
+    assert_eq!(recorded_nodes(&stores), 1);
 }
 
-fn two_that_have_met() -> Timed {
-    let timed = block_on(Timed::with_nodes(Flavor::Redis, 2));
-    let met = || timed.nodes().iter().all(|node| node.nodes().map(u32::from) == Some(2));
-    wait_until("two nodes to meet", || met().then_some(()));
-    timed
+fn two_nodes() -> TimedStores {
+    let stores = block_on(TimedStores::with_nodes(Flavor::Redis, 2));
+    let met = || stores.nodes().iter().all(|node| node.nodes().map(u32::from) == Some(2));
+    wait_until("two nodes to count each other", || met().then_some(()));
+    stores
 }
 
-/// Sets the clock to so long after its start, and waits for a heartbeat at that time.
-fn beaten_at(timed: &Timed, since: Duration) {
-    timed.set(Timed::ORIGIN + since);
-    wait_until("a heartbeat", || (seen_at(timed, since) > 0).then_some(()));
+/// Sets the clock to this time after its start, and waits for a heartbeat.
+fn heartbeat_at(stores: &TimedStores, since: Duration) {
+    stores.set(TimedStores::ORIGIN + since);
+    wait_until("a heartbeat", || (seen_at(stores, since) > 0).then_some(()));
 }
 
-/// Nodes that were last seen so long after the start of the clock.
-fn seen_at(timed: &Timed, since: Duration) -> i64 {
-    let (record, then) = (record(timed), (Timed::ORIGIN + since).as_micros().to_string());
+/// Number of nodes last seen at this time after the start of the clock.
+fn seen_at(stores: &TimedStores, since: Duration) -> i64 {
+    let (record, then) = (record(stores), (TimedStores::ORIGIN + since).as_micros().to_string());
     server(Flavor::Redis).command(&["ZCOUNT", &record, &then, &then]).integer()
 }
 
-/// Nodes that the server knows.
-fn on_record(timed: &Timed) -> i64 {
-    server(Flavor::Redis).command(&["ZCARD", &record(timed)]).integer()
+/// Number of nodes recorded on the server.
+fn recorded_nodes(stores: &TimedStores) -> i64 {
+    server(Flavor::Redis).command(&["ZCARD", &record(stores)]).integer()
 }
 
-fn record(timed: &Timed) -> String {
-    format!("{}1n", timed.prefix())
+fn record(stores: &TimedStores) -> String {
+    format!("{}1n", stores.prefix())
 }
 
-/// 8 processes on one key: exactly the capacity and what came meanwhile, by the server's clock.
-/// A machine that stands still for less than ten seconds does not fill the bucket.
+/// 8 processes on one key: exactly the capacity plus the refill by the server's clock. A pause of
+/// the machine of less than ten seconds does not fill the bucket.
 #[test]
 fn eight_processes_share_one_bucket() {
     const CAPACITY: u64 = 1_000;
@@ -150,20 +157,20 @@ fn eight_processes_share_one_bucket() {
         return drain(&url, &prefix, &limit);
     }
     let (server, prefix) = (RedisServer::start(Flavor::Redis), prefix());
-    let here = "sharing::eight_processes_share_one_bucket";
-    let told = [(URL, server.url()), (PREFIX, prefix.clone())];
-    let told: Vec<(&str, &str)> =
-        told.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let mut peers: Vec<Peer> = (0..8).map(|_| Peer::spawn(here, &told)).collect();
+    let test_name = "sharing::eight_processes_share_one_bucket";
+    let variables = [(URL, server.url()), (PREFIX, prefix.clone())];
+    let variables: Vec<(&str, &str)> =
+        variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut peers: Vec<Peer> = (0..8).map(|_| Peer::spawn(test_name, &variables)).collect();
     for peer in &mut peers {
         assert_eq!(peer.line(), "ready");
     }
-    let start = micros(&server);
+    let start = server_micros(&server);
     for peer in &mut peers {
         peer.say("go");
     }
     // Ten seconds of the server's clock.
-    wait_until_late(&server, start + 10_000_000);
+    wait_until_server_time(&server, start + 10_000_000);
     for peer in &mut peers {
         peer.say("stop");
     }
@@ -172,33 +179,33 @@ fn eight_processes_share_one_bucket() {
     let first = counts.iter().map(|count| count.1).min().unwrap();
     let last = counts.iter().map(|count| count.2).max().unwrap();
     assert!(counts.iter().all(|count| count.0 > 0), "{counts:?}");
-    // The bucket was full at the first grant and empty at the last denial, so what was granted is
-    // the capacity and what came between the two.
+    // The bucket was full at the first grant and empty at the last denial, so the grants are the
+    // capacity plus the refill in between.
     let exact = CAPACITY + (last - first) * PER_SECOND / 1_000_000;
-    assert!(granted.abs_diff(exact) <= 1, "{granted} granted, {exact} came");
+    assert!(granted.abs_diff(exact) <= 1, "{granted} granted, {exact} expected");
     assert!(last - first >= 9_000_000, "{} us", last - first);
 }
 
-/// Takes until told to stop, and reports how many, and the server's time of its first grant and
-/// its last denial.
+/// Takes until told to stop, and reports the number of grants, and the server's time of the first
+/// grant and the last denial.
 fn drain(url: &str, prefix: &str, limit: &Limit) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = RedisStore::builder(url).prefix(prefix).open().unwrap();
         store.connected().await.unwrap();
-        left(&store, limit, "a").await;
+        remaining(&store, limit, "a").await;
         Peer::report("ready");
         assert_eq!(Peer::heard().as_deref(), Some("go"));
         let (stop, stopped) = std::sync::mpsc::channel();
         std::thread::spawn(move || stop.send(Peer::heard()));
         let (mut granted, mut first, mut last) = (0_u64, u64::MAX, 0);
         loop {
-            let (allowed, micros) = timed_take(&store, limit).await;
+            let (allowed, server_micros) = timed_take(&store, limit).await;
             if allowed {
                 granted += 1;
-                first = first.min(micros);
+                first = first.min(server_micros);
             } else {
-                last = last.max(micros);
+                last = last.max(server_micros);
                 if stopped.try_recv().is_ok() {
                     break;
                 }
@@ -208,12 +215,12 @@ fn drain(url: &str, prefix: &str, limit: &Limit) {
     });
 }
 
-/// Takes one token, and tells the server's time of the decision: that of a second decision in the
-/// same call, on an allowance that does not run out.
+/// Takes one token, and returns the server's time of the decision, from a second decision in the
+/// same call, on a practically unlimited allowance.
 async fn timed_take(store: &RedisStore, limit: &Limit) -> (bool, u64) {
     let clock = Limit::named("clock", Policy::allowance(1 << 50).unwrap()).unwrap();
-    let (one, look) = ([Charge::new(limit, "a", 1)], [Charge::new(&clock, "now", 1)]);
-    let operations = [Operation::Take(&one), Operation::Take(&look)];
+    let (one, clock_charge) = ([Charge::new(limit, "a", 1)], [Charge::new(&clock, "now", 1)]);
+    let operations = [Operation::Take(&one), Operation::Take(&clock_charge)];
     let mut answers = Answers::new();
     store.submit(&operations, &mut answers).await;
     let mut decisions = answers.into_iter().map(|answer| match answer.unwrap() {
@@ -224,7 +231,7 @@ async fn timed_take(store: &RedisStore, limit: &Limit) -> (bool, u64) {
     (first.is_allowed(), second.granted().unwrap().receipt.start().as_nanos() / 1_000)
 }
 
-/// A process that dies holding a slot frees it when its lease has run out, not before.
+/// The slot of a killed process is free when its lease has expired, not before.
 #[test]
 fn a_killed_holder_frees_its_slot() {
     let lease = Duration::from_secs(2);
@@ -240,8 +247,8 @@ fn a_killed_holder_frees_its_slot() {
         });
     }
     let (server, prefix) = (server(Flavor::Redis), prefix());
-    let here = "sharing::a_killed_holder_frees_its_slot";
-    let mut peer = Peer::spawn(here, &[(URL, &server.url()), (PREFIX, &prefix)]);
+    let test_name = "sharing::a_killed_holder_frees_its_slot";
+    let mut peer = Peer::spawn(test_name, &[(URL, &server.url()), (PREFIX, &prefix)]);
     assert_eq!(peer.line(), "holding");
     let store = block_on(open(RedisStore::builder(&server.url()).prefix(&*prefix)));
     let denied = block_on(take(&store, &limit, "a", 1)).unwrap();
@@ -250,7 +257,7 @@ fn a_killed_holder_frees_its_slot() {
     assert!(hint <= lease, "{hint:?}");
     peer.kill();
     assert!(!block_on(take(&store, &limit, "a", 1)).unwrap().is_allowed(), "it may come back");
-    wait_until("the lease to run out", || {
+    wait_until("the lease to expire", || {
         block_on(take(&store, &limit, "a", 1)).unwrap().is_allowed().then_some(())
     });
 }
