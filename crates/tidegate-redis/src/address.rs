@@ -84,7 +84,7 @@ impl Parts<'_> {
 
     fn problem(&self) -> &'static str {
         if self.is_socket() {
-            return "it must name the path of a socket, and a database that is a number";
+            return "it must contain the path of a socket; the database, if any, must be a number";
         }
         if !matches!(self.scheme, "redis://" | "rediss://" | "valkey://" | "valkeys://") {
             return "it must begin with redis://, or rediss:// for TLS";
@@ -93,7 +93,7 @@ impl Parts<'_> {
             return "the host is missing";
         }
         if matches!(self.host, "0.0.0.0" | "[::]") {
-            return "the host is an address to listen at, not one to connect to";
+            return "the host is an address to listen on, not one to connect to";
         }
         if !self.has_port() {
             return "the port must be a number from 1 to 65535";
@@ -102,7 +102,7 @@ impl Parts<'_> {
         if !database.is_empty() && database.parse::<i64>().is_err() {
             return "the database must be a number";
         }
-        "it cannot be parsed; write special characters of the password as in %40 for @"
+        "it cannot be parsed; percent-encode special characters of the password, such as %40 for @"
     }
 }
 
@@ -178,7 +178,7 @@ mod tests {
             ("http://host", "must begin with redis://"),
             ("redis://", "the host is missing"),
             ("redis://:hunter2@:6379", "the host is missing"),
-            ("redis://0.0.0.0:6379", "an address to listen at"),
+            ("redis://0.0.0.0:6379", "an address to listen on"),
             ("redis://host:70000", "the port must be"),
             ("redis://host:port", "the port must be"),
             ("redis://host:6379/zero", "the database must be"),

@@ -182,7 +182,7 @@ fn send(connection: &Arc<Connection>, kind: Kind, calls: Vec<QueuedCall>, guard:
         }
         ConnectionState::Down(fault) => fail(calls, &fault.into()),
         ConnectionState::Connecting => {
-            let fault = RedisFault::NotConnected("the first try is under way".to_owned());
+            let fault = RedisFault::NotConnected("the first attempt is in progress".to_owned());
             fail(calls, &fault.into());
         }
     }

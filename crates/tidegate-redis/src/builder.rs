@@ -29,7 +29,7 @@ use crate::store::RedisStore;
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a store is opened by `open`"]
+#[must_use = "a builder does nothing until `open` is called"]
 pub struct RedisBuilder {
     address: Address,
     prefix: Option<String>,

@@ -132,14 +132,14 @@ impl Connection {
                         delay = INITIAL_DELAY;
                         let _ = broken.wait_for(|last| *last >= number).await;
                     }
-                    tracing::warn!("the connection to the shared store broke");
-                    let fault = RedisFault::NotConnected("the connection broke".to_owned());
+                    tracing::warn!("connection to the shared store lost; reconnecting");
+                    let fault = RedisFault::NotConnected("the connection was lost".to_owned());
                     self.state.send_replace(ConnectionState::Down(fault));
                 }
                 Err(fault) => {
                     let is_new = !matches!(*self.state.borrow(), ConnectionState::Down(_));
                     if is_new {
-                        tracing::warn!(error = %fault, "cannot connect to the shared store");
+                        tracing::warn!(error = %fault, "cannot connect to the shared store; retrying");
                     }
                     self.state.send_replace(ConnectionState::Down(fault));
                 }
@@ -191,7 +191,7 @@ impl Connection {
         let mut info = redis::cmd("INFO");
         let text: Result<String, RedisError> = info.arg("memory").query_async(connection).await;
         let Ok(text) = text else {
-            tracing::debug!("the server does not tell its eviction policy");
+            tracing::debug!("eviction policy of the shared store unknown");
             return;
         };
         let field = |name: &str| {
@@ -202,8 +202,8 @@ impl Connection {
         if max_memory != "0" && !policy.is_empty() && policy != "noeviction" {
             tracing::warn!(
                 maxmemory_policy = policy,
-                "the shared store may evict live buckets when its memory is full, and a bucket \
-                 that is gone is full again; set maxmemory-policy to noeviction"
+                "shared store may evict buckets, and an evicted bucket is full again; set \
+                 maxmemory-policy to noeviction"
             );
         }
     }

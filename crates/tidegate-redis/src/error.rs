@@ -32,15 +32,15 @@ pub enum OpenError {
     Prefix(String),
     /// The address starts with `rediss://`, but the build has no TLS.
     #[error(
-        "redis address with TLS needs the feature `tls` of tidegate-redis, or `redis-tls` of tidegate; \
-         enable it"
+        "redis address uses TLS, but this build does not support it; enable the feature `tls` of \
+         tidegate-redis, or `redis-tls` of tidegate"
     )]
     NoTls,
     /// There is no tokio runtime for the connection.
-    #[error("redis store opened outside of a tokio runtime; call `open` from async code")]
+    #[error("redis store opened outside a tokio runtime; call `open` from async code")]
     NoRuntime,
     /// The operating system provides no random numbers.
-    #[error("operating system gives no random numbers: {0}")]
+    #[error("operating system provides no random numbers: {0}")]
     Random(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
@@ -56,7 +56,7 @@ pub enum RedisFault {
     #[error("tokio runtime in which the redis store was opened has ended; open a new store")]
     Ended,
     /// The connection broke during the operation, which may have been executed.
-    #[error("connection to redis broke: {0}; the operation may have been carried out")]
+    #[error("connection to redis broke: {0}; the operation may have been executed")]
     Broken(String),
     /// The server refused the operation: out of memory, read only, not permitted, or similar.
     #[error("redis refused the operation: {0}")]
@@ -66,24 +66,23 @@ pub enum RedisFault {
     ScriptLost,
     /// Data under the prefix has a format that this version does not support.
     #[error(
-        "redis holds data of format {0}, but this version reads and writes format {FORMAT}; run \
-         versions that agree, or choose another prefix"
+        "redis contains data of format {0}, but this version supports format {FORMAT}; run the same \
+         version on all nodes, or choose another prefix"
     )]
     Format(u8),
     /// The reply is not one that the script of this version sends.
     #[error(
-        "redis sent a reply that the script does not give; check that nothing else writes \
-             keys under the prefix"
+        "redis sent an unexpected reply; check that no other program writes keys under the prefix"
     )]
     InvalidReply,
     /// Other nodes changed the policy of the bucket repeatedly during the operation.
     #[error(
-        "policy of a limit changes too often to decide; check that all nodes configure the \
-             same policy"
+        "policy of a limit changed too often during an operation; check that all nodes \
+             configure the same policy"
     )]
     Contended,
     /// A key under the prefix contains data that this store did not write.
-    #[error("key under the prefix holds data of another program; choose another prefix")]
+    #[error("key under the prefix contains data of another program; choose another prefix")]
     ForeignKey,
 }
 

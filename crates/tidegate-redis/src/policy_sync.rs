@@ -71,14 +71,14 @@ impl RedisStore {
             {
                 tracing::warn!(
                     limit = limit.name(),
-                    "the time to live is shorter than the time to full; buckets are kept until \
-                     they are full"
+                    "time to live is shorter than the time to full; keeping buckets until they are \
+                     full"
                 );
             }
             (Policy::Concurrency(slots), _) if slots.lease().is_none() => tracing::warn!(
                 limit = limit.name(),
-                "slots without a lease stay taken for ever if their holder dies or its call is \
-                 lost; give the limit a lease"
+                "slots without a lease stay taken if their holder dies or its call is lost; give the \
+                 limit a lease"
             ),
             _ => {}
         }
@@ -135,7 +135,7 @@ impl RedisStore {
                 limit = limit.name(),
                 capacity_before = before.limit().policy().capacity(),
                 capacity = history.limit().policy().capacity(),
-                "another node has given this limit a newer policy; it decides from now on"
+                "adopted a newer policy from another node"
             );
         }
         Ok(())
