@@ -54,7 +54,7 @@ async fn exceed(library: Library, kind: LimitKind, action: OnExceeded, expected:
     match expected {
         Expected::Frame(text) => assert_eq!(client.text().await, text),
         Expected::Close(code, reason) => {
-            assert_eq!(client.closed().await, (code, reason.to_owned()))
+            assert_eq!(client.closed().await, (code, reason.to_owned()));
         }
         Expected::Nothing => {}
     }

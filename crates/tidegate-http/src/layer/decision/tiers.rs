@@ -111,7 +111,7 @@ impl Tiers {
         &self,
         caller: &CallerKeys,
     ) -> Result<AdmissionDecision, StoreError> {
-        Ok(self.into_decision(self.admit(caller).await?))
+        Ok(self.decision_from(self.admit(caller).await?))
     }
 
     /// Requests a bill only if it is needed for a settlement.
@@ -130,7 +130,7 @@ impl Tiers {
         self.admission.settle(caller.to_caller(), delta, bill).await
     }
 
-    fn into_decision(&self, verdict: Verdict<'_>) -> AdmissionDecision {
+    fn decision_from(&self, verdict: Verdict<'_>) -> AdmissionDecision {
         match verdict {
             Verdict::Admitted(admitted) => AdmissionDecision {
                 outcomes: self.tier_outcomes(admitted.outcomes()),
