@@ -1,9 +1,9 @@
-//! The access log: one line for each call to a provider, when the call is over.
+//! The access log: one line for each call to a provider, written when the call ends.
 //!
-//! It is off unless `gateway.access_log` says otherwise, and follows that while the program runs. Its
-//! lines have the target `tidegate::access`, so that a filter can tell them apart. No line has a key,
-//! a prompt or an answer in it. What a caller chose is cut and quoted, so that it cannot look like
-//! another line or another field.
+//! It is controlled by `gateway.access_log`, which is off by default and can be changed at run
+//! time. Lines have the target `tidegate::access` so that log filters can select them. No line
+//! contains a key, a prompt or a response. Text chosen by the caller is truncated and quoted, so
+//! that it cannot forge another line or field.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use tidegate_config::GatewayPlan;
 use tidegate_gateway::FinishedCall;
 
-/// How much is shown of a text that a caller chose, in characters.
+/// Maximum number of characters logged of a text chosen by the caller.
 const LONGEST_TEXT: usize = 128;
 
-/// Whether calls are logged. Clones are the same switch.
+/// Switch for the access log. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessLog(Arc<AtomicBool>);
 
@@ -29,7 +29,7 @@ impl AccessLog {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Writes the line of a call that began while the log was on.
+    /// Logs a finished call. Does nothing if the log was off when the call began.
     pub(crate) fn write(&self, call: &FinishedCall<'_>) {
         let Some(details) = call.details else { return };
         let reserved = details.reserved;
@@ -64,7 +64,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A text that a caller chose: cut, and escaped as in a program.
+/// Text chosen by the caller, shown truncated and escaped like a Rust string literal.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Debug for Quoted<'_> {

@@ -1,6 +1,7 @@
-//! The APIs: one protocol each, all on one engine.
+//! The HTTP, admin and gRPC APIs, all on one engine.
 //!
-//! What the HTTP and the admin API have in common stands here: how a body is read, how a problem is rendered, and whether the server is ready.
+//! Code that the HTTP and admin APIs share is here: reading bodies, rendering problem documents,
+//! and readiness.
 
 pub(crate) mod admin;
 pub(crate) mod body;

@@ -1,8 +1,8 @@
-//! Who is told of calls to providers: the numbers of all of it, the log, and of throttles those who
-//! watch events.
+//! Distributes what happens in calls to providers: to metrics, the access log and, for throttles
+//! and breaker changes, event subscribers.
 //!
-//! A provider that throttles many calls at once is one event a second: watchers would otherwise
-//! lose everything else.
+//! Throttle events are limited to one per provider and second. Otherwise a burst of throttled calls
+//! would push all other events out of the subscribers' queues.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +18,13 @@ use crate::access_log::AccessLog;
 use crate::events::{Event, Events};
 use crate::metrics::{BREAKER_STATES, Call, LlmMetrics};
 
-/// How long after an event the same provider makes no other.
+/// Minimum interval between two throttle events of one provider.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// How many providers are told apart. Their names are those of the configuration.
+/// Maximum number of providers with throttle events. Provider names come from the configuration.
 const MOST: usize = 1_000;
 
-/// Hears of calls, and tells everybody who wants to know.
+/// Records calls to providers in metrics, events and the access log.
 #[derive(Debug)]
 pub(crate) struct CallObserver {
     numbers: LlmMetrics,
@@ -38,12 +38,13 @@ impl CallObserver {
         Self { numbers, events, access_log: AccessLog::default(), told: Mutex::default() }
     }
 
-    /// The access log, which is off at first.
+    /// Returns the access log, which is initially off.
     pub(crate) const fn access_log(&self) -> &AccessLog {
         &self.access_log
     }
 
-    /// Whether an event of this provider is due, and from now on it is told.
+    /// Returns whether a throttle event of this provider may be published now, and if so records
+    /// it.
     fn is_due(&self, provider: &Provider, now: Instant) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = told.get_mut(provider) {

@@ -1,7 +1,7 @@
-//! The APIs on connections in memory, for `tidegate-fuzz`.
+//! The APIs on in-memory connections, for `tidegate-fuzz`.
 //!
-//! A connection is served by the same HTTP parser with the same bound on heads as one of a listener;
-//! only its time-outs and the count of connections are missing.
+//! Connections use the same HTTP parser and the same bound on request heads as real listeners, but
+//! have no timeouts and are not counted.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -24,11 +24,11 @@ use crate::listener::bounds::{Bounds, MAX_HEAD};
 use crate::listener::connection;
 use crate::listener::drain::Drain;
 
-/// Where the APIs say that they listen.
+/// Address that the APIs believe they listen on.
 const LISTENS_AT: SocketAddr = SocketAddr::new(PEER, 8080);
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Which API.
+/// Selects an API.
 #[derive(Clone, Copy, Debug)]
 pub enum Api {
     /// The HTTP API.
@@ -37,19 +37,19 @@ pub enum Api {
     Admin,
 }
 
-/// Both APIs, each on a configuration of its own: what one changes does not concern the other.
+/// Both APIs, each with its own configuration, so that changes in one do not affect the other.
 pub struct Apis {
     http: Arc<HttpApi>,
     admin: Router,
-    /// Nobody tells them to stop.
+    /// Kept so that the APIs are never asked to stop.
     _drain: Drain,
 }
 
 impl Apis {
-    /// The APIs with the configuration of this text, without a database.
+    /// Creates the APIs from the text of a configuration file, without a database.
     ///
     /// # Panics
-    /// If the text is no configuration.
+    /// If the text is not a valid configuration.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let config = || configuration::of_text(text, Stored::default(), None);
@@ -61,7 +61,7 @@ impl Apis {
         Self { http, admin: admin.router(drain.signal()), _drain: drain }
     }
 
-    /// Serves one connection to its end.
+    /// Serves one connection until it ends.
     pub fn serve<S>(&self, api: Api, stream: S) -> impl Future<Output = ()> + use<S>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -80,7 +80,7 @@ impl Apis {
         builder.header_read_timeout(None).max_buf_size(MAX_HEAD);
         let served = builder.serve_connection(TokioIo::new(stream), service);
         async move {
-            // A connection that ends early is a fair end for some bytes.
+            // Errors are expected: fuzzed input often ends a connection early.
             let _ = served.await;
         }
     }

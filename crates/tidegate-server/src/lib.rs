@@ -1,12 +1,11 @@
-//! The Tidegate server: listeners on one engine.
+//! The Tidegate server: HTTP, admin and gRPC listeners that share one engine.
 //!
-//! A [`Server`] takes the layers of a configuration and opens what they say; the [`Running`] server
-//! knows the addresses that were really bound, follows the configuration as it changes, and knows
-//! how to stop without dropping a request. Each API speaks one protocol and decides nothing by
-//! itself: every decision is one call to the engine. The [`Database`] keeps what was changed at run
-//! time.
+//! A [`Server`] is built from configuration layers and opens the listeners that they configure. The
+//! [`Running`] server reports the addresses it bound, follows configuration changes, and shuts down
+//! without dropping requests. Each API translates one protocol into calls to the engine and makes
+//! no decisions of its own. The [`Database`] stores settings that were changed at run time.
 //!
-//! This crate reads no environment, and never logs a key.
+//! This crate does not read the environment and never logs a key.
 
 mod access_log;
 mod api;

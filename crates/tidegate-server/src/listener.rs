@@ -1,6 +1,6 @@
-//! Listeners: sockets, connections with their bounds and timeouts, and draining.
+//! Listening sockets, connections with their bounds and timeouts, and draining.
 //!
-//! Nothing here knows what is asked over a connection; that is for [`api`](crate::api).
+//! Requests are handled in [`api`](crate::api); nothing here looks into them.
 
 pub(crate) mod accept;
 pub(crate) mod accept_loop;

@@ -1,4 +1,4 @@
-//! Whether the providers of a plan can be reached from here.
+//! Checks whether the configured providers can be reached from this machine.
 
 use http::Uri;
 use tidegate_config::{Plan, ProviderPlan};
@@ -6,21 +6,22 @@ use tidegate_llm::client::{Client, Roots};
 use tidegate_llm::proxy::Proxy;
 use tokio::task::JoinSet;
 
-/// What came of an attempt to reach a provider.
+/// Result of an attempt to reach a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Reached {
-    /// The provider.
+    /// Name of the provider.
     pub provider: String,
-    /// Where it is.
+    /// Its configured base URL.
     pub base_url: String,
-    /// The proxy on the way, without credentials.
+    /// Host and port of the proxy used, without credentials.
     pub proxy: Option<String>,
-    /// Why it cannot be reached, if it cannot.
+    /// Why the provider cannot be reached; `None` if it can.
     pub error: Option<String>,
 }
 
-/// The names of the providers that [`reach`] tries: those that somebody configured.
+/// Returns the names of the providers that [`reach`] tries: those with settings of their own in the
+/// configuration.
 #[must_use]
 pub fn configured_providers(plan: &Plan) -> Vec<&str> {
     configured(plan).map(|(name, _)| name).collect()
@@ -31,9 +32,9 @@ fn configured(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
     providers.filter(|(_, it)| it.is_configured() && it.has_path())
 }
 
-/// Tries to reach every provider that somebody configured, all at once: name resolution, TCP and TLS
-/// within the provider's connect time-out, through its proxy, with its roots. No key is sent. `tell`
-/// hears of each one as soon as it is known.
+/// Tries to reach every configured provider concurrently: name resolution, TCP and TLS within the
+/// provider's connect timeout, through its proxy and with its root certificates. No API key is
+/// sent. Calls `on_result` with each result as soon as it is known.
 pub async fn reach(plan: &Plan, mut tell: impl FnMut(Reached)) {
     let mut probes = JoinSet::new();
     for (name, provider) in configured(plan) {

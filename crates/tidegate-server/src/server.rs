@@ -1,4 +1,4 @@
-//! A server: the engine, the configuration it follows, and the doors that open on them.
+//! The server: opens the store, loads the configuration and starts the listeners.
 
 mod error;
 mod snapshot;
@@ -32,28 +32,28 @@ pub use error::StartError;
 use snapshot::Keeper;
 use store::ServerStore;
 
-/// Whether a server that runs with some layers could go on with others. It is asked before a change
-/// is written to a database that servers follow.
+/// Checks whether a server running with the layers `before` can switch to `after`. Call it before a
+/// change is written to a database that servers follow.
 ///
 /// # Errors
-/// When the others cannot be used, or not without a new start.
+/// If `after` is invalid, or needs a restart.
 pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
     let plan = after.plan()?;
     Parts::check(&plan)?;
-    // Layers that are of no use by themselves are nothing that a server runs with.
+    // No server can be running with invalid layers, so there is nothing to compare with.
     let Ok(before) = before.plan() else { return Ok(()) };
     limits::check(before.limits.by_name.values().map(|before| &before.limit), &plan.limits)
 }
 
-/// Whether a server could follow a plan, without anything being opened or changed.
+/// Checks whether a server could run with a plan, without opening or changing anything.
 ///
 /// # Errors
-/// When something in it cannot be used.
+/// If any part of the plan cannot be used.
 pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
     Parts::check(plan).map(drop)
 }
 
-/// A server that has not opened its doors yet.
+/// A server that is configured but does not listen yet.
 ///
 /// ```
 /// use tidegate_config::{Key, Loader};
@@ -76,16 +76,16 @@ pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
 pub struct Server {
     layers: Layers,
     plan: Plan,
-    /// Open already, or else opened with the doors.
+    /// `None` if the store is opened later, by [`Server::open`].
     store: Option<ServerStore>,
 }
 
 impl Server {
-    /// A server on the store that the configuration names. The in-process one is open from now on,
-    /// any other once the doors are.
+    /// Creates a server on the store named in the configuration. The in-process store is opened
+    /// immediately, any other store by [`Server::open`].
     ///
     /// # Errors
-    /// When the configuration cannot be used, or the in-process store cannot be opened.
+    /// If the configuration is invalid, or the in-process store cannot be opened.
     pub fn new(layers: Layers) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
         let store = match plan.store.url.value {
@@ -95,38 +95,39 @@ impl Server {
         Ok(Self { layers, plan, store })
     }
 
-    /// A server on a store that is open already, whatever the configuration says of it.
+    /// Creates a server on a given store, ignoring the store settings of the configuration.
     ///
     /// # Errors
-    /// When the configuration cannot be used.
+    /// If the configuration is invalid.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
         Ok(Self { layers, plan, store: Some(ServerStore::sure(store)) })
     }
 
-    /// A server on a store that is open already and may fail: behind a guard, with the failure
-    /// rules of the configuration.
+    /// Creates a server on a given store that may fail. The store is put behind a guard with the
+    /// failure rules of the configuration.
     ///
     /// # Errors
-    /// When the configuration cannot be used, or the guard has no memory to decide in.
+    /// If the configuration is invalid, or the guard cannot allocate its local store.
     pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
         let store = Some(ServerStore::guarded(&plan.store, store)?);
         Ok(Self { layers, plan, store })
     }
 
-    /// How many keys the memory of the store is enough for, if that is known.
+    /// Returns the number of keys that fit into the memory of the store, if known.
     #[must_use]
     pub fn max_keys(&self) -> Option<usize> {
         self.store.as_ref().and_then(ServerStore::max_keys)
     }
 
-    /// Opens the doors.
+    /// Opens the store and the listeners, and starts serving.
     ///
     /// # Errors
-    /// When the store cannot be opened, an address cannot be listened on, or a door would be open to
-    /// everybody by mistake. No door is open then. A database that is away is no reason not to
-    /// start: the environment, the file and the defaults hold until it is back.
+    /// If the store cannot be opened, an address cannot be bound, or a listener would accept
+    /// unauthenticated requests from the network without that being configured. No listener is open
+    /// then. An unreachable database is not an error: the environment, the file and the defaults
+    /// apply until it is back.
     pub async fn open(mut self) -> Result<Running, StartError> {
         let listen = &self.plan.listen;
         for (door, address) in configuration::listeners(listen.admin.value, listen.grpc.value) {
@@ -153,7 +154,7 @@ impl Server {
         Ok(doors.open(config, workers, opened.guard).kept_by(keeper))
     }
 
-    /// Takes over what the database holds, if it is of use; what that is.
+    /// Reads the settings in the database and uses them if they are valid. Returns what was read.
     async fn read(&mut self, database: &Database) -> Stored {
         if self.plan.database.auto_migrate.value {
             match database.migrate().await {
@@ -188,7 +189,7 @@ impl Server {
     }
 }
 
-/// Listeners that nobody accepts from yet.
+/// Bound listeners that do not accept connections yet.
 struct Doors {
     http: (TcpListener, SocketAddr),
     admin: (TcpListener, SocketAddr),
@@ -208,7 +209,7 @@ impl Doors {
         })
     }
 
-    /// Opens them, and watches what the configuration comes from.
+    /// Starts serving on the listeners, and watches the sources of the configuration.
     fn open(
         self,
         config: Arc<ActiveConfig>,
@@ -246,7 +247,7 @@ impl Doors {
     }
 }
 
-/// A server whose doors are open.
+/// A running server.
 #[derive(Debug)]
 #[must_use = "dropping a running server stops it without waiting"]
 pub struct Running {
@@ -254,16 +255,17 @@ pub struct Running {
     admin: SocketAddr,
     grpc: SocketAddr,
     drain: Drain,
-    /// The admin door, which tells how the others are being closed.
+    /// Drain of the admin listener, which closes last so that it can report the shutdown of the
+    /// others.
     last: Drain,
     guarded: Option<Guarded>,
     config: Arc<ActiveConfig>,
-    /// Saves the store, if it is to be saved.
+    /// Saves snapshots of the store, if configured.
     keeper: Option<Keeper>,
 }
 
 impl Running {
-    /// Has the store saved from now on.
+    /// Starts saving snapshots.
     fn kept_by(mut self, keeper: Option<Keeper>) -> Self {
         if let Some(keeper) = &keeper {
             self.drain.watch(keeper.clone().run(self.drain.signal()));
@@ -272,54 +274,54 @@ impl Running {
         self
     }
 
-    /// Where the HTTP door is open.
+    /// Returns the address that the HTTP listener is bound to.
     #[must_use]
     pub const fn http(&self) -> SocketAddr {
         self.http
     }
 
-    /// Where the admin door is open.
+    /// Returns the address that the admin listener is bound to.
     #[must_use]
     pub const fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// Where the gRPC door is open.
+    /// Returns the address that the gRPC listener is bound to.
     #[must_use]
     pub const fn grpc(&self) -> SocketAddr {
         self.grpc
     }
 
-    /// Whether the store is asked at present; `None` if it is one that cannot fail.
+    /// Returns whether the shared store is currently in use; `None` if the store cannot fail.
     #[must_use]
     pub fn store_is_up(&self) -> Option<bool> {
         self.guarded.as_ref().map(Guarded::is_up)
     }
 
-    /// What has been counted about a store that can fail.
+    /// Returns the guard's counters; `None` if the store cannot fail.
     #[must_use]
     pub fn store_stats(&self) -> Option<GuardStats> {
         self.guarded.as_ref().map(Guarded::stats)
     }
 
-    /// Reads the configuration file again. If anything is wrong with it the configuration of before
-    /// stays, and the log says what.
+    /// Reloads the configuration file. If the file is invalid, the current configuration stays in
+    /// effect and the error is logged.
     pub async fn reload(&self) {
-        // What came of it is told where all changes are.
+        // `reread` logs the result.
         let _ = self.config.reread(&Note { door: "signal", who: None }).await;
     }
 
-    /// Stops accepting, sends away who waits for a provider, answers what is under way, and gives
-    /// up after [`GRACE`]. Then the in-process store is saved, if it is to be.
+    /// Stops accepting connections, rejects calls that wait for a provider, and waits up to
+    /// [`GRACE`] for requests in flight. Then saves the in-process store, if configured.
     pub async fn shutdown(self) -> Drained {
         self.config.parts().gateway.drain();
         let drained = self.drain.drain(GRACE).await;
         if let Some(keeper) = self.keeper {
-            // The doors are closed, so that all is in it but what requests that were cut off
-            // still spend or give back.
+            // The listeners are closed, so the snapshot is complete except for charges and refunds
+            // of requests that were cut off.
             keeper.save_last().await;
         }
-        // Whoever asks the admin door now is not waited for.
+        // Admin requests do not hold up the shutdown for long.
         self.last.drain(Duration::from_secs(1)).await;
         tracing::info!(?drained, "the doors are closed");
         drained

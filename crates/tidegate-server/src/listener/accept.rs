@@ -1,4 +1,4 @@
-//! Listening sockets, and accepting from them whatever happens.
+//! Binds listening sockets and accepts connections, surviving accept errors.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,28 +10,28 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::files::OpenFiles;
 
-/// How long accepting rests after an error such as too many open files.
+/// Pause after an accept error such as too many open files.
 const REST: Duration = Duration::from_millis(200);
 
-/// How long such errors are not logged again. At the bound of open files each connection that ends
-/// lets one in, and the next error follows at once.
+/// Minimum interval between logged accept errors. At the limit of open files, each connection that
+/// ends lets one in and the next error follows immediately.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How many bytes of a response the kernel keeps before it has sent them. It says that there is room
-/// again when half of them are gone, so this is also how much a slow reader has to take to be seen
-/// reading. Without it that is a third of the send buffer, which grows to megabytes: a reader of
-/// 100 kB/s was cut for taking nothing in 10 s.
+/// Maximum number of unsent bytes of a response that the kernel buffers. The socket becomes
+/// writable again when half of them are sent, so this is also how much a slow reader must take to
+/// count as reading. Without this option that is a third of the send buffer, which grows to
+/// megabytes: a reader of 100 kB/s was disconnected for taking nothing in 10 s.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const UNSENT: u32 = 64 * 1024;
 
-/// Binds an address. The second value is the one that was bound, with the port that was picked.
+/// Binds a listener. The returned address has the actual port if port 0 was asked for.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;
     Ok((listener, bound))
 }
 
-/// A listener that outlives its errors.
+/// Accepts connections and retries after errors.
 #[derive(Debug)]
 pub(crate) struct Acceptor {
     listener: TcpListener,
@@ -44,11 +44,12 @@ impl Acceptor {
         Self { listener, errors: ThrottledLog::every(SILENCE), files }
     }
 
-    /// The next connection, and who made it. After an error it has connections closed that wait for
-    /// their callers, rests, and tries again; errors in a row are logged once.
+    /// Returns the next connection and the address of its peer. After an error it asks all
+    /// listeners to close idle connections, pauses, and tries again. Repeated errors are logged
+    /// once per [`SILENCE`].
     ///
-    /// Dropping the future loses no connection. It cuts the rest short, which is right when that
-    /// is done because a connection has ended: there is room again.
+    /// Dropping the future loses no connection. It ends the pause early, which is right if a
+    /// connection has just ended: there is room again.
     pub(crate) async fn accept(&self) -> (TcpStream, IpAddr) {
         loop {
             match self.listener.accept().await {
@@ -62,7 +63,7 @@ impl Acceptor {
                 }
                 Err(error) => {
                     self.failed(&error);
-                    // Whatever it is that there is not enough of, connections have some of it.
+                    // Whichever resource ran out, open connections hold some of it.
                     self.files.ran_out();
                     tokio::time::sleep(REST).await;
                 }
@@ -77,7 +78,7 @@ impl Acceptor {
     }
 }
 
-/// Errors of the one connection, after which the next can be accepted at once.
+/// Returns whether an error concerns a single connection, so that the next can be accepted at once.
 fn is_of_the_caller(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -87,14 +88,14 @@ fn is_of_the_caller(error: &io::Error) -> bool {
     )
 }
 
-/// Answers are small and each is waited for: they leave at once instead of being gathered.
+/// Responses are small and callers wait for each of them, so they must not be delayed.
 fn without_delay(stream: &TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "set_nodelay failed");
     }
 }
 
-/// Lets a reader that is slow be told from one that takes nothing.
+/// Lets the write timeout distinguish a slow reader from one that takes nothing.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn with_little_unsent(stream: &TcpStream) {
     if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT) {

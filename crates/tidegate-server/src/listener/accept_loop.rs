@@ -1,4 +1,5 @@
-//! The connections of a listener: accepted up to a bound, and all ended before it is closed.
+//! The accept loop of a listener: accepts connections up to a bound, and waits for all of them when
+//! it stops.
 
 use std::net::IpAddr;
 use std::pin::pin;
@@ -19,30 +20,32 @@ use super::files::OpenFiles;
 use super::workers::{Moved, Workers};
 use crate::metrics::ConnectionMetrics;
 
-/// How long that connections are refused or have to wait is not logged again.
+/// Minimum interval between logged refusals, and between logged waits.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// How often a connection that waits for room looks for one that could be closed by now.
+/// How often a connection that waits for capacity tries again to evict another.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What the connections of a listener may take, and who is told.
+/// Capacity of a listener, and what is informed about its connections.
 #[derive(Debug)]
 pub(crate) struct AcceptSettings {
     pub(crate) capacity: Capacity,
     pub(crate) files: OpenFiles,
     pub(crate) metrics: ConnectionMetrics,
-    /// Written to a connection that is refused, before it is closed.
+    /// Bytes written to a refused connection before it is closed.
     pub(crate) refusal: &'static [u8],
 }
 
-/// Serves each connection by a task of its own. A network that has its number of connections gets
-/// no others unless one of its own can be closed; if all connections are taken, one that waits for
-/// its caller is closed, and if all are busy, others wait. Once told to stop it closes the listener
-/// and waits for what is under way.
+/// Accepts connections and serves each in a task of its own until `stop` is set. Then closes the
+/// listener and waits for the open connections.
 ///
-/// `connection` makes what the connection is closed by, and the future that serves it.
+/// A network at its connection limit gets no further connections unless one of its idle ones can be
+/// evicted. If the listener is full, an idle connection is evicted; if all are busy, the new
+/// connection waits.
 ///
-/// Dropping the future cuts the connections.
+/// `connection` returns the handle that evicts a connection, and the future that serves it.
+///
+/// Dropping the future closes all connections.
 pub(crate) async fn serve<F>(
     listener: TcpListener,
     settings: AcceptSettings,
@@ -93,7 +96,7 @@ pub(crate) async fn serve<F>(
     }
 }
 
-/// The connections that are open.
+/// The open connections with their tasks.
 #[derive(Debug)]
 struct Crowd {
     tasks: JoinSet<()>,
@@ -138,10 +141,10 @@ impl Crowd {
         admission
     }
 
-    /// Says so and closes the connection, for the price of a write.
+    /// Writes the refusal and closes the connection. Never blocks.
     fn refuse(&self, stream: TcpStream) {
         use std::io::Write as _;
-        // A caller that is gone, or whose buffer is full, is not worth a wait.
+        // If the caller is gone or its buffer is full, the refusal is dropped.
         if let Ok(mut stream) = stream.into_std() {
             let _ = stream.write(self.settings.refusal);
         }

@@ -1,4 +1,4 @@
-//! How much a caller may ask of the door before it has asked anything of the engine.
+//! Bounds on connections, heads and bodies, before any limit of the engine applies.
 
 use std::time::Duration;
 
@@ -6,29 +6,30 @@ use tidegate_config::Listen;
 
 use super::connections::Capacity;
 
-/// The largest body of a request, in bytes.
+/// Maximum size of a request body, in bytes.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
 
-/// The largest head of a request, in bytes; also what a connection buffers at most.
+/// Maximum size of a request head, in bytes; also the read buffer of a connection.
 pub(crate) const MAX_HEAD: usize = 16 * 1024;
 
-/// The bounds of time and number. Every wait for a caller has one.
+/// Bounds on connections and waiting times. Every wait for a caller has one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Connections at once; others wait to be accepted.
+    /// Maximum number of open connections; further ones wait to be accepted.
     pub(crate) connections: usize,
-    /// Connections at once from one network (an IPv4 address, or the first 64 bits of an IPv6
-    /// address); others are refused.
+    /// Maximum number of open connections from one network (an IPv4 address, or the first 64 bits
+    /// of an IPv6 address); further ones are refused.
     pub(crate) per_network: usize,
-    /// From the first byte of a head to its last, and from the start of a connection to its first
-    /// whole head.
+    /// Time from the first byte of a head to its last, and from the start of a connection to the
+    /// end of its first head.
     pub(crate) head: Duration,
-    /// From the head to the last byte of the body.
+    /// Time from the end of the head to the last byte of the body.
     pub(crate) body: Duration,
-    /// From an answer to the first byte of the next request.
+    /// Time from the end of a response to the first byte of the next request.
     pub(crate) idle: Duration,
-    /// Without the caller taking enough of a response for the kernel to have room for more of it,
-    /// which is 32 KiB: a reader of 100 kB/s is not cut, one that takes a byte now and then is.
+    /// Time without progress in sending a response. Progress means that the caller took enough for
+    /// the kernel to accept more, which is 32 KiB: a reader of 100 kB/s stays connected, one that
+    /// takes a byte now and then does not.
     pub(crate) write: Duration,
 }
 
@@ -46,7 +47,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// How many connections there may be, with the peers that a plan trusts.
+    /// Returns the capacity of a listener, with the configured trusted proxies.
     pub(crate) fn capacity(&self, listen: &Listen) -> Capacity {
         Capacity {
             total: self.connections,

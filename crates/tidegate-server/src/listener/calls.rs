@@ -1,4 +1,4 @@
-//! The calls of a connection that answers several at once.
+//! Tracks the concurrent calls of an HTTP/2 connection, for eviction.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::eviction::{Evict, Wait};
 
-/// How many calls a connection answers, and whether it has to end.
+/// The number of calls in flight on a connection, and whether it must close.
 #[derive(Debug)]
 pub(crate) struct Calls(Mutex<State>);
 
@@ -15,15 +15,15 @@ pub(crate) struct Calls(Mutex<State>);
 struct State {
     under_way: usize,
     has_asked: bool,
-    /// Since when it is as it is.
+    /// When the last call ended, or the connection began.
     since: Instant,
     is_evicted: bool,
-    /// The task that serves the connection.
+    /// Wakes the task that serves the connection.
     task: Option<Waker>,
 }
 
 impl Calls {
-    /// Of a connection that begins now.
+    /// Creates the state of a connection that begins now.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(State {
             under_way: 0,
@@ -34,12 +34,12 @@ impl Calls {
         }))
     }
 
-    /// Whether anything was asked.
+    /// Returns whether any call has been received.
     pub(crate) fn has_asked(&self) -> bool {
         self.state().has_asked
     }
 
-    /// A call has begun. It ends when the value is dropped.
+    /// Registers a call. It ends when the returned guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Call {
         let mut state = self.state();
         state.under_way += 1;
@@ -47,7 +47,7 @@ impl Calls {
         Call(self.clone())
     }
 
-    /// Ready once the connection has to make room and answers nothing.
+    /// Ready once the connection is evicted and no call is in flight.
     pub(crate) fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.state();
         if state.is_evicted && state.under_way == 0 {
@@ -92,7 +92,7 @@ impl Evict for Calls {
     }
 }
 
-/// A call that is being answered.
+/// A call in flight.
 #[derive(Debug)]
 pub(crate) struct Call(Arc<Calls>);
 

@@ -1,5 +1,5 @@
-//! One connection: its requests one after the other, until it ends, keeps the door waiting for too
-//! long, or the door is told to stop.
+//! Serves the requests of one HTTP/1.1 connection until it ends, times out, is evicted, or the
+//! listener stops.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use super::stream::TimedStream;
 use super::timeouts::{End as Due, Timeouts};
 use super::workers::Moved;
 
-/// What is written to a connection that is refused.
+/// The response to a refused connection.
 pub(crate) const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     content-type: application/problem+json\r\n\
     retry-after: 1\r\n\
@@ -36,15 +36,15 @@ pub(crate) const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     \"title\":\"Temporarily reduced capacity\",\"status\":503,\
     \"detail\":\"too many connections from this address\"}";
 
-/// How a connection ends.
+/// Why a connection ended.
 enum End {
     Closed(hyper::Result<()>),
     Due(Due),
 }
 
-/// A connection: what it is closed by when there is no room, and the future that serves it to its
-/// end. When told to stop, a request that has begun is answered first. Whoever answers is told the
-/// address that it came from.
+/// Returns the handle that evicts the connection, and the future that serves it. When the listener
+/// stops, a request that has begun is still answered. `handler` gets each request with the peer
+/// address.
 pub(crate) fn serve<F>(
     stream: Moved,
     peer: IpAddr,
@@ -76,7 +76,7 @@ async fn run<F>(
         async move { Ok::<_, Infallible>(answer.await.map(|body| TimedBody { body, timeouts })) }
     });
     let mut http = http1::Builder::new();
-    // Heads are bounded by our own timeouts, which tells them from idle connections.
+    // Our own timeouts bound heads, since hyper's also runs while a connection is idle.
     http.header_read_timeout(None).max_buf_size(MAX_HEAD);
     let mut connection = pin!(http.serve_connection(stream, service));
     let mut timer = pin!(tokio::time::sleep_until(timeouts.first_end()));
@@ -102,11 +102,11 @@ async fn run<F>(
     }
 }
 
-/// The address that a request came from, among its extensions.
+/// Peer address of a request, stored in its extensions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// What a router answers to a peer.
+/// Calls a router with the peer address in the request's extensions.
 pub(crate) async fn answered(
     mut router: Router,
     mut request: Request<Incoming>,
@@ -117,8 +117,8 @@ pub(crate) async fn answered(
     response
 }
 
-/// A body that tells when it has ended, or is given up. Until then nothing is awaited of the
-/// caller: an answer may be a stream that lasts for hours.
+/// A response body that restarts the idle timeout when it ends or is dropped. Until then nothing is
+/// expected of the caller: a response may be a stream that lasts for hours.
 #[derive(Debug)]
 struct TimedBody {
     body: Body,

@@ -1,7 +1,7 @@
-//! The open connections of a listener: how many there may be in all and from one network, and who
-//! has to go when there is no room.
+//! The open connections of a listener: how many are allowed in all and per network, and which to
+//! evict when there is no room.
 //!
-//! They belong to the task that accepts, so nothing here is locked.
+//! The accept task owns them, so nothing here is locked.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -15,33 +15,35 @@ use tokio::time::Instant;
 
 use super::eviction::{Candidates, Evict, Waiting};
 
-/// How many connections a listener has at most.
+/// Maximum numbers of connections of a listener.
 #[derive(Clone, Debug)]
 pub(crate) struct Capacity {
-    /// In all.
+    /// Maximum number of open connections.
     pub(crate) total: usize,
-    /// From one network: an IPv4 address, or the first 64 bits of an IPv6 address.
+    /// Maximum number of open connections from one network: an IPv4 address, or the first 64 bits
+    /// of an IPv6 address.
     pub(crate) per_network: usize,
-    /// Peers that stand for many callers: they are bounded in all only.
+    /// Proxies, which stand for many callers: only `total` applies to them.
     pub(crate) trusted: TrustedProxies,
 }
 
-/// For how long a listener keeps below the number of connections at which the files ran out. What
-/// it leaves is for connections to providers and to stores.
+/// How long a listener stays below the number of connections at which file descriptors ran out. The
+/// descriptors it leaves free are for connections to providers and stores.
 const FILES_SHORT: Duration = Duration::from_secs(60);
 
-/// What part of the connections is closed when files run out. No more than that part, and this many,
-/// are on their way out at once.
+/// One in this many connections is closed when file descriptors run out. At most that part plus
+/// this many may be closing at once.
 const RELIEF: usize = 16;
 
-/// What becomes of a new connection.
+/// Decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is served.
+    /// The connection is served.
     Admitted,
-    /// Its network has its number of connections, and all of them are busy.
+    /// The network is at its limit and all its connections are busy.
     Refused,
-    /// All connections are busy. It has to wait until one of them ends.
+    /// The listener is at its limit and all connections are busy. The new one must wait until one
+    /// ends.
     Full,
 }
 
@@ -50,10 +52,10 @@ pub(super) struct Connections {
     open: HashMap<Id, Connection>,
     networks: HashMap<ClientNetwork, Network>,
     candidates: Candidates,
-    /// Those that were asked to close and have not done so yet.
+    /// Number of evicted connections that have not closed yet.
     leaving: usize,
     evicted: u64,
-    /// More are not wanted while files are short: how many, and until when.
+    /// After file descriptors ran out: the target number of connections, and until when it applies.
     short: Option<(usize, Instant)>,
 }
 
@@ -90,7 +92,7 @@ impl Connections {
         }
     }
 
-    /// Decides about a new connection, and closes another one for it if there is no room.
+    /// Decides about a new connection, and evicts another one if there is no room.
     pub(super) fn admit(&mut self, peer: IpAddr, now: Instant) -> Admission {
         let network = network_of(peer);
         let staying = self.networks.get(&network).map_or(0, Network::staying);
@@ -101,13 +103,13 @@ impl Connections {
             return Admission::Refused;
         }
         if self.staying() >= self.capacity.total {
-            // Those that are leaving have files too. They are gone in a moment.
+            // Closing connections still hold file descriptors, usually only for a moment.
             let is_slow = self.leaving > self.capacity.total / RELIEF + RELIEF;
             if is_slow || !self.evict_any(now) {
                 return Admission::Full;
             }
         } else if self.short.is_some_and(|(most, until)| now < until && self.staying() >= most) {
-            // If all are busy it is served nevertheless: there may be files again.
+            // If all are busy the new one is served anyway: descriptors may be available again.
             self.evict_any(now);
         }
         Admission::Admitted
@@ -133,7 +135,7 @@ impl Connections {
         }
     }
 
-    /// Makes room after files have run out.
+    /// Evicts connections after file descriptors ran out.
     pub(super) fn relieve(&mut self, now: Instant) {
         let wanted = (self.staying() / RELIEF).max(RELIEF / 2);
         let closed = (0..wanted).take_while(|_| self.evict_any(now)).count();
@@ -142,7 +144,7 @@ impl Connections {
         }
     }
 
-    /// How many were closed to make room since this was asked last.
+    /// Returns the number of connections evicted since the last call.
     pub(super) fn take_evicted(&mut self) -> u64 {
         std::mem::take(&mut self.evicted)
     }
@@ -151,7 +153,7 @@ impl Connections {
         self.open.len() - self.leaving
     }
 
-    /// Closes the oldest of a network that waits for its caller.
+    /// Evicts the longest waiting connection of a network. Returns whether there was one.
     fn evict_in(&mut self, network: ClientNetwork, now: Instant) -> bool {
         let Some(entry) = self.networks.get_mut(&network) else { return false };
         let mut candidates = std::mem::take(&mut entry.candidates);
@@ -162,7 +164,8 @@ impl Connections {
         evicted
     }
 
-    /// Closes the oldest that waits for its caller, of the network with the most connections.
+    /// Evicts the longest waiting connection of the network with the most connections. Returns
+    /// whether there was one.
     fn evict_any(&mut self, now: Instant) -> bool {
         let mut candidates = std::mem::take(&mut self.candidates);
         let evicted = self.evict(&mut candidates, now, Self::waiting);
@@ -205,8 +208,9 @@ impl Connections {
         waiting.collect()
     }
 
-    /// All that wait. The rank of each is how many connections its network has when its turn comes,
-    /// if those of one network are closed from the oldest on. Trusted proxies come last.
+    /// Returns all waiting connections. The rank of a connection is the number of connections its
+    /// network still has when its turn comes, closing the oldest of a network first. Trusted
+    /// proxies come last.
     fn waiting(&self) -> Vec<Waiting> {
         let mut all = Vec::new();
         for (network, entry) in &self.networks {
@@ -232,7 +236,7 @@ impl fmt::Debug for Connections {
     }
 }
 
-/// The network that a peer counts for.
+/// Returns the network that a peer is counted under.
 pub(crate) fn network_of(peer: IpAddr) -> ClientNetwork {
     client_network(peer, IPV6_CLIENT_BITS)
 }

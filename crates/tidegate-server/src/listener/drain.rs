@@ -1,42 +1,42 @@
-//! Stopping: no new connections, requests under way are answered, and not longer than a while.
+//! Graceful shutdown: no new connections, and a bounded time for requests in flight.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long requests under way may take once the server is told to stop. Answers of providers that
-/// come in pieces take their time; whoever runs containers kills after 30 seconds.
+/// How long requests in flight may take after the server is told to stop. Streamed responses of
+/// providers take time, and container runtimes usually kill after 30 seconds.
 pub const GRACE: Duration = Duration::from_secs(25);
 
-/// How stopping went.
+/// Result of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drained {
-    /// Every request was answered.
+    /// Every request was answered in time.
     Complete,
-    /// Connections were still busy after [`GRACE`], and are cut.
+    /// Connections were still busy after [`GRACE`] and were closed.
     CutOff,
 }
 
-/// Knows when to stop.
+/// Signals a task to stop. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Stop(watch::Receiver<bool>);
 
 impl Stop {
-    /// Whether it is time to stop.
+    /// Returns whether the task should stop.
     pub(crate) fn is_told(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 
-    /// Ready once it is time to stop.
+    /// Waits until the task should stop.
     pub(crate) async fn told(mut self) {
-        // An error means that the sender is gone, which is as good as being told.
+        // An error means that the sender is gone, which counts as the signal.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 }
 
-/// Tells the doors to stop and waits for them.
+/// Stops a group of tasks and waits for them.
 #[derive(Debug)]
 pub(crate) struct Drain {
     stop: watch::Sender<bool>,
@@ -48,12 +48,12 @@ impl Drain {
         Self { stop: watch::Sender::new(false), doors: Vec::new() }
     }
 
-    /// What the doors are told to stop by.
+    /// Returns the signal that asks the tasks to stop.
     pub(crate) fn signal(&self) -> Stop {
         Stop(self.stop.subscribe())
     }
 
-    /// Adds a door, running.
+    /// Spawns a task that [`drain`](Self::drain) waits for.
     pub(crate) fn watch(&mut self, door: impl Future<Output = ()> + Send + 'static) {
         self.doors.push(tokio::spawn(door));
     }

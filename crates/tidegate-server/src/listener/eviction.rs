@@ -1,8 +1,8 @@
-//! Which connections to close when there is no room for another: those that wait for their caller,
-//! never one that is busy with a request.
+//! Selects connections to close when there is no room: those that wait for their caller, never one
+//! that is busy with a request.
 //!
-//! A connection that answers a request pays nothing for this: its state is looked at only while room
-//! is short, and then for many connections at once and not for each newcomer.
+//! This costs a request nothing. The state of connections is read only while room is short, and
+//! then for many connections at once instead of once per new connection.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,20 +10,19 @@ use std::time::Duration;
 use tokio::task::Id;
 use tokio::time::Instant;
 
-/// How long a head may take before its connection counts as slow: several round trips of a far
+/// How long a head may take before its connection counts as slow: several round trips of a distant
 /// caller.
 const SLOW_HEAD: Duration = Duration::from_secs(1);
 
-/// How long after the connections were looked through they are not looked through again. With
-/// 10,000 of them that takes about a millisecond.
+/// Minimum interval between scans of all connections. A scan of 10,000 takes about a millisecond.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a connection waits for, and since when. Idle ones are closed first.
+/// What a connection waits for, and since when. Idle connections are closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The next request.
     Request { since: Instant },
-    /// The rest of a head, or all of the first one.
+    /// The rest of a head, or the whole first head.
     Head { since: Instant },
 }
 
@@ -35,24 +34,24 @@ impl Wait {
     }
 }
 
-/// A connection as the acceptor sees it.
+/// Access of the accept loop to a connection.
 pub(crate) trait Evict: Send + Sync {
-    /// What it waits for; `None` while it is busy.
+    /// Returns what the connection waits for; `None` while it is busy.
     fn waits(&self) -> Option<Wait>;
 
-    /// Has it close, if it still waits as it did. `false` if it does not.
+    /// Closes the connection if it is still in state `wait`. Returns whether it did.
     fn evict(&self, wait: Wait) -> bool;
 }
 
-/// Connections that were found waiting, in the order in which they are closed. They may be busy by
-/// now.
+/// Waiting connections in the order in which to close them. They may have become busy since the
+/// scan.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     queue: VecDeque<(Id, Wait)>,
     looked: Option<Instant>,
 }
 
-/// A connection that waits. Those of a higher rank are closed first.
+/// A waiting connection. A higher rank is closed first.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) rank: usize,
@@ -61,18 +60,18 @@ pub(super) struct Waiting {
 }
 
 impl Candidates {
-    /// The next one.
+    /// Removes and returns the next candidate.
     pub(super) fn pop(&mut self) -> Option<(Id, Wait)> {
         self.queue.pop_front()
     }
 
-    /// Whether it is time to look through the connections again.
+    /// Returns whether the connections may be scanned again.
     pub(super) fn is_due(&self, now: Instant) -> bool {
         self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= PAUSE)
     }
 
-    /// Takes in what was found: idle connections, or if there are none those with slow heads, by
-    /// rank, and of one rank the oldest first. `false` if none is of use.
+    /// Replaces the candidates with `found`: the idle connections or, if there are none, those with
+    /// slow heads. Sorts by rank, then by age. Returns whether there are any.
     pub(super) fn fill(&mut self, mut found: Vec<Waiting>, now: Instant) -> bool {
         self.looked = Some(now);
         let is_idle = |one: &Waiting| matches!(one.wait, Wait::Request { .. });

@@ -1,4 +1,4 @@
-//! A stream that tells what goes through it and what does not.
+//! A TCP stream that reports its progress to the timeouts of the connection.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::timeouts::Timeouts;
 
-/// A TCP stream whose reads and writes count for [`Timeouts`].
+/// A TCP stream whose reads and writes are reported to [`Timeouts`].
 #[derive(Debug)]
 pub(crate) struct TimedStream {
     stream: TcpStream,

@@ -1,7 +1,7 @@
-//! How long a connection may still keep the door waiting.
+//! Timeouts of one connection.
 //!
-//! The stream tells when bytes come and when they are not taken, the service when a request begins
-//! and ends. hyper has a time-out for heads, but it runs while a connection is idle as well.
+//! The stream reports reads and blocked writes, the service reports when a request begins and ends.
+//! hyper's own timeout for heads is not used because it also runs while a connection is idle.
 
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,16 +12,16 @@ use tokio::time::{Instant, Sleep};
 use super::bounds::Bounds;
 use super::eviction::{Evict, Wait};
 
-/// Why a connection ends.
+/// Why a connection is closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It kept the listener waiting for too long.
+    /// The caller exceeded a timeout.
     TimedOut,
-    /// It waits for its caller, and there is no room for others.
+    /// The connection was idle, and its place was needed for another.
     Evicted,
 }
 
-/// The timeouts with one connection.
+/// The timeouts of one connection.
 #[derive(Debug)]
 pub(crate) struct Timeouts {
     bounds: Bounds,
@@ -31,16 +31,16 @@ pub(crate) struct Timeouts {
 #[derive(Debug)]
 struct State {
     awaited: Awaited,
-    /// Until when some bytes of an answer have to be taken.
+    /// Deadline for progress in sending the response, while sending is blocked.
     write: Option<Instant>,
-    /// Whether it is to end as soon as it waits for its caller.
+    /// Whether to close as soon as the connection waits for its caller.
     is_evicted: bool,
-    /// The task that serves the connection.
+    /// Wakes the task that serves the connection.
     task: Option<Waker>,
 }
 
 impl State {
-    /// What it waits for, while there is nothing else to do.
+    /// Returns what the connection waits for, if it has nothing else to do.
     fn waits(&self, bounds: &Bounds) -> Option<Wait> {
         match (self.write, self.awaited) {
             (Some(_), _) | (None, Awaited::Nothing) => None,
@@ -59,7 +59,7 @@ impl State {
         read.into_iter().chain(self.write).min()
     }
 
-    /// Keeps what wakes the task, which is nearly always the same.
+    /// Stores the waker of the task, which rarely changes.
     fn served_by(&mut self, task: &Waker) {
         if !self.task.as_ref().is_some_and(|known| known.will_wake(task)) {
             self.task = Some(task.clone());
@@ -67,32 +67,32 @@ impl State {
     }
 }
 
-/// What the caller has to send next.
+/// What the caller must send next.
 #[derive(Clone, Copy, Debug)]
 enum Awaited {
     /// The rest of a head.
     Head { until: Instant },
-    /// Another request. If its first bytes came while the last one was answered, this bounds the
-    /// rest of its head too.
+    /// Another request. If its first bytes arrived during the previous response, this also bounds
+    /// the rest of its head.
     Request { until: Instant },
-    /// Nothing: a request is being answered, and whoever does so waits for its body.
+    /// Nothing: a request is being handled, and its handler waits for the body.
     Nothing,
 }
 
 impl Timeouts {
-    /// With a connection that begins now.
+    /// Starts the timeouts of a new connection.
     pub(crate) fn new(bounds: Bounds) -> Self {
         let awaited = Awaited::Head { until: Instant::now() + bounds.head };
         let state = State { awaited, write: None, is_evicted: false, task: None };
         Self { bounds, state: Mutex::new(state) }
     }
 
-    /// When a connection ends that has sent nothing at all.
+    /// Returns the deadline of a connection that never sends anything.
     pub(crate) fn first_end(&self) -> Instant {
         self.state().until().unwrap_or_else(Instant::now)
     }
 
-    /// Bytes have come.
+    /// Records that bytes were read.
     pub(crate) fn read(&self) {
         let mut state = self.state();
         if let Awaited::Request { .. } = state.awaited {
@@ -100,30 +100,31 @@ impl Timeouts {
         }
     }
 
-    /// A head is complete.
+    /// Records that a request head is complete.
     pub(crate) fn asked(&self) {
         self.state().awaited = Awaited::Nothing;
     }
 
-    /// A request has its answer.
+    /// Records that the response has ended.
     pub(crate) fn answered(&self) {
         self.state().awaited = Awaited::Request { until: Instant::now() + self.bounds.idle };
     }
 
-    /// Bytes of an answer were taken.
+    /// Records progress in sending the response.
     pub(crate) fn wrote(&self) {
         self.state().write = None;
     }
 
-    /// Bytes of an answer cannot be sent for now.
+    /// Records that sending the response is blocked.
     pub(crate) fn stuck(&self) {
         let until = || Instant::now() + self.bounds.write;
         self.state().write.get_or_insert_with(until);
     }
 
-    /// Ready when the connection has to end. The timer may be any, as long as it is always the same.
+    /// Ready when the connection must close. `timer` can be any timer, but must be the same one in
+    /// every call.
     ///
-    /// To be asked after the connection was polled: what could be sent by then has been sent.
+    /// Call this after polling the connection, so that everything that can be sent has been sent.
     pub(crate) fn poll_end(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<End> {
         let until = {
             let mut state = self.state();
@@ -137,8 +138,8 @@ impl Timeouts {
         if until < timer.deadline() {
             timer.as_mut().reset(until);
         }
-        // The end moves away with every request. The timer does not follow each time: it rings too
-        // early now and then, and is set again.
+        // The deadline moves with every request. The timer is not reset each time: it may fire
+        // early, and is then set again.
         while timer.as_mut().poll(cx).is_ready() {
             if timer.deadline() >= until {
                 return Poll::Ready(End::TimedOut);
@@ -185,7 +186,7 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// Waits for the end in virtual time, and says how long that took.
+    /// Waits for the close in virtual time and returns how long it took.
     async fn end(timeouts: &Timeouts, mut timer: Pin<&mut Sleep>) -> Duration {
         let start = Instant::now();
         poll_fn(|cx| timeouts.poll_end(timer.as_mut(), cx)).await;
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(end(&timeouts, timer.as_mut()).await, secs(30));
     }
 
-    /// A connection that was chosen and got a request meanwhile answers it first.
+    /// An evicted connection that has received another request answers it first.
     #[tokio::test(start_paused = true)]
     async fn a_connection_makes_room_when_it_waits_for_its_caller() {
         let timeouts = Timeouts::new(Bounds::default());

@@ -1,8 +1,7 @@
-//! Threads that serve connections, each with a runtime of its own.
+//! Worker threads that serve connections, each with its own runtime.
 //!
-//! A connection stays on its thread, and so do the calls to providers that it makes: nothing that a
-//! request does has to wake another thread, which costs more than most decisions. Connections are
-//! dealt out in turn.
+//! A connection and the calls to providers it makes stay on one thread. Waking another thread would
+//! cost more than most decisions. Connections are assigned round robin.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,23 +11,23 @@ use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// More threads than this serve nobody better.
+/// Maximum number of threads; more bring no benefit.
 const MOST: usize = 64;
 
-/// The threads. They end when this is dropped, and cut what they still serve.
+/// The worker threads. Dropping this ends them and closes the connections they serve.
 #[derive(Debug)]
 pub(crate) struct Workers {
     handles: Vec<Handle>,
     next: AtomicUsize,
-    /// Dropped to end the threads.
+    /// Dropping these ends the threads.
     _alive: Vec<oneshot::Sender<()>>,
 }
 
 impl Workers {
-    /// As many as the machine runs at once.
+    /// Starts one thread per available core, at most [`MOST`].
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// If a thread cannot be started.
     pub(crate) fn start() -> io::Result<Self> {
         let many = thread::available_parallelism().map_or(1, usize::from).min(MOST);
         let (mut handles, mut alive) = (Vec::new(), Vec::new());
@@ -38,7 +37,7 @@ impl Workers {
             handles.push(runtime.handle().clone());
             alive.push(sender);
             thread::Builder::new().name("tidegate-worker".to_owned()).spawn(move || {
-                // An error means that the sender is gone, which is what is waited for.
+                // An error means that the sender was dropped, which is the signal to end.
                 let _ = runtime.block_on(ended);
                 runtime.shutdown_background();
             })?;
@@ -46,31 +45,30 @@ impl Workers {
         Ok(Self { handles, next: AtomicUsize::new(0), _alive: alive })
     }
 
-    /// No threads of their own: connections are served by the runtime that this is called in.
+    /// Starts no threads: connections are served by the current runtime.
     pub(crate) fn here() -> Self {
         Self { handles: vec![Handle::current()], next: AtomicUsize::new(0), _alive: Vec::new() }
     }
 
-    /// Whose turn it is.
+    /// Returns the runtime for the next connection.
     pub(crate) fn next(&self) -> &Handle {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
-        // There is at least one.
+        // `handles` is never empty.
         &self.handles[turn % self.handles.len()]
     }
 }
 
-/// A connection that was accepted by one runtime and is served by another.
+/// A connection on its way from the runtime that accepted it to the one that serves it.
 #[derive(Debug)]
 pub(crate) struct Moved(io::Result<std::net::TcpStream>);
 
 impl Moved {
-    /// Takes a connection out of the runtime that accepted it.
+    /// Detaches a connection from the runtime that accepted it.
     pub(crate) fn new(stream: TcpStream) -> Self {
         Self(stream.into_std())
     }
 
-    /// The connection, in the runtime that this is called in. That it cannot be served there is
-    /// logged.
+    /// Attaches the connection to the current runtime. Logs a failure.
     pub(crate) fn arrive(self) -> Option<TcpStream> {
         match self.0.and_then(TcpStream::from_std) {
             Ok(stream) => Some(stream),

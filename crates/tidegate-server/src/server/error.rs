@@ -16,47 +16,47 @@ pub enum StartError {
     /// The configuration cannot be used.
     #[error(transparent)]
     Configuration(#[from] ChangeError),
-    /// The store cannot be opened.
+    /// The in-process store cannot be opened.
     #[error("the in-process store cannot be opened: {0}")]
     Store(#[from] MemoryError),
-    /// The snapshot cannot be used, and is not ours to put aside.
+    /// The snapshot cannot be read, and may belong to another program or version.
     #[error("store.snapshot: {path}: {why}")]
     Snapshot {
-        /// Where it was to be.
+        /// Path of the snapshot.
         path: String,
-        /// Why it cannot be.
+        /// The cause.
         why: SnapshotError,
     },
-    /// A snapshot cannot be put aside before another takes its place.
+    /// A snapshot cannot be renamed or copied before a new one replaces it.
     #[error("store.snapshot: {path} cannot be kept as {aside}: {why}")]
     Aside {
-        /// The snapshot.
+        /// Path of the snapshot.
         path: String,
-        /// The name that it was to have.
+        /// The new name that was tried.
         aside: String,
-        /// Why it cannot.
+        /// The cause.
         why: io::Error,
     },
-    /// The shared store cannot be opened, whether or not its server is there.
+    /// The settings of the shared store are invalid. An unreachable server is not an error.
     #[error("the shared store cannot be opened: {0}")]
     SharedStore(#[from] OpenError),
-    /// The shared store cannot be guarded.
+    /// The guard of the shared store cannot be created.
     #[error("the shared store cannot be guarded: {0}")]
     Guard(#[from] GuardError),
-    /// A store of a kind that this version does not have.
+    /// This version does not support the configured kind of store.
     #[error("this version cannot open the configured store")]
     UnknownStore,
-    /// The threads that serve connections cannot be started.
+    /// The worker threads cannot be started.
     #[error("no threads to serve connections: {0}")]
     Workers(io::Error),
-    /// An address cannot be listened on.
+    /// A listener cannot be bound.
     #[error("the {door} door cannot open on {address}: {source}{}", advice(source))]
     Bind {
-        /// Which door.
+        /// Name of the listener: `http`, `admin` or `grpc`.
         door: &'static str,
-        /// Where.
+        /// The configured address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }

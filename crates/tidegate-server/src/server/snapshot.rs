@@ -1,9 +1,8 @@
-//! The in-process store in a file: read at the start, written every minute and at the end.
+//! Snapshots of the in-process store: restored at start, saved every minute and at shutdown.
 //!
-//! A damaged file is no reason not to start. It is put aside, so that nothing is lost, and the
-//! store begins anew. A file that cannot be read, or is something else or of another version, is
-//! one: it may be somebody else's, and is not moved. A file that cannot be written is told of
-//! once, until it can be.
+//! A damaged snapshot is renamed and the store starts empty. A file that cannot be read, has
+//! another format or was written by another version prevents the start and is not touched: it may
+//! belong to another program. A failing save is logged once, and again when saving works again.
 
 mod aside;
 
@@ -21,24 +20,26 @@ use super::store::ServerStore;
 use crate::listener::drain::Stop;
 use crate::metrics::SnapshotFigures;
 
-/// How often the store is saved: what a crash can lose.
+/// Interval between snapshots, and so the most that a crash can lose.
 const EVERY: Duration = Duration::from_secs(60);
-/// How long the end may wait for the disk. With [`GRACE`](crate::listener::drain::GRACE) this is as long as
-/// those who run containers wait before they kill.
+/// How long the shutdown waits for the last snapshot. Together with
+/// [`GRACE`](crate::listener::drain::GRACE) this is 30 seconds, the usual time before a container
+/// is killed.
 const LAST: Duration = Duration::from_secs(5);
 
-/// The file that a store is saved to, and how that went.
+/// A snapshot file and the counters of saves to it.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotFile {
     path: PathBuf,
     saved: AtomicU64,
     failed: AtomicU64,
-    /// It failed the last time, and was told of.
+    /// Whether the last save failed, and that was logged.
     failing: AtomicBool,
 }
 
 impl SnapshotFile {
-    /// The store in a file, or a new one if there is none or it is damaged.
+    /// Restores the store from a file. Creates an empty store if the file does not exist or is
+    /// damaged.
     pub(super) fn open(
         path: &Path,
         builder: &MemoryStoreBuilder,
@@ -52,7 +53,7 @@ impl SnapshotFile {
             Err(SnapshotError::NotFound) => return Ok((builder.clone().build()?, file)),
             Err(SnapshotError::Store(error)) => return Err(error.into()),
             Err(why @ SnapshotError::Damaged { .. }) => why,
-            // It may not be ours, or it may be of use to another version.
+            // It may belong to another program or another version.
             Err(why) => return Err(file.refused(why)),
         };
         let aside = aside::moved(path, ".damaged")?;
@@ -72,7 +73,7 @@ impl SnapshotFile {
         }
     }
 
-    /// Saves a store, and tells when that begins or ceases to fail.
+    /// Saves the store. Logs when saving begins to fail and when it works again.
     fn save(&self, engine: &Engine) {
         let file = self.path.display();
         match engine.save(&self.path) {
@@ -92,7 +93,7 @@ impl SnapshotFile {
         }
     }
 
-    /// Waits for the last time that a store is saved, but not for ever.
+    /// Waits for the last save, at most [`LAST`].
     async fn wait_for(&self, saving: impl Future<Output = ()>) {
         if timeout(LAST, saving).await.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
@@ -102,8 +103,8 @@ impl SnapshotFile {
     }
 }
 
-/// Tells what was restored. What there was no room for is kept, since the next snapshot is without
-/// it.
+/// Logs what was restored. Keeps a copy of the file if some keys did not fit, since the next
+/// snapshot will not contain them.
 fn tell(path: &Path, restored: Restored) -> Result<(), StartError> {
     let (file, Restored { keys, full, no_room, .. }) = (path.display(), restored);
     tracing::info!(%file, keys, full, "the store goes on with its snapshot");
@@ -115,7 +116,7 @@ fn tell(path: &Path, restored: Restored) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Saves a store while a server runs. Cheap to clone.
+/// Saves snapshots while the server runs. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper {
     engine: Engine,
@@ -123,19 +124,20 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// That of a store that is to be saved.
+    /// Returns `None` if the store has no snapshot file.
     pub(super) fn of(opened: &ServerStore) -> Option<Self> {
         let file = opened.snapshot.clone()?;
         Some(Self { engine: opened.engine.clone(), file })
     }
 
-    /// Saves at once, so that a path that is of no use is told of at the start, and then from time
-    /// to time until told to stop.
+    /// Saves immediately, so that an unusable path is logged at start, and then at intervals until
+    /// the server stops.
     pub(super) async fn run(self, stop: Stop) {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            // Also while it is being saved: nobody who stops waits for the disk here.
+            // The signal ends the loop even during a save: the shutdown must not wait for the disk
+            // here.
             tokio::select! {
                 () = stop.clone().told() => return,
                 () = async {
@@ -146,12 +148,12 @@ impl Keeper {
         }
     }
 
-    /// Saves for the last time, or gives up after a while.
+    /// Saves the last snapshot, or gives up after [`LAST`].
     pub(super) async fn save_last(&self) {
         self.file.wait_for(self.save()).await;
     }
 
-    /// Saves now, on a thread that may wait for the disk.
+    /// Saves on a thread that may block on the disk.
     async fn save(&self) {
         let Self { engine, file } = self.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || file.save(&engine)).await {

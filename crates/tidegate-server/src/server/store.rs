@@ -1,4 +1,4 @@
-//! Stores: opened as a plan says, and behind a guard if they can fail.
+//! Opens the configured store, behind a guard if it can fail.
 
 use std::sync::Arc;
 
@@ -11,25 +11,25 @@ use super::StartError;
 use super::snapshot::SnapshotFile;
 use crate::metrics::StoreFigures;
 
-/// A store that is open.
+/// An open store and what belongs to it.
 #[derive(Debug)]
 pub(super) struct ServerStore {
-    /// The one engine on it.
+    /// The engine that all listeners use.
     pub(super) engine: Engine,
-    /// Its guard, if it can fail.
+    /// The guard of a store that can fail.
     pub(super) guard: Option<Guarded>,
-    /// The file that it is saved to.
+    /// The snapshot file, if configured.
     pub(super) snapshot: Option<Arc<SnapshotFile>>,
 }
 
 impl ServerStore {
-    /// A store that always answers.
+    /// Wraps a store that cannot fail.
     pub(super) fn sure(store: Arc<dyn Store>) -> Self {
         let engine = Engine::on(StoreHandle::shared(store));
         Self { engine, guard: None, snapshot: None }
     }
 
-    /// A store that may fail, behind a guard with the failure rules of a plan.
+    /// Wraps a store that may fail in a guard with the configured failure rules.
     pub(super) fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let guard = Guarded::builder(store)
             .default_rule(plan.on_failure.value)
@@ -40,7 +40,7 @@ impl ServerStore {
         Ok(Self { engine: Engine::on(guard.clone()), guard: Some(guard), snapshot: None })
     }
 
-    /// The in-process store.
+    /// Opens the in-process store, from its snapshot if one is configured.
     pub(super) fn memory(plan: &StorePlan) -> Result<Self, StartError> {
         let builder = MemoryStore::builder()
             .max_memory(plan.max_memory.value.bytes())
@@ -59,7 +59,7 @@ impl ServerStore {
         self.engine.store().local().map(|store| store.stats().max_keys)
     }
 
-    /// Asks how it stands, for metrics.
+    /// Returns a function that reads the current statistics, for metrics.
     pub(super) fn figures(&self) -> impl Fn() -> StoreFigures + Send + Sync + 'static {
         let Self { engine, guard, snapshot } = self;
         let (engine, guard, snapshot) = (engine.clone(), guard.clone(), snapshot.clone());
@@ -75,14 +75,14 @@ impl ServerStore {
     }
 }
 
-/// Opens the store that a plan names. One that can fail is put behind a guard.
+/// Opens the configured store, behind a guard if it can fail.
 pub(super) async fn open(plan: &StorePlan) -> Result<ServerStore, StartError> {
     match &plan.url.value {
         StoreUrl::Memory => ServerStore::memory(plan),
         StoreUrl::Redis(url) => {
             let store = RedisStore::builder(url.with_credentials()).open()?;
-            // A server that is away is no reason not to start: the failure rules decide until it
-            // is back. The store itself says why it cannot connect.
+            // An unreachable server does not prevent the start: the failure rules apply until it is
+            // back. The store itself logs why it cannot connect.
             if store.connected().await.is_ok() {
                 tracing::info!(%url, "the shared store answers");
             }

@@ -1,5 +1,4 @@
-//! What the configuration comes from, watched while the server runs: the file, the database, and the
-//! state of the store, which people are told of.
+//! Watches the configuration file, the database and the state of the store while the server runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +10,11 @@ use crate::configuration::{ActiveConfig, FileWatch};
 use crate::events::Event;
 use crate::listener::drain::Stop;
 
-/// How often the store is looked at. Its guard knows at once; this is for people.
+/// How often the state of the store is polled. This only delays events; the guard itself reacts at
+/// once.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Watches until told to stop.
+/// Watches until the server stops.
 pub(super) async fn sources(config: Arc<ActiveConfig>, store: Option<Guarded>, stop: Stop) {
     tokio::select! {
         () = stop.told() => {}
@@ -24,7 +24,7 @@ pub(super) async fn sources(config: Arc<ActiveConfig>, store: Option<Guarded>, s
     }
 }
 
-/// Reads the file whenever it has changed.
+/// Reloads the configuration file whenever it changes.
 async fn file(config: &ActiveConfig) {
     let path = config.current().plan.file.clone();
     let Some(path) = path else { return std::future::pending().await };
@@ -35,7 +35,7 @@ async fn file(config: &ActiveConfig) {
     }
 }
 
-/// Takes over what another process has written.
+/// Applies settings that another process wrote to the database.
 async fn database(config: &ActiveConfig) {
     let Some(database) = config.parts().database.clone() else {
         return std::future::pending().await;
@@ -48,7 +48,7 @@ async fn database(config: &ActiveConfig) {
     }
 }
 
-/// Tells people when the store goes away, and when it is back.
+/// Publishes an event when the store goes down or comes back.
 async fn store_state(config: &ActiveConfig, store: Option<Guarded>) {
     let Some(store) = store else { return std::future::pending().await };
     let mut ticks = interval(LOOK);

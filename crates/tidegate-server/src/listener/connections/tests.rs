@@ -1,4 +1,4 @@
-//! Who has to go, with connections that only say how they stand.
+//! Eviction order, tested with connections that only report their state.
 
 use std::sync::Mutex;
 
@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use super::super::eviction::Wait;
 use super::*;
 
-/// A connection that does nothing.
+/// A connection whose state is set by the test.
 #[derive(Debug, Default)]
 struct Fake {
     wait: Mutex<Option<Wait>>,
@@ -45,7 +45,7 @@ impl Stage {
         Self { connections, tasks: JoinSet::new(), now: Instant::now() }
     }
 
-    /// A connection from 10.0.0.`from`, if it is admitted.
+    /// Opens a connection from `from`, if it is admitted.
     fn join(&mut self, from: &str, wait: Option<Wait>) -> Result<(Id, Arc<Fake>), Admission> {
         let peer = from.parse().unwrap();
         match self.connections.admit(peer, self.now) {
@@ -129,7 +129,7 @@ async fn one_that_is_busy_again_stays() {
     stage.connections.admit("10.0.0.2".parse().unwrap(), stage.now);
     assert!(first.is_evicted());
     *second.wait.lock().unwrap() = None;
-    // It was found together with the first.
+    // It was found by the same scan as the first.
     assert_eq!(
         stage.connections.admit("10.0.0.2".parse().unwrap(), stage.now),
         Admission::Admitted

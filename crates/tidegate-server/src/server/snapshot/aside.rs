@@ -1,4 +1,4 @@
-//! A file that is kept under another name, and takes no name that another has.
+//! Renames or copies a file to a free name, never overwriting another file.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,17 @@ use std::{fs, io};
 
 use super::super::StartError;
 
-/// How many files are kept with one suffix. Whoever has so many has not looked for long, and the
-/// disk has an end.
+/// Maximum number of files kept with one suffix, so that they cannot fill the disk.
 const MOST: u32 = 100;
 
-/// Gives a file the first free name with this suffix; which one.
+/// Renames a file to the first free name with this suffix, and returns that name.
 pub(super) fn moved(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
     keep(path, suffix, |aside| fs::rename(path, aside))
 }
 
-/// Copies a file to the first free name with this suffix; which one.
+/// Copies a file to the first free name with this suffix, and returns that name.
 pub(super) fn copied(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
-    // The copy has the rights of the file, which are its owner's alone.
+    // `fs::copy` keeps the permissions, so the copy is as private as the original.
     keep(path, suffix, |aside| fs::copy(path, aside).map(drop))
 }
 
@@ -38,7 +37,7 @@ fn keep(
     Ok(aside)
 }
 
-/// `FILE.suffix`, `FILE.suffix.1` and so on.
+/// Yields `FILE.suffix`, `FILE.suffix.1` and so on.
 fn names(path: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {
     let first = with_suffix(path, suffix);
     let others = first.clone();
@@ -46,7 +45,7 @@ fn names(path: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {
         .chain((1..MOST).map(move |number| with_suffix(&others, &format!(".{number}"))))
 }
 
-/// Whether nothing has this name, also no link to nowhere.
+/// Returns whether nothing has this name, not even a dangling symbolic link.
 fn is_free(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
