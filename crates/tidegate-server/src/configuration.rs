@@ -1,15 +1,15 @@
-//! The configuration in force: one snapshot that every request reads, and the one place that puts
-//! another in its place.
+//! The active configuration: a snapshot that every request reads, and the only code that replaces
+//! it.
 //!
 //! A change comes from the admin API, the gRPC API, the file, a signal or another node. It is
-//! resolved with all other layers, prepared whole, written to the database if there is one, and then
-//! applied as it was prepared: the snapshot of the limits, the rules of admission, the providers of
-//! the gateway, the tokens of the admin API. If any of it cannot be used nothing of it is, and the
-//! configuration of before stays. Changes are made one after the other; readers wait for none.
+//! resolved with all other layers, prepared completely, written to the database if there is one,
+//! and then applied: limits, admission rules, gateway providers and admin tokens. If any part is
+//! invalid, nothing is applied and the current configuration stays in effect. Changes are
+//! serialized; readers never wait.
 //!
-//! What the database holds and what is in force can differ: another node, or another version, may
-//! have written what is of no use here. Then it is remembered, so that the next change is made to
-//! it, and may be the one that mends it.
+//! The database can differ from the active configuration, because another node or another version
+//! may have written settings that are invalid here. They are kept in `Sources`, so that the next
+//! change is based on them and can correct them.
 
 mod applied;
 mod audit;
@@ -36,48 +36,49 @@ pub(crate) use file::FileWatch;
 use limits::ConfiguredLimits;
 pub(crate) use parts::Parts;
 
-/// What holds at one moment. It never changes; another configuration is another one.
+/// An immutable snapshot of the active configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Current {
-    /// How often settings were changed at run time: by the count of the database, if there is one.
+    /// Number of changes made at run time; the revision of the database, if there is one.
     pub(crate) revision: u64,
     pub(crate) plan: Arc<Plan>,
-    /// Every value in force, and which layer it comes from.
+    /// Every effective value, with the layer it comes from.
     pub(crate) effective: Arc<Vec<Effective>>,
     pub(crate) limits: Arc<ConfiguredLimits>,
 }
 
-/// What the configuration is made of.
+/// What the configuration is resolved from.
 #[derive(Debug)]
 struct Sources {
-    /// The layers in force.
+    /// The active layers.
     layers: Layers,
-    /// What the database holds, as far as is known.
+    /// The last known content of the database.
     stored: Stored,
 }
 
-/// How the server was started, which no change at run time changes.
+/// The configuration at start, for settings that need a restart.
 #[derive(Debug)]
 struct Started {
     plan: Arc<Plan>,
     effective: Arc<Vec<Effective>>,
 }
 
-/// The configuration in force.
+/// The active configuration, and the parts of the server that follow it.
 #[derive(Debug)]
 pub(crate) struct ActiveConfig {
     current: ArcSwap<Current>,
-    /// Whoever holds the lock is changing it.
+    /// Locked for the duration of a change.
     sources: Mutex<Sources>,
     started: Started,
     parts: Parts,
 }
 
 impl ActiveConfig {
-    /// The configuration that the parts were made by, and what the database held then.
+    /// Creates the configuration that `parts` were built from. `stored` is the content of the
+    /// database.
     ///
     /// # Errors
-    /// When the engine has one of its limits already, and cannot change it.
+    /// If the engine already has one of the limits and cannot change it.
     pub(crate) fn new(
         layers: Layers,
         plan: Plan,
@@ -94,7 +95,7 @@ impl ActiveConfig {
         Ok(Self { current: ArcSwap::from_pointee(current), sources, started, parts })
     }
 
-    /// The configuration of this moment.
+    /// Returns the current snapshot.
     pub(crate) fn current(&self) -> arc_swap::Guard<Arc<Current>> {
         self.current.load()
     }
@@ -103,7 +104,7 @@ impl ActiveConfig {
         &self.parts
     }
 
-    /// What keeps changes: the database, or this process alone.
+    /// Returns where changes are stored: in the database, or only in this process.
     pub(crate) const fn kept_by(&self) -> Source {
         match self.parts.database {
             Some(_) => Source::Database,
@@ -111,7 +112,7 @@ impl ActiveConfig {
         }
     }
 
-    /// The latest changes, the newest first, at most so many; none without a database.
+    /// Returns up to `most` changes, newest first. Empty without a database.
     pub(crate) async fn history(&self, most: usize) -> Result<Vec<Audit>, DatabaseError> {
         match &self.parts.database {
             Some(database) => database.history(most).await,
@@ -120,12 +121,12 @@ impl ActiveConfig {
     }
 }
 
-/// The listeners by which the configuration is changed.
+/// Returns the listeners through which the configuration can be changed.
 pub(crate) fn listeners(admin: SocketAddr, grpc: SocketAddr) -> [(&'static str, SocketAddr); 2] {
     [("admin", admin), ("grpc", grpc)]
 }
 
-/// A configuration of this text on an in-process store, for tests.
+/// Creates a configuration from text on an in-process store, for tests.
 #[cfg(any(test, feature = "fuzzing"))]
 #[allow(clippy::unwrap_used, reason = "tests bring a text that is a configuration")]
 pub(crate) fn of_text(

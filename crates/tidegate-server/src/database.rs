@@ -1,12 +1,11 @@
-//! Operational settings that outlive a restart, and the trail of who changed them.
+//! The database of settings changed at run time, with an audit trail of the changes.
 //!
-//! Two databases hold the same: a file of SQLite, which needs nothing else, and PostgreSQL, for
-//! several nodes. Both keep values as JSON under their paths, count a revision that grows by one
-//! with every write, and refuse by rules of their own what no value may be. What a setting means is
-//! not known here.
+//! SQLite stores the settings in a file and needs nothing else; PostgreSQL is for several nodes.
+//! Both store values as JSON under their key, increase a revision with every write, and enforce
+//! constraints of their own. The meaning of a setting is not known here.
 //!
-//! A write is done whole or not at all. A database that is away is an error, and what to do about
-//! it is for the caller to say: nothing here is remembered in its place.
+//! A write is atomic. An unreachable database is an error that the caller handles; nothing is
+//! cached here.
 
 mod error;
 mod postgres;
@@ -31,30 +30,30 @@ use self::postgres::Postgres;
 use self::schema::Schema;
 use self::sqlite::Sqlite;
 
-/// The file in the state directory.
+/// Name of the SQLite file in the state directory.
 const FILE: &str = "tidegate.db";
-/// How often a file is looked at by those who wait for changes.
+/// Polling interval for changes of an SQLite file.
 const LOOK: Duration = Duration::from_secs(1);
-/// After a failure, those who wait for changes rest: at first and at most.
+/// First and longest pause after a failure to read changes.
 const FIRST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(2);
-/// How long the failures of one database are not logged again.
+/// Minimum interval between logged failures of a database.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Whether tables of an older format are migrated when they are met.
+/// Whether tables of an older format are migrated automatically.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoMigrate {
-    /// They are refused, with an error that says what to do. Other nodes may need them as they are.
+    /// They are refused with an error that says what to do. Other nodes may still need the old
+    /// format.
     #[default]
     No,
-    /// They are migrated. Nodes that start at once take turns.
+    /// They are migrated. Nodes that start at the same time wait for each other.
     Yes,
 }
 
 /// A database of settings. Cheap to clone; clones share their connections.
 ///
-/// Making one touches neither the disk nor the network. Everything else is to be called in a tokio
-/// runtime.
+/// Constructors do no I/O. All other methods must be called in a tokio runtime.
 ///
 /// ```
 /// use tidegate_server::{Change, Database, Note};
@@ -81,7 +80,7 @@ pub struct Database {
 
 struct Inner {
     kind: Kind,
-    /// Failures, which come with every try.
+    /// Failures recur with every attempt, so their log is throttled.
     failures: ThrottledLog,
 }
 
@@ -91,10 +90,10 @@ enum Kind {
 }
 
 impl Database {
-    /// The database that a plan names, if it names one.
+    /// Returns the configured database; `None` if the configuration disables it.
     ///
     /// # Errors
-    /// When its address cannot be used.
+    /// If its URL is invalid.
     pub fn of(plan: &Plan) -> Result<Option<Self>, DatabaseError> {
         let migrate = match plan.database.auto_migrate.value {
             true => AutoMigrate::Yes,
@@ -108,27 +107,27 @@ impl Database {
         })
     }
 
-    /// A file. It is made by the first write, with the folders above it, and readable for its
-    /// owner alone. A file of an older version is migrated when it is used, after a copy beside it
-    /// was made. A file that cannot be written is read all the same.
+    /// Uses an SQLite file. The first write creates it and its parent directories, readable by the
+    /// owner only. A file of an older format is migrated when it is used, after a backup copy was
+    /// made next to it. A read-only file can still be read.
     #[must_use]
     pub fn sqlite(path: impl Into<PathBuf>) -> Self {
         Self::new(Kind::Sqlite(Sqlite::new(path.into(), Schema::CURRENT)))
     }
 
-    /// A database on a server: `postgres://user:password@host:port/name`.
+    /// Uses a PostgreSQL database: `postgres://user:password@host:port/name`.
     ///
-    /// The connection is encrypted as `sslmode` in the URL says; certificates are always checked,
-    /// against those of the system or of the file `sslrootcert`. Tables go to the first schema of
-    /// the `search_path`, and their names begin with `tidegate_`.
+    /// `sslmode` in the URL controls encryption. Certificates are always verified, against the
+    /// system's root certificates or those in the file `sslrootcert`. Tables are created in the
+    /// first schema of the `search_path`; their names begin with `tidegate_`.
     ///
     /// # Errors
-    /// If the URL is none. The error does not repeat it.
+    /// If the URL is invalid. The error does not contain the URL.
     pub fn postgres(url: &str, auto: AutoMigrate) -> Result<Self, DatabaseError> {
         Ok(Self::new(Kind::Postgres(Postgres::new(url, auto, Schema::CURRENT)?)))
     }
 
-    /// What is stored. A file that is not there holds nothing, and is not made.
+    /// Reads all settings. A missing file counts as empty and is not created.
     ///
     /// # Errors
     /// See [`DatabaseError`].
@@ -139,10 +138,12 @@ impl Database {
         }
     }
 
-    /// Makes changes, all or none, and remembers them with their note. Returns what is stored then.
+    /// Applies changes atomically and records them with `note` in the audit trail. Returns the
+    /// resulting settings.
     ///
-    /// With `expected` the changes are made only if that is still the revision. An empty list of
-    /// changes writes nothing. At most 4,096 changes are taken at once, and as many settings are kept.
+    /// With `expected`, changes are applied only if that is still the revision. An empty list
+    /// writes nothing. At most 4,096 changes are accepted at once, and at most as many settings are
+    /// stored.
     ///
     /// # Errors
     /// See [`DatabaseError`].
@@ -159,8 +160,8 @@ impl Database {
         }
     }
 
-    /// The changes of the past, the newest first: at most so many, and never more than 1,000. The
-    /// newest 100,000 are kept.
+    /// Returns past changes, newest first: up to `most`, and never more than 1,000. The newest
+    /// 100,000 are stored.
     ///
     /// # Errors
     /// See [`DatabaseError`].
@@ -171,10 +172,10 @@ impl Database {
         }
     }
 
-    /// Brings the database to the format of this version, or makes it.
+    /// Migrates the database to the format of this version, or creates it.
     ///
     /// # Errors
-    /// See [`DatabaseError`]. Nothing has changed then.
+    /// See [`DatabaseError`]. Nothing was changed then.
     pub async fn migrate(&self) -> Result<Migrated, DatabaseError> {
         match &self.inner.kind {
             Kind::Sqlite(sqlite) => sqlite.migrate().await,
@@ -182,11 +183,11 @@ impl Database {
         }
     }
 
-    /// Waits until the revision is another than `since`, whoever wrote it, and returns what is
-    /// stored then. A file is looked at every second; PostgreSQL tells, over a connection that
-    /// listens from the first call of this to the end of the last clone.
+    /// Waits until the revision differs from `since`, then returns the settings. An SQLite file is
+    /// polled every second. PostgreSQL sends notifications on a separate connection, which is open
+    /// from the first call of this method until the last clone is dropped.
     ///
-    /// Failures are logged, once a minute, and waited out. Dropping the future loses nothing.
+    /// Failures are logged once a minute and retried. Cancel safe.
     pub async fn changed(&self, since: u64) -> Stored {
         let mut bell = match &self.inner.kind {
             Kind::Sqlite(_) => None,
@@ -202,7 +203,7 @@ impl Database {
                 Ok(None) => {
                     rest = FIRST_REST;
                     match &mut bell {
-                        // The listener lives as long as we do, so the bell is never taken away.
+                        // The listener lives as long as `self`, so the sender is never dropped.
                         Some(bell) => drop(bell.changed().await),
                         None => tokio::time::sleep(LOOK).await,
                     }

@@ -1,8 +1,8 @@
-//! What happens in the server, for those who watch: a ring of the latest events, each with an id.
+//! Events of the server for subscribers: a ring of the latest events, each with an id.
 //!
-//! There is one way to read, for newcomers and for those who come back: from an id onwards. Whoever
-//! publishes never waits: the ring forgets its oldest event, and a reader that was too slow for it
-//! is told so. No event carries a key, a prompt or a token.
+//! Subscribers read from an id onwards, whether they are new or reconnect. Publishing never blocks:
+//! the ring drops its oldest event, and a subscriber that was too slow is told that it missed some.
+//! No event contains a key, a prompt or a token.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,13 +12,13 @@ use serde::Serialize;
 use tidegate_config::Changed;
 use tokio::sync::watch;
 
-/// How many events are kept.
+/// Maximum number of events kept.
 pub(crate) const KEPT: usize = 1_024;
 
-/// How many bytes of events are kept, so that large changes do not add up.
+/// Maximum total size of the events kept, in bytes.
 const KEPT_BYTES: usize = 4 << 20;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Event {
@@ -26,23 +26,23 @@ pub(crate) enum Event {
     Config {
         revision: u64,
         changes: Vec<Changed>,
-        /// Through which door: `admin`, `rpc`, `file`.
+        /// What the change came through: `admin`, `rpc`, `file` and others.
         door: &'static str,
-        /// The start of the hash of the token that did it.
+        /// The author: the first digits of the token's digest, or the peer address.
         who: Option<String>,
     },
-    /// A provider throttled a call, and what shares its key is closed for a while.
+    /// A provider throttled a call, and the calls that share its key pause.
     Throttled { provider: String, pause_ms: u64 },
-    /// The breaker of a provider, or of one of its models, is in another state.
+    /// The circuit breaker of a provider, or of one of its models, changed state.
     Breaker { provider: String, state: &'static str },
-    /// A store went away, or is back.
+    /// The store went down or came back.
     Store { store: &'static str, state: &'static str },
-    /// Something that people should look at.
+    /// A warning for operators.
     Warning { message: String },
 }
 
 impl Event {
-    /// The name by which watchers subscribe to it.
+    /// Returns the event type on the wire.
     const fn name(&self) -> &'static str {
         match self {
             Self::Config { .. } => "config",
@@ -54,8 +54,8 @@ impl Event {
     }
 }
 
-/// Where in the sequence of events a reader stands. Ids of another run of the program are told
-/// apart by the run, a random number.
+/// Position in the sequence of events. `run` is a random number that distinguishes runs of the
+/// program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Id {
     run: u32,
@@ -63,7 +63,7 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    /// Reads what [`Display`](fmt::Display) wrote.
+    /// Parses the output of [`Display`](fmt::Display).
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (run, number) = text.split_once('-')?;
         Some(Self { run: u32::from_str_radix(run, 16).ok()?, number: number.parse().ok()? })
@@ -76,16 +76,16 @@ impl fmt::Display for Id {
     }
 }
 
-/// An event as it is told: written once, however many watch.
+/// A published event, serialized once for all subscribers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) id: Id,
     pub(crate) name: &'static str,
-    /// JSON, in one line.
+    /// JSON on one line.
     pub(crate) data: String,
 }
 
-/// Events of the server. Cheap to clone; clones share everything.
+/// The events of the server. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Events(Arc<Inner>);
 
@@ -93,7 +93,7 @@ pub(crate) struct Events(Arc<Inner>);
 struct Inner {
     run: u32,
     ring: Mutex<Ring>,
-    /// The number of the latest event.
+    /// Number of the latest event.
     latest: watch::Sender<u64>,
 }
 
@@ -101,14 +101,14 @@ struct Inner {
 struct Ring {
     events: VecDeque<Arc<Told>>,
     bytes: usize,
-    /// The number of the latest event; the first one is 1.
+    /// Number of the latest event; the first one is 1.
     latest: u64,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        // Without randomness two runs may be taken for one, and a watcher that comes back misses
-        // events of the second. That is no reason not to start.
+        // Without randomness two runs may have the same number, and a subscriber that reconnects
+        // misses events of the second. That must not prevent the start.
         let run = getrandom::u32().unwrap_or_default();
         let (ring, latest) = (Mutex::default(), watch::Sender::new(0));
         Self(Arc::new(Inner { run, ring, latest }))
@@ -116,25 +116,26 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Tells everybody who watches. It waits for nobody.
+    /// Publishes an event to all subscribers. Never blocks.
     pub(crate) fn publish(&self, event: &Event) {
-        // Texts and numbers are always serialized, and their line breaks are escaped.
+        // Strings and numbers always serialize, with line breaks escaped.
         let data = serde_json::to_string(event).unwrap_or_default();
         let mut ring = self.ring();
         ring.latest += 1;
         let number = ring.latest;
         ring.push(Told { id: Id { run: self.0.run, number }, name: event.name(), data });
-        // Under the lock, so that nobody hears of an older event last.
+        // Sent under the lock, so that subscribers never see numbers out of order.
         self.0.latest.send_replace(number);
     }
 
-    /// Watches from now on, or from after the event that was seen last.
+    /// Subscribes to events published from now on, or after the event `seen`.
     pub(crate) fn watch(&self, seen: Option<Id>) -> Watcher {
         let latest = self.0.latest.subscribe();
         let now = self.ring().latest;
         let (seen, missed) = match seen {
             Some(id) if id.run == self.0.run && id.number <= now => (id.number, false),
-            // Of another run, or made up: what is kept is news, and there may have been more.
+            // The id is from another run or invalid: send everything kept, and report that more may
+            // be missing.
             Some(_) => (0, true),
             None => (now, false),
         };
@@ -156,7 +157,7 @@ impl Ring {
         }
     }
 
-    /// The event after the one with this number, if it is still or already there.
+    /// Returns the event that follows `number`.
     fn after(&self, number: u64) -> Next {
         if number >= self.latest {
             return Next::NotYet;
@@ -172,33 +173,33 @@ impl Ring {
 enum Next {
     Told(Arc<Told>),
     NotYet,
-    /// It has been forgotten; this is the first that is kept.
+    /// It has been dropped; `first` is the oldest event kept.
     Gone {
         first: u64,
     },
 }
 
-/// What a watcher is told.
+/// What a subscriber receives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// An event.
     Told(Arc<Told>),
-    /// Events were forgotten before this watcher had read them.
+    /// Events were dropped before this subscriber read them.
     Missed,
 }
 
-/// Reads events in their order.
+/// A subscription, which reads events in order.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     events: Events,
     latest: watch::Receiver<u64>,
-    /// The number of the event that was read last.
+    /// Number of the event read last.
     seen: u64,
     missed: bool,
 }
 
 impl Watcher {
-    /// The next event, as soon as there is one. Dropping the future loses nothing.
+    /// Waits for the next event. Cancel safe.
     pub(crate) async fn next(&mut self) -> Seen {
         loop {
             if std::mem::take(&mut self.missed) {
@@ -216,7 +217,7 @@ impl Watcher {
                 }
                 Next::NotYet => {
                     let seen = self.seen;
-                    // The watcher holds the events, so the sender is there.
+                    // The subscription owns the events, so the sender exists.
                     let _ = self.latest.wait_for(|latest| *latest > seen).await;
                 }
             }
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// What is there to be read at once.
+    /// Returns the output of a future that is ready immediately.
     fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(value) => Some(value),

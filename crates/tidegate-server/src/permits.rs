@@ -1,9 +1,8 @@
-//! Permits that programs in other languages hold by an id: what was granted, until it is released or
-//! runs out.
+//! Permits that HTTP clients hold by id, until they release them or the permits expire.
 //!
-//! An expired permit means that what it spent stays spent and its slot is free. One timer serves all
-//! of them. The ids that ended last are remembered, so that ending twice is told from never having
-//! been. Ids are known to this process alone.
+//! When a permit expires, its slot is freed and its charges stay spent. One timer serves all
+//! permits. The ids of recently ended permits are remembered, to distinguish a second release from
+//! an unknown id. Ids are known only to this process.
 
 mod held;
 mod id;
@@ -25,13 +24,13 @@ pub(crate) use held::{Held, HeldCharge, HeldList};
 pub(crate) use id::{PermitId, PermitIdError};
 pub(crate) use queues::{Line, Queues, Wanted};
 
-/// How many permits there may be at once, those that are waited for included.
+/// Maximum number of permits, including those still waited for.
 const MAX_PERMITS: usize = 100_000;
 
-/// How many ended permits are remembered.
+/// Maximum number of ended permits that are remembered.
 const MAX_ENDED: usize = 65_536;
 
-/// Why there is no place for another permit. Nothing was spent.
+/// Why no further permit can be requested. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PermitsError {
     #[error(
@@ -52,12 +51,12 @@ pub(crate) enum PermitsError {
 pub(crate) enum End {
     Released,
     Expired,
-    /// Its slots ran out in the store before they were renewed.
+    /// Its slot leases expired in the store before they were renewed.
     Lost,
 }
 
 impl End {
-    /// Its name on the wire.
+    /// Returns the name used in JSON.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Released => "released",
@@ -67,35 +66,35 @@ impl End {
     }
 }
 
-/// How it stands with an id.
+/// Result of looking up a permit by id.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// The permit is held, for so long from now.
+    /// The permit is held, and expires after this time.
     Held(Arc<Held>, Duration),
     Ended(End),
-    /// No permit of this process, or one that ended too long ago.
+    /// Not a permit of this process, or one that ended too long ago.
     Unknown,
 }
 
-/// The permits of a server. Cheap to clone; clones share everything.
+/// All permits of a server. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Permits(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     book: Mutex<Book>,
-    /// Rung when a permit runs out earlier than any other.
+    /// Notified when the earliest expiry changes.
     earlier: Notify,
     queues: Queues,
     bounds: PermitBounds,
 }
 
-/// How many permits there may be.
+/// Maximum numbers of permits.
 #[derive(Clone, Copy, Debug)]
 struct PermitBounds {
-    /// Held or waited for.
+    /// Held or waited for, in all.
     all: usize,
-    /// Waited for.
+    /// Waited for, in all.
     waiting: usize,
     /// Waited for by one peer.
     waiting_of_peer: usize,
@@ -105,12 +104,12 @@ struct PermitBounds {
 struct Book {
     live: HashMap<PermitId, Live>,
     by_expiry: BTreeSet<(Instant, PermitId)>,
-    /// Places that are taken and not filled: those who wait.
+    /// Number of reservations: acquires that are waiting.
     waiting: usize,
-    /// Those of each peer.
+    /// Number of reservations of each peer.
     by_peer: HashMap<IpAddr, usize>,
     ended: HashMap<PermitId, End>,
-    /// The ended ones, the first first.
+    /// Ended permits, oldest first.
     in_order: VecDeque<PermitId>,
     figures: PermitFigures,
 }
@@ -123,9 +122,9 @@ struct Live {
 }
 
 impl Permits {
-    /// Permits for listeners of so many connections. Those who wait leave a quarter of them to
-    /// others: to those who release what is waited for, above all. One peer leaves half of the places
-    /// to wait to others.
+    /// Creates the permits of a listener with this many connections. Waiting acquires may use three
+    /// quarters of the connections; the rest is for other requests, above all releases. One peer
+    /// may use half of that.
     pub(crate) fn new(connections: usize) -> Self {
         let waiting = connections - connections / 4;
         let waiting_of_peer = waiting.div_ceil(2);
@@ -137,13 +136,13 @@ impl Permits {
         Self(Arc::new(Inner { book, earlier, queues, bounds }))
     }
 
-    /// Where acquires wait.
+    /// Returns the queues in which acquires wait.
     pub(crate) fn queues(&self) -> &Queues {
         &self.0.queues
     }
 
-    /// Takes a place for a permit of this peer, before anything is spent. It is free again when
-    /// dropped.
+    /// Reserves capacity for a permit of this peer, before anything is spent. Dropping the
+    /// reservation frees it.
     pub(crate) fn reserve(&self, peer: IpAddr) -> Result<Place, PermitsError> {
         let peer = client_network(peer, IPV6_CLIENT_BITS).addr();
         let id = PermitId::random().map_err(PermitsError::Random)?;
@@ -163,7 +162,7 @@ impl Permits {
         Ok(Place { permits: self.clone(), id, peer })
     }
 
-    /// How it stands with an id.
+    /// Looks up a permit by id.
     pub(crate) fn find(&self, id: PermitId) -> Found {
         self.end_due(Instant::now());
         let book = self.book();
@@ -175,7 +174,7 @@ impl Permits {
         }
     }
 
-    /// Ends a permit. What it held comes back, to be given back.
+    /// Ends a permit and returns what it held, which the caller must give back.
     pub(crate) fn release(&self, id: PermitId) -> Found {
         self.end_due(Instant::now());
         let mut book = self.book();
@@ -185,7 +184,7 @@ impl Permits {
         }
     }
 
-    /// Starts the time of a permit anew, with another length if there is one.
+    /// Restarts the lifetime of a permit, with a new length if given.
     pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Found {
         let now = Instant::now();
         self.end_due(now);
@@ -194,7 +193,7 @@ impl Permits {
         if matches!(&*live.held, Held::List(list) if list.is_lost()) {
             let held = book.end(id, End::Lost);
             drop(book);
-            // Without the lock: what is dropped here wakes others.
+            // Dropped without the lock, because that wakes waiters.
             drop(held);
             return Found::Ended(End::Lost);
         }
@@ -212,7 +211,7 @@ impl Permits {
         Found::Held(held, until.saturating_duration_since(now))
     }
 
-    /// Ends permits when they run out, until told to stop.
+    /// Ends permits when they expire, until the server stops.
     pub(crate) async fn expire(&self, stop: Stop) {
         let mut stopped = std::pin::pin!(stop.told());
         loop {
@@ -231,7 +230,7 @@ impl Permits {
         }
     }
 
-    /// Ends what has run out; says when the next does.
+    /// Ends all expired permits and returns the next expiry.
     fn end_due(&self, now: Instant) -> Option<Instant> {
         let (mut ended, mut book) = (Vec::new(), self.book());
         let next = loop {
@@ -241,13 +240,13 @@ impl Permits {
             }
         };
         drop(book);
-        // Without the lock: slots that come back wake those who wait for them.
+        // Dropped without the lock, because freed slots wake waiters.
         drop(ended);
         next
     }
 
-    /// Leaves what is still held to its leases: the server stops, and those who hold slots go on
-    /// with their work. To free them now would let others in beside them.
+    /// Abandons all permits to their leases when the server stops. The holders continue to work, so
+    /// freeing the slots now would admit others beside them.
     pub(crate) fn leave(&self) {
         let mut book = self.book();
         book.by_expiry.clear();
@@ -289,7 +288,7 @@ impl Book {
     }
 }
 
-/// A place for a permit that is not granted yet.
+/// Reserved capacity for a permit that is not granted yet.
 #[derive(Debug)]
 #[must_use = "a place is for a permit"]
 pub(crate) struct Place {
@@ -299,7 +298,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Puts what was granted into its place, for so long. Its id.
+    /// Stores the granted permit for `ttl` and returns its id.
     pub(crate) fn fill(self, held: Held, ttl: Duration) -> PermitId {
         let (id, until) = (self.id, Instant::now() + ttl);
         let mut book = self.permits.book();

@@ -1,10 +1,10 @@
-//! Bearer tokens of the admin door: who may read, and who may change.
+//! Bearer tokens of the admin and gRPC APIs: who may read, and who may change settings.
 //!
-//! A token is 256 random bits, so nobody finds one by trying, and a plain hash of it is all that
-//! has to be stored: slow password hashes are for secrets that people choose. The configuration
-//! holds `sha256:` and the digest; the token itself is shown once, when it is made.
+//! A token is 256 random bits and cannot be guessed, so storing a plain hash is enough: slow
+//! password hashes are for secrets that people choose. The configuration contains `sha256:` and the
+//! digest. The token itself is shown only once, when it is created.
 //!
-//! A token is compared with all configured ones, each in constant time, whichever it equals.
+//! A token is always compared with all configured ones, each in constant time.
 
 mod digest;
 
@@ -20,41 +20,41 @@ use crate::database::Note;
 use crate::listener::connection::Peer;
 pub use digest::{MintError, Minted, TokenDigest, mint};
 
-/// The longest token that is looked at, in bytes.
+/// Maximum length of a token, in bytes.
 const LONGEST: usize = 512;
 
-/// What a token is good for.
+/// What a token permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// To look.
+    /// Reading.
     Read,
-    /// To look and to change.
+    /// Reading and changing.
     Write,
 }
 
-/// Why a request is refused.
+/// Why a request is not authorized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It brings no token.
+    /// The request has no bearer token.
     NoToken,
-    /// It brings one that nobody knows.
+    /// The token is not configured.
     UnknownToken,
-    /// It brings one that may only look.
+    /// The token permits reading only.
     ReadOnly,
 }
 
-/// Who asks, as far as tokens tell.
+/// The authenticated caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// There are no tokens: anybody.
+    /// No tokens are configured, so every caller is accepted.
     Anybody,
-    /// Whoever has the token whose digest begins so.
+    /// The holder of the token whose digest begins with these digits.
     Holder(String),
 }
 
 impl Caller {
-    /// Who changes something through a listener, for the audit: by the token, else by the address of
-    /// the peer.
+    /// Returns the author of a change for the audit log: the token, or else the address of the
+    /// peer.
     pub(crate) fn note(self, door: &'static str, peer: Option<Peer>) -> Note {
         match (self, peer) {
             (Self::Holder(who), _) => Note { door, who: Some(who) },
@@ -64,29 +64,29 @@ impl Caller {
     }
 }
 
-/// The tokens that are in force. They can be replaced at any time.
+/// The configured tokens. They can be replaced at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(ArcSwap<Vec<(TokenDigest, Role)>>);
 
 impl Tokens {
-    /// These tokens from now on, instead of those before.
+    /// Replaces all tokens.
     pub(crate) fn replace(&self, tokens: impl IntoIterator<Item = (TokenDigest, Role)>) {
         self.0.store(tokens.into_iter().collect::<Vec<_>>().into());
     }
 
-    /// The tokens of a plan from now on.
+    /// Replaces all tokens by those of a plan.
     pub(crate) fn follow(&self, plan: &AdminPlan) {
         let with = |role| move |hash: &TokenHash| (TokenDigest::from(hash), role);
         let readers = plan.read_tokens.value.iter().map(with(Role::Read));
         self.replace(readers.chain(plan.write_tokens.value.iter().map(with(Role::Write))));
     }
 
-    /// Whether there are none, so that anybody may do anything.
+    /// Returns whether no tokens are configured, so that every caller is accepted.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.load().is_empty()
     }
 
-    /// Who asks, if it is somebody who may.
+    /// Authenticates a request and checks that its token permits `needed`.
     pub(crate) fn check(&self, headers: &HeaderMap, needed: Role) -> Result<Caller, Refused> {
         let tokens = self.0.load();
         if tokens.is_empty() {
@@ -109,7 +109,7 @@ impl Tokens {
     }
 }
 
-/// The one token that a request brings.
+/// Returns the bearer token of a request. More than one `Authorization` header is an error.
 fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
@@ -124,16 +124,16 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
     if token.len() > LONGEST { Err(Refused::UnknownToken) } else { Ok(token) }
 }
 
-/// Whether a door that has no tokens may open off loopback.
+/// Whether a listener without tokens may be bound to a non-loopback address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unauthenticated {
-    /// It was said that it may.
+    /// `allow_unauthenticated` is set.
     Allowed,
-    /// Nobody said so.
+    /// `allow_unauthenticated` is not set.
     Refused,
 }
 
-/// A door that would be open to everybody.
+/// A listener would accept unauthenticated requests from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the {door} door would be open to everybody who reaches {address}, since there are no tokens; \
@@ -143,13 +143,13 @@ enum Unauthenticated {
     port = address.port()
 )]
 pub struct OpenToAll {
-    /// Which door.
+    /// Name of the listener: `admin` or `grpc`.
     pub door: &'static str,
-    /// Where.
+    /// The address of the listener.
     pub address: SocketAddr,
 }
 
-/// Whether a door may open, or stay open, at an address under these rules.
+/// Checks that a listener at this address requires tokens, is on loopback, or is explicitly open.
 pub(crate) fn check_door(
     door: &'static str,
     address: SocketAddr,
@@ -164,7 +164,7 @@ pub(crate) fn check_door(
     may_open(door, address, &tokens, unauthenticated)
 }
 
-/// Whether a door may open at an address.
+/// Checks that a listener may be bound to an address.
 fn may_open(
     door: &'static str,
     address: SocketAddr,

@@ -1,23 +1,23 @@
-//! What an accepted change has come to.
+//! The effects of an accepted change.
 
 use tidegate_config::{Changed, Effective, Overrides, Plan, Source, Warning};
 
 use super::Current;
 use crate::database::{Audit, Stored};
 
-/// An accepted change: what differs since, and what people should look at.
+/// The effects of an accepted change, for its author and the audit log.
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
-    /// The settings that differ, or for which something else was asked.
+    /// Settings whose value changed, or was requested but adjusted.
     pub(crate) changes: Vec<Changed>,
-    /// Warnings that were not there before.
+    /// Warnings that the previous configuration did not have.
     pub(crate) warnings: Vec<Warning>,
-    /// What other processes wrote, in their order, if it was taken over from them.
+    /// Audit entries of changes made by other processes, oldest first.
     pub(crate) history: Vec<Audit>,
 }
 
 impl Applied {
-    /// The way from what is in force to another plan.
+    /// Computes the difference between the current configuration and another plan.
     pub(super) fn of(before: &Current, plan: &Plan, effective: &[Effective]) -> Self {
         let known = &before.plan.warnings;
         let new = plan.warnings.iter().filter(|warning| !known.contains(warning));
@@ -28,8 +28,8 @@ impl Applied {
         }
     }
 
-    /// With what was written to the database and is in force neither before nor after: a key that
-    /// only another version knows, say.
+    /// Adds settings that were written to the database but are not effective before or after, such
+    /// as a key that only another version knows.
     pub(super) fn with_written(mut self, before: &Stored, after: &Stored, kept_by: Source) -> Self {
         let overrides = |stored: &Stored| Overrides::from_iter(stored.settings.clone());
         let written = overrides(before).diff(&overrides(after), kept_by);
@@ -39,7 +39,7 @@ impl Applied {
         self
     }
 
-    /// With what is remembered of the changes of others, the oldest first.
+    /// Adds the audit entries of changes made by other processes, oldest first.
     pub(super) fn with_history(mut self, history: Vec<Audit>) -> Self {
         self.history = history;
         self

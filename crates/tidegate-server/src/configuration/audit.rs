@@ -1,6 +1,5 @@
-//! The audit of changes: a line in the log for each setting of each accepted change and for each
-//! refused change, an event for those who watch, a count. Warnings that come with a change are logged
-//! with it.
+//! Reports changes: an audit log line for each changed setting and for each refused change, an
+//! event for subscribers, and a metric. Warnings caused by a change are logged with it.
 
 use tidegate_config::{Changed, Source, shown_value};
 
@@ -8,21 +7,22 @@ use super::{ActiveConfig, Applied, ChangeError, Parts};
 use crate::database::{Audit, Note};
 use crate::events::Event;
 
-/// What has changed, or why nothing has.
+/// Result of a change.
 type Done = Result<Applied, ChangeError>;
 
-/// Who changed a setting, and with which revision.
+/// Who changed a setting, and in which revision.
 #[derive(Clone, Copy)]
 struct Author<'a> {
     door: &'a str,
     who: &'a str,
     revision: u64,
-    /// The door of the process that the change was made through, if that was another one.
+    /// The listener of the process that made the change; differs from `door` if another process
+    /// made it.
     via: &'a str,
 }
 
 impl ActiveConfig {
-    /// Tells of a change, and hands on what came of it.
+    /// Logs, counts and publishes the result of a change, and returns it.
     pub(super) fn publish(&self, note: &Note, done: Done) -> Done {
         let Note { door, who } = note;
         let Parts { metrics, events, .. } = self.parts();
@@ -61,8 +61,8 @@ impl ActiveConfig {
     }
 }
 
-/// A line for each setting of each change. Of what others wrote, changes that were replaced before
-/// they were in force here have a line too.
+/// Logs each changed setting. Changes of other processes that were replaced before they took effect
+/// here are logged too.
 fn log_changes(applied: &Applied, author: Author<'_>) {
     let Applied { changes, history, .. } = applied;
     if changes.is_empty() && history.is_empty() {
@@ -94,7 +94,7 @@ fn log_change(changed: &Changed, author: Author<'_>) {
     log_line(key, [&old, &new, &asked, &source], author);
 }
 
-/// A change that was never in force here.
+/// Logs a change that never took effect here.
 fn log_replaced(audit: &Audit, author: Author<'_>) {
     let shown = |value: &Option<String>| {
         value.as_ref().map_or_else(|| "-".to_owned(), |value| shown_value(&audit.key, value))
@@ -103,7 +103,7 @@ fn log_replaced(audit: &Audit, author: Author<'_>) {
     log_line(&audit.key, [&old, &new, &new, &Source::Database.to_string()], author);
 }
 
-/// `old` and `new` are in force, `asked` is what somebody asked for.
+/// `old` and `new` are effective values, `asked` is the requested one.
 fn log_line(key: &str, [old, new, asked, source]: [&str; 4], author: Author<'_>) {
     let Author { door, who, revision, via } = author;
     tracing::info!(

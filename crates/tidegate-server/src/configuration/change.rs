@@ -1,4 +1,4 @@
-//! Changes of the configuration: prepared once, written, and applied as they were prepared.
+//! Configuration changes: prepared, written to the database, then applied exactly as prepared.
 
 use std::io;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::{ActiveConfig, ChangeError, Current, Parts, Sources, limits, listener
 use crate::database::{Change, DatabaseError, Note, Stored};
 use crate::tokens;
 
-/// How often a change is tried again because another node was faster.
+/// Maximum number of attempts if other nodes keep writing first.
 const ATTEMPTS: usize = 5;
 
-/// How many changes of other processes are looked up at most when theirs are taken over.
+/// Maximum number of audit entries read when changes of other processes are applied.
 const MOST_MISSED: usize = 1_000;
 
-/// A configuration that was checked whole and can be applied.
+/// A fully validated configuration, ready to apply.
 struct Prepared {
     revision: u64,
     layers: Layers,
@@ -27,11 +27,11 @@ struct Prepared {
 }
 
 impl ActiveConfig {
-    /// Changes settings: all that is asked for, or nothing. With `expected` only if that is the
-    /// revision in force. With a database the change lasts; else it holds until the program ends.
+    /// Changes settings, all or none. With `expected`, only if that is the current revision. With a
+    /// database the change is permanent, otherwise it lasts until the program ends.
     ///
-    /// A change that has begun is finished also when the future is dropped: a caller that goes away
-    /// must not leave it half made.
+    /// A change that has begun completes even if the future is dropped: a caller that disconnects
+    /// must not leave it half done.
     pub(crate) async fn update(
         self: &Arc<Self>,
         patch: Patch,
@@ -70,17 +70,17 @@ impl ActiveConfig {
                 return Ok(Applied::default());
             }
             let after = Stored::of(revision.saturating_add(1), &patch.apply(&base));
-            // What cannot be used is found out before anything is written.
+            // Invalid settings are rejected before anything is written.
             let prepared = self.prepare(&sources.layers, &after)?;
             let written = match &self.parts.database {
                 None => after.clone(),
                 Some(database) => match database.write(&changes, note, Some(revision)).await {
                     Ok(written) => written,
-                    // Another node was faster. The change is checked again beside what it wrote.
+                    // Another node wrote first. Validate the change again on top of that.
                     Err(DatabaseError::Conflict { .. }) => {
                         let stored = database.read().await?;
                         let done = self.adopt_missed(sources, stored).await;
-                        // What came of that is published, and is no matter of this change.
+                        // `publish` has reported the result, which does not affect this change.
                         let _ = self.publish(&Note::ELSEWHERE, done);
                         continue;
                     }
@@ -88,7 +88,7 @@ impl ActiveConfig {
                 },
             };
             if written != after {
-                // The database did not hold what was known of it.
+                // The database contained something else than we knew.
                 return self.adopt(sources, written);
             }
             let before = std::mem::replace(&mut sources.stored, written);
@@ -98,7 +98,7 @@ impl ActiveConfig {
         Err(DatabaseError::Conflict { now: sources.stored.revision }.into())
     }
 
-    /// Reads the file again if it says something else by now.
+    /// Reloads the file if its content has changed.
     pub(crate) async fn follow_file(&self) {
         let mut sources = self.sources.lock().await;
         let next = match reread(&sources.layers).await {
@@ -106,11 +106,11 @@ impl ActiveConfig {
             next => next,
         };
         let done = next.and_then(|next| self.replace(&mut sources, &next));
-        // What came of it is published.
+        // `publish` has reported the result.
         let _ = self.publish(&Note { door: "file", who: None }, done);
     }
 
-    /// Reads the file again, whether or not it has changed.
+    /// Reloads the file, whether or not it has changed.
     pub(crate) async fn reread(&self, note: &Note) -> Result<Applied, ChangeError> {
         let mut sources = self.sources.lock().await;
         let next = reread(&sources.layers).await;
@@ -118,8 +118,8 @@ impl ActiveConfig {
         self.publish(note, done)
     }
 
-    /// Puts other layers in the place of these, below what the database holds; if that is of no use
-    /// with them, below what is in force of it.
+    /// Replaces the layers below the stored settings. If the stored settings are invalid with the
+    /// new layers, keeps those that are currently effective.
     fn replace(&self, sources: &mut Sources, next: &Layers) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(next, &sources.stored).or_else(|error| {
             let known = Stored::of(sources.stored.revision, sources.layers.overrides());
@@ -128,10 +128,10 @@ impl ActiveConfig {
         self.apply(sources, prepared)
     }
 
-    /// Takes over what the database holds, since another process has changed it.
+    /// Applies the content of the database after another process changed it.
     pub(crate) async fn take_over(&self, seen: Stored) {
         let mut sources = self.sources.lock().await;
-        // What was seen may be old by now: somebody may have changed it through this process.
+        // `seen` may be outdated: this process may have changed the settings in the meantime.
         let (stored, is_read) = match &self.parts.database {
             Some(database) => match database.read().await {
                 Ok(stored) => (stored, true),
@@ -144,12 +144,12 @@ impl ActiveConfig {
             return;
         }
         let done = self.adopt_missed(&mut sources, stored).await;
-        // What came of it is published.
+        // `publish` has reported the result.
         let _ = self.publish(&Note::ELSEWHERE, done);
     }
 
-    /// Puts in force what other processes have written, with what the database remembers of their
-    /// changes: of two that came close after each other both are told.
+    /// Applies settings written by other processes, with their audit entries, so that each of
+    /// several changes in quick succession is reported.
     async fn adopt_missed(
         &self,
         sources: &mut Sources,
@@ -157,13 +157,13 @@ impl ActiveConfig {
     ) -> Result<Applied, ChangeError> {
         let missed = sources.stored.revision.saturating_add(1)..=stored.revision;
         let applied = self.adopt(sources, stored)?;
-        // Without the history the latest change is told all the same.
+        // If the history cannot be read, the latest change is still reported.
         let history = self.history(MOST_MISSED).await.unwrap_or_default();
         let history = history.into_iter().filter(|audit| missed.contains(&audit.revision));
         Ok(applied.with_history(history.rev().collect()))
     }
 
-    /// Puts in force what the database holds. If it is of no use it is remembered all the same.
+    /// Applies the content of the database. Remembers it even if it is invalid.
     fn adopt(&self, sources: &mut Sources, stored: Stored) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(&sources.layers, &stored);
         if prepared.is_err() {
@@ -175,7 +175,7 @@ impl ActiveConfig {
         Ok(applied.with_written(&before, &sources.stored, self.kept_by()))
     }
 
-    /// Everything that layers and what the database holds are resolved to, checked.
+    /// Resolves the layers with the stored settings and validates the result.
     fn prepare(&self, layers: &Layers, stored: &Stored) -> Result<Prepared, ChangeError> {
         let overrides = Overrides::from_iter(stored.settings.clone());
         let layers = match self.kept_by() {
@@ -193,7 +193,7 @@ impl ActiveConfig {
         Ok(Prepared { revision: stored.revision, layers, plan, effective, upstreams })
     }
 
-    /// The values in force: those that cannot change at run time are as they were at the start.
+    /// Returns the effective values: settings that need a restart keep their value from the start.
     fn as_started(&self, plan: &Plan, effective: Vec<Effective>) -> Vec<Effective> {
         let fixed = self.started.plan.needs_restart(plan);
         let of_start = |key: &str| self.started.effective.iter().find(|one| one.key == key);
@@ -204,12 +204,12 @@ impl ActiveConfig {
         effective.into_iter().map(in_force).collect()
     }
 
-    /// Puts in force what was prepared, whole.
+    /// Applies a prepared configuration completely.
     fn apply(&self, sources: &mut Sources, prepared: Prepared) -> Result<Applied, ChangeError> {
         let Prepared { revision, layers, plan, effective, upstreams } = prepared;
         let before = self.current();
         let limits = self.parts.follow(upstreams, &plan, &before)?;
-        // Of what was told of already nobody need hear with every change.
+        // Do not repeat warnings that an earlier change has caused.
         let news = before.plan.needs_restart(&plan);
         let fixed = self.started.plan.needs_restart(&plan);
         for key in fixed.into_iter().filter(|key| news.contains(key)) {
@@ -224,11 +224,11 @@ impl ActiveConfig {
     }
 }
 
-/// The layers with the file read again. A file that was there and is gone is an error: whoever
-/// replaces one may do so in two steps, and nobody means to lose all limits.
+/// Returns the layers with the file read again. A file that has disappeared is an error: it may be
+/// in the middle of being replaced, and its removal must not drop all limits.
 async fn reread(layers: &Layers) -> Result<Layers, ChangeError> {
     let before = layers.clone();
-    // A file may be on a disk that takes its time.
+    // Reading may block, for example on a network file system.
     let next = tokio::task::spawn_blocking(move || before.reread()).await;
     let gone = |file: &std::path::Path| {
         let source = io::Error::from(io::ErrorKind::NotFound);

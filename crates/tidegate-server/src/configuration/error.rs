@@ -1,6 +1,6 @@
-//! Why a configuration is not put in force: one type from the cause to the answer.
+//! Error of a configuration change, from the cause to the response.
 //!
-//! How the APIs render it is for [`api`](crate::api) to say.
+//! The rendering is in [`api`](crate::api).
 
 use tidegate::LimitError;
 use tidegate::admission::AdmissionError;
@@ -10,48 +10,50 @@ use tidegate_gateway::GatewayError;
 use crate::database::DatabaseError;
 use crate::tokens::OpenToAll;
 
-/// Why a configuration is not put in force. The one of before stays.
+/// Why a configuration was not applied. The previous configuration stays in effect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {
-    /// The layers have mistakes, or cannot be read.
+    /// The layers are invalid or cannot be read.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A limit has been changed too often.
+    /// The policy of a limit cannot be changed again.
     #[error("limits.{limit}: cannot be changed any more: {error}")]
     Limit {
-        /// Its name.
+        /// Name of the limit.
         limit: String,
-        /// Why not.
+        /// The cause.
         error: LimitError,
     },
-    /// A tier of admission would become, or cease to be, a token bucket.
+    /// The limit is an admission tier, and its kind cannot change at run time.
     #[error(
         "limits.{limit}: is a tier of admission while the server runs, and stays a token bucket"
     )]
     TierKind {
-        /// Its name.
+        /// Name of the limit.
         limit: String,
     },
-    /// Admission cannot follow the configuration.
+    /// The admission rules are invalid.
     #[error("admission: {0}")]
     Admission(#[from] AdmissionError),
-    /// The gateway cannot follow the configuration.
+    /// The settings of the providers are invalid.
     #[error("providers: {0}")]
     Gateway(#[from] GatewayError),
-    /// A listener that changes the configuration would be open to everybody.
+    /// A listener that can change the configuration would accept unauthenticated requests from the
+    /// network.
     #[error(transparent)]
     OpenToAll(#[from] OpenToAll),
-    /// The database cannot be used, or another change was written first.
+    /// The database failed, or another change was written first.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The task that makes the change panicked.
+    /// The task that applies the change panicked.
     #[error("the change ended badly; look whether it was made")]
     Interrupted,
 }
 
 impl ChangeError {
-    /// Whether the configuration that was given is at fault.
+    /// Returns whether the error is in the given configuration, rather than in this process or the
+    /// database.
     #[must_use]
     pub const fn is_invalid(&self) -> bool {
         match self {
@@ -68,7 +70,7 @@ impl ChangeError {
         }
     }
 
-    /// The revision in force, if another change was made first.
+    /// Returns the current revision if the change conflicted with another.
     pub(crate) const fn conflict(&self) -> Option<u64> {
         match self {
             Self::Database(DatabaseError::Conflict { now }) => Some(*now),

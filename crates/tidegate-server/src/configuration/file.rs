@@ -1,8 +1,8 @@
-//! A file that is looked at once a second: whether it is another one, or has been written.
+//! Watches a file by polling its metadata once a second.
 //!
-//! Looking costs a system call, works on every file system and sees a swapped symbolic link as what
-//! it is, another file; notifications of the system do neither everywhere. A change counts once the
-//! file has looked the same twice, so that one that is being written is not read halfway.
+//! Polling is cheap, works on every file system and detects swapped symbolic links; system
+//! notifications do not do that everywhere. A change is reported once two polls in a row see the
+//! same state, so that a file is not read while it is being written.
 
 use std::fs::{self, Metadata};
 use std::path::{Path, PathBuf};
@@ -10,53 +10,53 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-/// How often it is looked at.
+/// Polling interval.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// What tells one state of a file from another.
+/// Metadata that distinguishes one state of a file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Look {
-    /// The file behind all links.
+    /// The path with all symbolic links resolved.
     real: PathBuf,
     length: u64,
     written: Option<SystemTime>,
-    /// Another file may take its place with the length and the time of the one before.
+    /// Distinguishes a replacement with equal length and modification time.
     identity: Identity,
 }
 
-/// The device and the number of a file, and when either it or what is known of it was changed.
+/// Device, inode and change time.
 #[cfg(unix)]
 type Identity = (u64, u64, i64, i64);
-/// Other systems tell neither.
+/// Not available on other systems.
 #[cfg(not(unix))]
 type Identity = ();
 
-/// Watches a file.
+/// Watches one file.
 #[derive(Debug)]
 pub(crate) struct FileWatch {
     path: PathBuf,
     ticks: Interval,
-    /// What was read last.
+    /// The state last reported as a change.
     known: Option<Look>,
-    /// What was seen last.
+    /// The state seen by the last poll.
     seen: Option<Look>,
 }
 
 impl FileWatch {
-    /// Watches a file that was read a while ago. It may have been written since, so what is seen
-    /// first counts as a change.
+    /// Starts watching. The file may have been written since it was read, so the first state seen
+    /// counts as a change.
     pub(crate) fn new(path: &Path) -> Self {
         let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self { path: path.to_owned(), ticks, known: None, seen: None }
     }
 
-    /// Resolves when the file has changed, and is there.
+    /// Waits until the file has changed and exists.
     pub(crate) async fn changed(&mut self) {
         loop {
             self.ticks.tick().await;
             let path = self.path.clone();
-            // A file may be on a disk that takes its time.
+            // File system calls may block, for example on a network file system.
             let now = tokio::task::spawn_blocking(move || look(&path)).await.unwrap_or_default();
             let settled = now == self.seen;
             self.seen = now.clone();
@@ -68,7 +68,7 @@ impl FileWatch {
     }
 }
 
-/// How the file looks; `None` if it is not there.
+/// Returns the current state; `None` if the file does not exist.
 fn look(path: &Path) -> Option<Look> {
     let real = fs::canonicalize(path).ok()?;
     let metadata = fs::metadata(&real).ok()?;
@@ -98,13 +98,13 @@ mod tests {
         fs::write(&two, "b").unwrap();
         std::os::unix::fs::symlink(&one, &link).unwrap();
         let mut watch = FileWatch::new(&link);
-        // Nobody knows what was in it when it was read.
+        // The first state always counts as a change.
         watch.changed().await;
         let quiet = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
         assert!(quiet.is_err(), "nothing has changed");
         fs::write(&one, "longer").unwrap();
         watch.changed().await;
-        // As Kubernetes does: a new link takes the place of the old one.
+        // Kubernetes replaces a mounted file by swapping a symbolic link.
         let next = folder.path().join("next");
         std::os::unix::fs::symlink(&two, &next).unwrap();
         fs::rename(&next, &link).unwrap();
@@ -114,7 +114,8 @@ mod tests {
         assert!(gone.is_err(), "a file that is gone is no change to read");
     }
 
-    /// As `cp -p` and `mv` do it, and tools that set times to keep builds the same.
+    /// This happens with `cp -p` and `mv`, and with tools that set fixed times for reproducible
+    /// builds.
     #[tokio::test(start_paused = true)]
     async fn another_file_of_the_same_length_and_time_is_seen() {
         let folder = tempfile::tempdir().unwrap();

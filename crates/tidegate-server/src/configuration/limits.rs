@@ -1,7 +1,7 @@
-//! The configured limits: how they are registered with the engine, and a snapshot of them by name.
+//! The configured limits: registered with the engine, and kept in a snapshot by name.
 //!
-//! The engine has the one registry of limits, which remembers also those that are retired. Here
-//! stands what a request needs besides: the calendar, and where decisions are counted.
+//! The engine owns the registry of limits, which also remembers retired ones. The snapshot adds
+//! what a request needs besides: calendars and metrics.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +13,29 @@ use tidegate_core::Limit;
 use super::ChangeError;
 use crate::metrics::{LimitMetrics, Metrics};
 
-/// The limits that requests may name. It never changes; another configuration is another one.
+/// An immutable snapshot of the limits that requests may name.
 #[derive(Debug)]
 pub(crate) struct ConfiguredLimits {
     by_name: BTreeMap<String, ConfiguredLimit>,
 }
 
-/// One limit, with the calendar of its windows if it is a quota.
+/// A limit, with its calendar if it is a calendar quota.
 #[derive(Debug)]
 pub(crate) struct ConfiguredLimit {
     pub(crate) limit: Limit,
-    /// The limiter that those who wait have in common.
+    /// The limiter shared by all waiters.
     pub(crate) limiter: Limiter,
     pub(crate) calendar: Option<Calendar>,
-    /// Where decisions of the HTTP API on it are counted.
+    /// Counters of the HTTP API's decisions on this limit.
     pub(crate) metrics: LimitMetrics,
 }
 
 impl ConfiguredLimits {
-    /// Registers the limits of a plan. Buckets of a limit that was there before keep their tokens,
-    /// and come under the new policy when they are next used.
+    /// Registers the limits of a plan. Buckets of existing limits keep their tokens and are
+    /// converted to the new policy when they are next used.
     ///
     /// # Errors
-    /// With a limit that cannot be changed; [`check`] finds it beforehand.
+    /// If a limit cannot be changed; [`check`] finds that beforehand.
     pub(crate) fn register(
         engine: &Engine,
         limits: &Limits,
@@ -59,7 +59,7 @@ impl ConfiguredLimits {
         Ok(Self { by_name })
     }
 
-    /// Retires those limits of the configuration before that are not among these.
+    /// Retires the limits of the previous configuration that are not in this one.
     pub(crate) fn retire_others(&self, before: &Self, engine: &Engine, admission: &Admission) {
         let gone = before.names().filter(|name| self.get(name).is_none());
         for name in gone.filter(|name| !is_held(admission, name)) {
@@ -71,18 +71,18 @@ impl ConfiguredLimits {
         self.by_name.get(name)
     }
 
-    /// The names, in alphabetical order.
+    /// Returns the names in alphabetical order.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// The limits themselves.
+    /// Returns all limits.
     pub(crate) fn limits(&self) -> impl Iterator<Item = &Limit> {
         self.by_name.values().map(|configured| &configured.limit)
     }
 }
 
-/// Whether the limits of a plan can be put in place of these, without anything being changed.
+/// Checks whether the limits of a plan can replace these, without changing anything.
 pub(crate) fn check<'l>(
     before: impl IntoIterator<Item = &'l Limit>,
     limits: &Limits,
@@ -102,7 +102,7 @@ pub(crate) fn check<'l>(
     Ok(())
 }
 
-/// The limiter of a limit, under its plan.
+/// Returns the limiter of a limit, under the policy of its plan.
 fn registered(
     engine: &Engine,
     name: &str,
@@ -115,7 +115,8 @@ fn registered(
         None => engine.limiter(name, policy),
     };
     match register() {
-        // The name has another policy or calendar until now, and its history goes on with these.
+        // The name has a different policy or calendar so far. Retiring it keeps its history for the
+        // new limit.
         Err(LimitError::Taken(_)) if !is_held(admission, name) => {
             engine.retire(name);
             register()
@@ -124,8 +125,8 @@ fn registered(
     }
 }
 
-/// Whether admission has this limit as a tier. It revises the limit by itself, and keeps it when the
-/// configuration has none any more, so that what it charged can still be settled.
+/// Returns whether admission uses this limit as a tier. Admission revises such a limit itself, and
+/// keeps it after it is removed from the configuration, so that open charges can be settled.
 fn is_held(admission: &Admission, name: &str) -> bool {
     tier(name).is_some_and(|tier| admission.limiter(tier).is_some())
 }

@@ -32,7 +32,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// The parts as a plan says.
+    /// Creates the parts as configured.
     pub(crate) fn new(
         plan: &Plan,
         engine: &Engine,
@@ -58,8 +58,8 @@ impl Parts {
         Ok(Self { engine, admission, gateway, tokens, events, metrics, access_log, database })
     }
 
-    /// Whether parts could follow a plan, without anything being changed; the upstreams that the
-    /// gateway would follow.
+    /// Checks whether the parts can be configured with a plan, without changing anything. Returns
+    /// the upstreams of the gateway.
     pub(crate) fn check(plan: &Plan) -> Result<Vec<Upstream>, ChangeError> {
         plan.admission.rules(&plan.limits).check()?;
         let upstreams = upstreams(plan)?;
@@ -67,13 +67,13 @@ impl Parts {
         Ok(upstreams)
     }
 
-    /// Registers the limits of a plan with the engine, after admission follows it.
+    /// Registers the limits of a plan with the engine. Admission must be configured first.
     pub(super) fn register(&self, limits: &Limits) -> Result<ConfiguredLimits, ChangeError> {
         ConfiguredLimits::register(&self.engine, limits, &self.admission, &self.metrics)
     }
 
-    /// Follows a plan and its upstreams in the place of a configuration; the limits of the plan. If
-    /// that fails, admission and gateway are as they were.
+    /// Reconfigures all parts with a plan and its upstreams, and returns the limits. On failure,
+    /// admission and gateway are restored.
     pub(super) fn follow(
         &self,
         next: Vec<Upstream>,
@@ -99,7 +99,7 @@ impl Parts {
     }
 }
 
-/// Asks how much is pending.
+/// Returns a function that reads the number of pending requests, for metrics.
 fn admission_figures(
     admission: &Admission,
 ) -> impl Fn() -> AdmissionFigures + Send + Sync + 'static {
@@ -111,7 +111,7 @@ fn admission_figures(
     }
 }
 
-/// Brings admission under a plan.
+/// Configures admission as planned.
 fn configure(admission: &Admission, plan: &Plan) -> Result<(), AdmissionError> {
     admission.reconfigure(plan.admission.rules(&plan.limits), Change::KeepTokens)?;
     if plan.admission.enabled.value {

@@ -1,4 +1,4 @@
-//! From what the gateway shows of providers to the figures of metrics.
+//! Converts the gateway's view of providers into statistics for metrics.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use tidegate_providers::name::short_hash;
 
 use crate::metrics::{BreakerFigures, LimitFigures, LlmMetrics, ProviderFigures};
 
-/// The limits of all models together.
+/// Label of limits that apply to all models together.
 const ALL: &str = "all";
-/// Tenants beyond those that are told apart.
+/// Label of tenants beyond those counted separately.
 const OTHER: &str = "other";
 
-/// Figures that are on their way.
+/// A future of the statistics.
 pub(super) type Figures = Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>;
 
-/// Asks how the queues and limits of the gateway stand.
+/// Returns a function that reads the state of the gateway's queues and limits.
 pub(super) fn figures(
     gateway: &Gateway,
     llm: LlmMetrics,
@@ -81,7 +81,7 @@ fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
     }
 }
 
-/// Adds a limit, of which the tightest counts.
+/// Adds a limit. If there is one with this model and dimension, keeps the tighter of the two.
 fn add(
     limits: &mut BTreeMap<(Arc<str>, &'static str), LimitFigures>,
     model: Arc<str>,

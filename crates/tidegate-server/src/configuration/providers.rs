@@ -1,4 +1,4 @@
-//! From the providers of a plan to the upstreams of the gateway.
+//! Converts configured providers into upstreams of the gateway.
 
 use tidegate_config::{Plan, ProviderPlan};
 use tidegate_gateway::{GatewayError, Upstream};
@@ -7,12 +7,12 @@ use tidegate_providers::{Dialect, Endpoint};
 
 use crate::metrics::Metrics;
 
-/// The upstreams of a plan.
+/// Returns the upstreams of all configured providers.
 ///
 /// # Errors
-/// When an address or a key cannot be used; most of that a plan has checked already.
+/// If an address or a key is invalid; the configuration has already checked most of them.
 pub(super) fn upstreams(plan: &Plan) -> Result<Vec<Upstream>, GatewayError> {
-    // The mock is for programs: nothing of it can be reached over HTTP.
+    // The mock provider is for library users and has no HTTP endpoint.
     let providers = plan.providers.iter().filter(|(_, plan)| plan.dialect() != Dialect::Mock);
     let to_upstream = |(name, provider): (&String, &ProviderPlan)| {
         let upstream = upstream(name, provider)?;
@@ -77,7 +77,7 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     Ok(upstream)
 }
 
-/// The providers and models that may be labels from now on.
+/// Sets the providers and models that metrics may use as labels.
 pub(super) fn follow_providers(metrics: &Metrics, plan: &Plan) {
     let providers = plan.providers.iter().map(|(name, plan)| {
         let models: Vec<_> = plan.models.value.iter().map(String::as_str).collect();

@@ -1,87 +1,87 @@
-//! What can go wrong with a database, by what can be done about it.
+//! Database errors, distinguished by what can be done about them.
 
 use std::error::Error;
 
 use tidegate_config::PostgresUrlError;
 
-/// What a driver or the system said.
+/// An error of the driver or the operating system.
 pub(super) type Cause = Box<dyn Error + Send + Sync>;
 
-/// Why the database did not do what it was asked.
+/// Why a database operation failed.
 ///
-/// No text has a value in it, nor the address of a server: that may hold a password.
+/// The texts contain neither values nor the address of a server, which may contain a password.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
-    /// Not the address of a PostgreSQL database.
+    /// The URL is not a valid PostgreSQL URL.
     #[error("the address of the database is not usable: it {0}")]
     Address(#[from] PostgresUrlError),
-    /// The database cannot be reached, opened or asked for now. If this is the answer to a write,
-    /// the write was done whole or not at all: a read tells which.
+    /// The database cannot be reached, opened or queried at the moment. A write that ends with this
+    /// error was either applied completely or not at all; read the settings to find out.
     #[error("the database is not available: {}", told(.0.as_ref()))]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// It can be read, and not written.
+    /// The database can be read but not written.
     #[error("the database is read-only: its file, its folder, its disk or its server")]
     ReadOnly,
-    /// Somebody else has written since the revision that the write was meant for.
+    /// Another write came first: the expected revision is outdated.
     #[error("the settings have changed meanwhile; they are at revision {now} now")]
     Conflict {
-        /// The revision that is stored.
+        /// The current revision.
         now: u64,
     },
-    /// A PostgreSQL database without our tables.
+    /// The PostgreSQL database has no Tidegate tables.
     #[error(
         "the database has no tables of Tidegate yet; run `tidegate db migrate`, or start with \
          --auto-migrate"
     )]
     NotMigrated,
-    /// An older version has written it, and it must be migrated first.
+    /// An older version wrote the database; it must be migrated first.
     #[error(
         "the database has format {found}, and this version needs format {needs}; run \
          `tidegate db migrate`, or start with --auto-migrate"
     )]
     OldFormat {
-        /// The format that is stored.
+        /// The format of the database.
         found: u32,
         /// The format that this version reads and writes.
         needs: u32,
     },
-    /// A newer version has written it.
+    /// A newer version wrote the database.
     #[error(
         "the database has format {found}, and this version knows formats up to {known}: a newer \
          version has written it, so run that one"
     )]
     NewFormat {
-        /// The format that is stored.
+        /// The format of the database.
         found: u32,
         /// The newest format that this version knows.
         known: u32,
     },
-    /// A rule of the tables forbids a change. Nothing of the write was done.
+    /// A constraint of the tables rejects a change. Nothing was written.
     #[error("the database refuses to set {key:?}: {rule}")]
     Refused {
-        /// Which setting; the beginning of it, if it is long.
+        /// The key of the setting, truncated if it is long.
         key: String,
-        /// What the rule asks for.
+        /// What the constraint requires.
         rule: &'static str,
     },
-    /// More than is kept. Nothing of the write was done.
+    /// A maximum would be exceeded. Nothing was written.
     #[error("too many {what}: {most} is the most")]
     TooMany {
-        /// Of what.
+        /// What there are too many of.
         what: &'static str,
-        /// How many there may be.
+        /// The maximum.
         most: usize,
     },
-    /// There is a database, and something else keeps its things in it.
+    /// The file is a database of another program.
     #[error("the file is a database of something else; choose another one")]
     Foreign,
-    /// What is stored makes no sense, or cannot be read back.
+    /// The content is inconsistent or cannot be read.
     #[error("the database is damaged: {}; restore it from a backup", told(.0.as_ref()))]
     Damaged(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// What was found in place of a sound database.
+/// What is wrong with a damaged database.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Damage {
     #[error("its row of format and revision is missing")]
@@ -96,7 +96,7 @@ impl DatabaseError {
     }
 
     pub(super) fn refused(key: &str, rule: &'static str) -> Self {
-        /// How much of a key is told, which may be as long as a caller likes.
+        /// Maximum number of characters shown of a key, which the caller may have made very long.
         const SHOWN: usize = 256;
         Self::Refused { key: key.chars().take(SHOWN).collect(), rule }
     }
@@ -108,7 +108,8 @@ impl From<Damage> for DatabaseError {
     }
 }
 
-/// An error with what caused it, in one line. Drivers tell the cause in their source alone.
+/// Formats an error with its chain of sources on one line, since drivers only give the cause in
+/// `source`.
 fn told(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

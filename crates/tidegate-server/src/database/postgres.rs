@@ -1,9 +1,10 @@
-//! Settings in PostgreSQL, for several nodes.
+//! The PostgreSQL database of settings, for several nodes.
 //!
-//! One connection is kept for reading and writing, and made anew when it breaks; whoever waits for
-//! changes brings a second one, which listens. Nothing waits for a server longer than some seconds.
+//! One connection is kept for reads and writes, and reopened when it breaks. Waiting for changes
+//! opens a second one, which listens for notifications. Every wait for the server is limited to a
+//! few seconds.
 //!
-//! Tables are made and changed only when somebody has said so: other nodes may run another version.
+//! Tables are created and migrated only on request: other nodes may run another version.
 
 mod address;
 mod line;
@@ -23,7 +24,7 @@ use self::listen::Listener;
 use super::record::{Audit, Change, Migrated, Note, Stored};
 use super::{AutoMigrate, DatabaseError, Schema};
 
-/// A database on a server. Making one does not touch the network.
+/// A database on a server. The constructor does no I/O.
 #[derive(Debug)]
 pub(super) struct Postgres {
     line: Arc<Line>,
@@ -43,7 +44,7 @@ impl Postgres {
         turn.end(done)
     }
 
-    /// The settings, unless they are still at this revision.
+    /// Returns the settings if the revision differs from `since`.
     pub(super) async fn newer(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
         let mut turn = self.line.turn().await?;
         let done = tables::newer(turn.client(), self.schema, since).await;
@@ -73,7 +74,7 @@ impl Postgres {
         turn.end(done)
     }
 
-    /// Rings whenever something may have changed.
+    /// Returns a receiver that changes whenever the settings may have changed.
     pub(super) fn bell(&self) -> watch::Receiver<()> {
         self.listener.bell()
     }
@@ -85,7 +86,7 @@ impl fmt::Display for Postgres {
     }
 }
 
-/// What the server said, without the details in which it repeats values.
+/// An error message of the server, without the details, in which the server repeats values.
 #[derive(Debug, thiserror::Error)]
 #[error("{message} ({code})")]
 struct Said {
@@ -93,16 +94,16 @@ struct Said {
     code: String,
 }
 
-/// The server was silent for too long.
+/// The server did not respond in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("no answer within {0} s")]
 struct Silent(u64);
 
-/// What an error of the driver means for the one who asked.
+/// Maps an error of the driver.
 fn meaning(error: tokio_postgres::Error) -> DatabaseError {
     use tokio_postgres::error::SqlState;
     let Some(said) = error.as_db_error() else {
-        // A column of another type is the only thing that is not of the connection.
+        // All driver errors except a column type mismatch concern the connection.
         return DatabaseError::unavailable(error);
     };
     let code = said.code();

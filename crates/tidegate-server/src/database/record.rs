@@ -1,6 +1,6 @@
-//! What is stored, what changes it, and what is remembered of a change.
+//! The stored settings, changes to them, and the audit entries of changes.
 //!
-//! What a list of changes does to the settings is worked out here, once for both databases.
+//! The effect of a list of changes is computed here, once for both databases.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,19 +12,19 @@ use tidegate_config::{MOST_CHANGES, MOST_SETTINGS, Overrides};
 
 use super::DatabaseError;
 
-/// The most changes of the past that are told at once.
+/// Maximum number of past changes returned at once.
 const MOST_TOLD: usize = 1_000;
-/// The most changes of the past that are kept; the oldest are forgotten.
+/// Maximum number of past changes stored; the oldest are deleted.
 pub(super) const MOST_KEPT: i64 = 100_000;
-/// How much is kept of the name of who made a change.
+/// Maximum number of characters stored of an author's name.
 const LONGEST_NAME: usize = 256;
 
-/// The settings that are stored.
+/// The stored settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
-    /// Grows by one with every write; 0 before the first.
+    /// Increases by one with every write; 0 before the first.
     pub revision: u64,
-    /// The path of each setting, and its value as JSON.
+    /// The key of each setting, and its value as JSON.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -38,7 +38,7 @@ pub struct Stored {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The path of the setting.
+    /// The key of the setting.
     pub key: String,
     /// Its value as JSON; `None` removes the setting.
     pub value: Option<String>,
@@ -58,50 +58,51 @@ impl Change {
     }
 }
 
-/// Through which door a change came, and from whom.
+/// Where a change came from, and who made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// The door: `admin`, `rpc` or `cli`; `http`, `file`, `signal` and `database` in logs only.
+    /// What it came through: `admin`, `rpc` or `cli`; in logs also `http`, `file`, `signal` and
+    /// `database`.
     pub door: &'static str,
-    /// Who asked for it, if that is known: the start of the hash of a token, or the address of the
-    /// peer where there are no tokens. The first 256 characters are kept.
+    /// The author, if known: the first digits of the token's digest, or the peer address if there
+    /// are no tokens. The first 256 characters are stored.
     pub who: Option<String>,
 }
 
-/// A change of the past.
+/// An entry of the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Audit {
-    /// The revision that the change was part of.
+    /// The revision that the change created.
     pub revision: u64,
-    /// When, by the clock of the database: milliseconds since 1970, UTC.
+    /// Time of the change by the clock of the database, in milliseconds since 1970-01-01 UTC.
     pub at_ms: u64,
-    /// The door that it came through.
+    /// What it came through; see [`Note::door`].
     pub door: String,
-    /// Who asked for it, if that was known.
+    /// The author, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<String>,
-    /// Which setting.
+    /// The key of the setting.
     pub key: String,
-    /// Its value before, as JSON.
+    /// The previous value as JSON.
     #[serde(serialize_with = "as_json")]
     pub old: Option<String>,
-    /// Its value since, as JSON.
+    /// The new value as JSON.
     #[serde(serialize_with = "as_json")]
     pub new: Option<String>,
 }
 
-/// What a migration did.
+/// Result of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migrated {
-    /// The format before; `None` if there was nothing.
+    /// The previous format; `None` if the database was empty.
     pub from: Option<u32>,
-    /// The format since.
+    /// The format now.
     pub to: u32,
-    /// The copy that was made before, where one was made.
+    /// The backup copy, if one was made.
     pub backup: Option<PathBuf>,
 }
 
-/// A change with what it replaces.
+/// A change with the value that it replaces.
 #[derive(Debug)]
 pub(super) struct Replaced<'a> {
     pub(super) change: &'a Change,
@@ -109,13 +110,13 @@ pub(super) struct Replaced<'a> {
 }
 
 impl Stored {
-    /// What a database holds once these settings are written.
+    /// Creates the content of a database with these settings.
     pub(crate) fn of(revision: u64, settings: &Overrides) -> Self {
         let settings = settings.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         Self { revision, settings: settings.collect() }
     }
 
-    /// Refuses a write that was meant for another revision.
+    /// Rejects a write that expects another revision.
     pub(super) fn expect(&self, expected: Option<u64>) -> Result<(), DatabaseError> {
         match expected {
             Some(expected) if expected != self.revision => {
@@ -125,7 +126,7 @@ impl Stored {
         }
     }
 
-    /// Applies changes in their order, and returns them with what they replace.
+    /// Applies changes in order, and returns them with the values they replace.
     pub(super) fn apply<'a>(
         &mut self,
         changes: &'a [Change],
@@ -147,15 +148,15 @@ impl Stored {
 }
 
 impl Note {
-    /// Another process, of which no more is known here: its own audit says who it was.
+    /// A change by another process, whose own audit log names the author.
     pub(crate) const ELSEWHERE: Self = Self { door: "database", who: None };
 
-    /// A peer that brought no token: it is known by its address.
+    /// The author of a request without a token: the peer address.
     pub(crate) fn of_peer(door: &'static str, peer: IpAddr) -> Self {
         Self { door, who: Some(peer.to_canonical().to_string()) }
     }
 
-    /// The name as it is kept: no character that a terminal or a database takes amiss.
+    /// Returns the author's name as stored: truncated, without control characters.
     pub(super) fn name(&self) -> Option<String> {
         let kept = |who: &String| {
             who.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect::<String>()
@@ -164,7 +165,7 @@ impl Note {
     }
 }
 
-/// Refuses what neither database could be asked.
+/// Rejects changes that neither database can store.
 pub(super) fn check(changes: &[Change]) -> Result<(), DatabaseError> {
     if changes.len() > MOST_CHANGES {
         return Err(DatabaseError::TooMany { what: "changes at once", most: MOST_CHANGES });
@@ -180,7 +181,7 @@ pub(super) fn check(changes: &[Change]) -> Result<(), DatabaseError> {
     }
 }
 
-/// What a text of JSON stands for; other text is itself.
+/// Parses JSON; text that is not JSON becomes a JSON string.
 pub(crate) fn json_value(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
@@ -189,7 +190,7 @@ fn as_json<S: Serializer>(text: &Option<String>, serializer: S) -> Result<S::Ok,
     text.as_deref().map(json_value).serialize(serializer)
 }
 
-/// How many changes of the past are told when so many are asked for.
+/// Returns the number of past changes to return if `most` are requested.
 pub(super) fn told(most: usize) -> i64 {
     i64::try_from(most.min(MOST_TOLD)).unwrap_or(0)
 }

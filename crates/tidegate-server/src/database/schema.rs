@@ -1,30 +1,30 @@
-//! The format of what is stored: its number, and the steps that lead to it.
+//! The format of the database: its number, and the migrations that lead to it.
 //!
-//! A step takes a database from one format to the next, in one transaction. Steps that were
-//! published never change: what is wrong in one is put right by the next.
+//! A migration takes a database from one format to the next, in one transaction. A published
+//! migration never changes; mistakes are corrected by the next one.
 
 use super::DatabaseError;
 
-/// One step, in the words of both databases.
+/// A migration, in SQL for both databases.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) sqlite: &'static str,
     pub(super) postgres: &'static str,
 }
 
-/// The steps from nothing to the format that is read and written.
+/// All migrations from an empty database to the current format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Schema(pub(super) &'static [Step]);
 
-/// How a database stands to the format that is needed.
+/// State of a database relative to the current format.
 #[derive(Debug)]
 pub(super) enum Standing {
     Current,
-    /// These steps are missing.
+    /// These migrations are missing.
     Behind(&'static [Step]),
 }
 
-/// The rules of the tables by the names that the databases know them by.
+/// The constraints of the tables, by name, with what they require.
 const RULES: [(&str, &str); 4] = [
     ("tidegate_key_length", "a key has 1 to 256 characters"),
     ("tidegate_value_length", "a value has 1 to 16384 characters"),
@@ -33,18 +33,18 @@ const RULES: [(&str, &str); 4] = [
 ];
 
 impl Schema {
-    /// What this version reads and writes.
+    /// The schema that this version reads and writes.
     pub(super) const CURRENT: Self = Self(&[Step {
         sqlite: include_str!("schema/sqlite-1.sql"),
         postgres: include_str!("schema/postgres-1.sql"),
     }]);
 
-    /// The number of the format, which is the number of steps to it.
+    /// Returns the format number, which is the number of migrations.
     pub(super) fn format(self) -> u32 {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    /// What is to be done with a database of the format that was found; `None` is an empty one.
+    /// Compares the format of a database with the current one; `None` means empty.
     pub(super) fn standing(self, found: Option<u32>) -> Result<Standing, DatabaseError> {
         let done = usize::try_from(found.unwrap_or(0)).unwrap_or(usize::MAX);
         match self.0.get(done..) {
@@ -56,7 +56,7 @@ impl Schema {
         }
     }
 
-    /// Refuses every format but the one that is read and written.
+    /// Rejects every format except the current one.
     pub(super) fn require(self, found: Option<u32>) -> Result<(), DatabaseError> {
         match (self.standing(found)?, found) {
             (Standing::Current, _) => Ok(()),
@@ -68,7 +68,7 @@ impl Schema {
     }
 }
 
-/// What the rule of this name, or a message with its name in it, asks for.
+/// Returns what a constraint requires, given its name or a message that ends with it.
 pub(super) fn rule(named: &str) -> &'static str {
     let found = RULES.iter().find(|(name, _)| named.ends_with(name));
     found.map_or("the database does not take it", |(_, rule)| rule)
@@ -105,7 +105,7 @@ mod tests {
         assert!(matches!(old, Err(DatabaseError::OldFormat { found: 1, needs: 2 })), "{old:?}");
     }
 
-    /// A change that is found good elsewhere must not be refused here for its length.
+    /// A change that passes validation must not be rejected by the database for its length.
     #[test]
     fn the_tables_take_what_a_change_may_have() {
         let [Step { sqlite, postgres }] = Schema::CURRENT.0 else { panic!("look at the new step") };

@@ -1,8 +1,7 @@
-//! Settings in a file of SQLite.
+//! The SQLite database of settings.
 //!
-//! Everything that touches the disk runs on a thread where it may block, one thing at a time. The
-//! file belongs to whoever has it: other processes may read and write it meanwhile, replace it or
-//! remove it.
+//! All disk access runs on blocking threads, one operation at a time. Other processes may read,
+//! write, replace or remove the file at any time.
 
 mod file;
 mod migrate;
@@ -17,7 +16,7 @@ use self::file::File;
 use super::record::{Audit, Change, Migrated, Note, Stored};
 use super::{DatabaseError, Schema};
 
-/// A database in a file. Making one does not touch the disk.
+/// A database in a file. The constructor does no I/O.
 #[derive(Debug)]
 pub(super) struct Sqlite {
     path: PathBuf,
@@ -42,7 +41,7 @@ impl Sqlite {
         .await
     }
 
-    /// The settings, unless they are still at this revision.
+    /// Returns the settings if the revision differs from `since`.
     pub(super) async fn newer(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
         self.run(move |file| match file.for_reading()? {
             Some((connection, schema)) => tables::newer(connection, schema, since),
@@ -77,7 +76,7 @@ impl Sqlite {
         self.run(File::migrate).await
     }
 
-    /// Runs to its end even if nobody waits for it any more, so nothing is left halfway.
+    /// Runs `work` on a blocking thread, to completion even if the future is dropped.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut File) -> Result<T, DatabaseError> + Send + 'static,
@@ -92,7 +91,7 @@ impl Sqlite {
     }
 }
 
-/// What an error of SQLite means for the one who asked.
+/// Maps an error of SQLite.
 fn meaning(error: rusqlite::Error) -> DatabaseError {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
@@ -101,7 +100,7 @@ fn meaning(error: rusqlite::Error) -> DatabaseError {
             DatabaseError::Damaged(error.into())
         }
         Some(_) => DatabaseError::unavailable(error),
-        // Not SQLite itself but the driver: a column of another type, a row that is not there.
+        // An error of the driver, not of SQLite: an unexpected column type or a missing row.
         None => DatabaseError::Damaged(error.into()),
     }
 }

@@ -1,4 +1,4 @@
-//! What a permit holds: a list that was charged, or a request that counts as pending.
+//! What a permit holds: charges and slots, or a pending request of admission.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use tidegate::{Limiter, Settlement, StoreError};
 /// What a permit holds.
 #[derive(Debug)]
 pub(crate) enum Held {
-    /// What a list was charged, slots included.
+    /// The charges of a list, including slots.
     List(Box<HeldList>),
-    /// A request that counts as pending; `None` while admission is switched off.
+    /// A request that counts as pending; `None` if admission was disabled.
     Pending(#[expect(dead_code, reason = "counts until it is dropped")] Option<InFlight>),
 }
 
 impl Held {
-    /// The list that it is for, if it is for one.
+    /// Returns the list of charges, if there is one.
     pub(crate) fn list(&self) -> Option<&HeldList> {
         match self {
             Self::List(list) => Some(list),
@@ -24,8 +24,8 @@ impl Held {
         }
     }
 
-    /// Corrects each charge to what it really cost, once; `None` if that was done before, or there
-    /// is nothing to correct. To its end, whether or not the caller waits for it.
+    /// Settles each charge to its actual cost. Returns `None` if that was done before or there is
+    /// nothing to settle. Runs to completion even if the future is dropped.
     pub(crate) async fn settle(
         self: Arc<Self>,
         actual: Vec<u64>,
@@ -39,8 +39,8 @@ impl Held {
         to_its_end(settling).await
     }
 
-    /// Gives the slots back, after settling if there is something to settle. Returns when the store
-    /// has heard of it, and gets there also if the caller does not wait for it.
+    /// Settles the charges if `actual` is given, then frees the slots. Returns when the store has
+    /// confirmed. Runs to completion even if the future is dropped.
     pub(crate) async fn release(
         self: Arc<Self>,
         actual: Option<Vec<u64>>,
@@ -68,10 +68,10 @@ async fn to_its_end<T: Send + 'static>(
     done.unwrap_or_else(|error| Err(StoreError::Unavailable(error.into())))
 }
 
-/// A list that was granted.
+/// A granted list of charges.
 #[derive(Debug)]
 pub(crate) struct HeldList {
-    /// Locked while it is settled or released.
+    /// Locked during settlement and release.
     state: tokio::sync::Mutex<ListState>,
     pub(crate) charges: Vec<HeldCharge>,
     _queue: Arc<Pacer>,
@@ -80,12 +80,12 @@ pub(crate) struct HeldList {
 
 #[derive(Debug)]
 struct ListState {
-    /// `None` once it is released.
+    /// `None` after release.
     permit: Option<Permit>,
     settled: bool,
 }
 
-/// One charge of a list that was granted.
+/// One charge of a granted list.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldCharge {
     pub(crate) limit: String,
@@ -95,7 +95,7 @@ pub(crate) struct HeldCharge {
 }
 
 impl HeldList {
-    /// What a permit was granted for, with what must live as long as it does.
+    /// Creates the list of a granted permit. `queue` and `limiters` live as long as it does.
     pub(crate) fn new(
         permit: Permit,
         charges: Vec<HeldCharge>,
@@ -106,7 +106,7 @@ impl HeldList {
         Self { state, charges, _queue: queue, _limiters: limiters }
     }
 
-    /// Whether slots of it ran out in the store before they were renewed.
+    /// Returns whether slot leases expired in the store before they were renewed.
     pub(super) fn is_lost(&self) -> bool {
         let state = self.state.try_lock();
         state.is_ok_and(|state| state.permit.as_ref().is_some_and(Permit::is_lost))

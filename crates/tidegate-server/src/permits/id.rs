@@ -1,18 +1,18 @@
-//! Ids of permits: unguessable, and with a format number in them.
+//! Permit ids: unguessable, with a format number.
 
 use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-/// What an id of this format begins with.
+/// Prefix of ids of this format.
 const PREFIX: &str = "p1_";
 
-/// The id of a permit: whoever knows it may end it, so nobody can guess it.
+/// The id of a permit. Knowing it is enough to release the permit, so it must be unguessable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PermitId([u8; 16]);
 
-/// Why a text is no id of a permit.
+/// Why a text is not a permit id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PermitIdError {
     #[error("is not the id of a permit, as /v1/acquire answers it")]
@@ -22,14 +22,14 @@ pub(crate) enum PermitIdError {
 }
 
 impl PermitId {
-    /// A new id of 128 random bits.
+    /// Creates an id of 128 random bits.
     pub(crate) fn random() -> Result<Self, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes))
     }
 
-    /// Reads what [`Display`](fmt::Display) wrote.
+    /// Parses the output of [`Display`](fmt::Display).
     pub(crate) fn parse(text: &str) -> Result<Self, PermitIdError> {
         let Some(bits) = text.strip_prefix(PREFIX) else {
             return Err(if has_format(text) {
@@ -46,7 +46,7 @@ impl PermitId {
     }
 }
 
-/// Whether a text looks like an id of some format.
+/// Returns whether a text looks like an id of any format.
 fn has_format(text: &str) -> bool {
     let number = text.strip_prefix('p').and_then(|text| text.split_once('_')).map(|(it, _)| it);
     number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
@@ -59,7 +59,7 @@ impl fmt::Display for PermitId {
 }
 
 impl fmt::Debug for PermitId {
-    /// An id is a key to its permit: it is not shown.
+    /// The id is a credential and is not shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PermitId")
     }

@@ -1,9 +1,9 @@
-//! Where acquires wait: one pacer for each bucket that somebody waits for.
+//! The queues in which acquires wait: one pacer per bucket.
 //!
 //! A list waits in the queue of its first slot (limit and key), or of its first charge if it has no
-//! slot, so that everybody who wants the same slot stands in one line and nobody else does. A charge
-//! on another key, such as a rate of the caller's own, keeps only those waiting who want that key
-//! too. A queue lives as long as somebody waits in it or holds a permit of it.
+//! slot. So all acquires of the same slot share one queue. A charge on another key, such as a
+//! per-caller rate, only delays acquires that use that key too. A queue exists as long as it has
+//! waiters or granted permits.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use tidegate::pacer::Pacer;
 use tidegate::{Charge, Engine, Key, KeyBuf, Limiter, Policy};
 use tidegate_core::Target;
 
-/// One charge of a list, as far as queues are concerned.
+/// A requested charge.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) limiter: &'a Limiter,
@@ -28,26 +28,26 @@ impl Wanted<'_> {
     }
 }
 
-/// A place to wait: the queue, what is wanted there, and on whose behalf.
+/// Where and how to wait: the queue, the charges, and the tenant.
 pub(crate) struct Line {
-    /// Keeps the queue for as long as the permit lives.
+    /// Keeps the queue alive as long as the permit.
     pub(crate) queue: Arc<Pacer>,
     pub(crate) charges: Vec<Charge<'static>>,
     pub(crate) tenant: String,
-    /// The charge that the queue is of.
+    /// Index of the charge whose bucket the queue belongs to.
     pub(crate) of: usize,
 }
 
-/// The queues that there are, and the limiters of policies that stand in requests.
+/// All queues in use, and the limiters of inline policies.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     pacers: Shelf<(Arc<str>, KeyBuf), Pacer>,
-    /// Shared while in use: what is given back on one wakes those who wait for the same.
+    /// Shared while in use, so that tokens given back through one wake all waiters.
     inline: Shelf<Arc<str>, Limiter>,
 }
 
 impl Queues {
-    /// The limiter of a policy without a name, the same for everybody who uses it at the time.
+    /// Returns the limiter of an unnamed policy, shared by all its current users.
     pub(crate) fn inline<E>(
         &self,
         identity: Arc<str>,
@@ -56,9 +56,9 @@ impl Queues {
         self.inline.get(identity, make)
     }
 
-    /// Where a list waits; `None` if it is empty. With a tenant, charges on the key of that name are
-    /// the tenant's own; without one, whoever wants other keys besides the queue's is a tenant by
-    /// those keys.
+    /// Returns where a list waits; `None` if it is empty. If a tenant is given, charges on the key
+    /// with its name are its own. Otherwise the tenant is derived from the keys other than the
+    /// queue's.
     pub(crate) fn line(
         &self,
         engine: &Engine,
@@ -92,8 +92,7 @@ impl Queues {
         Some(Line { queue, charges, tenant, of })
     }
 
-    /// Lets those look again who wait for one of these buckets: something may have been given back
-    /// in another way than by a permit.
+    /// Wakes the queues of these buckets: tokens may have been given back other than by a permit.
     pub(crate) fn nudge(&self, opened: &[Target<'_>]) {
         for target in opened {
             let bucket = (target.limit.shared_identity(), KeyBuf::from(target.key));
@@ -103,23 +102,23 @@ impl Queues {
         }
     }
 
-    /// How many queues there are.
+    /// Returns the number of queues in use.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.pacers.live()
     }
 }
 
-/// Things that are there as long as somebody uses them.
+/// Shared values that exist as long as they are in use.
 struct Shelf<K, V>(Mutex<Shelved<K, V>>);
 
 struct Shelved<K, V> {
     things: HashMap<K, Weak<V>>,
-    /// When so many are there, those that nobody uses are looked for.
+    /// Number of entries at which unused ones are removed.
     sweep_at: usize,
 }
 
-/// So few things are not worth looking through.
+/// Below this number of entries nothing is removed.
 const FEW: usize = 64;
 
 impl<K: Eq + Hash, V> Shelf<K, V> {
@@ -156,7 +155,7 @@ impl<K, V> Default for Shelf<K, V> {
 }
 
 impl<K, V> fmt::Debug for Shelf<K, V> {
-    /// Keys name people: none is shown.
+    /// Keys may identify people and are not shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shelf").finish_non_exhaustive()
     }
@@ -218,7 +217,7 @@ mod tests {
         assert_eq!(first.tenant, again.tenant);
         let named = queues.line(&engine, &alice, Some("alice")).unwrap();
         assert_eq!(named.tenant, "alice");
-        // With the keys of one account for all there is one line.
+        // Acquires with the same keys share one queue.
         let account = queues.line(&engine, &list("pool"), None).unwrap();
         assert_eq!(account.tenant, "");
     }

@@ -1,4 +1,4 @@
-//! Permits under virtual time: bounds, expiry, what is remembered.
+//! Permits in virtual time: bounds, expiry, memory of ended ones.
 
 use tidegate::admission::{Admission, Rules};
 use tidegate::{Engine, Limiter, Policy};
@@ -17,12 +17,12 @@ fn admission() -> Admission {
     Admission::new(&Engine::new(), Rules::default()).unwrap()
 }
 
-/// A permit that keeps something pending.
+/// Creates a permit that holds a pending request.
 fn pending(permits: &Permits, admission: &Admission, ttl: Duration) -> PermitId {
     permits.reserve(PEER).unwrap().fill(Held::Pending(Some(admission.enter())), ttl)
 }
 
-/// A permit for the only slot of a limiter.
+/// Acquires a permit for the only slot of a limiter.
 fn slot(permits: &Permits, engine: &Engine, limiter: &Limiter) -> Option<PermitId> {
     let place = permits.reserve(PEER).unwrap();
     let wanted = [Wanted { limiter, key: tidegate::Key::new("box"), cost: 1 }];
@@ -81,7 +81,7 @@ async fn permits_run_out_in_time_while_nothing_else_happens() {
     }
     assert!(matches!(permits.find(short), Found::Ended(End::Expired)));
     assert!(matches!(permits.renew(short, None), Found::Ended(End::Expired)));
-    // Renewed with its own length, and then with a shorter one.
+    // Renew with the original lifetime, then with a shorter one.
     tokio::time::sleep(secs(50)).await;
     let Found::Held(_, left) = permits.renew(long, None) else { panic!("it is held") };
     assert_eq!(left, secs(60));
@@ -108,7 +108,7 @@ async fn a_slot_is_free_when_its_permit_is_released_or_has_run_out() {
     assert_eq!(permits.queues().len(), 1);
 }
 
-/// Those who hold slots go on with their work when the server stops.
+/// Holders of slots continue to work when the server stops.
 #[tokio::test]
 async fn a_server_that_stops_frees_no_slot_under_its_holder() {
     let (permits, engine) = (Permits::new(100), Engine::new());

@@ -1,4 +1,4 @@
-//! Tokens that are made, and their digests.
+//! Creates tokens and their digests.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use sha2::{Digest as _, Sha256};
 use subtle::{Choice, ConstantTimeEq as _};
 use tidegate_config::TokenHash;
 
-/// How tokens begin, so that people and scanners for secrets know them.
+/// Prefix of tokens, by which people and secret scanners recognize them.
 const PREFIX: &str = "tidegate_";
 
-/// A token that was just made.
+/// A newly created token.
 ///
 /// ```
 /// let minted = tidegate_server::mint()?;
@@ -22,9 +22,9 @@ const PREFIX: &str = "tidegate_";
 /// ```
 #[non_exhaustive]
 pub struct Minted {
-    /// The token, for whoever is to use it.
+    /// The token, for its user. It cannot be recovered from the digest.
     pub token: String,
-    /// What the configuration gets.
+    /// The digest, for the configuration.
     pub digest: TokenDigest,
 }
 
@@ -34,19 +34,19 @@ impl fmt::Debug for Minted {
     }
 }
 
-/// Why no token could be made.
+/// Why a token could not be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MintError {
-    /// The system has no randomness to give.
+    /// The operating system's random number generator failed.
     #[error("the system gives no random numbers: {0}")]
     NoRandomness(getrandom::Error),
 }
 
-/// Makes a token.
+/// Creates a random token.
 ///
 /// # Errors
-/// When the system has no randomness.
+/// If the operating system's random number generator fails.
 pub fn mint() -> Result<Minted, MintError> {
     let mut bits = [0; 32];
     getrandom::fill(&mut bits).map_err(MintError::NoRandomness)?;
@@ -60,13 +60,13 @@ pub fn mint() -> Result<Minted, MintError> {
 pub struct TokenDigest([u8; 32]);
 
 impl TokenDigest {
-    /// The digest of a token.
+    /// Computes the digest of a token.
     #[must_use]
     pub fn of(token: &str) -> Self {
         Self(Sha256::digest(token).into())
     }
 
-    /// Its first eight digits: enough to tell tokens apart in an audit trail.
+    /// Returns the first eight hexadecimal digits, enough to distinguish tokens in an audit log.
     pub(super) fn who(self) -> String {
         self.0[..4].iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,8 +1,8 @@
-//! Where a PostgreSQL database is, for the driver.
+//! The connection settings of a PostgreSQL database.
 //!
-//! What an address may be is said by [`PostgresUrl`]. Here it is decided how far a connection is
-//! encrypted if the address does not say: not at all to this very machine, and if the server can to
-//! all others. Certificates are always checked, names included, whatever the mode.
+//! [`PostgresUrl`] parses the URL. This module chooses the encryption if the URL does not: none to
+//! the local machine, and otherwise TLS if the server supports it. Certificates and host names are
+//! always verified, whatever the mode.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use tokio_postgres::config::{Host, SslMode};
 
 use super::super::DatabaseError;
 
-/// A URL that was understood. It does not show its password.
+/// A parsed URL. `Debug` does not show its password.
 #[derive(Debug)]
 pub(super) struct Address {
     config: Config,
@@ -25,7 +25,7 @@ pub(super) struct Address {
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self, DatabaseError> {
         let url: PostgresUrl = url.parse()?;
-        // What the driver says of a URL may repeat parts of it, so it is not passed on.
+        // The error of the driver may repeat parts of the URL, so it is dropped.
         let mut config = Config::from_str(url.with_credentials())
             .map_err(|_| DatabaseError::Address(PostgresUrlError::Malformed))?;
         config.ssl_mode(match url.tls() {
@@ -44,7 +44,7 @@ impl Address {
         &self.config
     }
 
-    /// The file of certificates to trust, if it is not those of the system.
+    /// Returns the file of root certificates, if not the system's.
     pub(super) fn trusted(&self) -> Option<&PathBuf> {
         self.trusted.as_ref()
     }
@@ -66,7 +66,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// On this machine nobody listens in between, and the certificate of a packaged server is made up.
+/// Local traffic cannot be intercepted, and packaged servers use self-signed certificates.
 fn default_mode(config: &Config) -> SslMode {
     let is_local = |host: &Host| match host {
         Host::Tcp(name) => {

@@ -1,7 +1,7 @@
-//! The connection that is kept, and how every connection is made.
+//! The persistent connection to the database, and how connections are opened.
 //!
-//! One caller has it at a time. Whoever leaves in the middle takes it along: the server then sees
-//! it end, and undoes what was begun.
+//! One caller uses it at a time. If the caller is cancelled, the connection is dropped with it, and
+//! the server rolls back the open transaction.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use super::super::{AutoMigrate, DatabaseError, Schema};
 use super::address::Address;
 use super::{Silent, meaning, migrate, tls};
 
-/// How long a connection may take to be made, and a statement to be answered, in seconds.
+/// Timeout for connecting and for each statement, in seconds.
 const PATIENCE: u64 = 5;
-/// How long a kept connection may take to show that it still works, in seconds.
+/// Timeout for the liveness check of a kept connection, in seconds.
 const SIGN_OF_LIFE: u64 = 1;
 
-/// What the server is told at the beginning: it gives up at the same time as we do, and it undoes
-/// what somebody has begun who does not come back.
+/// Session settings: the server gives up when we do, and rolls back transactions that a client
+/// abandoned.
 const GREETING: &str = "SET statement_timeout = 5000; SET lock_timeout = 5000; \
                         SET idle_in_transaction_session_timeout = 10000";
 
-/// What a connection over TLS or without is to the driver.
+/// The driver's connection type, with or without TLS.
 pub(super) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// The way to one database.
+/// The connection to one database.
 pub(super) struct Line {
     address: Address,
     auto: AutoMigrate,
@@ -38,17 +38,17 @@ pub(super) struct Line {
     kept: Mutex<Option<Kept>>,
 }
 
-/// A connection, with the task that carries its bytes.
+/// A client with the task that drives its connection.
 struct Kept {
     client: Client,
     _carrier: Task,
 }
 
-/// A task that ends with whoever has it.
+/// A task that is aborted on drop.
 #[derive(Debug)]
 pub(super) struct Task(JoinHandle<()>);
 
-/// The connection, in the hands of one caller.
+/// The connection, checked out by one caller.
 pub(super) struct Turn<'a> {
     slot: MutexGuard<'a, Option<Kept>>,
     kept: Kept,
@@ -63,7 +63,7 @@ impl Line {
         &self.address
     }
 
-    /// A connection that works, once those before have ended.
+    /// Returns a working connection, after earlier callers are done.
     pub(super) async fn turn(&self) -> Result<Turn<'_>, DatabaseError> {
         let mut slot = within(PATIENCE, async { Ok(self.kept.lock().await) }).await?;
         if let Some(kept) = slot.take() {
@@ -74,7 +74,7 @@ impl Line {
         }
         let (client, wire) = self.connect().await?;
         let carrier = Task(tokio::spawn(async move {
-            // Whoever asks through the client hears why it ended.
+            // The client's calls report why the connection ended.
             let _ = wire.await;
         }));
         let mut kept = Kept { client, _carrier: carrier };
@@ -85,7 +85,7 @@ impl Line {
         Ok(Turn { slot, kept })
     }
 
-    /// Makes a connection. Nothing is carried over it until its second half is polled.
+    /// Opens a connection. No data flows until the second value is polled.
     pub(super) async fn connect(&self) -> Result<(Client, Wire), DatabaseError> {
         let tls = self.tls.get_or_try_init(|| async { tls::connector(&self.address) }).await?;
         ask(self.address.config().connect(tls.clone())).await
@@ -103,7 +103,7 @@ impl Turn<'_> {
         &mut self.kept.client
     }
 
-    /// Puts the connection back, unless what was done with it says that it is no good any more.
+    /// Returns the connection for reuse, unless the result shows that it is broken.
     pub(super) fn end<T>(mut self, done: Result<T, DatabaseError>) -> Result<T, DatabaseError> {
         if !matches!(done, Err(DatabaseError::Unavailable(_) | DatabaseError::Damaged(_))) {
             *self.slot = Some(self.kept);
@@ -128,7 +128,7 @@ impl Drop for Task {
     }
 }
 
-/// Waits for the server as long as for any statement.
+/// Waits for a statement, at most [`PATIENCE`] seconds.
 pub(super) async fn ask<T>(
     answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, DatabaseError> {

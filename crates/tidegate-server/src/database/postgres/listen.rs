@@ -1,8 +1,8 @@
-//! Hears of changes that other nodes make.
+//! Listens for changes made by other nodes.
 //!
-//! A connection of its own listens. It rings after it has begun to listen, so nothing is missed
-//! that happened while there was none; at every notice; and, in case a notice got lost on the way,
-//! every ten seconds, when it also looks whether the server is still there.
+//! A separate connection listens for notifications. Receivers are notified when it has begun to
+//! listen, so that changes made while it was down are found; at every notification; and every ten
+//! seconds in case one was lost, when it also checks the connection.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,16 +14,16 @@ use tokio_postgres::AsyncMessage;
 use super::super::DatabaseError;
 use super::line::{Line, Task, Wire, ask};
 
-/// What is listened to, and told by whoever writes.
+/// Name of the notification channel.
 pub(super) const CHANNEL: &str = "tidegate_config";
 
-/// Between two tries to connect, at first and at most.
+/// First and longest pause between attempts to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Between two looks at the server.
+/// Interval between checks of the connection.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// One connection that listens, from the first time that somebody wants to know.
+/// A connection that listens for notifications, opened when first needed.
 #[derive(Debug)]
 pub(super) struct Listener {
     line: Arc<Line>,
@@ -36,8 +36,8 @@ impl Listener {
         Self { line, bell: watch::Sender::new(()), task: Mutex::new(None) }
     }
 
-    /// Rings whenever something may have changed. To be called in a runtime, which then listens
-    /// until the listener is dropped, or the runtime ends.
+    /// Returns a receiver that changes whenever the settings may have changed. Must be called in a
+    /// tokio runtime, which listens until the listener is dropped or the runtime ends.
     pub(super) fn bell(&self) -> watch::Receiver<()> {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         task.take_if(|task| task.has_ended());
@@ -54,7 +54,7 @@ async fn keep_listening(line: Arc<Line>, bell: watch::Sender<()>) {
     loop {
         let began = tokio::time::Instant::now();
         if let Err(error) = listen(&line, &bell).await {
-            // Those who wait ask the server by themselves now, and tell what they find.
+            // Receivers now query the server themselves, and log its errors.
             tracing::debug!(%error, "not listening to the database");
         }
         bell.send_replace(());
@@ -85,7 +85,7 @@ async fn listen(line: &Line, bell: &watch::Sender<()>) -> Result<(), DatabaseErr
     }
 }
 
-/// Carries the bytes of a connection, and rings at every notice in them.
+/// Drives a connection, and notifies receivers of every notification.
 async fn carry(mut wire: Wire, bell: &watch::Sender<()>) {
     while let Some(Ok(message)) = poll_fn(|context| wire.poll_message(context)).await {
         if matches!(message, AsyncMessage::Notification(_)) {

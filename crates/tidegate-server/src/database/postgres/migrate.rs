@@ -1,4 +1,4 @@
-//! Makes the tables, or brings them to the current format: all steps or none.
+//! Creates the tables or migrates them to the current format, in one transaction.
 
 use tokio_postgres::{Client, Transaction};
 
@@ -9,8 +9,7 @@ use super::super::schema::{Schema, Standing};
 use super::line::ask;
 use super::tables;
 
-/// Nodes that start at once take turns by this lock, whose number is ours alone: "tidegate" in
-/// ASCII.
+/// Advisory lock that serializes migrations: "tidegate" in ASCII.
 const LOCK: i64 = 0x7469_6465_6761_7465;
 
 pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated, DatabaseError> {
@@ -31,9 +30,9 @@ pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated,
     Ok(Migrated { from, to, backup: None })
 }
 
-/// The format of the tables; `None` if there are none.
+/// Returns the format of the tables; `None` if there are none.
 async fn format(transaction: &Transaction<'_>) -> Result<Option<u32>, DatabaseError> {
-    // A query for a table that is not there would end the transaction.
+    // Querying a missing table would abort the transaction.
     let find = "SELECT to_regclass('tidegate_meta') IS NOT NULL";
     let found = ask(transaction.query_one(find, &[])).await?;
     if found.try_get(0).map_err(super::meaning)? {

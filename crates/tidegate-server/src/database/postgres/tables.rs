@@ -1,4 +1,4 @@
-//! The tables of a database: read, written and told of, each in one transaction.
+//! Reads and writes the tables, each operation in one transaction.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::FromSql;
@@ -19,7 +19,7 @@ pub(super) async fn read(client: &mut Client, schema: Schema) -> Result<Stored, 
     stored(&transaction, revision).await
 }
 
-/// The settings, unless they are still at this revision.
+/// Returns the settings if the revision differs from `since`.
 pub(super) async fn newer(
     client: &mut Client,
     schema: Schema,
@@ -42,7 +42,7 @@ pub(super) async fn write(
     expected: Option<u64>,
 ) -> Result<Stored, DatabaseError> {
     let transaction = ask(client.transaction()).await?;
-    // Writers take turns by this row. What they read after it is newer than the turn before.
+    // This row lock serializes writers, so everything read below is current.
     let (format, revision) = head(&transaction, "FOR UPDATE").await?;
     schema.require(Some(format))?;
     let mut stored = stored(&transaction, revision).await?;
@@ -53,7 +53,7 @@ pub(super) async fn write(
     let replaced = stored.apply(changes)?;
     let revision = i64::try_from(stored.revision).map_err(|_| Damage::Number)?;
     unset(&transaction, changes).await?;
-    // What a later change of the same write unsets, or sets to something else, is not written.
+    // Skip values that a later change of the same write replaces or removes.
     let lasts = |change: &&Change| stored.settings.get(&change.key) == change.value.as_ref();
     for change in changes.iter().filter(lasts) {
         let Some(value) = &change.value else { continue };
@@ -62,14 +62,14 @@ pub(super) async fn write(
     remember(&transaction, &replaced, note, revision).await?;
     let update = "UPDATE tidegate_meta SET revision = $1";
     ask(transaction.execute(update, &[&revision])).await?;
-    // Told when the transaction is done, and only then.
+    // The server sends the notification when the transaction commits.
     let tell = "SELECT pg_notify($1, $2)";
     ask(transaction.execute(tell, &[&CHANNEL, &revision.to_string()])).await?;
     ask(transaction.commit()).await?;
     Ok(stored)
 }
 
-/// The newest changes of the past, the newest first.
+/// Returns the most recent changes, newest first.
 pub(super) async fn history(
     client: &mut Client,
     schema: Schema,
@@ -83,7 +83,7 @@ pub(super) async fn history(
     rows.iter().map(audit).collect()
 }
 
-/// The format and the revision, which stand at the same place in every format.
+/// Returns the format and the revision, which every format stores in the same columns.
 pub(super) async fn head(
     transaction: &Transaction<'_>,
     lock: &'static str,
@@ -94,7 +94,7 @@ pub(super) async fn head(
     Ok((format, number(&row, 1)?))
 }
 
-/// A transaction that sees one state of the database.
+/// Begins a read-only transaction on a consistent snapshot.
 async fn reading(client: &mut Client) -> Result<Transaction<'_>, DatabaseError> {
     let begin = client.build_transaction().read_only(true);
     ask(begin.isolation_level(IsolationLevel::RepeatableRead).start()).await
@@ -107,7 +107,7 @@ async fn stored(transaction: &Transaction<'_>, revision: u64) -> Result<Stored, 
     Ok(Stored { revision, settings })
 }
 
-/// Removes all that some change removes, in one call: it may be everything.
+/// Deletes all removed settings in one statement, since there may be many.
 async fn unset(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), DatabaseError> {
     let gone = changes.iter().filter(|change| change.value.is_none());
     let gone: Vec<&str> = gone.map(|change| change.key.as_str()).collect();
@@ -141,7 +141,7 @@ async fn set(
     ask(done).await?
 }
 
-/// Writes what was changed into the audit trail, in one call, and forgets what is too old.
+/// Writes the changes to the audit trail in one statement, and deletes its oldest entries.
 async fn remember(
     transaction: &Transaction<'_>,
     replaced: &[Replaced<'_>],
@@ -182,7 +182,7 @@ fn number(row: &Row, index: usize) -> Result<u64, DatabaseError> {
     Ok(u64::try_from(column::<i64>(row, index)?).map_err(|_| Damage::Number)?)
 }
 
-/// A column that is of another type than it was made is damage.
+/// Reads a column. A different type means that the database is damaged.
 fn column<'a, T: FromSql<'a>>(row: &'a Row, index: usize) -> Result<T, DatabaseError> {
     row.try_get(index).map_err(|error| DatabaseError::Damaged(error.into()))
 }

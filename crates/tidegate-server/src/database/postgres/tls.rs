@@ -1,4 +1,4 @@
-//! TLS to a PostgreSQL server: ours by choice of its parts, and always with certificates checked.
+//! TLS to a PostgreSQL server. Certificates are always verified.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::super::DatabaseError;
 use super::address::Address;
 
-/// The TLS of a connection. Reads the certificates to trust from the disk, if there is to be any.
+/// Creates the TLS connector. Reads the root certificates from disk if TLS may be used.
 pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, DatabaseError> {
     let mut roots = RootCertStore::empty();
     if address.is_encrypted() {
@@ -20,7 +20,7 @@ pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, Database
             Some(file) => named(file)?,
             None => rustls_native_certs::load_native_certs().certs,
         };
-        // Systems carry some that are not understood, and no matter.
+        // System stores often contain a few unparsable certificates, which can be ignored.
         roots.add_parsable_certificates(certificates);
         if roots.is_empty() {
             return Err(DatabaseError::unavailable(io::Error::other(

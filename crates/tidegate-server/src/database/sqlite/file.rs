@@ -1,8 +1,9 @@
-//! The file of an SQLite database: made when it is first written, opened as far as it can be.
+//! The file of an SQLite database: created by the first write, opened with as much access as
+//! possible.
 //!
-//! A file that can be written is opened in WAL mode with every commit on the disk before it is
-//! told. One that cannot be is read as it is. The connection is kept, and given up when another
-//! file has come in the place of the one that was opened.
+//! A writable file is opened in WAL mode, with every commit synced to disk before it is reported. A
+//! read-only file is read as it is. The connection is kept until another file replaces the one that
+//! was opened.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,10 +17,10 @@ use super::super::{DatabaseError, Schema};
 use super::migrate::{self, Backup};
 use super::{meaning, tables};
 
-/// How long another process may be at the file before we give up.
+/// How long to wait for another process that has locked the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The file, and the connection to it while there is one.
+/// The file, and the connection to it if open.
 #[derive(Debug)]
 pub(super) struct File {
     path: PathBuf,
@@ -34,16 +35,16 @@ struct Open {
     access: Access,
 }
 
-/// What may be done with an open file.
+/// Access to an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     Full,
     Read,
-    /// Read on the promise that nobody else writes, which holds for a moment at most.
+    /// Opened as immutable, which is only safe for a moment.
     Once,
 }
 
-/// The file itself, whatever its name is.
+/// Identifies a file independently of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, u64);
 
@@ -52,7 +53,7 @@ impl File {
         Self { path, schema, open: None }
     }
 
-    /// The connection for reading, migrated; `None` if there is no file, or nothing in it.
+    /// Returns a connection for reading, after migration. `None` if the file is missing or empty.
     pub(super) fn for_reading(
         &mut self,
     ) -> Result<Option<(&mut Connection, Schema)>, DatabaseError> {
@@ -72,7 +73,7 @@ impl File {
         Ok(self.open.as_mut().map(|open| (&mut open.connection, schema)))
     }
 
-    /// The connection for writing, to a file that is made if there is none.
+    /// Returns a connection for writing. Creates the file if it is missing.
     pub(super) fn for_writing(&mut self) -> Result<(&mut Connection, Schema), DatabaseError> {
         let schema = self.schema;
         self.make()?;
@@ -83,14 +84,14 @@ impl File {
         Ok((&mut self.writable()?.connection, schema))
     }
 
-    /// Brings the file to the current format, or makes one of that format.
+    /// Migrates the file to the current format, or creates it.
     pub(super) fn migrate(&mut self) -> Result<Migrated, DatabaseError> {
         self.make()?;
         self.writable()?;
         self.migrate_open()
     }
 
-    /// To be called after every use: what is no good for the next one is closed.
+    /// Closes a connection that must not be reused. Call it after every use.
     pub(super) fn settle(&mut self, error: Option<&DatabaseError>) {
         let broken =
             matches!(error, Some(DatabaseError::Unavailable(_) | DatabaseError::Damaged(_)));
@@ -132,7 +133,7 @@ impl File {
         }
     }
 
-    /// Makes the file and the folders above it, for nobody else's eyes, unless it is there.
+    /// Creates the file and its parent directories, accessible to the owner only.
     fn make(&self) -> Result<(), DatabaseError> {
         if self.identity()?.is_some() {
             return Ok(());
@@ -143,7 +144,7 @@ impl File {
         };
         match made.and_then(|()| private_file().create_new(true).open(&self.path)) {
             Ok(_) => Ok(()),
-            // Somebody was faster.
+            // Another process created it first.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
             Err(error) if is_read_only(&error) => Err(DatabaseError::ReadOnly),
             Err(error) => Err(DatabaseError::unavailable(error)),
@@ -151,7 +152,7 @@ impl File {
     }
 }
 
-/// Opens a file that is there, as far as it can be.
+/// Opens an existing file with as much access as possible.
 fn connect(path: &Path) -> Result<(Connection, Access), DatabaseError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = match Connection::open_with_flags(path, flags).and_then(greeted) {
@@ -165,9 +166,10 @@ fn connect(path: &Path) -> Result<(Connection, Access), DatabaseError> {
     let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()));
     match mode {
         Ok(()) => {}
-        // Whoever is at the file decides about its journal, and any journal keeps what is written.
+        // Another process is using the file and decides about its journal. Every journal mode is
+        // durable.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
-        // The file can be written and the folder cannot, so there is no place for a journal.
+        // The file is writable but its directory is not, so a journal cannot be created.
         Err(error) if cannot_share(&error) => return Ok((connection, Access::Read)),
         Err(error) => return Err(meaning(error)),
     }
@@ -175,7 +177,7 @@ fn connect(path: &Path) -> Result<(Connection, Access), DatabaseError> {
     Ok((connection, Access::Full))
 }
 
-/// Sets what holds for every connection, and looks whether the file can be read at all.
+/// Applies the common settings, and checks that the file can be read.
 fn greeted(connection: Connection) -> rusqlite::Result<Connection> {
     connection.busy_timeout(PATIENCE)?;
     connection.pragma_update(None, "trusted_schema", false)?;
@@ -183,17 +185,17 @@ fn greeted(connection: Connection) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Whether there is no place for the files beside a database by which its readers agree.
+/// Returns whether the shared files of WAL mode cannot be created next to the database.
 fn cannot_share(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
-/// Opens a file on a disk where nobody can write, so that readers need not agree.
+/// Opens a file on a read-only file system, where readers need no locks.
 fn alone(path: &Path) -> Result<Connection, DatabaseError> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     if fs::metadata(log).is_ok_and(|log| log.len() > 0) {
-        // This way of reading looks past the log, and the last changes stand there.
+        // An immutable connection ignores the log, which contains the latest changes.
         return Err(DatabaseError::unavailable(io::Error::other(
             "its last changes are in the -wal file beside it, and need a folder that can be written",
         )));
@@ -204,7 +206,7 @@ fn alone(path: &Path) -> Result<Connection, DatabaseError> {
     Connection::open_with_flags(uri(path), flags).and_then(greeted).map_err(meaning)
 }
 
-/// The address of a file that does not change, as SQLite writes it.
+/// Returns the SQLite URI of an immutable file.
 fn uri(path: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
     let mut uri = "file:".to_owned();
@@ -219,7 +221,7 @@ fn uri(path: &Path) -> String {
     uri
 }
 
-/// Whether the system forbids to write.
+/// Returns whether the error means that writing is not permitted.
 pub(super) fn is_read_only(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
@@ -257,7 +259,7 @@ impl Identity {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Where files have no number, one that is open cannot be replaced either.
+    /// On other systems an open file cannot be replaced.
     #[cfg(not(unix))]
     fn of(_metadata: &fs::Metadata) -> Self {
         Self(0, 0)

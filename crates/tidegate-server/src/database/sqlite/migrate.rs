@@ -1,4 +1,5 @@
-//! From an older format to the current one: a copy first, then all steps or none.
+//! Migrates a file to the current format: makes a backup, then applies all migrations in one
+//! transaction.
 
 use std::fs;
 use std::io;
@@ -13,17 +14,16 @@ use super::super::schema::{Schema, Standing};
 use super::file::{is_read_only, private_file};
 use super::{meaning, tables};
 
-/// How many copies of one format there may be beside a file. Whoever has more should look at them.
+/// Maximum number of backups of one format next to a file, so that they cannot fill the disk.
 const MOST_COPIES: usize = 100;
 
-/// Where the copy of a file goes.
+/// Makes backups of a file.
 #[derive(Debug)]
 pub(super) struct Backup {
     path: PathBuf,
 }
 
-/// Brings a file to the current format. Two processes that try it at once take turns, and the
-/// second finds nothing to do.
+/// Migrates a file. Concurrent migrations are serialized, and the second finds nothing to do.
 pub(super) fn run(
     connection: &mut Connection,
     schema: Schema,
@@ -53,8 +53,8 @@ impl Backup {
         Self { path: path.to_owned() }
     }
 
-    /// Copies a file as it stands; nobody else writes meanwhile. Under the final name there is
-    /// never half a copy, and a copy that is there already stays.
+    /// Copies the file; the caller's transaction keeps others from writing. The final name never
+    /// holds a partial copy, and existing backups are not replaced.
     fn take(&self, format: u32) -> Result<PathBuf, DatabaseError> {
         let unfinished = self.named(&format!(".format{format}.bak.new"));
         let copied = self.copy(&unfinished);
@@ -66,13 +66,13 @@ impl Backup {
     }
 
     fn copy(&self, to: &Path) -> Result<(), DatabaseError> {
-        // What is left of a copy that was cut short is of no use.
+        // A partial copy of an earlier attempt is useless.
         match fs::remove_file(to) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot(error)),
             _ => {}
         }
         private_file().create_new(true).open(to).map_err(cannot)?;
-        // A connection that has begun to write cannot be copied from, and others still can read.
+        // The writing connection cannot be the source of a backup, but another one can.
         let readable = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let from = Connection::open_with_flags(&self.path, readable).map_err(meaning)?;
         let mut copy = Connection::open(to).map_err(meaning)?;
@@ -93,7 +93,7 @@ impl Backup {
         let most = || DatabaseError::TooMany { what: "copies of the database", most: MOST_COPIES };
         let path = free.ok_or_else(most)?;
         fs::rename(unfinished, &path).map_err(cannot)?;
-        // The name is on the disk too before the original changes.
+        // Sync the directory before the original changes.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = fs::File::open(folder.unwrap_or(Path::new("."))).map_err(cannot)?;
         folder.sync_all().map_err(cannot)?;
@@ -148,7 +148,7 @@ mod tests {
             Sqlite::new(self.at("tidegate.db"), schema)
         }
 
-        /// A file of format 1 that holds a = 1.
+        /// Creates a file of format 1 with `a = 1`.
         async fn of_format_1() -> Self {
             let folder = Self::new();
             folder.set(ONE, "1").await.unwrap();

@@ -1,4 +1,4 @@
-//! The tables of a file: read, written and told of, each in one transaction.
+//! Reads and writes the tables, each operation in one transaction.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
@@ -8,7 +8,7 @@ use super::super::record::{self, Audit, Change, MOST_KEPT, Note, Stored};
 use super::super::schema::{self, Schema};
 use super::meaning;
 
-/// The format of a file; `None` if there is nothing in it yet.
+/// Returns the format of a file; `None` if it is empty.
 pub(super) fn format(connection: &Connection) -> Result<Option<u32>, DatabaseError> {
     let tables = "SELECT count(*), count(*) FILTER (WHERE name = 'tidegate_meta') \
                   FROM sqlite_schema WHERE type = 'table'";
@@ -25,7 +25,7 @@ pub(super) fn read(connection: &mut Connection, schema: Schema) -> Result<Stored
     stored(&transaction, schema)
 }
 
-/// The settings, unless they are still at this revision.
+/// Returns the settings if the revision differs from `since`.
 pub(super) fn newer(
     connection: &mut Connection,
     schema: Schema,
@@ -72,7 +72,7 @@ pub(super) fn write(
     Ok(stored)
 }
 
-/// The newest changes of the past, the newest first.
+/// Returns the most recent changes, newest first.
 pub(super) fn history(
     connection: &mut Connection,
     schema: Schema,
@@ -109,7 +109,7 @@ fn stored(transaction: &Transaction<'_>, schema: Schema) -> Result<Stored, Datab
     Ok(Stored { revision, settings })
 }
 
-/// The format and the revision, which stand at the same place in every format.
+/// Returns the format and the revision, which every format stores in the same columns.
 fn head(connection: &Connection) -> Result<(u32, u64), DatabaseError> {
     let select = "SELECT format, revision FROM tidegate_meta";
     let head = connection.query_row(select, [], |row| Ok((row.get(0)?, number(row, 1)?)));
