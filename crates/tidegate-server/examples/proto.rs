@@ -1,4 +1,4 @@
-//! Writes the code of the gRPC service from its definition: `cargo run -p tidegate-server --example proto`.
+//! Generates the code of the gRPC service: `cargo run -p tidegate-server --example proto`.
 
 #[path = "proto/generate.rs"]
 mod generate;

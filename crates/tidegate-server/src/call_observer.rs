@@ -1,8 +1,8 @@
 //! Distributes what happens in calls to providers: to metrics, the access log and, for throttles
-//! and breaker changes, event subscribers.
+//! and breaker changes, event watchers.
 //!
 //! Throttle events are limited to one per provider and second. Otherwise a burst of throttled calls
-//! would push all other events out of the subscribers' queues.
+//! would push all other events out of the watchers' queues.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,7 +1,7 @@
-//! Events of the server for subscribers: a ring of the latest events, each with an id.
+//! Events of the server for watchers: a ring of the latest events, each with an id.
 //!
 //! Subscribers read from an id onwards, whether they are new or reconnect. Publishing never blocks:
-//! the ring drops its oldest event, and a subscriber that was too slow is told that it missed some.
+//! the ring drops its oldest event, and a watcher that was too slow is told that it missed some.
 //! No event contains a key, a prompt or a token.
 
 use std::collections::VecDeque;
@@ -76,7 +76,7 @@ impl fmt::Display for Id {
     }
 }
 
-/// A published event, serialized once for all subscribers.
+/// A published event, serialized once for all watchers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) id: Id,
@@ -107,7 +107,7 @@ struct Ring {
 
 impl Default for Events {
     fn default() -> Self {
-        // Without randomness two runs may have the same number, and a subscriber that reconnects
+        // Without randomness two runs may have the same number, and a watcher that reconnects
         // misses events of the second. That must not prevent the start.
         let run = getrandom::u32().unwrap_or_default();
         let (ring, latest) = (Mutex::default(), watch::Sender::new(0));
@@ -116,7 +116,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Publishes an event to all subscribers. Never blocks.
+    /// Publishes an event to all watchers. Never blocks.
     pub(crate) fn publish(&self, event: &Event) {
         // Strings and numbers always serialize, with line breaks escaped.
         let data = serde_json::to_string(event).unwrap_or_default();
@@ -124,11 +124,11 @@ impl Events {
         ring.latest += 1;
         let number = ring.latest;
         ring.push(Told { id: Id { run: self.0.run, number }, name: event.name(), data });
-        // Sent under the lock, so that subscribers never see numbers out of order.
+        // Sent under the lock, so that watchers never see numbers out of order.
         self.0.latest.send_replace(number);
     }
 
-    /// Subscribes to events published from now on, or after the event `seen`.
+    /// Watches events published from now on, or after the event `seen`.
     pub(crate) fn watch(&self, seen: Option<Id>) -> Watcher {
         let latest = self.0.latest.subscribe();
         let now = self.ring().latest;
@@ -179,16 +179,16 @@ enum Next {
     },
 }
 
-/// What a subscriber receives.
+/// What a watcher receives.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// An event.
     Told(Arc<Told>),
-    /// Events were dropped before this subscriber read them.
+    /// Events were dropped before this watcher read them.
     Missed,
 }
 
-/// A subscription, which reads events in order.
+/// Reads events in order.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     events: Events,
@@ -217,7 +217,7 @@ impl Watcher {
                 }
                 Next::NotYet => {
                     let seen = self.seen;
-                    // The subscription owns the events, so the sender exists.
+                    // The watcher owns the events, so the sender exists.
                     let _ = self.latest.wait_for(|latest| *latest > seen).await;
                 }
             }

@@ -1,11 +1,11 @@
-//! Numbers for Prometheus: what was decided, how the store stands, how calls to providers go.
+//! Prometheus metrics of decisions, the store, and calls to providers.
 //!
-//! Labels are bounded: names of limits, providers and models are those of the configuration, and
-//! whatever else a caller thinks of is `other`. No label is a key. Decisions are counted on handles
-//! that were looked up with the limit; no label is hashed while a caller waits.
+//! Label values are bounded: limits, providers and models have their configured names, and any
+//! other name chosen by a caller is `other`. No label is a key. Decisions are counted on handles
+//! that were looked up together with the limit, so no label is hashed on the request path.
 //!
-//! What somebody else counts already (the store, its guard, the queues of the gateway) is asked
-//! for when it is scraped.
+//! Values that other components already count (the store, its guard, the queues of the gateway) are
+//! read when metrics are scraped.
 
 mod admission;
 mod connections;
@@ -44,7 +44,7 @@ pub(crate) use provider_figures::{BREAKER_STATES, BreakerFigures, LimitFigures, 
 pub(crate) use scraped::{AdmissionFigures, PermitFigures, SnapshotFigures, StoreFigures};
 pub(crate) use text::Format;
 
-/// All numbers of a server. Cheap to clone; clones share everything.
+/// All metrics of a server. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics(Arc<Inner>);
 
@@ -129,38 +129,37 @@ fn about_the_process(registry: &mut Registry) {
 }
 
 impl Metrics {
-    /// The limits that are configured now. Handles for any other name count as `other`.
+    /// Adds configured limits. Handles for any other name count as `other`.
     pub(crate) fn limits<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         self.0.decisions.limits(names);
     }
 
-    /// The numbers of a door. To be asked for once, when the door is made.
+    /// Returns the metrics of a listener. Call it once per listener.
     pub(crate) fn door(&self, name: &'static str) -> DoorMetrics {
         self.0.decisions.door(name)
     }
 
-    /// The numbers of the connections of a listener. To be asked for once.
+    /// Returns the connection metrics of a listener. Call it once per listener.
     pub(crate) fn connections(&self, door: &'static str) -> ConnectionMetrics {
         self.0.connections.door(door)
     }
 
-    /// The numbers of the admission. To be asked for once.
+    /// Returns the metrics of admission. Call it once.
     pub(crate) fn admission(&self) -> AdmissionMetrics {
         self.0.admission.clone()
     }
 
-    /// The numbers of calls to providers. They are an observer of such calls.
+    /// Returns the metrics of calls to providers, which observe such calls.
     pub(crate) fn llm(&self) -> LlmMetrics {
         self.0.llm.clone()
     }
 
-    /// Where the figures of the store come from.
+    /// Sets the source of the store's statistics.
     pub(crate) fn ask_store(&self, figures: impl Fn() -> StoreFigures + Send + Sync + 'static) {
         self.0.scraped.ask_store(figures);
     }
 
-    /// Where the figures of queues and limits come from. They are asked for by
-    /// [`refresh`](Self::refresh).
+    /// Sets the source of the statistics of providers, which [`refresh`](Self::refresh) reads.
     pub(crate) fn ask_providers(
         &self,
         figures: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>
@@ -171,7 +170,7 @@ impl Metrics {
         self.0.scraped.ask_providers(figures);
     }
 
-    /// Where the figures of the admission come from.
+    /// Sets the source of admission statistics.
     pub(crate) fn ask_admission(
         &self,
         figures: impl Fn() -> AdmissionFigures + Send + Sync + 'static,
@@ -179,33 +178,32 @@ impl Metrics {
         self.0.scraped.ask_admission(figures);
     }
 
-    /// Asks for the figures of queues and limits that the next text has.
+    /// Reads the statistics of providers for the next scrape.
     pub(crate) async fn refresh(&self) {
         self.0.scraped.refresh().await;
     }
 
-    /// Where the figures of permits come from.
+    /// Sets the source of permit statistics.
     pub(crate) fn ask_permits(&self, figures: impl Fn() -> PermitFigures + Send + Sync + 'static) {
         self.0.scraped.ask_permits(figures);
     }
 
-    /// A permit was waited for this long.
+    /// Records how long an acquire waited for its permit.
     pub(crate) fn permit_waited(&self, span: Duration) {
         self.0.permit_waits.record_span(span);
     }
 
-    /// This revision of the configuration is in force.
+    /// Records the current revision of the configuration.
     pub(crate) fn revised(&self, revision: u64) {
         self.0.revision.set(revision);
     }
 
-    /// A change of the configuration was asked for at a door; the outcome is one of a few words of
-    /// the program.
+    /// Counts a requested configuration change. `outcome` must be one of a few constants.
     pub(crate) fn change_asked(&self, door: &'static str, outcome: &'static str) {
         self.0.changes.get_or_create(&ChangeLabels { door, outcome }).inc();
     }
 
-    /// All of it, as text.
+    /// Renders all metrics as text.
     pub(crate) fn text(&self, format: Format) -> String {
         text::write(&self.0.registry, format)
     }

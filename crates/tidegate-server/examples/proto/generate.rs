@@ -1,19 +1,20 @@
-//! From the definition of the gRPC service to its code. A test makes it anew and compares.
+//! Generates the code of the gRPC service from its definition. A test compares the result with the
+//! committed code.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-/// The crate's own folder.
+/// Returns the directory of this crate.
 pub(crate) fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where the code is kept: that of the server, and that of the client, which only tests compile.
+/// Returns the directory of the generated code. The client is compiled for tests only.
 pub(crate) fn committed() -> PathBuf {
     here().join("src/api/grpc/generated")
 }
 
-/// Writes the code into a folder.
+/// Writes the generated code to `folder`.
 pub(crate) fn generate(folder: &Path) -> Result<(), Box<dyn Error>> {
     let definitions = here().join("../../proto");
     let files = protox::compile(["tidegate/admin/v1/admin.proto"], [definitions])?;

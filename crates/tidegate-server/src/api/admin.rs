@@ -1,20 +1,21 @@
-//! The admin API: what is configured and what happens, and changing the one while watching the
-//! other.
+//! The admin API: shows and changes the configuration, and reports what the server does.
 //!
 //! | path | |
 //! | --- | --- |
-//! | `GET /config` | a summary for anybody: providers and limits |
-//! | `GET /admin/config` | every value, where it comes from and what it shadows |
-//! | `PATCH`, `POST /admin/config` | changes some values, whole or not at all |
-//! | `POST /admin/keys/peek`, `hold`, `reset`, `settle` | looks at a key, or corrects it, by hand |
-//! | `GET /admin/history` | what was changed, when and through which listener |
-//! | `GET /admin/events` | what happens, as server-sent events |
-//! | `GET /admin/providers`, `/admin/providers/NAME` | what providers allow, what is left, who waits |
-//! | `GET /metrics` | numbers for Prometheus |
-//! | `GET /openapi.json` | this API, for programs |
-//! | `GET /healthz`, `/readyz` | whether it lives, and whether to send requests |
+//! | `GET /config` | a summary without authentication: providers and limits |
+//! | `GET /admin/config` | every value, its source and the values it shadows |
+//! | `PATCH`, `POST /admin/config` | changes settings, all or none |
+//! | `POST /admin/keys/peek`, `hold`, `reset`, `settle` | manual operations on a key |
+//! | `GET /admin/history` | the audit trail of changes |
+//! | `GET /admin/events` | events, as server-sent events |
+//! | `GET /admin/providers`, `/admin/providers/NAME` | limits, remaining amounts and queues of
+//! providers |
+//! | `GET /metrics` | metrics for Prometheus |
+//! | `GET /openapi.json` | the OpenAPI document of this API |
+//! | `GET /healthz`, `/readyz` | liveness and readiness |
 //!
-//! The API keeps no configuration: it asks [`ActiveConfig`]. It shows neither tokens nor keys.
+//! The API keeps no configuration of its own; [`ActiveConfig`] does. It shows neither tokens nor
+//! keys.
 
 mod concurrency;
 mod config;
@@ -44,10 +45,10 @@ use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
 use seats::Seats;
 
-/// How many may watch events at once.
+/// Maximum number of event watchers.
 const MOST_WATCHERS: usize = 64;
 
-/// What every request of this API sees.
+/// Shared state of all requests.
 pub(crate) struct AdminApi {
     pub(crate) config: Arc<ActiveConfig>,
     pub(crate) host_check: HostCheck,
@@ -55,11 +56,11 @@ pub(crate) struct AdminApi {
     pub(crate) health: Health,
 }
 
-/// The API while it is served.
+/// The API while it is being served.
 struct Open {
     api: AdminApi,
     stop: Stop,
-    /// Seats for those who watch.
+    /// Limits the number of event watchers.
     seats: Seats,
 }
 
@@ -70,16 +71,17 @@ impl Open {
 }
 
 impl AdminApi {
-    /// All paths, with what they need.
+    /// Returns the router of all paths.
     pub(crate) fn router(self, stop: Stop) -> Router {
         let trusted = self.config.current().plan.listen.trusted_proxies.value.clone();
         let seats = Seats::new(MOST_WATCHERS, trusted);
         route::router(Arc::new(Open { api: self, stop, seats }))
     }
 
-    /// Serves until told to stop, and then what is under way. Those who watch events are sent away.
+    /// Serves until the server stops, then finishes the requests in flight. Event streams are
+    /// closed.
     ///
-    /// It should be told last: while the other listeners are being closed, this one says so.
+    /// Stop it last: while the other listeners are closing, this one reports that.
     pub(crate) async fn serve(self, listener: TcpListener, files: OpenFiles, stop: Stop) {
         let bounds = self.bounds;
         let settings = AcceptSettings {
@@ -98,7 +100,7 @@ impl AdminApi {
                 connection::serve(stream, peer, answer, bounds, stop.clone())
             }
         };
-        // It has little to do, and needs no threads of its own.
+        // It has little load and needs no threads of its own.
         let workers = Workers::here();
         accept_loop::serve(listener, settings, &workers, stop, connection).await;
     }

@@ -1,4 +1,4 @@
-//! Bodies: declared as JSON, read whole or not at all, and written as JSON.
+//! Reads complete JSON bodies and writes JSON responses.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::problem::Problem;
 use crate::listener::bounds::MAX_BODY;
 
-/// All of a body, if it comes in this time and has at most [`MAX_BODY`] bytes.
+/// Reads a complete body of at most [`MAX_BODY`] bytes within `time`.
 pub(crate) async fn whole<B>(body: B, time: Duration) -> Result<Bytes, Problem>
 where
     B: http_body::Body,
@@ -23,25 +23,25 @@ where
     match body.await.map_err(|_| Problem::SlowBody)? {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::TooLarge),
-        // The caller went away.
+        // The caller disconnected.
         Err(_) => Err(Problem::Incomplete),
     }
 }
 
-/// An answer in JSON.
+/// Creates a JSON response.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    // Bodies of numbers and texts are always serialized.
+    // Numbers and strings always serialize.
     let body = serde_json::to_vec(body).unwrap_or_default();
     let content_type = HeaderValue::from_static("application/json");
     (status, [(CONTENT_TYPE, content_type)], body).into_response()
 }
 
-/// What a body may be declared to be.
+/// Accepted media types of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Declared {
     /// `application/json`.
     Json,
-    /// That, or `application/merge-patch+json` (RFC 7396).
+    /// `application/json` or `application/merge-patch+json` (RFC 7396).
     MergePatch,
 }
 
@@ -53,14 +53,14 @@ impl Declared {
     }
 }
 
-/// Refuses a body that is not declared to be plain JSON of the kind that is taken. A page of
-/// another origin cannot declare any of them without being asked first.
+/// Rejects a body that is not declared as one of the accepted types. A web page of another origin
+/// cannot send these types without a CORS preflight request.
 pub(crate) fn require_json(headers: &HeaderMap, taken: Declared) -> Result<(), Problem> {
     let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
         return Err(Problem::NotJsonType);
     }
-    // Of several declarations others may believe another one.
+    // With several headers, an intermediary might believe another one.
     let mut declared = headers.get_all(CONTENT_TYPE).iter();
     let (Some(declared), None) = (declared.next(), declared.next()) else {
         return Err(Problem::NotJsonType);

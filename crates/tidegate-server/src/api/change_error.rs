@@ -1,4 +1,4 @@
-//! How the admin API and the gRPC API answer a change of the configuration that was not made.
+//! How the admin and gRPC APIs report a configuration change that failed.
 
 use tidegate_config::ConfigError;
 use tidegate_http::problem::FieldError;
@@ -7,15 +7,15 @@ use super::problem::bounded;
 use crate::configuration::ChangeError;
 use crate::database::DatabaseError;
 
-/// The mistakes by their keys, as many as an answer lists; none if the given configuration is not at
-/// fault.
+/// Returns the errors by key, up to the number that a response lists. Empty if the given
+/// configuration is not the cause.
 pub(crate) fn field_errors(error: &ChangeError) -> Vec<FieldError> {
     bounded(all_field_errors(error).into_iter())
 }
 
 fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
     let one = |field: &str, rule: String| vec![FieldError { field: field.to_owned(), rule }];
-    // The key of a limit stands in the text of its error, and is given once.
+    // The error text begins with the key, which is already the field.
     let limit = |limit: &str| {
         let (field, text) = (format!("limits.{limit}"), error.to_string());
         let rule = text.strip_prefix(&format!("{field}: ")).unwrap_or(&text).to_owned();
@@ -46,13 +46,13 @@ fn of_config(error: &ConfigError) -> Vec<FieldError> {
     }
 }
 
-/// What a caller can do about a change that was valid and is not made.
+/// Describes a failure of a valid change, and what the caller can do about it.
 pub(crate) fn detail(error: &ChangeError) -> String {
     match error {
         ChangeError::Database(DatabaseError::Conflict { now }) => format!(
             "the configuration is at revision {now} by now; look at it again and repeat the change"
         ),
-        // It may have been asked to write already.
+        // The write may already have been sent.
         ChangeError::Database(DatabaseError::Unavailable(_)) => {
             "the database does not answer, and it is not known whether the change was kept; look \
              again before you repeat it"
@@ -86,7 +86,7 @@ mod tests {
         assert!(rule.starts_with("is a tier of admission"), "{rule}");
     }
 
-    /// An answer has either the mistakes or a detail of its own.
+    /// A response has either field errors or a detail of its own.
     #[test]
     fn only_an_invalid_configuration_has_field_errors() {
         for error in [
@@ -114,7 +114,7 @@ mod tests {
         assert!(detail(DatabaseError::Damaged("torn".into())).contains("restore it"));
     }
 
-    /// The answer may have got lost after the write was done.
+    /// The database may have applied the write before the connection broke.
     #[test]
     fn a_database_that_falls_silent_is_not_said_to_have_kept_nothing() {
         let said = detail(&DatabaseError::Unavailable("silence".into()).into());

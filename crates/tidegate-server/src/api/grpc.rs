@@ -1,9 +1,8 @@
-//! The gRPC door: the configuration of a running server as an RPC.
+//! The gRPC API: reads and changes the configuration of a running server.
 //!
-//! Whoever has a token that may write changes settings, whoever has any may read them; the rules are
-//! those of the admin door. Messages are small, and bounded.
+//! The authorization rules are those of the admin API. The size of messages is bounded.
 
-/// Made from `proto/` by `cargo run -p tidegate-server --example proto`; a test compares.
+/// Generated from `proto/` by `cargo run -p tidegate-server --example proto`; a test compares.
 #[allow(
     dead_code,
     missing_docs,
@@ -55,26 +54,25 @@ use generated::{
     GetConfigRequest, GetConfigResponse, Setting, UpdateConfigRequest, UpdateConfigResponse,
 };
 
-/// The largest message that is read, in bytes.
+/// Maximum size of a request message, in bytes.
 const MAX_MESSAGE: usize = 64 * 1024;
-/// How long a call may take. Whatever it asks of the database goes on without it.
+/// Timeout of a call. A database write in progress continues after it.
 const CALL: Duration = Duration::from_secs(30);
-/// How many connections there are at once; others wait to be accepted.
+/// Maximum number of open connections; further ones wait to be accepted.
 const CONNECTIONS: usize = 1_000;
-/// How many of them come from one network; others are refused.
+/// Maximum number of open connections from one network; further ones are refused.
 const PER_NETWORK: usize = 250;
-/// How many calls of one connection are answered at once.
+/// Maximum number of concurrent calls per connection.
 const CALLS: u32 = 64;
-/// How long a connection may take until it has asked something.
+/// How long a connection may stay open without making a call.
 const FIRST: Duration = Duration::from_secs(10);
-/// How long a connection may be silent before it is asked whether it is still there, and how long
-/// it may take to say so.
+/// HTTP/2 keep-alive: idle time before a ping, and how long to wait for its acknowledgement.
 const SILENCE: Duration = Duration::from_secs(60);
 const ECHO: Duration = Duration::from_secs(10);
-/// How long a connection that has to make room may take to say goodbye.
+/// How long an evicted connection may take to close gracefully.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// Serves until told to stop, and then what is under way.
+/// Serves until the server stops, then finishes the calls in flight.
 pub(crate) async fn serve(
     config: Arc<ActiveConfig>,
     listener: TcpListener,
@@ -89,7 +87,7 @@ pub(crate) async fn serve(
         },
         files,
         metrics: config.parts().metrics.connections("rpc"),
-        // There is no way to say so before the caller has sent its preface.
+        // HTTP/2 offers no way to send an error before the client's preface.
         refusal: b"",
     };
     let service = AdminServer::new(Door { config }).max_decoding_message_size(MAX_MESSAGE);
@@ -102,12 +100,12 @@ pub(crate) async fn serve(
             (handle, connection(stream, Peer(peer), calls, routes.clone(), stop.clone()))
         }
     };
-    // It has little to do, and needs no threads of its own.
+    // It has little load and needs no threads of its own.
     let workers = Workers::here();
     accept_loop::serve(listener, settings, &workers, stop, connection).await;
 }
 
-/// Serves a connection to its end. One that asks nothing is cut.
+/// Serves a connection until it ends. Closes one that makes no call.
 async fn connection(stream: Moved, peer: Peer, calls: Arc<Calls>, routes: Routes, stop: Stop) {
     let Some(stream) = stream.arrive() else { return };
     let service = {
@@ -137,12 +135,13 @@ async fn connection(stream: Moved, peer: Peer, calls: Arc<Calls>, routes: Routes
             () = &mut evicted => {
                 tracing::debug!("a connection is closed to make room");
                 served.as_mut().graceful_shutdown();
-                // What is answered last may still have to be sent, and nothing else is waited for.
+                // The last response may still have to be sent. Do not wait longer for anything
+                // else.
                 let _ = timeout(GOODBYE, served).await;
                 return;
             }
         }
-        // Neither the first seconds nor the last are for those who have nothing to ask.
+        // A connection without any call is closed after the first seconds, and at shutdown.
         if !calls.has_asked() {
             tracing::debug!("a connection asked nothing and is cut");
             return;
@@ -174,7 +173,7 @@ struct Door {
 }
 
 impl Door {
-    /// Who asks, if that is somebody who may.
+    /// Authenticates a request and returns its author.
     fn admit<T>(&self, request: &Request<T>, role: Role) -> Result<Note, Status> {
         match self.config.parts().tokens.check(request.metadata().as_ref(), role) {
             Ok(caller) => Ok(caller.note("rpc", request.extensions().get().copied())),
@@ -231,7 +230,7 @@ impl Admin for Door {
     }
 }
 
-/// What a caller is told of a change that is refused: every mistake, by its key.
+/// Converts an error to a status that lists every field error.
 fn refused(error: &ChangeError) -> Status {
     let errors = field_errors(error);
     if errors.is_empty() {

@@ -1,13 +1,14 @@
-//! Whether the server is alive, and whether it should be sent requests.
+//! Liveness and readiness.
 //!
-//! It is ready unless somebody asked for it not to be: a limit whose failure rule is *closed*
-//! denies everything while the store is away, so another node may do better. With rules *open* and
-//! *local* this node decides by itself, and taking it out would only make the outage wider. While
-//! the doors are being closed it is not ready either.
+//! The server is not ready while a limit with the failure rule *closed* denies everything because
+//! the store is down: another node may do better. With the rules *open* and *local* this node
+//! decides by itself, and removing it would only widen the outage. It is not ready either while it
+//! shuts down.
 //!
-//! The store is probed for this: without calls nobody else would notice that it is gone.
+//! A readiness check probes the store, because without traffic nothing else would notice that it is
+//! down.
 //!
-//! What is said here needs no token, so it names no limits.
+//! These endpoints need no token, so they name no limits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use tidegate_core::Limit;
 use crate::api::body::json;
 use crate::listener::drain::Stop;
 
-/// Says that a door answers.
+/// Answers a liveness check.
 pub(crate) fn alive() -> Response {
     #[derive(Serialize)]
     struct Alive {
@@ -31,7 +32,7 @@ pub(crate) fn alive() -> Response {
     json(StatusCode::OK, &Alive { status: "ok" })
 }
 
-/// Knows whether the server is ready. Cheap to clone.
+/// Determines whether the server is ready. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Health {
     draining: Stop,
@@ -40,8 +41,9 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// The health of doors that are told to stop by `draining`. `undecided` counts the limits that
-    /// deny for want of a store, at the time when it is called; see [`undecided`].
+    /// Creates the health of a server that is shutting down once `draining` is set. `undecided`
+    /// returns the number of limits that currently deny because the store is down; see
+    /// [`undecided`].
     pub(crate) fn new(
         draining: Stop,
         undecided: impl Fn() -> usize + Send + Sync + 'static,
@@ -49,12 +51,12 @@ impl Health {
         Self { draining, store: None, undecided: Arc::new(undecided) }
     }
 
-    /// With a store that may fail, which is probed when somebody wants to know.
+    /// Adds a store that may fail, which each readiness check probes.
     pub(crate) fn with_store(self, store: Option<Guarded>) -> Self {
         Self { store, ..self }
     }
 
-    /// Answers whether requests should be sent here: 200, or 503 with the reasons.
+    /// Answers a readiness check: 200, or 503 with the reasons.
     pub(crate) async fn ready(&self) -> Response {
         #[derive(Serialize)]
         struct Ready {
@@ -103,7 +105,7 @@ struct Reason {
     detail: String,
 }
 
-/// How many of the limits deny at present because their store is away.
+/// Returns the number of limits that deny because their store is down.
 pub(crate) fn undecided<'l>(store: &Guarded, limits: impl IntoIterator<Item = &'l Limit>) -> usize {
     if store.is_up() {
         return 0;

@@ -1,8 +1,8 @@
-//! The HTTP API: decisions for programs of any language.
+//! The HTTP API: decisions for programs in any language.
 //!
-//! A request passes the host check, is read whole, becomes a list of charges or a batch of such lists,
-//! and is answered from one call to the engine. What is wrong with it is told as a problem document,
-//! and spends nothing.
+//! A request passes the host check, is read completely, becomes a list of charges or a batch of
+//! lists, and is answered with one call to the engine. An invalid request is answered with a
+//! problem document and spends nothing.
 
 mod acquire;
 mod admission;
@@ -60,24 +60,24 @@ use request::Reader;
 use route::{Route, Task};
 use store_errors::StoreErrors;
 
-/// What every request of this API sees.
+/// Shared state of all requests.
 #[derive(Debug)]
 pub(crate) struct HttpApi {
     config: Arc<ActiveConfig>,
     metrics: DoorMetrics,
-    /// Where decisions on policies that stand in requests are counted.
+    /// Metrics of decisions on inline policies.
     inline: LimitMetrics,
     admissions: AdmissionMetrics,
-    /// Spreads the hints of denied callers.
+    /// Adds jitter to the retry hints of denied callers.
     jitter: Jitter,
     host_check: HostCheck,
     bounds: Bounds,
     store_errors: StoreErrors,
     permits: Permits,
     audit_throttle: Arc<AuditThrottle>,
-    /// How those who wait for permits are told apart.
+    /// Determines the client address of acquires.
     clients: ClientAddress,
-    /// Set while it serves.
+    /// Set while the API is being served.
     stop: Option<Stop>,
 }
 
@@ -108,7 +108,7 @@ impl HttpApi {
         }
     }
 
-    /// Serves until told to stop, and then what is under way.
+    /// Serves until the server stops, then finishes the requests in flight.
     pub(crate) async fn serve(
         mut self,
         listener: TcpListener,
@@ -141,7 +141,7 @@ impl HttpApi {
         permits.leave();
     }
 
-    /// Answers a request: calls to providers go to the gateway, everything else by its path.
+    /// Handles a request: provider paths go to the gateway, all others are looked up here.
     pub(crate) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
@@ -156,14 +156,14 @@ impl HttpApi {
             if let Some(told) = not_found::bare_provider(request.uri().path(), plan) {
                 return Problem::NotFound(told).into_response();
             }
-            // In a box: the future of a call is large, and would be moved with every request.
+            // Boxed: the future of a call is large and would be moved with every request.
             return Box::pin(gateway.handle(request, peer)).await.map(Body::new);
         }
         match Route::find(request.method(), request.uri().path()) {
             Route::Task(task) => {
                 let begun = Instant::now();
                 let answer = self.carry_out(task, request, peer).await;
-                // What was waited for on purpose is no time that a decision took.
+                // Waiting is the purpose of an acquire, and not part of the decision time.
                 if !matches!(task, Task::Acquire) {
                     self.metrics.took(begun.elapsed());
                 }
@@ -184,7 +184,7 @@ impl HttpApi {
         }
     }
 
-    /// Reads a request, calls the engine once, and answers.
+    /// Reads a request, calls the engine once, and responds.
     async fn carry_out(
         &self,
         task: Task,
@@ -199,12 +199,12 @@ impl HttpApi {
         };
         let body = body::whole(request.into_body(), self.bounds.body).await?;
         let body = request::parse(&body)?;
-        // One time and one configuration for all of the request, whatever changes meanwhile.
+        // One time and one configuration for the whole request, whatever changes meanwhile.
         let Parts { engine, admission, .. } = self.config.parts();
         let read_at = OnceLock::new();
         let wall = || *read_at.get_or_init(|| engine.wall_time());
         let current = match task {
-            // It may wait for long, and others read the configuration meanwhile.
+            // An acquire may wait for a long time, and a guard would slow down other readers.
             Task::Acquire => Guard::from_inner(Guard::into_inner(self.config.current())),
             _ => self.config.current(),
         };
@@ -239,12 +239,12 @@ impl HttpApi {
         }
     }
 
-    /// Whether it was told to stop.
+    /// Returns whether the server is stopping.
     fn is_stopping(&self) -> bool {
         self.stop.as_ref().is_some_and(Stop::is_told)
     }
 
-    /// Ready once it is told to stop.
+    /// Waits until the server stops.
     async fn stopping(&self) {
         match &self.stop {
             Some(stop) => stop.clone().told().await,
@@ -252,7 +252,8 @@ impl HttpApi {
         }
     }
 
-    /// Tells what came of an operation. What was done to keys by hand goes into the audit.
+    /// Converts the result of an operation to a response. Writes manual key operations to the audit
+    /// log.
     fn answered<'o>(
         &self,
         operation: &'o Operation<'_>,
@@ -269,7 +270,7 @@ impl HttpApi {
         answered
     }
 
-    /// Logs a problem that somebody is told of, if it is one of the store.
+    /// Logs a problem if the store caused it.
     fn note(&self, problem: &Problem) {
         if let Some(error) = problem.store_error() {
             self.store_errors.log(error);

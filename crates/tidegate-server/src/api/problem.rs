@@ -1,6 +1,6 @@
-//! Problem documents (RFC 9457): what is wrong, for programs and for people.
+//! Problem documents (RFC 9457) of the HTTP API.
 //!
-//! They name fields and rules, never keys or costs that were sent.
+//! They name fields and rules, never keys or costs from the request.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
 use crate::listener::bounds::MAX_BODY;
 use crate::permits::PermitsError;
 
-/// Why a request is not answered with a decision. Nothing was spent.
+/// Why a request got no decision. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
     #[error("{}", told(.0))]
@@ -33,7 +33,7 @@ pub(crate) enum Problem {
     TooLarge,
     #[error("the body must be JSON and say so, once: content-type: application/json")]
     NotJsonType,
-    /// Nothing is at the path; what there is instead.
+    /// Nothing is at this path. The text lists what is available.
     #[error("{0}")]
     NotFound(String),
     #[error("this path does not take this method; the header `allow` says which it takes")]
@@ -59,13 +59,14 @@ impl From<Vec<Fault>> for Problem {
     }
 }
 
-/// The most errors that a problem lists, and the most bytes of a field and of a rule in it. A body
-/// of 64 KiB can hold ten thousand mistakes, and each is told twice: by itself and in the detail.
+/// Maximum number of errors in a problem, and maximum length of a field and of a rule in bytes. A
+/// body of 64 KiB can contain ten thousand errors, and each appears twice: in `errors` and in
+/// `detail`.
 const MAX_ERRORS: usize = 20;
 const MAX_FIELD: usize = 128;
 const MAX_RULE: usize = 512;
 
-/// The first errors of many, and the number of those that are left out.
+/// Returns the first errors, and the number of those left out.
 pub(crate) fn bounded(errors: impl ExactSizeIterator<Item = FieldError>) -> Vec<FieldError> {
     let more = errors.len().saturating_sub(MAX_ERRORS);
     let cut = |mut text: String, most: usize| {
@@ -101,7 +102,7 @@ impl From<StoreError> for Problem {
     }
 }
 
-/// What to do about a host that is not served.
+/// Returns a hint for a host that is not served.
 fn advice(error: &HostError) -> &'static str {
     match error {
         HostError::ForeignHost => "; add it to `allowed_hosts` under [listen] if it should be",
@@ -109,7 +110,7 @@ fn advice(error: &HostError) -> &'static str {
     }
 }
 
-/// Wrong fields in one line.
+/// Formats field errors on one line.
 pub(crate) fn told(errors: &[FieldError]) -> String {
     let told: Vec<_> = errors
         .iter()
@@ -121,7 +122,7 @@ pub(crate) fn told(errors: &[FieldError]) -> String {
     told.join("; ")
 }
 
-/// What callers are told about a store: not why it fails, which the log has.
+/// Describes a store error to callers, without the cause, which is logged.
 fn for_callers(error: &StoreError) -> String {
     match error {
         StoreError::Rejected(_) => "the store cannot carry this operation out".to_owned(),
@@ -153,7 +154,7 @@ impl Problem {
         }
     }
 
-    /// What is wrong with the store, if that is the problem.
+    /// Returns the store error, unless the caller caused it.
     pub(crate) fn store_error(&self) -> Option<&StoreError> {
         match self {
             Self::Store(error) if !error.is_callers_fault() => Some(error),
@@ -161,7 +162,7 @@ impl Problem {
         }
     }
 
-    /// The document that tells of it.
+    /// Returns the problem document.
     pub(crate) fn document(&self) -> Document<'_> {
         let errors: &[FieldError] = match self {
             Self::Invalid(errors) => errors,
@@ -171,14 +172,14 @@ impl Problem {
         Document::new(self.kind(), self.to_string()).errors(errors).retry_after(retry_after)
     }
 
-    /// When to try again, if that is known.
+    /// Returns when to retry, if known.
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Store(StoreError::Unavailable(reason)) => match reason.downcast_ref()? {
                 NotAsked::Down { retry_after } => Some(*retry_after),
                 _ => None,
             },
-            // Somebody else may serve them, or this program when it is back.
+            // Another node may serve the retry, or this one after its restart.
             Self::Permits(_) | Self::QueueFull(_) | Self::Stopping | Self::NoWaiting(_) => {
                 Some(Duration::from_secs(1))
             }
@@ -191,7 +192,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = self.document().response().map(Body::from);
         if let Self::SlowBody = self {
-            // The rest of the body may still come, and must not be taken for a request.
+            // The rest of the body may still arrive and must not be parsed as a request.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

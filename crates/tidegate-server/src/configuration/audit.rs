@@ -1,5 +1,5 @@
 //! Reports changes: an audit log line for each changed setting and for each refused change, an
-//! event for subscribers, and a metric. Warnings caused by a change are logged with it.
+//! event for watchers, and a metric. Warnings caused by a change are logged with it.
 
 use tidegate_config::{Changed, Source, shown_value};
 

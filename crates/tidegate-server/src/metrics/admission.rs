@@ -1,4 +1,4 @@
-//! Admissions, by tier and outcome.
+//! Metrics of admission, by tier and outcome.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -12,7 +12,7 @@ struct AdmissionLabels {
     outcome: &'static str,
 }
 
-/// The series of one tier.
+/// The metrics of one tier.
 #[derive(Clone, Debug)]
 struct TierMetrics {
     tier: Tier,
@@ -22,10 +22,11 @@ struct TierMetrics {
     allow_listed: Counter,
 }
 
-/// The numbers of an admission. Cheap to clone; clones share everything.
+/// The metrics of admission. Cheap to clone; clones share everything.
 ///
-/// A request that is admitted counts for each tier that it passed; one that is rejected, or would be
-/// but for shadow mode, for the tier that rejects it; one of the allow-list for the tier of its entry.
+/// An admitted request counts for each tier it passed. A rejected one, also one that is rejected
+/// only in shadow mode, counts for the tier that rejects it. An allow-listed one counts for the
+/// tier of its entry.
 #[derive(Clone, Debug)]
 pub(crate) struct AdmissionMetrics([TierMetrics; 3]);
 
@@ -54,7 +55,7 @@ impl AdmissionMetrics {
         Self([Tier::Backpressure, Tier::Client, Tier::Organization].map(series))
     }
 
-    /// Counts a verdict. Nothing is counted while admission is switched off.
+    /// Counts a result. Nothing is counted while admission is disabled.
     pub(crate) fn count(&self, verdict: &Verdict<'_>) {
         match verdict {
             Verdict::Rejected(rejection) => self.add(rejection.tier, |tier| &tier.rejected),
@@ -68,7 +69,7 @@ impl AdmissionMetrics {
                     pass.outcomes().for_each(|(tier, _)| self.add(tier, |tier| &tier.admitted));
                 }
             }
-            // Verdicts may grow.
+            // The enum is non-exhaustive.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Connections that a listener did not take, or closed to make room.
+//! Connections that a listener refused or evicted.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +11,7 @@ struct ConnectionLabels {
     reason: &'static str,
 }
 
-/// The series of all listeners.
+/// The metrics of all listeners.
 #[derive(Clone, Debug)]
 pub(super) struct ClosedConnections(Family<ConnectionLabels, Counter>);
 
@@ -33,7 +33,7 @@ impl ClosedConnections {
     }
 }
 
-/// The series of one listener.
+/// The metrics of one listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionMetrics {
     refused: Counter,
@@ -41,12 +41,12 @@ pub(crate) struct ConnectionMetrics {
 }
 
 impl ConnectionMetrics {
-    /// A connection was not taken: its network has its number of them.
+    /// Counts a connection refused because its network is at its limit.
     pub(crate) fn refused(&self) {
         self.refused.inc();
     }
 
-    /// So many connections that waited for their callers were closed.
+    /// Counts idle connections that were closed to make room.
     pub(crate) fn evicted(&self, number: u64) {
         self.evicted.inc_by(number);
     }

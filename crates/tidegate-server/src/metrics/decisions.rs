@@ -1,7 +1,7 @@
-//! Decisions, by door, limit and outcome.
+//! Metrics of decisions, by listener, limit and outcome.
 //!
-//! A door gets its [`DoorMetrics`] once, and a [`LimitMetrics`] with each limit that it serves;
-//! then a decision costs one addition.
+//! A listener looks up its [`DoorMetrics`] once, and [`LimitMetrics`] once for each limit. Counting
+//! a decision is then one atomic addition.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use super::histogram::{self, Histogram};
 use super::labels::Names;
 
-/// The label of limits that stand in a request.
+/// Label of inline policies.
 const INLINE: &str = "inline";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,12 +34,12 @@ struct DoorLabels {
     door: &'static str,
 }
 
-/// What became of a request.
+/// Outcome of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
     Denied,
-    /// Nobody could decide.
+    /// The store failed, and no decision was made.
     Failed,
 }
 
@@ -53,7 +53,7 @@ impl Verdict {
     }
 }
 
-/// The series of all doors.
+/// The metrics of all listeners.
 #[derive(Clone, Debug)]
 pub(super) struct Decisions {
     decided: Family<DecisionLabels, Counter>,
@@ -99,7 +99,7 @@ impl Decisions {
     }
 }
 
-/// The numbers of one door. Cheap to clone.
+/// The metrics of one listener. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct DoorMetrics {
     door: &'static str,
@@ -108,18 +108,18 @@ pub(crate) struct DoorMetrics {
 }
 
 impl DoorMetrics {
-    /// The numbers of a limit at this door; of one that is not configured, those of all such
-    /// together. To be looked up with the limit, not with each request.
+    /// Returns the metrics of a limit; limits that are not configured share one. Look them up once
+    /// with the limit, not with each request.
     pub(crate) fn limit(&self, name: &str) -> LimitMetrics {
         self.labelled(self.decisions.names.label(name))
     }
 
-    /// The numbers of limits that stand in a request.
+    /// Returns the metrics of inline policies.
     pub(crate) fn inline(&self) -> LimitMetrics {
         self.labelled(INLINE.into())
     }
 
-    /// A request was answered in this time.
+    /// Records how long a request took.
     pub(crate) fn took(&self, span: Duration) {
         self.took.record_span(span);
     }
@@ -139,7 +139,7 @@ impl DoorMetrics {
     }
 }
 
-/// The numbers of one limit at one door. Cheap to clone.
+/// The metrics of one limit at one listener. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitMetrics {
     allowed: Counter,
@@ -149,7 +149,7 @@ pub(crate) struct LimitMetrics {
 }
 
 impl LimitMetrics {
-    /// A decision was made, or could not be.
+    /// Counts a decision.
     pub(crate) fn decided(&self, verdict: Verdict) {
         let counter = match verdict {
             Verdict::Allowed => &self.allowed,
@@ -159,7 +159,7 @@ impl LimitMetrics {
         counter.inc();
     }
 
-    /// A key was met of which nothing was known: its bucket was full.
+    /// Counts a key that had no bucket, or whose bucket was full.
     pub(crate) fn met_new_key(&self) {
         self.new_keys.inc();
     }

@@ -1,4 +1,4 @@
-//! The series of calls to providers: names, labels, and the handles of one provider.
+//! Metric families of calls to providers, and the handles of one provider.
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
@@ -65,7 +65,7 @@ pub(super) struct Families {
     pub(super) tokens: Counters<TokenLabels>,
 }
 
-/// The series of one provider, and the names of models that may be labels.
+/// The metrics of one provider, and the model names that may be used as labels.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     pub(super) provider: Arc<str>,
@@ -82,8 +82,8 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// The gauge of a stage. It is counted up and down rather than set, since a provider has
-    /// several queues.
+    /// Returns the gauge of a stage. It is incremented and decremented rather than set, since a
+    /// provider has several queues.
     pub(super) const fn stage(&self, stage: Stage) -> Option<&Gauge> {
         match stage {
             Stage::Waiting => Some(&self.waiting),
@@ -156,7 +156,7 @@ impl Families {
     }
 }
 
-/// Adds families to a registry, under our prefix.
+/// Registers metric families with the prefix `tidegate_`.
 struct Adding<'r>(&'r mut Registry);
 
 impl Adding<'_> {

@@ -1,7 +1,7 @@
-//! A histogram without a lock: recording is two additions.
+//! A lock-free histogram: recording is two atomic additions.
 //!
-//! What is recorded is a whole number (nanoseconds, tokens, retries); the scale of the histogram
-//! makes the unit of the metric of it.
+//! Recorded values are integers (nanoseconds, tokens, retries); `scale` converts them to the unit
+//! of the metric.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ const MICRO: u64 = 1_000;
 const MILLI: u64 = 1_000 * MICRO;
 const SECOND: u64 = 1_000 * MILLI;
 
-/// The buckets of a histogram.
+/// The bucket layout of a histogram.
 #[derive(Debug)]
 pub(super) struct Buckets {
-    /// Upper bounds, ascending; above the last there is one more bucket.
+    /// Upper bounds in ascending order. There is one more bucket above the last.
     bounds: &'static [u64],
-    /// What one of the units of the bounds is in the unit of the metric.
+    /// Factor from the unit of the bounds to the unit of the metric.
     scale: f64,
 }
 
-/// Decisions: from ten microseconds in process to a second of waiting for a shared store.
+/// Decision times: from ten microseconds in process to a second with a shared store.
 pub(super) static DECISIONS: Buckets = Buckets {
     bounds: &[
         10 * MICRO,
@@ -46,7 +46,7 @@ pub(super) static DECISIONS: Buckets = Buckets {
     scale: 1e-9,
 };
 
-/// Waits for a provider: up to minutes.
+/// Waiting times for providers: up to minutes.
 pub(super) static WAITS: Buckets = Buckets {
     bounds: &[
         MILLI,
@@ -102,7 +102,7 @@ impl Histogram {
         self.0.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// Records a time in a histogram of nanoseconds.
+    /// Records a duration in a histogram of nanoseconds.
     pub(super) fn record_span(&self, span: Duration) {
         self.record(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
     }
@@ -124,7 +124,7 @@ impl EncodeMetric for Histogram {
         let bounds = bounds.iter().map(|bound| to_f64(*bound) * scale).chain([f64::INFINITY]);
         let counts = self.0.counts.iter().map(|count| count.load(Ordering::Relaxed));
         let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();
-        // The count is of what was just read, so that it agrees with the last bucket.
+        // Computed from the values just read, so that it agrees with the last bucket.
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum = to_f64(self.0.sum.load(Ordering::Relaxed)) * scale;
         encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)

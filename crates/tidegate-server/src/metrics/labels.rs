@@ -1,24 +1,24 @@
-//! Names that may stand in labels: those of the configuration, and not too many of them.
+//! The names that may be used as label values: configured names, up to a bound.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-/// What stands for any name that is not configured.
+/// Label of all names that are not configured.
 pub(super) const OTHER: &str = "other";
 
-/// How many names of one kind have series of their own. A configuration that changes all the time
-/// could otherwise bring ever new ones.
+/// Maximum number of names of one kind with their own metrics. Without it, frequent configuration
+/// changes could add names without end.
 pub(super) const MOST: usize = 1_000;
 
-/// The names of one kind. A name that was configured once keeps its series, so that what was
-/// counted does not vanish with it.
+/// The names of one kind. A name that was ever configured keeps its metrics, so that its counts do
+/// not disappear.
 #[derive(Debug, Default)]
 pub(super) struct Names(ArcSwap<BTreeSet<Arc<str>>>);
 
 impl Names {
-    /// These are configured as well.
+    /// Adds configured names.
     pub(super) fn add<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         let names: Vec<&str> = names.into_iter().collect();
         self.0.rcu(|known| {
@@ -32,7 +32,7 @@ impl Names {
         });
     }
 
-    /// The label for a name.
+    /// Returns the label value for a name.
     pub(super) fn label(&self, name: &str) -> Arc<str> {
         self.0.load().get(name).cloned().unwrap_or_else(|| OTHER.into())
     }

@@ -1,7 +1,7 @@
-//! Calls to providers: permits, waits, throttles, retries, and what became of each call.
+//! Metrics of calls to providers: permits, waits, throttles, retries and outcomes.
 //!
-//! The series of a provider are looked up once for each thing that is told, by its name; a call to
-//! a provider takes so long that this does not matter.
+//! Each event looks up the metrics of its provider by name. A call takes so long that this cost
+//! does not matter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use tidegate_providers::{Class, MeasuredUsage, Provider};
 use super::families::{FailureLabels, Families, RequestLabels, Series, TokenLabels, WaitLabels};
 use super::labels::{MOST, OTHER};
 
-/// A call to a provider that has ended.
+/// A finished call to a provider.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) provider: &'a str,
-    /// As the caller named it; counted by name only if it is configured.
+    /// Model as named by the caller; used as a label only if it is configured.
     pub(crate) model: &'a str,
-    /// One of a few words of the program.
+    /// One of a few constants.
     pub(crate) outcome: &'static str,
-    /// What it used, if anything.
+    /// Tokens used, if any.
     pub(crate) usage: Option<MeasuredUsage>,
-    /// The provider that did what was used.
+    /// The provider that processed the tokens.
     pub(crate) used_at: &'a str,
-    /// Why its answer failed after it had begun, if it did.
+    /// Failure class, if the response failed after it had begun.
     pub(crate) answer_failure: Option<Class>,
 }
 
-/// The numbers of calls to providers. Cheap to clone; clones share everything.
+/// The metrics of calls to providers. Cheap to clone; clones share everything.
 #[derive(Clone, Debug)]
 pub(crate) struct LlmMetrics(Arc<Inner>);
 
@@ -50,9 +50,8 @@ impl LlmMetrics {
         Self(Arc::new(Inner { families, providers: ArcSwap::default(), other }))
     }
 
-    /// The providers that are configured now, each with the models that are counted by name.
-    /// Anything else is `other`. Providers that are gone keep their series: calls to them may still
-    /// be under way.
+    /// Sets the configured providers, each with the models that are counted by name. All others are
+    /// `other`. Removed providers keep their metrics, since calls to them may still be in flight.
     pub(crate) fn providers<'n, M>(&self, providers: impl IntoIterator<Item = (&'n str, M)>)
     where
         M: IntoIterator<Item = &'n str>,
@@ -76,7 +75,7 @@ impl LlmMetrics {
         self.0.providers.store(Arc::new(known));
     }
 
-    /// The label of a model of a provider: its name if it is configured, else `other`.
+    /// Returns the label of a provider's model: its name if configured, otherwise `other`.
     pub(crate) fn model_label(&self, provider: &str, model: &str) -> Arc<str> {
         let providers = self.0.providers.load();
         let mut models = providers.get(provider).into_iter().flat_map(|series| &series.models);
@@ -84,7 +83,7 @@ impl LlmMetrics {
         known.cloned().unwrap_or_else(|| OTHER.into())
     }
 
-    /// A call has ended, however. To be told once for each.
+    /// Counts a finished call. Call it once per call, whatever the outcome.
     pub(crate) fn finished(&self, call: &Call<'_>) {
         let Call { provider, model, outcome, usage, used_at, answer_failure } = *call;
         let families = &self.0.families;
@@ -113,7 +112,7 @@ impl LlmMetrics {
     }
 }
 
-/// Each count with its kind and where it comes from.
+/// Returns each token count with its kind and source.
 const fn kinds(measured: &MeasuredUsage) -> [(&'static str, &'static str, u64); 5] {
     let usage = &measured.usage;
     let (input, output) = (measured.input_source(), measured.output_source());

@@ -1,7 +1,7 @@
-//! How providers stand, as series: queues, tenants, limits and what is left of them.
+//! Metrics of providers: queues, tenants, limits and what is left of them.
 //!
-//! Labels are bounded: models are those of the configuration, `all` or `other`; tenants are the ten
-//! with the longest queues, by the hash of their name, and `other`.
+//! Label values are bounded. Models are the configured ones, `all` or `other`; tenants are those
+//! with the ten longest queues, by the hash of their name, and `other`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,42 +15,41 @@ use tidegate_core::breaker::BreakerState;
 
 use super::scraped::Sheet;
 
-/// How the queues and limits of a provider stand.
+/// Statistics of the queues and limits of a provider.
 #[derive(Clone, Debug)]
 pub(crate) struct ProviderFigures {
-    /// As it is configured.
+    /// Configured name of the provider.
     pub(crate) provider: String,
-    /// Calls that wait.
+    /// Number of waiting calls.
     pub(crate) queued: usize,
-    /// How long the oldest of them has waited.
+    /// How long the oldest waiting call has waited.
     pub(crate) oldest: Duration,
-    /// By tenant, the calls that wait; few tenants, by the hash of their name.
+    /// Waiting calls by tenant: a bounded number of tenants, by the hash of their name.
     pub(crate) tenants: Vec<(String, usize)>,
-    /// How many calls may be under way, if that is bounded, and whether that number is `fixed` or
-    /// `auto_tuned`.
+    /// Maximum number of concurrent calls, if bounded, and whether it is `fixed` or `auto_tuned`.
     pub(crate) concurrency: Option<(u64, &'static str)>,
-    /// Of its breaker.
+    /// Statistics of its circuit breaker.
     pub(crate) breaker: BreakerFigures,
-    /// How many models are held, and for how long at most.
+    /// Number of models on hold, and the longest remaining hold.
     pub(crate) holds: (usize, Duration),
-    /// By dimension, the part of the limit that is used.
+    /// The used fraction of the limit, by dimension.
     pub(crate) used: Vec<(&'static str, f64)>,
-    /// By model and dimension, the tightest limit.
+    /// The tightest limit for each model and dimension.
     pub(crate) limits: Vec<LimitFigures>,
 }
 
-/// How the breaker of a provider stands.
+/// Statistics of the circuit breaker of a provider.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BreakerFigures {
-    /// Of the provider, or of the worst of its models.
+    /// State of the provider's breaker, or of the worst of its models'.
     pub(crate) state: BreakerState,
-    /// Models, each with a key, that are left alone by themselves.
+    /// Number of models, counted per key, whose own breaker is not closed.
     pub(crate) open_models: usize,
-    /// How often the provider or a model was left alone.
+    /// How often the breaker of the provider or of a model has opened.
     pub(crate) opened: u64,
 }
 
-/// The states of a breaker, by their names in metrics and events.
+/// Names of the breaker states in metrics and events.
 pub(crate) const BREAKER_STATES: [(BreakerState, &str); 3] = [
     (BreakerState::Closed, "closed"),
     (BreakerState::HalfOpen, "half_open"),
@@ -60,16 +59,16 @@ pub(crate) const BREAKER_STATES: [(BreakerState, &str); 3] = [
 /// The tightest limit of a model on one dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct LimitFigures {
-    /// A name of the configuration, `all` or `other`.
+    /// A configured name, `all` or `other`.
     pub(crate) model: Arc<str>,
     pub(crate) dimension: &'static str,
     /// Where the limit comes from.
     pub(crate) source: &'static str,
-    /// What is allowed in a minute, or in a day.
+    /// The limit per minute, or per day.
     pub(crate) limit: u64,
-    /// The least that our buckets hold.
+    /// Lowest balance of our buckets.
     pub(crate) bucket: Option<i64>,
-    /// The least that the provider last reported.
+    /// Lowest remaining amount that the provider last reported.
     pub(crate) reported: Option<u64>,
 }
 

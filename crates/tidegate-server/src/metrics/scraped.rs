@@ -1,4 +1,4 @@
-//! Figures that somebody else keeps, asked for when they are scraped.
+//! Statistics that other components keep, read when metrics are scraped.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,62 +15,62 @@ use tidegate_memory::Stats;
 
 use super::provider_figures::ProviderFigures;
 
-/// How the store stands.
+/// Statistics of the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreFigures {
-    /// Its kind, such as `memory` or `redis`.
+    /// Kind of the store, such as `memory` or `shared`.
     pub(crate) store: &'static str,
-    /// Of the in-process table, if that is the store.
+    /// Statistics of the in-process table, if that is the store.
     pub(crate) table: Option<Stats>,
-    /// Of the snapshots of the table, if there are any.
+    /// Statistics of its snapshots, if configured.
     pub(crate) snapshots: Option<SnapshotFigures>,
-    /// Of the guard, if the store can fail: whether it is up, and what was counted.
+    /// Whether the store is up, and the counters of its guard; `None` if the store cannot fail.
     pub(crate) guard: Option<(bool, GuardStats)>,
 }
 
-/// How often the table was to be saved.
+/// Counters of snapshots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotFigures {
-    /// And was.
+    /// Snapshots written.
     pub(crate) saved: u64,
-    /// And was not.
+    /// Snapshots that failed.
     pub(crate) failed: u64,
 }
 
-/// Asks for the figures of providers; a shared store has to answer for them.
+/// Reads the statistics of providers. Asynchronous, since a shared store may have to be queried.
 type AskProviders =
     dyn Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>> + Send + Sync;
 
-/// How much is pending in an admission.
+/// Statistics of admission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmissionFigures {
-    /// Now: what is counted, or what was told and is still good, whichever is more.
+    /// Pending requests: the number counted here or the last one reported, whichever is larger.
     pub(crate) pending: usize,
-    /// Above how many everybody is rejected.
+    /// All requests are rejected while more than this are pending.
     pub(crate) threshold: Option<usize>,
 }
 
-/// How the permits of the HTTP API stand.
+/// Statistics of the permits of the HTTP API.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PermitFigures {
-    /// Held now.
+    /// Permits currently held.
     pub(crate) held: usize,
-    /// Waited for now.
+    /// Acquires currently waiting.
     pub(crate) waiting: usize,
-    /// Released so far.
+    /// Permits released since the start.
     pub(crate) released: u64,
-    /// That ran out so far.
+    /// Permits expired since the start.
     pub(crate) expired: u64,
-    /// Whose slots were lost so far.
+    /// Permits whose slot leases were lost since the start.
     pub(crate) lost: u64,
 }
 
-/// Sources of figures. Each is set once, when there is one.
+/// The sources of statistics. Each is set at most once.
 #[derive(Default)]
 pub(super) struct Scraped {
     store: OnceLock<Box<dyn Fn() -> StoreFigures + Send + Sync>>,
     providers: OnceLock<Box<AskProviders>>,
-    /// What providers told last.
+    /// The statistics of providers last read.
     latest: ArcSwap<Vec<ProviderFigures>>,
     admission: OnceLock<Box<dyn Fn() -> AdmissionFigures + Send + Sync>>,
     permits: OnceLock<Box<dyn Fn() -> PermitFigures + Send + Sync>>,
@@ -104,7 +104,7 @@ impl Scraped {
         }
     }
 
-    /// Asks providers for what is shown next.
+    /// Reads the statistics of providers for the next scrape.
     pub(super) async fn refresh(&self) {
         if let Some(figures) = self.providers.get() {
             self.latest.store(figures().await.into());
@@ -147,7 +147,7 @@ impl Collector for Scraped {
     }
 }
 
-/// Where figures are written down.
+/// Writes metrics to an encoder.
 pub(super) struct Sheet<'e>(DescriptorEncoder<'e>);
 
 impl Sheet<'_> {
@@ -258,7 +258,7 @@ impl Sheet<'_> {
         ConstCounter::new(value).encode(row)
     }
 
-    /// A family: its description once, then a row for each set of labels.
+    /// Writes a metric family: its descriptor, then a sample for each set of labels.
     pub(super) fn rows<'l, const N: usize, M: EncodeMetric>(
         &mut self,
         name: &str,

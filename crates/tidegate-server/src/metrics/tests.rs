@@ -1,4 +1,4 @@
-//! All numbers at once, read by Prometheus' own tool, and a flood of names that nobody configured.
+//! All metrics, checked with promtool, and a flood of unconfigured names.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tidegate_testkit::launch::check_metrics;
 
 use super::*;
 
-/// Everything that can be counted is, at least once.
+/// Creates metrics with every value recorded at least once.
 async fn all_touched() -> Metrics {
     let metrics = Metrics::default();
     metrics.limits(["client", "daily"]);
@@ -69,7 +69,7 @@ async fn all_touched() -> Metrics {
     metrics
 }
 
-/// One of each outcome.
+/// Counts each admission outcome once.
 fn tell_of_admissions(metrics: &Metrics) {
     use tidegate::Change;
     use tidegate::admission::{Admission, Caller, Rules};
@@ -209,7 +209,7 @@ async fn every_name_that_others_rely_on_is_there() {
     }
 }
 
-/// A caller that makes up a name with every request once brought down many a Prometheus.
+/// Labels chosen by callers can overload Prometheus with series.
 #[tokio::test(start_paused = true)]
 async fn made_up_names_add_no_series() {
     let metrics = all_touched().await;
@@ -241,7 +241,8 @@ async fn made_up_names_add_no_series() {
     has(&second, r#"tidegate_llm_upstream_429_total{provider="other"} 2000"#);
 }
 
-/// A call that was under way when its provider was taken out of the file ends where it began.
+/// A call in flight when its provider is removed from the configuration must still decrement the
+/// gauge.
 #[test]
 fn gauges_of_a_provider_that_is_gone_come_back_to_zero() {
     let metrics = Metrics::default();

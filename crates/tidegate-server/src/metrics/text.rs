@@ -1,8 +1,8 @@
 //! The two text formats of Prometheus.
 //!
-//! They differ in the names of counters: OpenMetrics describes `x` and counts `x_total`, the older
-//! format describes and counts `x_total`. What understands only the older one (`promtool check
-//! metrics` among them) takes OpenMetrics for metrics without a description.
+//! They differ in the names of counters: OpenMetrics describes `x` and samples `x_total`, the older
+//! format uses `x_total` for both. Tools that only know the older one (such as `promtool check
+//! metrics`) take OpenMetrics for metrics without a description.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -10,14 +10,15 @@ use prometheus_client::registry::Registry;
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// OpenMetrics 1.0, for those who ask for it.
+    /// OpenMetrics 1.0, for clients that accept it.
     OpenMetrics,
-    /// The format of Prometheus before, 0.0.4, for everybody else.
+    /// The older Prometheus format 0.0.4, for all other clients.
     Classic,
 }
 
 impl Format {
-    /// What is asked for in a header `accept`. Prometheus prefers OpenMetrics whenever it names it.
+    /// Selects the format by the `Accept` header. Prometheus prefers OpenMetrics whenever it lists
+    /// it.
     pub(crate) fn accepted(accept: Option<&str>) -> Self {
         match accept {
             Some(accept) if accept.contains("application/openmetrics-text") => Self::OpenMetrics,
@@ -43,7 +44,7 @@ pub(super) fn write(registry: &Registry, format: Format) -> String {
     }
 }
 
-/// The older format of a text in the newer one. Each family has a line of help, then its type.
+/// Converts OpenMetrics text to the older format. Each family has a HELP line, then a TYPE line.
 fn classic(text: &str) -> String {
     let mut classic = String::with_capacity(text.len() + text.len() / 8);
     let mut help = None;

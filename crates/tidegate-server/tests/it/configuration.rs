@@ -1,5 +1,4 @@
-//! The configuration of a server that runs: changed whole or not at all, and seen by the next
-//! request.
+//! Configuration changes at run time: atomic, and effective from the next request.
 
 mod admission;
 mod files;
@@ -13,7 +12,7 @@ use crate::{Gate, patch};
 
 const LIMITS: &str = "[limits.api]\ncapacity = 10\nrate = \"1/s\"\n";
 
-/// Changes the limit, and gives what is left to somebody who has asked before.
+/// Changes the limit, and returns the remaining tokens of a known key.
 fn remaining(gate: &Gate, change: &Value) -> Value {
     let reply = gate.patch(&json!({"limits": {"api": change}}));
     assert_eq!(reply.status, 200, "{}", reply.body);
@@ -29,17 +28,17 @@ fn take(gate: &Gate, cost: u64) -> Value {
     gate.post("/v1/take", &body).member("remaining")
 }
 
-/// R426: tokens before are tokens after, and what comes in comes at the new rate.
+/// R426: tokens are kept, and refill continues at the new rate.
 #[test]
 fn a_bucket_keeps_its_tokens_and_refills_at_the_new_rate() {
     let gate = Gate::configured(LIMITS);
     assert_eq!(take(&gate, 6), 4);
     assert_eq!(remaining(&gate, &json!({"rate": "5/s"})), 4);
-    // The first charge after the change brings the bucket under the new rate.
+    // The first charge after the change converts the bucket to the new rate.
     assert_eq!(take(&gate, 1), 3);
     gate.advance(200);
     assert_eq!(left(&gate), 4);
-    // Half a token that came under one rate counts on under another.
+    // A partial token is kept across a rate change.
     gate.advance(100);
     assert_eq!(remaining(&gate, &json!({"rate": "1/s"})), 4);
     assert_eq!(take(&gate, 1), 3);
@@ -49,7 +48,7 @@ fn a_bucket_keeps_its_tokens_and_refills_at_the_new_rate() {
     assert_eq!(left(&gate), 4);
 }
 
-/// R427: a lower capacity holds at the next check, a higher one grants nothing by itself.
+/// R427: a lower capacity applies at the next check, a higher one grants nothing by itself.
 #[test]
 fn a_bucket_is_cut_to_a_lower_capacity_and_not_filled_to_a_higher_one() {
     let gate = Gate::configured(LIMITS);
@@ -64,7 +63,7 @@ fn a_bucket_is_cut_to_a_lower_capacity_and_not_filled_to_a_higher_one() {
     assert_eq!(left(&gate), 10);
 }
 
-/// R370: out of bounds is 422, and nothing of the change is made.
+/// R370: values out of range give 422, and nothing is changed.
 #[test]
 fn a_change_with_two_mistakes_is_told_both_and_not_made() {
     let gate = Gate::configured(LIMITS);
@@ -82,7 +81,7 @@ fn a_change_with_two_mistakes_is_told_both_and_not_made() {
     assert_eq!((left(&gate), gate.ask("/admin/config").member("revision")), (10.into(), 0.into()));
 }
 
-/// R370: what a change does not name stays as it is; R368 and R369: both doors show it.
+/// R370: a change keeps everything it does not name. R368 and R369: both endpoints show it.
 #[test]
 fn a_part_is_changed_and_the_rest_stays() {
     let gate = Gate::configured(LIMITS);

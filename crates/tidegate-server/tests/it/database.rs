@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tidegate_server::{AutoMigrate, Change, Database, DatabaseError, Note, Stored};
 use tidegate_testkit::launch::PostgresServer;
 
-/// One server for all that does not kill it; each test has a database of its own on it.
+/// One server for all tests that do not kill it; each test has its own database.
 static SERVER: LazyLock<PostgresServer> = LazyLock::new(PostgresServer::start);
 
 /// An empty database of either kind, which any number of nodes can open.

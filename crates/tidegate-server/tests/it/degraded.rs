@@ -1,4 +1,4 @@
-//! Answers while the store does not answer: decisions by the failure rules, marked as such.
+//! Responses while the store is unavailable: decisions by the failure rules, marked as such.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ quota = 10
 every = "day"
 "#;
 
-/// A server on a store that the test breaks.
+/// Starts a server on a store that the test can break.
 fn gate() -> (Gate, Arc<FaultyStore<MemoryStore>>) {
     let store = FaultyStore::new(MemoryStore::new(), Timing::AtOnce);
     let server = Server::with_shared_store(layers(LIMITS), store.clone()).unwrap();
@@ -61,7 +61,7 @@ fn a_decision_by_a_rule_is_marked_and_one_of_the_store_is_not() {
     assert_eq!(reply.member("degraded"), "closed");
 }
 
-/// Every operation by the rule of its limit, and what no rule can decide is its own problem.
+/// Each operation follows the failure rule of its limit; one that no rule can decide is a problem.
 #[test]
 fn a_batch_without_its_store_is_decided_operation_by_operation() {
     let (gate, store) = gate();
@@ -89,7 +89,7 @@ fn a_batch_without_its_store_is_decided_operation_by_operation() {
             )
         );
     }
-    // The store is known to be down by now, and the one that needs it is told when to come back.
+    // The breaker is open by now, and the operation that needs the store gets a retry time.
     assert_eq!(gate.running.as_ref().unwrap().store_is_up(), Some(false));
     let answers = gate.post("/v1/batch", &body).member("answers");
     assert!(answers[2]["retry_after_ms"].as_u64().is_some_and(|wait| wait > 0), "{answers}");
@@ -130,8 +130,8 @@ fn what_no_rule_can_decide_is_a_problem() {
     assert_eq!(held.status, 200, "{}", held.body);
 }
 
-/// What the store has for a key is not of its making: rules decide, and where they cannot, it is
-/// nobody's outage.
+/// If the store cannot process the state of one key, rules decide; where they cannot, that is not
+/// an outage of the store.
 #[test]
 fn what_the_store_cannot_do_is_a_problem_of_its_own() {
     let (gate, store) = gate();

@@ -1,5 +1,4 @@
-//! Calls to a provider through the whole server: real sockets on both sides, the provider is the
-//! simulator.
+//! Calls to a simulated provider through the whole server, over real sockets.
 
 mod changes;
 mod jobs;
@@ -27,7 +26,7 @@ const KEY: &str = "sk-caller";
 const MODEL: &str = "model-1";
 const MILLI: Duration = Duration::from_millis(1);
 
-/// An account that answers with ten tokens after so many milliseconds.
+/// An account that responds with ten tokens after `delay` milliseconds.
 fn account(delay: u32, limits: Limits) -> Account {
     Account::new(Dialect::OpenAi, "main", KEY)
         .model(MODEL, limits)
@@ -44,19 +43,19 @@ fn chat() -> Value {
 struct Stage {
     gate: Gate,
     simulator: Simulator,
-    /// Where the provider runs.
+    /// The runtime of the provider.
     _provider: Runtime,
 }
 
 impl Stage {
-    /// A provider with a server that is told `settings` of it, and `text` otherwise. Its key is in
-    /// the environment, for settings that name it.
+    /// Starts a provider, and a server with `settings` for it and `text` besides. The provider's
+    /// key is in the environment, for settings that name it.
     fn new(account: Account, settings: &str, text: &str) -> Self {
         let server = |layers| (Server::new(layers).unwrap(), ManualClock::new());
         Self::with_server(account, settings, text, server)
     }
 
-    /// As `new`, with a server that the test makes, and the clock of its store.
+    /// Starts a provider and a server that the test creates, with the clock of its store.
     fn with_server(
         account: Account,
         settings: &str,
@@ -76,12 +75,12 @@ impl Stage {
         Self { gate, simulator, _provider: provider }
     }
 
-    /// Asks for a chat, in one piece.
+    /// Sends a chat request without streaming.
     fn call(&self) -> Reply {
         Reply::of(self.send(&chat()))
     }
 
-    /// Asks for a chat as a stream, and gives what is read of it to its end.
+    /// Sends a chat request with streaming, and returns the whole stream.
     fn stream(&self) -> String {
         let mut body = chat();
         body["stream"] = true.into();
@@ -98,7 +97,7 @@ impl Stage {
         request.header("content-type", "application/json").send(body.to_string()).unwrap()
     }
 
-    /// So many callers at once, each with so many calls one after the other.
+    /// Starts concurrent callers with `calls` sequential calls each.
     fn callers<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -109,7 +108,7 @@ impl Stage {
         (0..callers).map(|_| scope.spawn(caller)).collect()
     }
 
-    /// So many callers at once, each with one call after the other for as long as there is a crowd.
+    /// Starts concurrent callers that make calls until the crowd is dropped.
     fn crowd<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -127,7 +126,7 @@ impl Stage {
         Crowd { callers, over }
     }
 
-    /// A gauge of the provider, as the admin door tells it.
+    /// Reads a gauge of the provider from the metrics.
     fn gauge(&self, name: &str) -> u64 {
         let line = format!("tidegate_llm_{name}{{provider=\"openai\"}} ");
         let text = self.gate.ask("/metrics").body;
@@ -140,14 +139,14 @@ impl Stage {
     }
 }
 
-/// Callers who go on until it is over, which it is when this is dropped.
+/// Callers that continue until this is dropped.
 struct Crowd<'scope> {
     callers: Vec<ScopedJoinHandle<'scope, Vec<Reply>>>,
     over: Arc<AtomicBool>,
 }
 
 impl Crowd<'_> {
-    /// Lets everybody end the call that is under way, and gives the answers to all.
+    /// Lets the calls in flight end, and returns all responses.
     fn leave(mut self) -> Vec<Reply> {
         self.over.store(true, Ordering::SeqCst);
         answers(std::mem::take(&mut self.callers))
@@ -160,7 +159,7 @@ impl Drop for Crowd<'_> {
     }
 }
 
-/// Everybody's answers, in no order.
+/// Returns the responses of all callers, in no order.
 fn answers(callers: Vec<ScopedJoinHandle<'_, Vec<Reply>>>) -> Vec<Reply> {
     callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
 }
@@ -184,7 +183,7 @@ fn a_call_passes() {
     stage.wait_for_gauge("in_flight", 0);
 }
 
-/// The provider lets eight in; the endpoint has two of them.
+/// The provider allows eight concurrent calls, the endpoint two.
 ///
 /// Setting: providers.*.endpoints.*.max_concurrent_requests
 #[test]

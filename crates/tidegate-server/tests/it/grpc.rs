@@ -1,6 +1,6 @@
-//! The configuration as an RPC, through a client made from the same definition.
+//! The gRPC API, through a client generated from the same definition.
 
-/// The same code as in the server, with the client.
+/// The generated code of the server, with the client.
 #[allow(
     dead_code,
     missing_docs,
@@ -33,7 +33,7 @@ use crate::Gate;
 const LIMITS: &str = "[limits.api]\ncapacity = 10\nrate = \"1/s\"\n";
 const PEEK: &str = r#"{"key":"alice","limit":"api","cost":0}"#;
 
-/// Somebody at the gRPC door.
+/// A client of the gRPC API.
 struct Caller<'g> {
     gate: &'g Gate,
     client: AdminClient<Channel>,
@@ -71,7 +71,7 @@ impl<'g> Caller<'g> {
         answer.map(tonic::Response::into_inner)
     }
 
-    /// The value of a key and its source.
+    /// Returns the value of a key and its source.
     fn get(&mut self, key: &str) -> Result<(String, String), Status> {
         let request = self.with(GetConfigRequest { prefix: key.to_owned() });
         let answer = self.gate.runtime.block_on(self.client.get_config(request))?.into_inner();
@@ -80,7 +80,7 @@ impl<'g> Caller<'g> {
     }
 }
 
-/// R428: limits change by a call, for the next request.
+/// R428: limits change by a call, from the next request on.
 #[test]
 fn a_call_changes_limits() {
     let gate = Gate::configured(LIMITS);
@@ -101,7 +101,7 @@ fn a_call_changes_limits() {
     assert_eq!(caller.get("limits.api.rate").unwrap(), ("\"1/s\"".into(), "file".into()));
 }
 
-/// No page has anything to ask here, whatever a browser can speak.
+/// Requests from web pages are refused, whatever protocol the browser uses.
 #[test]
 fn a_call_that_a_browser_sends_for_a_page_is_refused() {
     let gate = Gate::configured(LIMITS);
@@ -121,7 +121,7 @@ fn a_call_that_a_browser_sends_for_a_page_is_refused() {
     }
 }
 
-/// R360 and G13: what bounds make of a change is told with it.
+/// R360 and G13: values adjusted to the allowed range are reported.
 #[test]
 fn a_call_is_answered_with_what_was_asked_for_and_what_to_look_at() {
     let gate = Gate::configured(LIMITS);
@@ -138,7 +138,7 @@ fn a_call_is_answered_with_what_was_asked_for_and_what_to_look_at() {
     }
 }
 
-/// R428: what is not valid is rejected whole, with every mistake by its key.
+/// R428: an invalid change is rejected completely, with every error by its key.
 #[test]
 fn a_call_with_mistakes_changes_nothing() {
     let gate = Gate::configured(LIMITS);
@@ -193,7 +193,7 @@ fn tokens_are_those_of_the_admin_door() {
     }
 }
 
-/// Whoever changes the definition makes the code anew.
+/// The generated code must be up to date.
 #[test]
 fn the_code_is_made_from_the_definition() {
     let made = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn the_code_is_made_from_the_definition() {
     assert!(same, "cargo run -p tidegate-server --example proto writes {committed:?} anew");
 }
 
-/// Once one silent connection made the end of the server take as long as it may.
+/// Regression: one silent connection made the shutdown take its full grace period.
 #[test]
 fn a_silent_connection_holds_up_no_shutdown() {
     let mut gate = Gate::configured(LIMITS);

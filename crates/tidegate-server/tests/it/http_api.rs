@@ -1,4 +1,4 @@
-//! The HTTP API: paths, bodies and answers.
+//! The HTTP API: paths, bodies and responses.
 
 mod admission;
 mod batches;

@@ -1,4 +1,4 @@
-//! Opening and closing.
+//! Startup and shutdown.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -40,7 +40,7 @@ fn the_memory_of_the_plan_decides_how_many_keys_fit() {
     assert!(keys("8MiB") < keys("64MiB"));
 }
 
-/// A request that has begun is answered; a connection that only waits does not delay the end.
+/// A request in flight is answered; an idle connection does not delay the shutdown.
 #[test]
 fn requests_under_way_are_answered_before_the_end() {
     let mut gate = Gate::open();
@@ -63,8 +63,8 @@ fn requests_under_way_are_answered_before_the_end() {
     drop(idle);
 }
 
-/// The smallest store has room for some hundred holds; one too many is the store's failure, not
-/// the caller's.
+/// The smallest store holds some hundred holds. Exceeding that is a failure of the store, not of
+/// the caller.
 #[test]
 fn a_store_that_cannot_answer_is_503() {
     let gate = Gate::with_memory("", 1 << 20);

@@ -1,5 +1,5 @@
-//! The server from the outside: real doors on a free port, real HTTP, and a clock that the tests
-//! move, so that every answer is exact.
+//! The server over real sockets, with a clock that the tests control, so that every response is
+//! exact.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod configuration;
@@ -41,17 +41,17 @@ every = "day"
 allowance = 2
 "#;
 
-/// A configuration whose doors are on free ports, without anything on disk.
+/// Returns a configuration whose listeners use free ports, without anything on disk.
 fn layers(text: &str) -> Layers {
     layers_on(Loader::default(), text)
 }
 
-/// The same over what a loader knows already.
+/// Returns such a configuration on top of the settings of a loader.
 fn layers_on(loader: Loader, text: &str) -> Layers {
     doors_on(loader).flag(Key::DatabaseUrl, "none").text_layers("test", text)
 }
 
-/// A loader that opens its doors on free ports.
+/// Sets a loader's listeners to free ports.
 fn doors_on(loader: Loader) -> Loader {
     let doors = [Key::ListenHttp, Key::ListenAdmin, Key::ListenGrpc].into_iter();
     doors.fold(loader, |loader, door| loader.flag(door, "127.0.0.1:0"))
@@ -62,7 +62,7 @@ fn one_worker() -> Runtime {
     builder.worker_threads(1).enable_all().build().unwrap()
 }
 
-/// A server with its doors open.
+/// A running server.
 struct Gate {
     clock: ManualClock,
     agent: ureq::Agent,
@@ -120,7 +120,7 @@ impl Gate {
         Reply::of(request.send(body).unwrap())
     }
 
-    /// Posts JSON that must be answered with this status and exactly this body.
+    /// Posts JSON and asserts the status and the exact body.
     #[track_caller]
     fn expect(&self, path: &str, body: &str, status: u16, answer: &str) {
         let reply = self.post(path, body);
@@ -131,17 +131,17 @@ impl Gate {
         format!("http://{}", self.admin)
     }
 
-    /// Asks the admin door.
+    /// Sends a GET request to the admin API.
     fn ask(&self, path: &str) -> Reply {
         Reply::of(self.agent.get(format!("{}{path}", self.admin())).call().unwrap())
     }
 
-    /// Changes settings through the admin door.
+    /// Changes settings through the admin API.
     fn patch(&self, body: &serde_json::Value) -> Reply {
         patch(&self.agent, &self.admin(), "*", body)
     }
 
-    /// The value of a setting, as the admin door tells it.
+    /// Returns the value of a setting, read from the admin API.
     fn setting(&self, key: &str) -> serde_json::Value {
         let settings = self.ask(&format!("/admin/config?key={key}")).member("settings");
         settings[0]["value"].clone()

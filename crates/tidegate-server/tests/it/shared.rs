@@ -1,4 +1,4 @@
-//! Everything above a store, on a real shared one: doors, failure rules, waiting.
+//! Everything above the store, on a real shared store: integrations, failure rules, waiting.
 
 mod doors;
 mod http;
@@ -13,21 +13,21 @@ use tidegate::{Engine, FailureRule, Policy};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::RedisServer;
 
-/// A node: a store of its own, behind a guard of its own.
+/// A node with its own store and guard.
 struct Node {
     guard: Guarded,
     engine: Engine,
 }
 
 impl Node {
-    /// A node on this server, connected. To be called in a runtime.
+    /// Creates a connected node. Must be called in a runtime.
     async fn on(url: &str) -> Self {
         let (node, store) = Self::with_store(url, FailureRule::Local);
         store.connected().await.unwrap();
         node
     }
 
-    /// A node that has not looked for its server yet.
+    /// Creates a node without waiting for its connection.
     fn at(url: &str, rule: FailureRule) -> Self {
         Self::with_store(url, rule).0
     }
@@ -48,7 +48,7 @@ async fn nodes(server: &RedisServer, count: usize) -> Vec<Node> {
     nodes
 }
 
-/// So many tokens, and one more in an hour.
+/// A bucket of `capacity` tokens that refills one token an hour.
 fn slow(capacity: u64) -> Policy {
     Policy::per(1, Duration::from_secs(3_600)).capacity(capacity).build().unwrap()
 }

@@ -1,4 +1,4 @@
-//! What was spent outlives the server, if a file is named for it.
+//! Snapshots: the state of the store survives a restart.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn configured(file: &Path, limits: &str) -> Result<Server, StartError> {
     Server::new(layers(&format!("[store]\nsnapshot = \"{}\"\n{limits}", file.display())))
 }
 
-/// A server on the machine's own clock.
+/// Starts a server on the system clock.
 fn start(file: &Path, limits: &str) -> Gate {
     Gate::serving(configured(file, limits).unwrap(), ManualClock::new())
 }
@@ -49,7 +49,7 @@ fn take(gate: &Gate, limit: &str, cost: u64) -> bool {
     gate.post("/v1/take", &body).member("allowed").as_bool().unwrap()
 }
 
-/// Samples of the metric, as saved and failed.
+/// Returns the counts of saved and failed snapshots.
 fn counted(gate: &Gate) -> [Option<u64>; 2] {
     let text = gate.ask("/metrics").body;
     ["saved", "failed"].map(|outcome| {
@@ -71,11 +71,11 @@ fn what_was_spent_is_still_spent_in_the_next_process_and_comes_back_in_time() {
     let gate = start(&file, LIMITS);
     assert!(!take(&gate, "slow", 2));
     assert!(take(&gate, "slow", 1));
-    // It has come back, if not in the meantime then soon.
+    // It has refilled by now, or will soon.
     wait_until("the quick one", || take(&gate, "quick", 1).then_some(()));
     stop(gate);
 
-    // Tokens stay under another policy.
+    // Tokens are kept under another policy.
     let gate = start(&file, "[limits.slow]\ncapacity = 50\nrate = \"1/h\"\n");
     assert!(!take(&gate, "slow", 1));
     stop(gate);
@@ -90,7 +90,7 @@ fn the_store_is_saved_at_the_start_so_that_a_bad_path_shows() {
     stop(gate);
     let gate = start(&folder.path().join("missing").join("buckets"), LIMITS);
     wait_until("the failure", || (counted(&gate) == [Some(0), Some(1)]).then_some(()));
-    // It serves all the same.
+    // The server works anyway.
     assert!(take(&gate, "slow", 5));
     stop(gate);
 }
@@ -99,7 +99,7 @@ fn the_store_is_saved_at_the_start_so_that_a_bad_path_shows() {
 async fn the_store_is_saved_every_minute() {
     let (_folder, file) = folder();
     let running = configured(&file, LIMITS).unwrap().open().await.unwrap();
-    // Virtual time stands still while something is written.
+    // Virtual time does not advance while a file is written.
     tokio::time::sleep(Duration::from_secs(1)).await;
     std::fs::remove_file(&file).unwrap();
     tokio::time::sleep(Duration::from_secs(58)).await;
@@ -140,8 +140,8 @@ fn a_directory_is_not_put_aside() {
     assert!(folder.path().is_dir());
 }
 
-/// A slip in the path must not move a file that is none of ours, and an older program must not
-/// throw away what a newer one has written.
+/// A wrong path must not move a foreign file, and an older version must not discard what a newer
+/// one has written.
 #[test]
 fn a_file_of_somebody_else_or_of_another_version_is_left_alone_and_nothing_starts() {
     for (text, why) in [
@@ -187,8 +187,7 @@ fn a_snapshot_that_does_not_fit_is_kept_before_a_smaller_one_replaces_it() {
     assert!(std::fs::metadata(&file).unwrap().len() < whole.len() as u64);
 }
 
-/// The limits of tiers and of others that were changed while the server ran are known by their
-/// last policy.
+/// Limits changed at run time are saved with their last policy.
 #[test]
 fn a_limit_that_was_changed_at_run_time_goes_on_as_the_file_says() {
     let (_folder, file) = folder();
@@ -198,7 +197,8 @@ fn a_limit_that_was_changed_at_run_time_goes_on_as_the_file_says() {
     assert_eq!(reply.status, 200, "{}", reply.body);
     assert!(!take(&gate, "slow", 1));
     stop(gate);
-    // The change was not kept, so the policy is that of the file again: as empty as it was.
+    // The change was not stored, so the policy of the file applies again; the bucket is still
+    // empty.
     let gate = start(&file, LIMITS);
     assert!(!take(&gate, "slow", 1));
     stop(gate);

@@ -1,9 +1,9 @@
-//! Replies, and a connection that sends whatever bytes a test likes.
+//! HTTP responses, and raw connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// An answer of the server.
+/// A response of the server.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -23,17 +23,17 @@ impl Reply {
         }
     }
 
-    /// The answer to bytes sent as they are, which ask for the connection to be closed.
+    /// Sends raw bytes, which must ask for the connection to be closed, and returns the response.
     pub(crate) fn to_bytes(address: SocketAddr, request: &[u8]) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request).unwrap();
         let mut answer = Vec::new();
-        // The end may be a reset, if the server has not read all that was sent.
+        // The connection may be reset if the server has not read everything.
         let _ = stream.read_to_end(&mut answer);
         Self::parse(&String::from_utf8(answer).unwrap())
     }
 
-    /// The answer to a request with exactly these header lines.
+    /// Sends a request with exactly these header lines.
     pub(crate) fn to(address: SocketAddr, line: &str, headers: &[&str], body: &[u8]) -> Self {
         let mut request = format!("{line} HTTP/1.1\r\nconnection: close\r\n").into_bytes();
         for header in headers {
@@ -60,19 +60,19 @@ impl Reply {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
-    /// A member of a JSON answer.
+    /// Returns a member of a JSON body.
     pub(crate) fn member(&self, name: &str) -> serde_json::Value {
         let body: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         body[name].clone()
     }
 
-    /// A text member of a JSON answer.
+    /// Returns a string member of a JSON body.
     pub(crate) fn text(&self, name: &str) -> String {
         self.member(name).as_str().unwrap_or_else(|| panic!("{self:?}")).to_owned()
     }
 }
 
-/// A request that the server has begun to work on, and that still lacks its body.
+/// Starts a request whose body is still missing, and waits until the server handles it.
 pub(crate) fn begun(address: SocketAddr, path: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!(
@@ -81,7 +81,7 @@ pub(crate) fn begun(address: SocketAddr, path: &str, body: &str) -> TcpStream {
         body.len()
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // The server asks for the body once it has begun to work on the request.
+    // The server sends 100 Continue once it handles the request.
     let mut go_on = [0; 25];
     stream.read_exact(&mut go_on).unwrap();
     assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");

@@ -1,14 +1,14 @@
-//! How many calls a provider takes at once right now, and why.
+//! The current concurrency limit of a provider, and the reason for it.
 
 use serde::Serialize;
 use tidegate::pacer::PoolGauges;
 use tidegate_config::{Effective, Source};
 use tidegate_gateway::Gateway;
 
-/// The last part of the keys of providers that are shown with what is in force.
+/// Last part of the key of settings that are shown with their current value.
 const KEY: &str = "max_concurrent_requests";
 
-/// The calls at once in force, beside what was configured.
+/// The current concurrency limit, shown beside the configured one.
 #[derive(Debug, Serialize)]
 pub(super) struct InForce {
     pub(super) in_force: u64,
@@ -16,7 +16,7 @@ pub(super) struct InForce {
 }
 
 impl InForce {
-    /// What is in force of a setting, if it is the concurrency of a provider.
+    /// Returns the current value of a setting, if it is the concurrency of a provider.
     pub(super) fn of(setting: &Effective, gateway: &Gateway) -> Option<Self> {
         let provider = setting.key.strip_prefix("providers.")?.strip_suffix(KEY)?;
         let gauges = gateway.concurrency(provider.strip_suffix('.')?)?;

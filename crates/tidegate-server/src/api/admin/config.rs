@@ -1,4 +1,4 @@
-//! Showing the configuration, changing it, and telling how it came to be.
+//! Shows the configuration and its history, and changes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::configuration::{Applied, Current};
 use crate::database::{Audit, json_value};
 use crate::tokens::Caller;
 
-/// How many changes are told at most, and unless somebody asks for less.
+/// Maximum and default number of past changes returned.
 const MOST_CHANGES: usize = 1_000;
 const SOME_CHANGES: usize = 100;
 
-/// What the summary has of each provider.
+/// Settings of each provider in the summary.
 const OF_PROVIDERS: [&str; 4] =
     ["max_concurrent_requests", "max_retries", "requests_per_minute", "tokens_per_minute"];
 
@@ -62,7 +62,7 @@ impl Summary {
                 }
                 (&mut summary.providers, name, field)
             } else if let Some(key) = key.strip_prefix("limits.") {
-                // Names of limits may have dots, their fields have none.
+                // Names of limits may contain dots, their fields do not.
                 let Some((name, field)) = key.rsplit_once('.') else { continue };
                 (&mut summary.limits, name, field)
             } else {
@@ -83,11 +83,11 @@ impl Summary {
     }
 }
 
-/// Which part of the configuration to show.
+/// Query parameters: the part of the configuration to show.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Part {
-    /// A key, or a section and all that is in it.
+    /// A key, or a section with everything in it.
     key: Option<String>,
 }
 
@@ -101,13 +101,13 @@ pub(super) async fn show(
     Ok(shown(&open.api.config.current(), gateway, key.as_deref().unwrap_or(""), None))
 }
 
-/// What a change has come to, beside the configuration after it.
+/// The effects of a change, shown with the configuration after it.
 #[derive(Serialize)]
 struct Change<'a> {
     changes: &'a [Changed],
-    /// Those that are new with this change.
+    /// Warnings caused by this change.
     warnings: Vec<String>,
-    /// `database`, or `until_restart` if there is no database to keep it.
+    /// `database`, or `until_restart` without a database.
     kept: &'static str,
 }
 
@@ -121,7 +121,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// The part of a configuration that a key or a section names.
+/// Renders the part of the configuration that a key or section names.
 fn shown(current: &Current, gateway: &Gateway, part: &str, change: Option<Change<'_>>) -> Response {
     #[derive(Serialize)]
     struct ShownSetting<'a> {
@@ -134,7 +134,7 @@ fn shown(current: &Current, gateway: &Gateway, part: &str, change: Option<Change
     struct Shown<'a> {
         revision: u64,
         settings: Vec<ShownSetting<'a>>,
-        /// What people should look at.
+        /// Warnings about the configuration.
         warnings: Vec<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
         change: Option<Change<'a>>,
@@ -166,7 +166,7 @@ pub(super) async fn change(
     let patch = body::whole(request.into_body(), open.api.bounds.body).await?;
     serde_json::from_slice::<IgnoredAny>(&patch).map_err(Problem::Malformed)?;
     let problem = |error| AdminProblem::Change { error, expected };
-    // It comes as it was sent, so that a key that stands there twice can be refused.
+    // Parsed from the original bytes, so that duplicate keys can be rejected.
     let patch = Patch::from_json(&patch).map_err(|error| problem(error.into()))?;
     let note = caller.note("admin", peer);
     let applied = open.api.config.update(patch, expected, note).await.map_err(problem)?;
@@ -175,7 +175,7 @@ pub(super) async fn change(
     Ok(shown(&open.api.config.current(), gateway, "", Some(change)))
 }
 
-/// How much of the past is asked for.
+/// Query parameters: how many past changes to return.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Past {
@@ -200,7 +200,7 @@ pub(super) async fn history(
     Ok(json(StatusCode::OK, &History { changes }))
 }
 
-/// The query is not what this path takes.
+/// Creates the problem for an invalid query.
 fn unread(parameter: &str) -> AdminProblem {
     let rule = match parameter {
         "limit" => "must be a whole number from 1 to 1000; there is no other parameter",

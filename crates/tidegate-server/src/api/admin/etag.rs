@@ -6,7 +6,8 @@ use axum::response::Response;
 
 use super::problem::AdminProblem;
 
-/// The revision that a change is meant for. Without the field, or with `*`, it is any.
+/// Returns the revision that a change expects. Without `If-Match`, or with `*`, any revision will
+/// do.
 pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, AdminProblem> {
     let mut fields = headers.get_all(IF_MATCH).iter();
     let field = match (fields.next(), fields.next()) {
@@ -23,7 +24,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, AdminProblem>
     revision.map(Some).ok_or_else(|| AdminProblem::field("if-match", rule))
 }
 
-/// Puts a revision into an answer.
+/// Adds the revision to a response.
 pub(super) fn tagged(mut response: Response, revision: u64) -> Response {
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
         response.headers_mut().insert(ETAG, tag);

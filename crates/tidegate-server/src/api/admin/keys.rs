@@ -1,4 +1,4 @@
-//! Keys in the hands of an operator: looked at, held, reset, corrected.
+//! Manual operations on keys: peek, hold, reset, settle.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the admin door says when it does not do as it is asked.
+//! Problem documents of the admin API.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -13,24 +13,24 @@ use crate::configuration::ChangeError;
 use crate::database::DatabaseError;
 use crate::tokens::Refused;
 
-/// Why a request is refused. Nothing was changed, unless the text says that this is not known.
+/// Why a request failed. Nothing was changed, unless the text says that this is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminProblem {
-    /// As at any door.
+    /// A problem that is common to all APIs.
     #[error(transparent)]
     Any(#[from] Problem),
     #[error(
         "there is nothing at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /admin/providers, /metrics, /openapi.json, /healthz and /readyz"
     )]
     NotFound,
-    /// The providers that there are.
+    /// Contains the configured providers.
     #[error("there is no such provider; known providers are {}", .0.join(", "))]
     UnknownProvider(Vec<String>),
     #[error("{}", refusal(.0))]
     Refused(Refused),
     #[error("{}", told(.0))]
     BadRequest(Vec<FieldError>),
-    /// A change that was meant for a revision, if it was, is not made.
+    /// A change was not made. `expected` is the revision that the request named.
     #[error("{}", detail(.error))]
     Change { error: ChangeError, expected: Option<u64> },
     /// The database cannot be read.
@@ -53,14 +53,14 @@ fn refusal(refused: &Refused) -> &'static str {
 }
 
 impl AdminProblem {
-    /// One field of the request is wrong.
+    /// Creates a problem about one field of the request.
     pub(super) fn field(field: &str, rule: &str) -> Self {
         Self::BadRequest(vec![FieldError { field: field.to_owned(), rule: rule.to_owned() }])
     }
 
     fn kind(&self) -> ProblemType {
         match self {
-            // Rendered by itself.
+            // `Any` renders itself.
             Self::Any(_) | Self::Change { error: ChangeError::Interrupted, .. } => {
                 ProblemType::Internal
             }
@@ -75,7 +75,7 @@ impl AdminProblem {
         }
     }
 
-    /// The status, which for a conflict is another one if the request named a revision.
+    /// Returns the status. A conflict has another one if the request named a revision.
     fn status(&self) -> StatusCode {
         match (self.kind(), self) {
             (ProblemType::Conflict, Self::Change { expected: Some(_), .. }) => {
@@ -85,7 +85,7 @@ impl AdminProblem {
         }
     }
 
-    /// How to say who one is.
+    /// Returns the `WWW-Authenticate` challenge.
     fn challenge(&self) -> Option<&'static str> {
         let Self::Refused(refused) = self else { return None };
         Some(match refused {

@@ -1,7 +1,7 @@
-//! Showing providers: what they allow and where that was learned, what is left, who waits for what.
+//! Shows providers: their limits and where they come from, what is left, and who waits for what.
 //!
-//! Lists are bounded. Keys are shown by their hashes, tenants by their names: whoever may read this
-//! API is an operator.
+//! Lists are bounded. API keys are shown by their hashes. Tenants are shown by name, since readers
+//! of this API are operators.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use super::Open;
 use super::problem::AdminProblem;
 use crate::api::body::json;
 
-/// So many queues of an account, and models of a queue, are shown.
+/// Maximum number of queues shown per account, and of models per queue.
 const MOST_SHOWN: usize = 64;
-/// Names of models come from callers; longer ones are cut.
+/// Maximum number of characters shown of a model name, which callers choose.
 const LONGEST_MODEL: usize = 128;
 
 /// `GET /admin/providers`.
@@ -53,19 +53,19 @@ pub(super) async fn one(
 #[derive(Serialize)]
 struct ShownProvider {
     provider: String,
-    /// What those who wait wait for, in the longest queue.
+    /// What the calls in the longest queue wait for.
     limited_by: Option<&'static str>,
-    /// What a call last waited for, within a minute.
+    /// What a call last waited for within the last minute.
     last_limited_by: Option<&'static str>,
     in_flight: u64,
     concurrency_limit: Option<u64>,
     waiting: usize,
     oldest_wait_ms: u64,
-    /// How many tenants have calls that wait.
+    /// Number of tenants with waiting calls.
     tenants_waiting: usize,
     tenants: Vec<ShownTenant>,
     waiting_of_other_tenants: usize,
-    /// What all keys of callers may use together.
+    /// Limits that all API keys of callers share.
     all_keys: Vec<ShownLimit>,
     accounts_known: usize,
     accounts: Vec<ShownAccount>,
@@ -74,7 +74,7 @@ struct ShownProvider {
 #[derive(Serialize)]
 struct ShownTenant {
     tenant: String,
-    /// The hash by which metrics name it.
+    /// The hash that identifies the tenant in metrics.
     id: String,
     waiting: usize,
     oldest_wait_ms: u64,
@@ -83,7 +83,7 @@ struct ShownTenant {
 #[derive(Serialize)]
 struct ShownAccount {
     owner: &'static str,
-    /// The hash of its key.
+    /// The hash of its API key.
     id: String,
     queues_known: usize,
     queues: Vec<ShownQueue>,
@@ -91,17 +91,17 @@ struct ShownAccount {
 
 #[derive(Serialize)]
 struct ShownQueue {
-    /// `null`: all models share it.
+    /// `null` if all models share the queue.
     model: Option<String>,
     endpoint: Option<String>,
     in_flight: u64,
     concurrency_limit: Option<u64>,
     waiting: usize,
     limited_by: Option<&'static str>,
-    /// What was set.
+    /// Configured limits.
     limits: Vec<ShownLimit>,
     models_known: usize,
-    /// What was learned.
+    /// Learned limits, by model.
     models: Vec<ShownModel>,
 }
 
@@ -121,7 +121,7 @@ struct ShownHold {
 #[derive(Serialize)]
 struct ShownLimit {
     dimension: &'static str,
-    /// The endpoint or the models that it was set for; `null`: all of the queue.
+    /// The endpoint or models that the limit is for; `null` if for all of the queue.
     applies_to: Option<String>,
     limit: Option<u64>,
     window_ms: Option<u64>,
@@ -196,7 +196,7 @@ impl ShownTenant {
 
 impl ShownAccount {
     fn of(mut view: AccountView) -> Self {
-        // Of queues that cannot all be shown, the busiest are.
+        // The busiest queues come first, as not all may be shown.
         let busy = |queue: &QueueView| {
             queue.gauges.in_flight + u64::try_from(queue.gauges.waiting).unwrap_or(u64::MAX / 2)
         };
@@ -213,7 +213,7 @@ impl ShownAccount {
 
 impl ShownQueue {
     fn of(view: &QueueView) -> Self {
-        // Of models that cannot all be shown, those of which something is known are.
+        // Models with known limits come first, as not all may be shown.
         let mut models: Vec<&ModelView> = view.models.iter().collect();
         models.sort_by_key(|model| model.limits.is_empty() && model.hold.is_none());
         Self {

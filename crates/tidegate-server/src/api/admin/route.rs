@@ -1,10 +1,10 @@
-//! Paths, and who may ask for them.
+//! The routes of the admin API and their access checks.
 //!
-//! Probes need no token and may name any host: they call a machine by whatever address they know,
-//! and learn nothing but whether it is well. The summary needs no token either: it has numbers of
-//! limits, and neither addresses nor hashes nor paths. Whoever brings a good token may name any host too: no
-//! foreign page has one. All others pass the host check first, so that a page learns not even whether
-//! there are tokens.
+//! Health checks need no token and may use any `Host`: they address a machine by whatever name they
+//! know, and learn only whether it is healthy. The summary needs no token either: it contains
+//! limits, but no addresses, hashes or paths. A request with a valid token may use any `Host` too,
+//! since no foreign web page has one. All other requests must pass the host check first, so that a
+//! web page cannot even learn whether tokens are configured.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::api::problem::Problem;
 use crate::metrics::Format;
 use crate::tokens::{Caller, Role};
 
-/// All paths of the door.
+/// Returns the router of all paths.
 pub(super) fn router(open: Arc<Open>) -> Router {
     let probes =
         Router::new().route("/healthz", get(async || health::alive())).route("/readyz", get(ready));
-    // Callers may know what holds for them.
+    // Callers may know the limits that apply to them.
     let public = Router::new()
         .route("/config", get(config::summary))
         .layer(middleware::from_fn_with_state(open.clone(), admit_anybody));
@@ -61,14 +61,14 @@ async fn admit(State(open): State<Arc<Open>>, mut request: Request, next: Next) 
 
 async fn admit_anybody(State(open): State<Arc<Open>>, request: Request, next: Next) -> Response {
     match open.admit(&request) {
-        // The host check has let it pass, and there is nothing secret here.
+        // The host check has passed, and nothing here is secret.
         Ok(_) | Err(AdminProblem::Refused(_)) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
 }
 
 impl Open {
-    /// Who asks, if it is somebody who may.
+    /// Authenticates and authorizes a request.
     fn admit(&self, request: &Request) -> Result<Caller, AdminProblem> {
         let needed = match *request.method() {
             Method::GET | Method::HEAD => Role::Read,
@@ -87,7 +87,7 @@ async fn ready(State(open): State<Arc<Open>>) -> Response {
     open.api.health.ready().await
 }
 
-/// This door as a document for programs.
+/// Returns the OpenAPI document.
 async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], include_str!("openapi.json")).into_response()
 }

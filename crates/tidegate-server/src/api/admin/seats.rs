@@ -1,4 +1,4 @@
-//! Seats for those who watch events: a number in all, and a part of it for one network.
+//! Limits the number of event watchers, in all and per network.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use tidegate_http::identity::{ClientNetwork, TrustedProxies};
 
 use crate::listener::connections::network_of;
 
-/// What part of the seats one network has at most.
+/// One network may have one in this many slots.
 const PART: usize = 4;
 
-/// The seats. Cheap to clone.
+/// The slots. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Seats(Arc<Inner>);
 
@@ -23,12 +23,12 @@ struct Inner {
 }
 
 impl Seats {
-    /// So many seats; peers that are trusted may take all of them.
+    /// Creates `total` slots. Trusted proxies may take all of them.
     pub(super) fn new(total: usize, trusted: TrustedProxies) -> Self {
         Self(Arc::new(Inner { total, trusted, taken: Mutex::default() }))
     }
 
-    /// A seat, if there is one for this peer.
+    /// Takes a slot for this peer, if one is free.
     pub(super) fn take(&self, peer: IpAddr) -> Option<Seat> {
         let Inner { total, trusted, .. } = &*self.0;
         let network = network_of(peer);
@@ -42,7 +42,7 @@ impl Seats {
         Some(Seat { seats: self.clone(), network })
     }
 
-    /// How many are free.
+    /// Returns the number of free slots.
     #[cfg(test)]
     pub(super) fn free(&self) -> usize {
         self.0.total - self.0.taken().values().sum::<usize>()
@@ -55,7 +55,7 @@ impl Inner {
     }
 }
 
-/// A seat, given back when it is dropped.
+/// A slot, freed on drop.
 #[derive(Debug)]
 pub(super) struct Seat {
     seats: Seats,

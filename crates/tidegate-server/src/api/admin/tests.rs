@@ -1,4 +1,4 @@
-//! The admin API from the outside: real sockets, on a real configuration.
+//! The admin API over real sockets.
 
 mod access;
 mod changing;
@@ -44,26 +44,26 @@ max_concurrent_requests = 16
 url = "redis://127.0.0.1:6379"
 "#;
 
-/// A configuration at revision 1, without a database.
+/// Creates a configuration at revision 1, without a database.
 fn config(text: &str) -> Arc<ActiveConfig> {
     configuration::of_text(text, Stored { revision: 1, ..Stored::default() }, None)
 }
 
-/// An admin API that is served.
+/// A running admin API.
 struct Gate {
     address: SocketAddr,
     config: Arc<ActiveConfig>,
     tokens: Arc<Tokens>,
     events: Events,
     metrics: Metrics,
-    /// Limits that cannot decide for want of a store.
+    /// Number of limits that deny because the store is down.
     undecided: Arc<AtomicUsize>,
     agent: ureq::Agent,
-    /// What the other listeners are stopped by.
+    /// Stops the other listeners.
     others: Option<Drain>,
     own: Option<Drain>,
     runtime: Runtime,
-    /// Where the database is, if there is one.
+    /// The directory of the database, if there is one.
     _folder: Option<TempDir>,
 }
 
@@ -76,7 +76,7 @@ impl Gate {
         Self::serving(config(TEXT), bounds)
     }
 
-    /// One that keeps its changes, at revision 1.
+    /// Starts a server with a database, at revision 1.
     fn keeping(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::sqlite(folder.path().join("tidegate.db"));
@@ -120,12 +120,12 @@ impl Gate {
         }
     }
 
-    /// The revision in force.
+    /// Returns the current revision.
     fn revision(&self) -> u64 {
         self.config.current().revision
     }
 
-    /// One with a token that may look and one that may change.
+    /// Starts a server with a read token and a write token.
     fn guarded() -> (Self, Minted, Minted) {
         let (reader, writer) = (mint().unwrap(), mint().unwrap());
         let tokens = format!(
@@ -135,7 +135,7 @@ impl Gate {
         (Self::keeping(&format!("{TEXT}{tokens}")), reader, writer)
     }
 
-    /// Asks, with these header fields.
+    /// Sends a request with these headers.
     fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Reply {
         let mut request = Request::builder().method(method);
         request = request.uri(format!("http://{}{path}", self.address));
@@ -158,7 +158,7 @@ impl Gate {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 struct Reply {
     status: u16,
@@ -167,7 +167,7 @@ struct Reply {
 }
 
 impl Reply {
-    /// A problem as it is answered.
+    /// Renders a problem.
     fn rendered(problem: AdminProblem) -> Self {
         let (head, body) = problem.into_response().into_parts();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -190,7 +190,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
     }
 
-    /// It must be this problem.
+    /// Asserts that the response is this problem.
     #[track_caller]
     fn refused(&self, status: u16, kind: &str) {
         assert_eq!(self.status, status, "{self:?}");

@@ -1,8 +1,8 @@
-//! Events as they happen, over a response that does not end (server-sent events).
+//! Streams events as server-sent events.
 //!
-//! A watcher is asked for nothing, so nothing waits for it: it reads from the ring at its own pace,
-//! and if the ring has moved on it is sent away, to come back and be told that it missed something.
-//! There is a number of seats, some of them for one network, and whoever finds none is told so.
+//! Publishing never waits for watchers: each reads from the ring at its own pace. One that falls
+//! behind is disconnected, and is told when it reconnects that it missed events. The number of
+//! watchers is limited, in all and per network.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::events::{Id, Seen, Told, Watcher};
 use crate::listener::connection::Peer;
 use crate::tokens::Role;
 
-/// How long nothing is said at most, so that everybody on the way knows that the connection lives.
+/// Maximum time without data, so that proxies and clients see that the connection is alive.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// What a watcher is told first: after how many milliseconds to come back, should it be cut off.
+/// First message: the reconnection delay in milliseconds.
 const GREETING: &str = "retry: 2000\n\n";
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -39,7 +39,7 @@ pub(super) async fn events(
 ) -> Result<Response, AdminProblem> {
     let seat = open.seats.take(peer).ok_or(AdminProblem::TooManyWatchers)?;
     let watcher = open.parts().events.watch(last_seen(&headers)?);
-    // Of the head only what tells who watches is kept.
+    // Keep only the token from the request head.
     let brought = headers.get(AUTHORIZATION).cloned().map(|token| (AUTHORIZATION, token));
     let headers = brought.into_iter().collect();
     let visit = Visit { open, headers, watcher, begun: Begun::No };
@@ -48,7 +48,7 @@ pub(super) async fn events(
     Ok((head, Body::from_stream(feed)).into_response())
 }
 
-/// The event that a watcher has seen last, if it comes back.
+/// Returns the event that a reconnecting watcher has seen last.
 fn last_seen(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
     let Some(field) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let id = field.to_str().ok().and_then(Id::parse);
@@ -56,27 +56,27 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
     id.map(Some).ok_or_else(|| AdminProblem::field("last-event-id", rule))
 }
 
-/// One watcher, from its request to its leave.
+/// One watcher.
 struct Visit {
     open: Arc<Open>,
-    /// The token, which may be withdrawn meanwhile.
+    /// The token, which may be revoked while the stream is open.
     headers: HeaderMap,
     watcher: Watcher,
     begun: Begun,
 }
 
-/// How far a visit is.
+/// Progress of a stream.
 #[derive(PartialEq, Eq)]
 enum Begun {
     No,
-    /// Greeted.
+    /// The first message was sent.
     Just,
-    /// Told something.
+    /// An event or heartbeat was sent.
     Yes,
 }
 
 impl Visit {
-    /// What is to be said next, and the visit as it goes on; `None` at its end.
+    /// Returns the next message and the state to continue with; `None` at the end of the stream.
     async fn next(mut self) -> Option<(Bytes, Self)> {
         if self.begun == Begun::No {
             self.begun = Begun::Just;
@@ -88,7 +88,7 @@ impl Visit {
             seen = self.watcher.next() => match seen {
                 Seen::Told(told) => written(&told).into(),
                 Seen::Missed if self.begun == Begun::Just => missed(),
-                // It was too slow.
+                // The watcher fell behind.
                 Seen::Missed => return None,
             },
             () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b":\n\n"),
@@ -104,17 +104,17 @@ fn written(told: &Told) -> String {
     format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
 }
 
-/// Tells whoever comes back that there was more than what follows.
+/// Tells a reconnecting watcher that events before the following ones are missing.
 fn missed() -> Bytes {
     Bytes::from_static(b"event: missed\ndata: {}\n\n")
 }
 
 type Next = Pin<Box<dyn Future<Output = Option<(Bytes, Visit)>> + Send>>;
 
-/// A visit as a stream.
+/// The response body of a watcher.
 struct Feed {
     next: Next,
-    /// Given back with the stream.
+    /// Freed with the stream.
     _seat: Seat,
 }
 
@@ -124,7 +124,7 @@ impl Stream for Feed {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Poll::Ready(next) = self.next.as_mut().poll(cx) else { return Poll::Pending };
         let Some((said, visit)) = next else {
-            // Asked again, it has ended again.
+            // Polling again returns `None` again.
             self.next = Box::pin(std::future::ready(None));
             return Poll::Ready(None);
         };

@@ -1,10 +1,10 @@
-//! `POST /v1/acquire`: waits for a list of charges and a slot, and answers the id of a permit.
+//! `POST /v1/acquire`: waits for a list of charges and slots, and returns the id of a permit.
 //!
-//! Whoever leaves before its answer is made leaves nothing behind: the wait is dropped, and what was
-//! granted is given back. What was answered is held until it is released or runs out.
+//! If the caller disconnects before the response, the wait is dropped and anything granted is given
+//! back. After the response the permit is held until it is released or expires.
 //!
-//! Whoever asks here speaks for its users, and is believed: it names tenants and priorities, as it
-//! names keys and limits. One peer can take half of the places to wait at most.
+//! Callers act for their own users and are trusted: they name tenants and priorities as they name
+//! keys and limits. One peer can use at most half of the waiting capacity.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ use crate::api::problem::Problem;
 use crate::metrics::Verdict;
 use crate::permits::{Held, HeldCharge, HeldList, Line, Wanted};
 
-/// The shortest wait on a shared store: it takes that long to find out that there is nothing to wait
-/// for.
+/// Minimum wait with a shared store, which needs this long to find out whether there is anything to
+/// wait for.
 const SHARED_WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Serialize)]
@@ -47,11 +47,11 @@ struct Acquired<'a> {
     charges: Option<Vec<State<'a>>>,
 }
 
-/// How the buckets of a list stand, as far as the store says.
+/// State of the buckets of a list, as reported by the store.
 struct Standing {
     outcomes: Vec<Outcome>,
     degraded: Option<FailureRule>,
-    /// Which charge does not fit, and when to try again, if one does not.
+    /// Index of the charge that does not fit, if any, and when to retry.
     binding: Option<(usize, Option<RetryAfter>)>,
 }
 
@@ -82,7 +82,7 @@ impl HttpApi {
             Ok(permit) => permit,
             Err(error) => return not_granted(error, &asked, (&wanted, &line), engine, deny).await,
         };
-        // Until it is answered it is given back whole if the caller goes away.
+        // Until the response is ready, the permit refunds everything if the caller disconnects.
         let standing = Standing::of(engine, &wanted, |_| 0).await?;
         for (item, outcome) in asked.list.items.iter().zip(&standing.outcomes) {
             item.metrics.decided(Verdict::Allowed);
@@ -107,8 +107,8 @@ impl HttpApi {
         Ok(json(StatusCode::OK, &answer))
     }
 
-    /// The limiters of a list. Those of policies that stand in the request live as long as the
-    /// permit: whoever waits for the same has the same.
+    /// Returns the limiters of a list. Those of inline policies live as long as the permit, and are
+    /// shared by all waiters on the same policy.
     fn limiters(
         &self,
         list: &List<'_, u64>,
@@ -142,7 +142,7 @@ impl HttpApi {
     }
 }
 
-/// Waits for a list, for as long as was asked.
+/// Waits for a list, up to the requested time.
 async fn wait(line: &Line, asked: &Acquire<'_>, engine: &Engine) -> Result<Permit, AcquireError> {
     let is_shared = engine.store().local().is_none();
     let least = if is_shared { SHARED_WAIT } else { Duration::ZERO };
@@ -151,7 +151,7 @@ async fn wait(line: &Line, asked: &Acquire<'_>, engine: &Engine) -> Result<Permi
     acquire.refund_on_drop(true).await
 }
 
-/// Answers a list that was not granted.
+/// Responds to a list that was not granted.
 async fn not_granted(
     error: AcquireError,
     asked: &Acquire<'_>,
@@ -176,9 +176,9 @@ async fn not_granted(
         }
     };
     let standing = Standing::of(engine, wanted, |wanted| wanted.cost).await?;
-    // If nothing binds any more others were before it, and nobody knows for how long.
+    // If all charges fit now, other waiters were ahead for an unknown time.
     let (by, retry) = standing.binding.unwrap_or((line.of, Some(RetryAfter::ON_RELEASE)));
-    // A slot may be released long before its lease ends, and its lease is renewed.
+    // A slot may be released long before its lease ends, or be renewed.
     let is_slot = wanted.get(by).is_some_and(Wanted::is_slot);
     let retry = retry.map(|retry| if is_slot { RetryAfter::ON_RELEASE } else { retry });
     let retry = match (retry, projected) {
@@ -193,7 +193,7 @@ async fn not_granted(
 }
 
 impl Standing {
-    /// Asks the store how a list stands, with these costs; nothing is spent.
+    /// Peeks at the buckets of a list with these costs; spends nothing.
     async fn of(
         engine: &Engine,
         wanted: &[Wanted<'_>],
@@ -224,7 +224,7 @@ fn wanted<'w>(list: &'w List<'_, u64>, limiters: &'w [Arc<Limiter>]) -> Vec<Want
     list.items.iter().zip(limiters).map(wanted).collect()
 }
 
-/// What a permit was granted for, to be held from now on: what it spent stays spent.
+/// Converts a granted permit to what is held by id. From now on dropping it refunds nothing.
 fn held(
     mut permit: Permit,
     wanted: &[Wanted<'_>],

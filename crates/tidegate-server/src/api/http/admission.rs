@@ -1,7 +1,7 @@
-//! Admission for programs of other languages: who gets in, and how much is pending there.
+//! Admission over HTTP: checks requests, and reads or sets the number of pending ones.
 //!
-//! A decision is 200 or 429, also under back-pressure: a 503 would look as if this server could
-//! not decide.
+//! A decision is 200 or 429, even under back-pressure: a 503 would mean that this server could not
+//! decide.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -26,29 +26,29 @@ use crate::configuration::limits::ConfiguredLimits;
 use crate::metrics::{AdmissionMetrics, Verdict as Decided};
 use crate::permits::{Held, Permits};
 
-/// How long a number of pending requests is good for if the caller does not say.
+/// Default lifetime of a reported number of pending requests.
 const GOOD_FOR: Duration = Duration::from_secs(10);
-/// How long it is good for at most.
+/// Longest accepted lifetime.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 #[derive(Serialize)]
 struct Admitted {
     allowed: bool,
-    /// The fewest tokens left in any tier that was charged.
+    /// Fewest tokens left in any charged tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     degraded: Option<&'static str>,
-    /// What keeps the request pending, if that was asked for.
+    /// The permit that keeps the request pending, if requested.
     #[serde(flatten)]
     permit: Option<PendingPermit>,
-    /// In shadow mode: who would have been rejected, and why.
+    /// In shadow mode: the rejection that would have applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     would_reject: Option<Reject>,
     charges: Vec<TierState>,
 }
 
-/// The permit by which an admitted request stays pending.
+/// The permit that keeps an admitted request pending.
 #[derive(Serialize)]
 struct PendingPermit {
     id: String,
@@ -60,7 +60,7 @@ struct Rejected<'a> {
     allowed: bool,
     #[serde(flatten)]
     reject: Reject,
-    /// Whom the tier rejects; nobody in particular under back-pressure.
+    /// The rejected client or organization; `None` under back-pressure.
     id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     degraded: Option<&'static str>,
@@ -86,14 +86,14 @@ struct Pending {
     pending: u32,
 }
 
-/// What a request asks of admission.
+/// An admission request.
 struct Asked<'v> {
     caller: Caller<'v>,
-    /// How long it counts as pending once it is admitted, if it is to be held so.
+    /// How long the request counts as pending once admitted, if it asked for that.
     hold: Option<Duration>,
 }
 
-/// `POST /v1/admit`. A request that names no connection has that of its peer's address.
+/// `POST /v1/admit`. The connection defaults to the address of the peer.
 pub(super) async fn admit(
     admission: &Admission,
     (limits, admissions): (&ConfiguredLimits, &AdmissionMetrics),
@@ -130,7 +130,7 @@ pub(super) async fn admit(
             let retry = RetryAfter::of(rejection.retry);
             Reply::denied(rejected(&rejection), retry, deny).into_response()
         }
-        // Verdicts may grow; what is not known to be admitted is not.
+        // The enum is non-exhaustive; an unknown result is not admitted.
         _ => json(StatusCode::TOO_MANY_REQUESTS, &()),
     })
 }
@@ -167,7 +167,7 @@ fn asked<'v>(body: &'v Value<'v>, address: impl FnOnce() -> &'v str) -> Result<A
     })
 }
 
-/// Rules of admission, besides those of keys and costs.
+/// Validation rules of admission, in addition to those of keys and costs.
 #[derive(Debug, thiserror::Error)]
 enum AdmitRule {
     #[error("is for `\"hold\": true`, which keeps the request pending for so long")]
@@ -235,12 +235,13 @@ pub(super) fn pending(admission: &Admission) -> Response {
     json(StatusCode::OK, &Pending { pending: admission.pending() })
 }
 
-/// How long a number is good for. Not for long: if its sender dies, somebody is kept out by it.
+/// Parses the lifetime of a reported number. It is short because a stale number would keep
+/// rejecting requests after its sender died.
 fn lifetime(value: &Value<'_>) -> Result<Duration, Rule> {
     value.to_whole_between(0, LONGEST.as_secs() * 1_000).map(Duration::from_millis)
 }
 
-/// The depth of a queue.
+/// Parses a queue depth.
 fn depth(value: &Value<'_>) -> Result<u32, Rule> {
     let depth = value.to_whole_between(0, u32::MAX.into())?;
     Ok(u32::try_from(depth).unwrap_or(u32::MAX))

@@ -1,5 +1,4 @@
-//! From a decision to what is told of it: a status, JSON and headers. Durations are whole
-//! milliseconds, rounded up.
+//! Renders decisions as a status, JSON and headers. Durations are in milliseconds, rounded up.
 
 use std::time::Duration;
 
@@ -16,24 +15,24 @@ use super::hints::Hints;
 use super::request::List;
 use crate::api::body::json;
 
-/// An answer, before it is a response of its own or a part of one.
+/// A response, or the part of one that belongs to an operation of a batch.
 pub(crate) struct Reply<B> {
     pub(crate) status: StatusCode,
     pub(crate) body: B,
     retry: Option<RetryAfter>,
 }
 
-/// How a denial is told.
+/// Status of a denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Deny {
-    /// With status 429.
+    /// Status 429.
     #[default]
     TooManyRequests,
-    /// With status 200, for clients that retry 429 by themselves.
+    /// Status 200, for clients that retry 429 by themselves.
     Ok,
 }
 
-/// What an answer to an allowed request tells besides the state.
+/// What the response to an allowed request contains besides the state.
 #[derive(Clone, Copy)]
 pub(crate) enum Extra {
     Nothing,
@@ -41,7 +40,7 @@ pub(crate) enum Extra {
     WaitAndReceipt,
 }
 
-/// What the bodies of the verbs are.
+/// Response bodies of all verbs.
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum Body<'a> {
@@ -54,11 +53,12 @@ pub(crate) enum Body<'a> {
     Reset {
         reset: bool,
     },
-    /// Of a decision that this door does not know.
+    /// A kind of decision that this API does not know.
     Unknown {},
 }
 
-/// `degraded` is the failure rule that decided because the store did not answer, in both answers.
+/// `degraded` is the failure rule that decided because the store was unavailable; also in
+/// [`Denied`].
 #[derive(Serialize)]
 pub(crate) struct Allowed<'a> {
     allowed: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Settled<'a> {
     charges: Option<Vec<State<'a>>>,
 }
 
-/// How one charge of a list stands.
+/// State of one charge of a list.
 #[derive(Serialize)]
 pub(crate) struct State<'a> {
     limit: &'a str,
@@ -111,7 +111,7 @@ impl<B> Reply<B> {
         Self { status: StatusCode::OK, body, retry: None }
     }
 
-    /// Somebody was denied, with the wait if there is one.
+    /// Creates the response to a denial, with the wait if there is one.
     pub(crate) fn denied(body: B, retry: Option<RetryAfter>, deny: Deny) -> Self {
         match deny {
             Deny::TooManyRequests => Self { status: StatusCode::TOO_MANY_REQUESTS, body, retry },
@@ -130,7 +130,7 @@ impl<B: Serialize> IntoResponse for Reply<B> {
     }
 }
 
-/// Answers a take, peek or reserve; without `hints` the time to come back is told as it is.
+/// Renders the decision on a take, peek or reserve. Without `hints` the retry time is exact.
 pub(crate) fn decided<'a>(
     decision: &Decision,
     list: &'a List<'_, u64>,
@@ -145,7 +145,7 @@ pub(crate) fn decided<'a>(
             let retry = hints.map_or_else(exact, |hints| hints.spread(denial.retry));
             Reply::denied(Body::Denied(denied(denial, list, retry)), retry, deny)
         }
-        // The contract may grow; what is not known to be allowed is not.
+        // The enum is non-exhaustive; an unknown kind of decision is not allowed.
         _ => {
             Reply { status: StatusCode::INTERNAL_SERVER_ERROR, body: Body::Unknown {}, retry: None }
         }
@@ -173,7 +173,7 @@ fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>, retry: Option<RetryAfter
     refused(denial.by, retry, (&denial.outcomes, denial.degraded), list)
 }
 
-/// Of a list that is not granted: which charge binds, when to try again, how all of them stand.
+/// Renders a denial: the binding charge, when to retry, and the state of all charges.
 pub(crate) fn refused<'a>(
     by: usize,
     retry: Option<RetryAfter>,
@@ -191,7 +191,7 @@ pub(crate) fn refused<'a>(
     }
 }
 
-/// Answers a settle.
+/// Renders a settlement.
 pub(crate) fn settled<'a>(settlement: &Settlement, list: &'a List<'_, i64>) -> Reply<Body<'a>> {
     Reply::ok(Body::Settled(Settled {
         remaining: least(&settlement.outcomes),
@@ -202,12 +202,12 @@ pub(crate) fn settled<'a>(settlement: &Settlement, list: &'a List<'_, i64>) -> R
     }))
 }
 
-/// Answers a hold.
+/// Renders a hold.
 pub(crate) fn held(span: Duration) -> Reply<Body<'static>> {
     Reply::ok(Body::Held { held_ms: millis(span) })
 }
 
-/// Answers a reset.
+/// Renders a reset.
 pub(crate) const fn reset(reset: bool) -> Reply<Body<'static>> {
     Reply::ok(Body::Reset { reset })
 }
@@ -217,7 +217,7 @@ pub(crate) fn states<'a, N>(list: &'a List<'_, N>, outcomes: &[Outcome]) -> Opti
     list.listed.then(|| states_of(names, outcomes))
 }
 
-/// How the charges on these limits stand.
+/// Returns the state of the charges on these limits.
 pub(crate) fn states_of<'a>(
     limits: impl Iterator<Item = &'a str>,
     outcomes: &[Outcome],
@@ -234,7 +234,7 @@ pub(crate) fn least(outcomes: &[Outcome]) -> u64 {
     outcomes.iter().map(|outcome| outcome.remaining).min().unwrap_or(0)
 }
 
-/// When all buckets are full again; `None` if time alone does not fill one of them.
+/// Returns when all buckets are full again; `None` if one of them does not fill by time alone.
 pub(crate) fn longest_reset(outcomes: &[Outcome]) -> Option<u64> {
     let resets = outcomes.iter().map(|outcome| outcome.reset);
     let all: Option<Vec<_>> = resets.collect();

@@ -1,10 +1,10 @@
-//! The audit of what operators do to keys and to admission: a line in the log for each.
+//! Audit log of manual operations on keys and on admission.
 //!
-//! Holds, resets and corrections without a receipt are somebody's decision, and so is a number of
-//! pending requests. A correction with a receipt is the second half of a charge, which services make
-//! with every call, and is logged at the level `debug` only. Keys are not logged but the start of
-//! their hash, which whoever knows the key can make as well: `printf %s KEY | sha256sum`. Who did it
-//! is the start of the hash of a token, or the address of the peer where there is none.
+//! Holds, resets, settlements without a receipt and reported numbers of pending requests are manual
+//! operations. A settlement with a receipt is the second half of a charge, which services make with
+//! every call, and is logged at level `debug` only. Keys are logged as the first digits of their
+//! hash, which can be computed from the key: `printf %s KEY | sha256sum`. The author is given as
+//! the first digits of the token's digest, or as the peer address if there is no token.
 
 mod throttle;
 
@@ -18,11 +18,11 @@ use super::request::{Item, Settle};
 use crate::database::Note;
 pub(super) use throttle::AuditThrottle;
 
-/// What became of an action.
+/// Outcome of a manual operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ActionOutcome {
     Done,
-    /// The store could not do it.
+    /// The store failed.
     Failed,
 }
 
@@ -43,24 +43,24 @@ impl ActionOutcome {
 pub(super) struct Auditor<'a> {
     door: &'static str,
     who: &'a str,
-    /// Bounds the lines of a peer that brought no token.
+    /// Limits the lines of a peer without a token.
     throttle: Option<(&'a AuditThrottle, IpAddr)>,
 }
 
 impl<'a> Auditor<'a> {
-    /// Lines for whoever a note names.
+    /// Creates an auditor for the author named in a note.
     pub(super) fn of(note: &'a Note) -> Self {
         let Note { door, who } = note;
         Self { door, who: who.as_deref().unwrap_or("-"), throttle: None }
     }
 
-    /// Writes no more lines for a peer than the throttle admits.
+    /// Limits the lines of a peer to what the throttle admits.
     pub(super) fn throttled(mut self, throttle: &'a AuditThrottle, peer: IpAddr) -> Self {
         self.throttle = Some((throttle, peer));
         self
     }
 
-    /// Logs an operation.
+    /// Logs an operation, if it is one that is audited.
     pub(super) fn log(&self, operation: &Operation<'_>, outcome: ActionOutcome) {
         let (door, who, outcome) = (self.door, self.who, outcome.as_str());
         match operation {
@@ -127,8 +127,8 @@ impl<'a> Auditor<'a> {
     }
 }
 
-/// Whether settlements with a receipt are logged. Hashing costs something, and hardly anybody asks for
-/// it.
+/// Returns whether settlements with a receipt are logged. This avoids hashing keys when the level
+/// is off, as it usually is.
 pub(super) fn logs_settlements() -> bool {
     tracing::enabled!(target: "tidegate::audit", tracing::Level::DEBUG)
 }
@@ -137,7 +137,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A bucket as a log may name it.
+/// The identity of a bucket, as it may be logged.
 struct Named<'i> {
     limit: &'i str,
     key_hash: String,
@@ -152,7 +152,7 @@ impl<'i> Named<'i> {
     }
 }
 
-/// The first eight digits of the SHA-256.
+/// Returns the first eight hexadecimal digits of the SHA-256.
 fn hash(text: &str) -> String {
     let digest: [u8; 32] = Sha256::digest(text).into();
     digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
@@ -162,7 +162,7 @@ fn hash(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// As `printf %s alice | sha256sum` has it.
+    /// The output of `printf %s alice | sha256sum`.
     #[test]
     fn a_key_is_named_by_the_start_of_its_hash() {
         assert_eq!(hash("alice"), "2bd806c9");

@@ -1,10 +1,10 @@
-//! `POST /v1/batch`: several operations in one request, each decided by itself.
+//! `POST /v1/batch`: several operations in one request, each decided independently.
 //!
-//! An operation is the body of its verb with `op` beside it, and its answer is the body of that
-//! verb's answer with `status` beside it. All go to the store in one call, in their order. A
-//! mistake in one is the answer of that one; a mistake in the batch itself spends nothing. Nor does a
-//! batch whose answer could be too long: each operation has at least an answer of its own, and a list
-//! has one for each charge, or for each mistake in it.
+//! An operation is the body of its verb plus `op`, and its answer is the body of that verb's
+//! response plus `status`. All operations go to the store in one call, in order. An error in one
+//! operation is the answer to that operation; an error in the batch itself spends nothing. A batch
+//! whose response could exceed the maximum length also spends nothing: each operation has an
+//! answer, and a list has an entry for each charge or error.
 
 use std::net::IpAddr;
 
@@ -23,16 +23,16 @@ use super::request::{Reader, read};
 use crate::api::body::json;
 use crate::api::problem::Problem;
 
-/// The most operations of one batch.
+/// Maximum number of operations in a batch.
 const MAX_OPERATIONS: usize = 256;
 
-/// The most bytes of an answer.
+/// Maximum length of a response, in bytes.
 const MAX_ANSWER: usize = 128 * 1024;
 
-/// The key that says which verb an operation is of.
+/// Key of the verb of an operation.
 const OP: &str = "op";
 
-/// Rules of a batch, besides those of its operations.
+/// Validation rules of a batch, in addition to those of its operations.
 #[derive(Debug, thiserror::Error)]
 enum BatchRule {
     #[error("must be a list of 1 to {MAX_OPERATIONS} operations")]
@@ -66,7 +66,7 @@ struct Answers<'a> {
     answers: Vec<Told<'a>>,
 }
 
-/// The answer to one operation, as it is told.
+/// The serialized answer to one operation.
 struct Told<'a>(Result<&'a Reply<Body<'a>>, &'a Problem>);
 
 impl Serialize for Told<'_> {
@@ -75,7 +75,7 @@ impl Serialize for Told<'_> {
             Ok(Reply { status, body, .. }) => {
                 Numbered { status: status.as_u16(), body }.serialize(serializer)
             }
-            // A problem tells its status by itself.
+            // A problem document contains its status.
             Err(problem) => problem.document().serialize(serializer),
         }
     }
@@ -89,7 +89,7 @@ struct Numbered<'a> {
 }
 
 impl HttpApi {
-    /// Carries a batch out.
+    /// `POST /v1/batch`.
     pub(super) async fn batch(
         &self,
         reader: Reader<'_>,
@@ -102,7 +102,7 @@ impl HttpApi {
         let read = |operation| Operation::read(verb(operation)?, reader, operation);
         let asked: Vec<Result<Operation<'_>, Problem>> = operations.iter().map(read).collect();
         check_answer(&asked)?;
-        // What was understood goes to the store; the others have their answers already.
+        // Only valid operations go to the store; the others already have their answers.
         let lines: Vec<Lines<'_>> = asked.iter().flatten().map(Operation::lines).collect();
         let batch: Batch<'_, _> = std::iter::zip(asked.iter().flatten(), &lines)
             .map(|(asked, lines)| asked.request(lines, &self.config.parts().engine))
@@ -124,7 +124,7 @@ impl HttpApi {
     }
 }
 
-/// Refuses a batch whose answer could be too long, before anything is spent.
+/// Rejects a batch whose response could be too long, before anything is spent.
 fn check_answer(asked: &[Result<Operation<'_>, Problem>]) -> Result<(), Problem> {
     let longest = |one: &Result<Operation<'_>, Problem>| match one {
         Ok(operation) => operation.longest_answer(),
@@ -138,7 +138,7 @@ fn check_answer(asked: &[Result<Operation<'_>, Problem>]) -> Result<(), Problem>
     Err(Problem::Invalid(vec![FieldError { field: "operations".to_owned(), rule }]))
 }
 
-/// The operations themselves, which are looked at one by one.
+/// Returns the operations, which are then parsed one by one.
 fn list<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
     match value.to_list()? {
         [] => Err(BatchRule::Number.into()),
@@ -147,7 +147,7 @@ fn list<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
     }
 }
 
-/// Which verb an operation is of. Its other keys are read when that is known.
+/// Returns the verb of an operation, which determines its other keys.
 fn verb(operation: &Value<'_>) -> Result<Verb, Problem> {
     let mut faults = Vec::new();
     let fields = Fields::any(operation, Path::Root, &mut faults);

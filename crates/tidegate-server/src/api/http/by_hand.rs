@@ -1,6 +1,5 @@
-//! Operations on keys by the hand of an operator, for the admin API: bodies and answers are those of
-//! the HTTP API, every one of them goes into the audit, and a denial is told with status 200, since
-//! nobody waits for it.
+//! Manual operations on keys, for the admin API. Bodies and responses are those of the HTTP API.
+//! Every operation is audited. A denial has status 200, since an operator does not retry it.
 
 use std::sync::OnceLock;
 
@@ -16,19 +15,19 @@ use crate::api::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
 use crate::database::Note;
 
-/// What an operator does to a key.
+/// A manual operation on a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyAction(Verb);
 
 impl KeyAction {
-    /// The one of this name: `peek`, `hold`, `reset` or `settle`.
+    /// Returns the action with this name: `peek`, `hold`, `reset` or `settle`.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let verb = Verb::named(name)?;
         let by_hand = matches!(verb, Verb::Peek | Verb::Hold | Verb::Reset | Verb::Settle);
         by_hand.then_some(Self(verb))
     }
 
-    /// Carries it out for whoever the note names.
+    /// Executes the action on behalf of the author named in `note`.
     pub(crate) async fn carry_out(
         self,
         config: &ActiveConfig,

@@ -1,13 +1,13 @@
-//! When a denied caller is told to come back.
+//! Retry hints for denied callers.
 //!
-//! With `api.jitter_percent` hints of takes and reserves are lengthened, each by another part, so
-//! that callers who were denied together do not come back together. They are never shortened. Peeks
-//! tell how a bucket stands, and stay exact.
+//! With `api.jitter_percent`, the hints of takes and reserves are lengthened by a random part, so
+//! that callers denied together do not retry together. Hints are never shortened. Peeks report the
+//! state of a bucket and stay exact.
 
 use tidegate::{Jitter, Retry};
 use tidegate_http::field::RetryAfter;
 
-/// How denials of one request are told.
+/// How the denials of one request are jittered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hints<'a> {
     pub(super) jitter: &'a Jitter,
@@ -15,7 +15,7 @@ pub(super) struct Hints<'a> {
 }
 
 impl Hints<'_> {
-    /// What a caller is told of the exact wait; `None` if a retry is of no use.
+    /// Returns the hint for an exact wait; `None` if retrying is useless.
     pub(super) fn spread(self, retry: Retry) -> Option<RetryAfter> {
         let exact = RetryAfter::of(retry)?;
         Some(self.jitter.lengthen(exact.wait(), self.percent).into())
@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    /// G9: a tenth of the hint, at the least.
+    /// G9: the hints differ by at least a tenth.
     #[test]
     fn hints_are_spread_and_never_shortened() {
         let jitter = Jitter::new();

@@ -1,10 +1,10 @@
-//! What is said at a path where nothing is: what was probably meant, and what there is.
+//! The text of a 404: what the caller probably meant, and what is available.
 
 use tidegate_config::{Plan, ProviderPlan, nearest};
 use tidegate_providers::Dialect;
 use tidegate_providers::request::Purpose;
 
-/// The paths of this API.
+/// All paths of the HTTP API.
 const PATHS: &[&str] = &[
     "/v1/take",
     "/v1/peek",
@@ -21,10 +21,10 @@ const PATHS: &[&str] = &[
     "/healthz",
 ];
 
-/// A longer path is not repeated.
+/// Longest path, in bytes, for which a correction is suggested.
 const LONGEST: usize = 128;
 
-/// What to say at a path where nothing is.
+/// Returns the text for a path that does not exist.
 pub(super) fn advice(path: &str, plan: &Plan) -> String {
     let meant = meant(path, plan).map(|meant| format!("; did you mean {meant}?"));
     format!(
@@ -35,12 +35,13 @@ pub(super) fn advice(path: &str, plan: &Plan) -> String {
     )
 }
 
-/// What to say at the path of a provider itself, of which nothing is known at its root.
+/// Returns the text for a provider's path without anything after it, if the provider has no root
+/// resource.
 pub(super) fn bare_provider(path: &str, plan: &Plan) -> Option<String> {
     let name = path.strip_prefix('/')?;
     let name = name.strip_suffix('/').unwrap_or(name);
     let provider = plan.providers.get(name)?;
-    // Clients of these ask at the root whether they are there.
+    // Clients of these dialects probe the root.
     let has_root = matches!(provider.dialect(), Dialect::Ollama | Dialect::Compatible);
     let sdk = provider.sdk_path();
     (!has_root).then(|| {
@@ -62,7 +63,7 @@ fn reachable(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
     providers.filter(|(_, provider)| provider.has_path())
 }
 
-/// The path that was probably meant.
+/// Returns the path that the caller probably meant.
 fn meant(path: &str, plan: &Plan) -> Option<String> {
     let is_plain = path.len() <= LONGEST && path.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_plain || path.len() < 2 {
@@ -81,7 +82,7 @@ fn meant(path: &str, plan: &Plan) -> Option<String> {
     Some(format!("/{name}{rest}"))
 }
 
-/// The provider that a path without one is for: the first one whose own API has it.
+/// Returns the provider for a path without one: the first whose own API has that path.
 fn without_provider<'p>(path: &str, plan: &'p Plan) -> Option<&'p str> {
     const LISTS: [&str; 4] = ["/v1/models", "/v1beta/models", "/api/tags", "/v1/files"];
     let dialects: &[Dialect] = match path {
@@ -90,7 +91,7 @@ fn without_provider<'p>(path: &str, plan: &'p Plan) -> Option<&'p str> {
         "/api/tags" => &[Dialect::Ollama],
         _ => &[Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama],
     };
-    // Only roots that some API has: a provider's name in front of them means something else.
+    // Only roots of provider APIs: elsewhere the first segment is a mistyped provider name.
     let is_api = ["/v1/", "/v1beta/", "/api/", "/chat/", "/openai/v1/"];
     if !is_api.iter().any(|root| path.starts_with(root)) {
         return None;

@@ -1,6 +1,6 @@
-//! What one request asks of the engine, from its body to its answer.
+//! One operation on the engine, from its body to its response.
 //!
-//! The same whether it comes alone or in a batch. Nothing is decided here.
+//! Used for single requests and for batches. Nothing is decided here.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::request::{Item, List, Reader, Reserve, Settle, Spend};
 use super::tally;
 use crate::api::problem::Problem;
 
-/// The verbs of the engine that are asked of this door.
+/// The operations that the HTTP API offers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verb {
     Take,
@@ -27,16 +27,16 @@ pub(super) enum Verb {
 }
 
 impl Verb {
-    /// All of them, in the order in which they are told.
+    /// All verbs, in the order in which they are listed to callers.
     pub(super) const ALL: [Self; 6] =
         [Self::Take, Self::Peek, Self::Reserve, Self::Settle, Self::Hold, Self::Reset];
 
-    /// The one of this name.
+    /// Returns the verb with this name.
     pub(super) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
-    /// Its name in paths and bodies.
+    /// Returns the name used in paths and bodies.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Take => "take",
@@ -49,7 +49,7 @@ impl Verb {
     }
 }
 
-/// A request that was understood.
+/// A valid request.
 pub(super) enum Operation<'v> {
     Take(Spend<'v>),
     Peek(Spend<'v>),
@@ -59,7 +59,7 @@ pub(super) enum Operation<'v> {
     Reset(Item<'v, ()>),
 }
 
-/// The list that goes to the engine with a request.
+/// The list that is passed to the engine.
 pub(super) enum Lines<'l> {
     None,
     Charges(Vec<Charge<'l>>),
@@ -92,7 +92,8 @@ impl<'v> Operation<'v> {
         }
     }
 
-    /// What the engine is asked, with the [lines](Self::lines) of this request.
+    /// Creates the request to the engine. `lines` must be the [lines](Self::lines) of this
+    /// operation.
     pub(super) fn request<'a>(
         &'a self,
         lines: &'a Lines<'a>,
@@ -112,8 +113,8 @@ impl<'v> Operation<'v> {
         })
     }
 
-    /// Whether it goes into the audit of this API. Anybody may look at any time; whoever looks through the
-    /// admin API is named.
+    /// Returns whether the HTTP API audits this operation. Peeks are audited only in the admin API,
+    /// where the caller is known.
     pub(super) fn is_audited(&self) -> bool {
         match self {
             Self::Hold(_) | Self::Reset(_) => true,
@@ -122,7 +123,7 @@ impl<'v> Operation<'v> {
         }
     }
 
-    /// Buckets that it may have given something back to.
+    /// Returns the buckets that may have got tokens back.
     pub(super) fn opened(&self) -> Vec<Target<'_>> {
         match self {
             Self::Settle(asked) => asked.list.items.iter().map(Item::target).collect(),
@@ -131,7 +132,7 @@ impl<'v> Operation<'v> {
         }
     }
 
-    /// The most bytes that its answer has.
+    /// Returns the maximum length of the response, in bytes.
     pub(super) fn longest_answer(&self) -> usize {
         match self {
             Self::Take(Spend { list, receipt }) => longest(list, *receipt),
@@ -142,7 +143,7 @@ impl<'v> Operation<'v> {
         }
     }
 
-    /// Tells what came of it, and counts decisions.
+    /// Converts the result to a response, and counts decisions.
     pub(super) fn answered(
         &self,
         answer: Result<Answer, StoreError>,
@@ -170,11 +171,11 @@ impl<'v> Operation<'v> {
     }
 }
 
-/// The most bytes of an answer without a list: names of members, and numbers of 20 digits.
+/// Maximum length of a response without a list: names of members, and numbers of 20 digits.
 const SHORT_ANSWER: usize = 220;
-/// The most bytes of one charge in an answer, besides the name of its limit.
+/// Maximum length of one charge in a response, without the name of its limit.
 const CHARGE: usize = 90;
-/// The most bytes of a receipt, and of one charge in it.
+/// Maximum length of a receipt, and of one charge in it.
 const RECEIPT: usize = 40;
 const STAMP: usize = 52;
 

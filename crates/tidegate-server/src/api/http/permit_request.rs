@@ -1,4 +1,4 @@
-//! From a JSON body to what is asked of permits: acquire, release, renew, settle by id.
+//! Parses requests on permits: acquire, release, renew, and settle by id.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use super::request::{List, Reader, cost, key_text, read, signed};
 use crate::api::problem::Problem;
 use crate::permits::{HeldCharge, PermitId, PermitIdError};
 
-/// How long an acquire waits if the caller does not say.
+/// Default maximum wait of an acquire.
 const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(30);
 
-/// How long it waits at most.
+/// Longest accepted maximum wait.
 const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
 
-/// How long a permit is held without being renewed if the caller does not say.
+/// Default lifetime of a permit.
 pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
-/// How long it is held at most without being renewed.
+/// Longest accepted lifetime of a permit.
 const LONGEST_TTL: Duration = Duration::from_secs(24 * 3_600);
 
 const PRIORITIES: &[&str] = &["high", "normal", "low"];
 
-/// Rules of permits, besides those of lists.
+/// Validation rules of permits, in addition to those of lists.
 #[derive(Debug, thiserror::Error)]
 enum PermitRule {
     #[error(transparent)]
@@ -45,7 +45,7 @@ impl From<PermitRule> for Rule {
     }
 }
 
-/// Of acquire.
+/// Request of `/v1/acquire`.
 pub(super) struct Acquire<'v> {
     pub(super) list: List<'v, u64>,
     pub(super) max_wait: Duration,
@@ -54,7 +54,7 @@ pub(super) struct Acquire<'v> {
     pub(super) priority: Priority,
 }
 
-/// Of release, renew and settle: a permit, and what is said of it.
+/// Request of release, renew and settle: a permit, and what changes.
 pub(super) struct OfPermit<'v> {
     pub(super) id: PermitId,
     pub(super) id_text: &'v str,
@@ -62,22 +62,22 @@ pub(super) struct OfPermit<'v> {
     pub(super) spent: Option<Spent<'v>>,
 }
 
-/// What was really spent.
+/// Actual costs.
 pub(super) enum Spent<'v> {
-    /// By the one charge that there is besides slots.
+    /// Of the only charge that is not a slot.
     One(Amount),
     Listed(Vec<SpentOn<'v>>),
 }
 
-/// What one charge really cost.
+/// Actual cost of one charge.
 pub(super) struct SpentOn<'v> {
-    /// The limit and the key, else the place in the list says which charge it is.
+    /// Limit and key identify the charge; without both, the position in the list does.
     limit: Option<&'v str>,
     key: Option<&'v str>,
     amount: Amount,
 }
 
-/// A cost, whole or by how much it differs from what was charged.
+/// An actual cost, or its difference to the charged cost.
 #[derive(Clone, Copy)]
 pub(super) enum Amount {
     Cost(u64),
@@ -124,7 +124,7 @@ impl<'v> Reader<'v> {
     }
 }
 
-/// Of `/v1/renew`.
+/// Parses `/v1/renew`.
 pub(super) fn renew<'v>(body: &'v Value<'v>) -> Result<OfPermit<'v>, Problem> {
     read(body, &["id", "ttl_ms"], |top| {
         let ttl = given(top, "ttl_ms", ttl);
@@ -133,7 +133,7 @@ pub(super) fn renew<'v>(body: &'v Value<'v>) -> Result<OfPermit<'v>, Problem> {
     })
 }
 
-/// Of `/v1/release`, and of `/v1/settle` with an id.
+/// Parses `/v1/release`, and `/v1/settle` with an id.
 pub(super) fn spent<'v>(body: &'v Value<'v>, required: Required) -> Result<OfPermit<'v>, Problem> {
     read(body, &["id", "cost", "delta", "charges"], |top| {
         let spent = if top.get("charges").is_some() {
@@ -155,21 +155,22 @@ pub(super) fn spent<'v>(body: &'v Value<'v>, required: Required) -> Result<OfPer
     })
 }
 
-/// Whether a request has to say what was spent.
+/// Whether a request must contain actual costs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Required {
     Costs,
     Nothing,
 }
 
-/// Whether the body of a settle is about a permit.
+/// Returns whether the body of a settle is about a permit.
 pub(super) fn has_id(body: &Value<'_>) -> bool {
     let mut faults = Vec::new();
     Fields::any(body, Path::Root, &mut faults).is_some_and(|fields| fields.get("id").is_some())
 }
 
 impl Spent<'_> {
-    /// What each charge of a permit really cost. Slots stay as they are until they are released.
+    /// Returns the actual cost of each charge of a permit. Slots keep their cost until they are
+    /// released.
     pub(super) fn actual(&self, charges: &[HeldCharge]) -> Result<Vec<u64>, Problem> {
         let mut actual: Vec<u64> = charges.iter().map(|charge| charge.cost).collect();
         match self {
@@ -198,7 +199,7 @@ impl Spent<'_> {
 }
 
 impl SpentOn<'_> {
-    /// Which charge of a permit it is about.
+    /// Returns the index of the charge that this is about.
     fn index(&self, place: usize, charges: &[HeldCharge], listed: usize) -> Result<usize, Problem> {
         if self.limit.is_none() && self.key.is_none() {
             if listed != charges.len() {
@@ -259,7 +260,7 @@ fn amount(fields: &mut Fields<'_, '_>) -> Option<Amount> {
     None
 }
 
-/// What stands under a key, if anything does; `None` if it is wrong.
+/// Reads an optional field. The outer `None` means that it is invalid.
 fn given<'v, T>(
     fields: &mut Fields<'v, '_>,
     key: &'static str,
@@ -271,7 +272,7 @@ fn given<'v, T>(
     }
 }
 
-/// How long a permit is held without being renewed.
+/// Parses the lifetime of a permit.
 pub(super) fn ttl(value: &Value<'_>) -> Result<Duration, Rule> {
     span(value, 1, LONGEST_TTL)
 }

@@ -1,5 +1,5 @@
-//! Permits by their id: release, renew, and settle what was really spent. Each may be sent again;
-//! the answer says how the permit stands and whether the request has changed it.
+//! Release, renew and settle permits by id. All three are idempotent; the response gives the state
+//! of the permit and whether the request changed it.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -16,13 +16,13 @@ use crate::api::body::json;
 use crate::api::problem::Problem;
 use crate::permits::{Found, Held, HeldCharge};
 
-/// How a permit stands after a request about it.
+/// State of a permit after a request on it.
 #[derive(Serialize)]
 struct PermitState<'a> {
     id: &'a str,
     /// `held`, `released`, `expired`, `lost` or `unknown`.
     state: &'static str,
-    /// Whether this request has changed it.
+    /// Whether this request changed the permit.
     changed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_in_ms: Option<u64>,
@@ -43,7 +43,7 @@ impl HttpApi {
     /// `POST /v1/release`.
     pub(super) async fn release(&self, body: &Value<'_>) -> Result<Response, Problem> {
         let asked = permit_request::spent(body, Required::Nothing)?;
-        // What is wrong with the costs is told before anything is released.
+        // Validate the costs before anything is released.
         let actual = match (&asked.spent, self.permits.find(asked.id)) {
             (Some(spent), Found::Held(held, _)) => Some(spent.actual(charges(&held)?)?),
             _ => None,
@@ -63,7 +63,7 @@ impl HttpApi {
         Ok(json(StatusCode::OK, &state))
     }
 
-    /// `POST /v1/renew`. A permit that is not held any more is a conflict: its holder must know.
+    /// `POST /v1/renew`. A permit that is no longer held is a conflict, so that its holder notices.
     pub(super) fn renew(&self, body: &Value<'_>, deny: Deny) -> Result<Response, Problem> {
         let asked = permit_request::renew(body)?;
         let found = self.permits.renew(asked.id, asked.ttl);
@@ -101,7 +101,7 @@ impl HttpApi {
     }
 }
 
-/// The charges of a permit, if it is for a list.
+/// Returns the charges of a permit, if it is for a list.
 fn charges(held: &Held) -> Result<&[HeldCharge], Problem> {
     let rule = "is of /v1/admit with `hold`: there is nothing to settle";
     let none =
@@ -109,7 +109,7 @@ fn charges(held: &Held) -> Result<&[HeldCharge], Problem> {
     held.list().map(|list| list.charges.as_slice()).ok_or_else(none)
 }
 
-/// How it stands with a permit that is not held, and that a request so did not change.
+/// Returns the state of a permit that is not held, and so was not changed.
 fn ended<'a>(asked: &OfPermit<'a>, found: &Found) -> PermitState<'a> {
     let state = match found {
         Found::Held(..) => "held",

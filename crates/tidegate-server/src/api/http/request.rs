@@ -1,6 +1,6 @@
-//! From a JSON body to a list of charges. All wrong fields are named at once.
+//! Parses JSON bodies into lists of charges. All invalid fields are reported at once.
 //!
-//! The keys and rules of inline policies are those of the configuration file.
+//! Inline policies have the same keys and rules as in the configuration file.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::api::problem::Problem;
 use crate::configuration::limits::{ConfiguredLimit, ConfiguredLimits};
 use crate::metrics::LimitMetrics;
 
-/// How many limits an error lists.
+/// Maximum number of limits listed in an error.
 const MAX_LISTED: usize = 10;
 
-/// Rules of this door, besides those of policies.
+/// Validation rules of requests, in addition to those of policies.
 #[derive(Debug, thiserror::Error)]
 enum RequestRule {
     #[error("{name:?} is not a configured limit; {}", configured(known))]
@@ -59,25 +59,25 @@ impl From<RequestRule> for Rule {
     }
 }
 
-/// What a request is read with: the configured limits and the time for calendars.
+/// Context for parsing a request: the configured limits and the time for calendars.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader<'s> {
     pub(crate) limits: &'s ConfiguredLimits,
-    /// Where decisions on policies that stand in requests are counted.
+    /// Metrics of decisions on inline policies.
     pub(crate) inline: &'s LimitMetrics,
     pub(crate) wall: &'s (dyn Fn() -> WallTime + Sync),
-    /// Keys that stand in every request besides those of its verb, and were read before.
+    /// Keys that every request may have besides those of its verb, and that were read before.
     pub(crate) beside: &'static [&'static str],
 }
 
-/// One bucket of a request, and the amount that goes with it.
+/// One bucket of a request, with an amount.
 pub(crate) struct Item<'v, N> {
     pub(crate) limit: Cow<'v, Limit>,
-    /// The limiter of a configured limit.
+    /// The limiter, if the limit is a configured one.
     pub(crate) limiter: Option<&'v Limiter>,
-    /// The windows of a calendar quota.
+    /// The calendar, if the limit is a calendar quota.
     pub(crate) calendar: Option<Cow<'v, Calendar>>,
-    /// Where decisions on it are counted.
+    /// Metrics of decisions on this limit.
     pub(crate) metrics: &'v LimitMetrics,
     key: &'v str,
     group: Option<&'v str>,
@@ -86,7 +86,7 @@ pub(crate) struct Item<'v, N> {
 }
 
 impl<N> Item<'_, N> {
-    /// The key and its group.
+    /// Returns the key and its group.
     pub(crate) const fn names(&self) -> (&str, Option<&str>) {
         (self.key, self.group)
     }
@@ -104,7 +104,7 @@ impl<N> Item<'_, N> {
     }
 }
 
-/// A limit that a request names, or brings.
+/// A limit that a request names, or an inline policy.
 struct Found<'v> {
     limit: Cow<'v, Limit>,
     limiter: Option<&'v Limiter>,
@@ -112,36 +112,36 @@ struct Found<'v> {
     metrics: &'v LimitMetrics,
 }
 
-/// The buckets of a request: one, or a list of its own name.
+/// The buckets of a request: a single one, or a list under `charges`.
 pub(crate) struct List<'v, N> {
     pub(crate) items: Vec<Item<'v, N>>,
     pub(crate) listed: bool,
 }
 
-/// Of take and peek.
+/// Request of take and peek.
 pub(crate) struct Spend<'v> {
     pub(crate) list: List<'v, u64>,
     pub(crate) receipt: bool,
 }
 
-/// Of reserve.
+/// Request of reserve.
 pub(crate) struct Reserve<'v> {
     pub(crate) list: List<'v, u64>,
     pub(crate) max_wait: Duration,
 }
 
-/// Of settle.
+/// Request of settle.
 pub(crate) struct Settle<'v> {
     pub(crate) list: List<'v, i64>,
     pub(crate) receipt: Option<Receipt>,
 }
 
-/// Reads a body of JSON.
+/// Parses a JSON body.
 pub(crate) fn parse(body: &[u8]) -> Result<Value<'_>, Problem> {
     serde_json::from_slice(body).map_err(Problem::Malformed)
 }
 
-/// `deny_status` of the query: how denials are to be told.
+/// Parses `deny_status` in the query: the status of denials.
 pub(crate) fn deny_status(query: Option<&str>) -> Result<Deny, Problem> {
     let (root, mut faults, mut deny) = (Path::Root, Vec::new(), Deny::default());
     let parameters = query.unwrap_or("").split('&').filter(|parameter| !parameter.is_empty());
@@ -208,7 +208,7 @@ impl<'v> Reader<'v> {
         self.read(body, &["key", "limit", "policy", "group"], |top| self.item(top, |_| Some(())))
     }
 
-    /// Opens a body and reads it, with whatever else stands in it.
+    /// Parses a body that may also have the keys in `beside`.
     pub(super) fn read<T>(
         self,
         body: &'v Value<'v>,
@@ -295,7 +295,7 @@ impl<'v> Reader<'v> {
     }
 }
 
-/// Opens a body and reads it; whatever is wrong comes out as one problem.
+/// Parses a body. Returns all errors as one problem.
 pub(crate) fn read<'v, T>(
     body: &'v Value<'v>,
     known: &[&'static str],
@@ -322,7 +322,7 @@ fn list_of_charges<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
     }
 }
 
-/// The text of a key or of a group, which obey the same rule.
+/// Parses a key or a group, to which the same rules apply.
 pub(crate) fn key_text<'v>(value: &'v Value<'v>) -> Result<&'v str, Rule> {
     let text = value.to_text()?;
     Key::new(text).check().map_err(RequestRule::from)?;
@@ -340,7 +340,7 @@ fn delta(fields: &mut Fields<'_, '_>) -> Option<i64> {
     fields.require("delta", signed)
 }
 
-/// A whole number of 64 bits that may be negative.
+/// Parses a signed 64-bit integer.
 pub(super) fn signed(value: &Value<'_>) -> Result<i64, Rule> {
     let number = value.as_number().and_then(tidegate_config::Number::signed);
     number.ok_or(RequestRule::NotSigned.into())

@@ -1,25 +1,25 @@
-//! Paths of the HTTP API.
+//! The routes of the HTTP API.
 
 use axum::http::Method;
 
 use super::operation::Verb;
 
-/// What is at a path.
+/// What a path leads to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Route {
-    /// A task, which has a body.
+    /// A request with a body.
     Task(Task),
-    /// How much is pending in admission.
+    /// The number of pending requests of admission.
     Pending,
     Health,
-    /// The path takes these methods, and not the one of the request.
+    /// The path supports these methods, but not that of the request.
     OtherMethod {
         allow: &'static str,
     },
     Nothing,
 }
 
-/// What a request with a body asks for.
+/// The kinds of requests with a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Task {
     One(Verb),

@@ -1,4 +1,4 @@
-//! What the log says of a store that could not answer: enough, and not with every request.
+//! Logs store errors, at a limited rate.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tidegate::clock::wall_now;
 use tidegate::guard::NotAsked;
 use tidegate_http::ThrottledLog;
 
-/// Errors of the store, as far as the log is concerned.
+/// Throttled log of store errors.
 #[derive(Debug)]
 pub(crate) struct StoreErrors(ThrottledLog);
 
@@ -19,8 +19,8 @@ impl Default for StoreErrors {
 }
 
 impl StoreErrors {
-    /// Logs why the store could not answer, unless something like it was logged just now. That a
-    /// store is down its guard has said already.
+    /// Logs a store error, at most once a minute. Skips errors of a store that is down, which its
+    /// guard has already logged.
     pub(crate) fn log(&self, error: &StoreError) {
         if is_known_to_be_down(error) {
             return;

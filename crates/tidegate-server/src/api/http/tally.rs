@@ -1,12 +1,12 @@
-//! Decisions, counted by limit. A list that is allowed counts for each of its limits, one that is
-//! denied for the one that binds.
+//! Counts decisions by limit. An allowed list counts for each of its limits, a denied one for the
+//! limit that denied it.
 
 use tidegate::{Decision, StoreError};
 
 use super::request::List;
 use crate::metrics::Verdict;
 
-/// Counts a decision, and hands it on.
+/// Counts a decision and returns it.
 pub(super) fn of(
     decision: Result<Decision, StoreError>,
     list: &List<'_, u64>,
@@ -15,7 +15,8 @@ pub(super) fn of(
         Ok(Decision::Allowed(grant)) => {
             for (item, outcome) in list.items.iter().zip(&grant.outcomes) {
                 item.metrics.decided(Verdict::Allowed);
-                // What is left and what was spent make a whole bucket: nothing was known of it.
+                // If the remaining amount plus the cost is the capacity, the bucket was full or
+                // new.
                 if outcome.remaining.checked_add(item.amount) == Some(outcome.capacity) {
                     item.metrics.met_new_key();
                 }

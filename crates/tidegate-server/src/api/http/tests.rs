@@ -1,5 +1,5 @@
-//! The bounds of the door, with real sockets and short times. Tests wait for what the server does
-//! and never for time alone to pass.
+//! The bounds of the listener, with real sockets and short timeouts. Tests wait for what the server
+//! does, never for time alone.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -56,7 +56,7 @@ impl Door {
         TcpStream::connect(self.address).unwrap()
     }
 
-    /// A connection with these bytes sent.
+    /// Opens a connection and sends these bytes.
     fn send(&self, bytes: impl AsRef<[u8]>) -> TcpStream {
         let mut stream = self.connect();
         stream.write_all(bytes.as_ref()).unwrap();
@@ -71,14 +71,14 @@ fn peek(extra: &str, length: usize, body: &str) -> String {
     )
 }
 
-/// What the server still sends before it closes the connection.
+/// Returns what the server sends before it closes the connection.
 fn rest(mut stream: TcpStream) -> String {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     rest
 }
 
-/// Reads one answer of a connection that goes on.
+/// Reads one response from a connection that stays open.
 fn answer(stream: &mut TcpStream) -> String {
     let (mut answer, mut byte) = (Vec::new(), [0]);
     while !answer.ends_with(b"}") {
@@ -88,7 +88,7 @@ fn answer(stream: &mut TcpStream) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// Whether the server neither answers nor closes for a while.
+/// Returns whether the server neither responds nor closes the connection within `span`.
 fn is_silent(stream: &mut TcpStream, span: Duration) -> bool {
     stream.set_read_timeout(Some(span)).unwrap();
     let read = stream.read(&mut [0]);
@@ -96,7 +96,7 @@ fn is_silent(stream: &mut TcpStream, span: Duration) -> bool {
     read.is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
 }
 
-/// A caller with half a header once had its connection for ever.
+/// Regression: a caller that sent half a header kept its connection forever.
 #[test]
 fn half_a_head_is_not_waited_for() {
     let door = Door::open(Bounds { head: SHORT, ..BOUNDS });
@@ -124,10 +124,10 @@ fn an_idle_connection_is_closed_after_a_while() {
     assert_eq!(rest(stream), "");
 }
 
-/// The time for a head begins with its first byte and not with the answer before it.
+/// The head timeout starts with the first byte of a head, not with the previous response.
 #[test]
 fn idle_connections_and_half_heads_are_told_apart() {
-    // Long enough that a busy machine sends a whole head in time.
+    // Long enough for a busy machine to send a whole head.
     let head = 5 * SHORT;
     let door = Door::open(Bounds { head, ..BOUNDS });
     let mut stream = door.send(HEALTH);
@@ -160,11 +160,11 @@ fn a_caller_that_takes_no_answers_is_cut() {
     let door = Door::open(Bounds { write: SHORT, ..BOUNDS });
     let mut stream = door.connect();
     let requests = HEALTH.repeat(1_000);
-    // Requests go out until the server has enough of answers that nobody takes.
+    // Send requests until the server gives up on the unread responses.
     while stream.write_all(&requests).is_ok() {}
 }
 
-/// A request that has begun, and waits for the rest of its body.
+/// Starts a request whose body is still missing.
 fn busy(door: &Door) -> TcpStream {
     let mut stream = door.send(peek("expect: 100-continue\r\n", PEEK.len(), ""));
     let mut go_on = [0; 25];
@@ -180,7 +180,7 @@ fn one_connection_too_many_waits_for_its_turn_while_all_are_busy() {
     assert!(is_silent(&mut third, SHORT));
     second.write_all(PEEK.as_bytes()).unwrap();
     assert!(answer(&mut second).starts_with("HTTP/1.1 200 OK\r\n"));
-    // It is idle now, and has to go.
+    // It is idle now, so it is evicted.
     assert!(answer(&mut third).starts_with("HTTP/1.1 200 OK\r\n"));
     assert_eq!(rest(second), "");
     let mut fourth = busy(&door);
@@ -207,7 +207,7 @@ fn the_oldest_idle_connection_makes_room() {
     drop(busy);
 }
 
-/// Half a head is no request: when all others are busy it has to go, but not at once.
+/// An incomplete head is evicted when all other connections are busy, but not immediately.
 #[test]
 fn a_slow_head_makes_room_when_nothing_is_idle() {
     let door = Door::open(Bounds { connections: 2, ..BOUNDS });
@@ -228,7 +228,7 @@ fn a_network_with_its_number_of_busy_connections_gets_no_others() {
     assert!(body.starts_with('{') && body.ends_with('}'), "{body}");
     second.write_all(PEEK.as_bytes()).unwrap();
     answer(&mut second);
-    // One that is idle makes room for another of the same network, once it has been seen to be.
+    // An idle connection is evicted for another of the same network, once it is seen to be idle.
     let mut third = loop {
         let mut stream = door.send(HEALTH);
         if answer(&mut stream).starts_with("HTTP/1.1 200 OK\r\n") {
@@ -268,7 +268,7 @@ fn heads_are_bounded() {
     assert_eq!(&status, b"HTTP/1.1 431");
 }
 
-/// Also while the door is full, and its listener has long stopped accepting.
+/// The listener is full, so it has stopped accepting.
 #[test]
 fn idle_connections_do_not_delay_the_end() {
     let door = Door::open(Bounds { connections: 2, ..BOUNDS });
@@ -278,7 +278,7 @@ fn idle_connections_do_not_delay_the_end() {
     assert_eq!((rest(untouched), rest(used)), (String::new(), String::new()));
 }
 
-/// Connections once outlived the door that had given up on them.
+/// Regression: connections outlived the listener that had given up on them.
 #[test]
 fn what_outlives_its_grace_is_cut() {
     let door = Door::open(BOUNDS);

@@ -1,5 +1,5 @@
--- Format 1. The first three columns of tidegate_meta stay as they are in every format: they say
--- which one this is.
+-- Format 1. Every format keeps the first three columns of tidegate_meta, which tell the format of a
+-- database.
 CREATE TABLE tidegate_meta (
     only_row boolean NOT NULL PRIMARY KEY CHECK (only_row),
     format integer NOT NULL,
@@ -8,7 +8,7 @@ CREATE TABLE tidegate_meta (
 
 INSERT INTO tidegate_meta (only_row, format, revision) VALUES (true, 1, 0);
 
--- Values are JSON. The last two rules hold whoever writes here, by whatever program.
+-- Values are JSON. The last two constraints protect against other programs that write here.
 CREATE TABLE tidegate_setting (
     key text NOT NULL PRIMARY KEY,
     value text NOT NULL,

@@ -1,4 +1,4 @@
-//! Who gets in, changed while the server runs.
+//! Admission, reconfigured while the server runs.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn admission(gate: &Gate, change: &Value) {
     assert_eq!(reply.status, 200, "{}", reply.body);
 }
 
-/// G13: rehearsed, enforced, lifted for some, and off, each from the next request on.
+/// G13: shadowed, enforced, allow-listed and disabled, each from the next request on.
 ///
 /// Setting: admission.enabled, admission.mode, admission.allow_organizations
 #[test]
@@ -33,7 +33,7 @@ fn enforcement_is_switched_at_run_time() {
     assert_eq!(admit(), 200);
 }
 
-/// A tier has one bucket for each client, whichever verb asks, before and after a change.
+/// A tier has one bucket per client, shared by all verbs, before and after a change.
 #[test]
 fn a_tier_that_is_changed_is_the_same_bucket_for_every_verb() {
     let gate = Gate::configured(LIMITS);
@@ -48,7 +48,7 @@ fn a_tier_that_is_changed_is_the_same_bucket_for_every_verb() {
     assert_eq!(gate.post("/v1/peek", bucket).member("remaining"), 0);
 }
 
-/// R430 and R436: the defaults, and what they may not become.
+/// R430 and R436: the defaults, and the allowed ranges.
 #[test]
 fn defaults_are_shown_and_bounds_hold() {
     let gate = Gate::configured("");

@@ -1,5 +1,5 @@
-//! Files that change under a server: what they may not take away, and what holds from the next
-//! start only.
+//! Configuration files that change while the server runs: what they cannot remove, and what needs a
+//! restart.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn reload(gate: &Gate) {
     gate.runtime.block_on(gate.running.as_ref().unwrap().reload());
 }
 
-/// Once a file that lost its tokens opened a door beyond loopback to everybody.
+/// Regression: a file without tokens opened a non-loopback listener to everyone.
 #[test]
 fn a_door_beyond_loopback_does_not_lose_its_tokens() {
     let here = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn what_holds_from_the_next_start_on_is_not_shown_as_if_it_held() {
     assert_eq!(gate.setting("store.max_memory"), "8MiB");
 }
 
-/// Once what another node wrote was forgotten as soon as it was of no use.
+/// Regression: settings written by another node were forgotten once they were invalid here.
 #[test]
 fn a_file_that_makes_sense_of_the_database_again_is_taken_with_it() {
     let here = tempfile::tempdir().unwrap();
@@ -91,7 +91,7 @@ fn a_file_that_makes_sense_of_the_database_again_is_taken_with_it() {
     assert_eq!(gate.setting("limits.x.capacity"), 99);
 }
 
-/// Once a rule that was taken out of the file held on.
+/// Regression: a failure rule removed from the file stayed in effect.
 #[test]
 fn a_failure_rule_goes_with_its_line() {
     let here = tempfile::tempdir().unwrap();

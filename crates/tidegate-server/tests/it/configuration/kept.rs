@@ -1,4 +1,4 @@
-//! Changes that last, beside what is in the database already.
+//! Stored changes, on top of what the database already contains.
 
 use std::path::Path;
 
@@ -11,14 +11,14 @@ use tidegate_testkit::launch::wait_until;
 use super::LIMITS;
 use crate::{Gate, doors_on};
 
-/// A server whose changes are kept in this file.
+/// Starts a server with this database file.
 fn gate(path: &Path, text: &str) -> Gate {
     let url = format!("sqlite:{}", path.display());
     let layers = doors_on(Loader::default().flag(Key::DatabaseUrl, url)).text_layers("test", text);
     Gate::serving(Server::new(layers).unwrap(), ManualClock::new())
 }
 
-/// Writes as another process does.
+/// Writes to the database like another process.
 fn write(gate: &Gate, path: &Path, change: Change) {
     let note = Note { door: "cli", who: None };
     let database = Database::sqlite(path);
@@ -29,7 +29,7 @@ fn revision(gate: &Gate) -> Value {
     gate.ask("/admin/config").member("revision")
 }
 
-/// A node that has not heard of a change yet does not undo it.
+/// A node does not undo a change that it has not seen yet.
 #[test]
 fn changes_of_two_processes_do_not_push_each_other_out() {
     let here = tempfile::tempdir().unwrap();
@@ -45,8 +45,8 @@ fn changes_of_two_processes_do_not_push_each_other_out() {
     }
 }
 
-/// A file that no longer has a limit makes a part of it in the database a mistake. Once a change
-/// was refused in such a case, and written all the same.
+/// Without the limit in the file, a stored setting of it is invalid. Regression: a change was
+/// refused in such a case, but written anyway.
 #[test]
 fn a_database_that_cannot_be_used_is_passed_over_until_a_change_mends_it() {
     let here = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn what_another_process_writes_is_taken_over() {
     assert_eq!((&history[0]["new"], &history[1]["door"]), (&Value::Null, &"cli".into()));
 }
 
-/// Once the next start of the program failed after such a change, and so did every other change.
+/// Regression: after such a change the next start failed, and so did every other change.
 #[test]
 fn a_kind_that_a_tier_cannot_have_while_the_server_runs_locks_nobody_out() {
     let here = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn a_kind_that_a_tier_cannot_have_while_the_server_runs_locks_nobody_out() {
     assert_eq!(gate.setting("limits.client.capacity"), 7);
 }
 
-/// A value that only a newer version knows.
+/// A setting that only a newer version knows.
 #[test]
 fn an_unknown_key_of_the_database_can_be_taken_out() {
     let here = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Many readers, two writers: R425, only whole configurations are seen.
+//! R425: many readers and two writers, and only complete configurations are visible.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{Gate, patch};
 
-/// What belongs together: two capacities, and three numbers of a provider.
+/// Two consistent sets of values: two capacities, and three settings of a provider.
 const SETS: [[u64; 5]; 2] = [[10, 20, 1, 2, 100], [30, 60, 3, 6, 300]];
 const KEYS: [&str; 5] = [
     "limits.one.capacity",
@@ -18,7 +18,7 @@ const KEYS: [&str; 5] = [
 
 const READERS: usize = 20;
 const WRITERS: usize = 2;
-/// Changes of each writer.
+/// Number of changes per writer.
 const CHANGES: usize = 250;
 
 fn change([one, two, retries, concurrency, requests]: [u64; 5]) -> Value {
@@ -32,7 +32,7 @@ fn change([one, two, retries, concurrency, requests]: [u64; 5]) -> Value {
     })
 }
 
-/// What the admin door shows.
+/// Reads the values from the admin API.
 fn shown(gate: &Gate) -> [u64; 5] {
     let settings = gate.ask("/admin/config").member("settings");
     let settings = settings.as_array().unwrap();
@@ -42,7 +42,7 @@ fn shown(gate: &Gate) -> [u64; 5] {
     })
 }
 
-/// The capacities that a decision over both limits went by, for somebody who never asked before.
+/// Returns the capacities used by a decision over both limits, for a new key.
 fn decided(gate: &Gate, key: &str) -> [u64; 2] {
     let body = format!(
         r#"{{"charges":[{{"limit":"one","key":"{key}"}},{{"limit":"two","key":"{key}"}}]}}"#
@@ -88,7 +88,7 @@ fn twenty_readers_and_two_writers_see_whole_configurations_only() {
     assert!(!failed.load(Ordering::SeqCst), "a change was refused");
     let seen = seen.map(AtomicUsize::into_inner);
     assert!(seen.iter().all(|count| *count > READERS), "both were seen: {seen:?}");
-    // A change that asks for what there is already is none.
+    // A change to the current values does not count.
     let revision = gate.ask("/admin/config").member("revision").as_u64().unwrap();
     let (least, most) =
         (u64::try_from(CHANGES).unwrap(), u64::try_from(WRITERS * CHANGES).unwrap());

@@ -1,4 +1,4 @@
-//! What others are told of a running server: events, numbers, and whether it is ready.
+//! Events, metrics and readiness of a running server.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 
@@ -11,7 +11,7 @@ use super::LIMITS;
 use crate::wire::begun;
 use crate::{Gate, layers};
 
-/// The next event of this name.
+/// Returns the next event with this name.
 fn event(lines: &mut impl Iterator<Item = String>, name: &str) -> Value {
     let name = format!("event: {name}");
     assert!(lines.any(|line| line == name), "the stream ended before {name}");
@@ -19,7 +19,7 @@ fn event(lines: &mut impl Iterator<Item = String>, name: &str) -> Value {
     serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap()
 }
 
-/// The audit trail for those who watch: what changed, through which door, and what was refused.
+/// Events show changes with their origin, and refused changes.
 #[test]
 fn whoever_watches_sees_a_change() {
     let gate = Gate::configured(LIMITS);
@@ -36,7 +36,7 @@ fn whoever_watches_sees_a_change() {
     });
     assert_eq!(event(&mut lines, "config"), expected);
     assert_eq!(gate.patch(&json!({"limits": {"api": {"capacity": 0}}})).status, 422);
-    // Two come with the change itself: it hides the file, and nothing keeps it.
+    // Two warnings come with the change itself: it shadows the file, and it is not stored.
     let messages: Vec<_> =
         (0..3).map(|_| event(&mut lines, "warning")["message"].clone()).collect();
     let message = |index: usize| messages[index].as_str().unwrap();
@@ -47,7 +47,7 @@ fn whoever_watches_sees_a_change() {
 
 #[test]
 fn metrics_after_some_traffic_are_what_prometheus_reads() {
-    // Nobody listens at this port.
+    // Nothing listens on this port.
     let provider = "[providers.openai]\nbase_url = \"http://127.0.0.1:1\"\nmax_retries = 0\n";
     let gate = Gate::configured(&format!("{provider}{LIMITS}"));
     for cost in [1, 20] {
@@ -83,7 +83,7 @@ fn reasons(gate: &Gate) -> (u16, Vec<Value>) {
     (reply.status, reasons.into_iter().map(|one| one["code"].clone()).collect())
 }
 
-/// G1: a node that decides by itself is ready, one that denies everything is not.
+/// G1: a node that decides locally is ready, one that denies everything is not.
 #[test]
 fn only_a_closed_limit_makes_a_node_unready() {
     let redis = RedisServer::start(Flavor::Redis);

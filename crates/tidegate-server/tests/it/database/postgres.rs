@@ -1,4 +1,4 @@
-//! What is special about a server: it is shared, told of changes, away, and back again.
+//! Behaviour specific to PostgreSQL: sharing, notifications, outages.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::time::{Instant, timeout};
 
 use super::{SERVER, set};
 
-/// How long anything may take that takes a moment.
+/// Timeout for operations that should take a moment.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn open(url: &str) -> Database {
     Database::postgres(url, AutoMigrate::Yes).unwrap()
 }
 
-/// Waits until somebody listens in a database.
+/// Waits until `count` connections listen in a database.
 fn wait_for_listeners(server: &PostgresServer, url: &str, count: usize) {
     let listeners = "SELECT count(*) FROM pg_stat_activity \
                      WHERE datname = current_database() AND query LIKE 'LISTEN %'";
@@ -94,13 +94,13 @@ async fn a_change_reaches_another_node_by_a_notice() {
     let (here, there) = (open(&url), open(&url));
     assert_eq!(set(&here, "a", "1").await.unwrap().revision, 1);
     let waiting = tokio::spawn(async move { there.changed(1).await });
-    // Blocking here would keep the other node from beginning to listen.
+    // Blocking here would keep the other node from listening.
     let watched = url.clone();
     let listening = move || wait_for_listeners(&SERVER, &watched, 1);
     tokio::task::spawn_blocking(listening).await.unwrap();
     let written = set(&here, "a", "2").await.unwrap();
     let began = Instant::now();
-    // Half as long as the node would take to look by itself.
+    // Half of the node's own polling interval.
     let heard = timeout(PATIENCE / 2, waiting).await.unwrap().unwrap();
     println!("the change was heard of after {:?}", began.elapsed());
     assert_eq!(heard, written);

@@ -1,4 +1,4 @@
-//! What is special about a file: it is made, moved, read-only, damaged, and its writers are killed.
+//! Behaviour specific to SQLite: creation, replaced, read-only and damaged files, killed writers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -74,7 +74,7 @@ fn a_read_only_disk_is_read_and_not_written() {
 #[test]
 fn a_read_only_disk_does_not_hide_changes_that_are_still_in_the_log() {
     let (_folder, path) = folder();
-    // What a writer leaves that is killed: the log has changes that the file has not.
+    // What a killed writer leaves: the log has changes that are not in the file.
     let left = |endings: &[&str]| {
         let (disk, copy) = folder();
         for ending in endings {
@@ -91,7 +91,7 @@ fn a_read_only_disk_does_not_hide_changes_that_are_still_in_the_log() {
         let writer = Database::sqlite(&path);
         set(&writer, "a", "1").await.unwrap();
         assert_eq!(left(&["", "-wal", "-shm"]).unwrap().settings["a"], "1");
-        // Without its index nobody can read the log there, and half the truth is none.
+        // Without its index the log cannot be read there, and the file alone is outdated.
         let refused = left(&["", "-wal"]).unwrap_err();
         assert!(matches!(refused, DatabaseError::Unavailable(_)), "{refused}");
         assert!(refused.to_string().contains("-wal"), "{refused}");
@@ -161,7 +161,7 @@ async fn a_file_that_was_put_in_place_of_another_is_noticed() {
 const PEER: &str = "TIDEGATE_TEST_DATABASE";
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// Sets three keys to the number of the revision, for ever, and notes each that was acknowledged.
+/// Sets three keys to the revision number forever, and records each acknowledged write.
 async fn write_for_ever(path: &Path) {
     use std::io::Write as _;
     let database = Database::sqlite(path);
@@ -174,7 +174,7 @@ async fn write_for_ever(path: &Path) {
         let changes = KEYS.map(|key| Change::set(key, next.clone()));
         let note = Note { door: "cli", who: None };
         revision = database.write(&changes, &note, Some(revision)).await.unwrap().revision;
-        // In one write: a kill between the number and the end of its line would join two numbers.
+        // In one write: a kill between the number and the newline would join two numbers.
         acknowledged.write_all(format!("{revision}\n").as_bytes()).unwrap();
     }
 }
@@ -202,7 +202,7 @@ fn a_writer_that_is_killed_loses_nothing_that_was_acknowledged_and_leaves_no_hal
             (database.read().await.unwrap(), database.history(1_000).await.unwrap())
         });
         let acknowledged = acknowledged();
-        // The last one may have been done and not been acknowledged any more.
+        // The last write may have been committed without being acknowledged.
         let revision = stored.revision;
         assert!((acknowledged..=acknowledged + 1).contains(&revision), "{acknowledged} {revision}");
         for key in KEYS {

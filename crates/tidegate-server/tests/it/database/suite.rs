@@ -1,4 +1,4 @@
-//! What both databases do alike.
+//! Behaviour common to both databases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

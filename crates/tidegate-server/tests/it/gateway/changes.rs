@@ -1,4 +1,4 @@
-//! Another configuration, or the end, while calls are queued and under way.
+//! Configuration changes and shutdown while calls are queued and in flight.
 
 use serde_json::{Value, json};
 use tidegate_server::Drained;
@@ -12,7 +12,7 @@ fn change(stage: &Stage, settings: &Value) {
     assert_eq!(reply.status, 200, "{reply:?}");
 }
 
-/// R366, R367, R392: what is under way comes to its end, and those who wait go by the new number.
+/// R366, R367, R392: calls in flight complete, and waiting calls follow the new limit.
 ///
 /// Setting: providers.*.max_concurrent_requests
 #[test]
@@ -69,7 +69,7 @@ fn no_call_fails_while_everything_is_changed() {
     stage.wait_for_gauge("in_flight", 0);
 }
 
-/// A provider that never answers is given up as configured, also after a change at run time.
+/// A provider that never responds is given up as configured, also after a change at run time.
 #[test]
 fn a_time_out_of_the_configuration_reaches_the_calls() {
     let settings = "max_retries = 0\nfirst_byte_timeout = \"50ms\"";
@@ -86,7 +86,7 @@ fn a_time_out_of_the_configuration_reaches_the_calls() {
     stage.wait_for_gauge("in_flight", 0);
 }
 
-/// Those who wait are sent away at once with a time to come back; a stream is not cut.
+/// Waiting calls are rejected at once with a retry time; a stream is not cut.
 #[test]
 fn the_end_sends_those_away_who_wait_and_lets_a_stream_run() {
     let slow = account(1, Limits::new()).per_token(Delay::fixed(MILLI * 100));

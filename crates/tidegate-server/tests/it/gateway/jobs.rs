@@ -1,11 +1,11 @@
-//! Jobs of many calls, at a provider that refuses.
+//! Jobs of many calls to a provider that limits them.
 
 use tidegate_sim::Limits;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 
 use super::{Stage, account, answers, assert_all_answered};
 
-/// R391: with defaults, twelve jobs at once see no 429 of a provider that lets few in.
+/// R391: with defaults, twelve concurrent jobs get no 429 from a provider with tight limits.
 #[test]
 fn no_job_sees_a_429_with_defaults() {
     let limits = Limits::new().requests_per_minute(6_000).concurrency(5);
@@ -15,7 +15,8 @@ fn no_job_sees_a_429_with_defaults() {
     stage.wait_for_gauge("in_flight", 0);
 }
 
-/// G1: limits of a configured key are in the shared store; without it the rule `local` decides.
+/// G1: the limits of a configured API key are in the shared store; without it the failure rule
+/// `local` decides.
 #[test]
 fn calls_go_on_without_the_shared_store() {
     let redis = RedisServer::start(Flavor::Redis);

@@ -1,4 +1,4 @@
-//! Admission over HTTP: who gets in, and how much is pending.
+//! Admission over HTTP, and the number of pending requests.
 
 use tidegate_testkit::launch::wait_until;
 
@@ -96,7 +96,7 @@ fn shadow_mode_and_the_allow_list_let_in_whom_they_should() {
     gate.expect("/v1/admit", probe, 200, r#"{"allowed":true,"charges":[]}"#);
 }
 
-/// Without jitter the wait is always the same, to the millisecond.
+/// Without jitter the wait is always exactly the same.
 ///
 /// Setting: admission.jitter_percent
 #[test]

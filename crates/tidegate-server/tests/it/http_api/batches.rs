@@ -1,10 +1,10 @@
-//! Batches: many operations in one request, each answered as if it had come alone.
+//! Batches: many operations in one request, each answered as if sent alone.
 
 use serde_json::{Value, json};
 
 use crate::Gate;
 
-/// Posts operations, and returns their answers.
+/// Posts a batch and returns the answers.
 #[track_caller]
 fn ask(gate: &Gate, operations: &Value) -> Vec<Value> {
     ask_at(gate, "/v1/batch", operations)
@@ -63,7 +63,7 @@ fn operations_are_decided_in_their_order_and_answered_as_alone() {
     );
 }
 
-/// The answers of a batch are those of the single calls, but for the status that stands in them.
+/// The answers of a batch equal the responses to single requests, except for the added status.
 #[test]
 fn a_client_reads_the_answers_with_the_parser_it_has() {
     let (together, alone) = (Gate::open(), Gate::open());
@@ -180,7 +180,7 @@ fn a_receipt_of_a_batch_is_settled_in_the_next() {
     assert_eq!((statuses(&settled), &settled[1]["remaining"]), (vec![200, 200], &4.into()));
 }
 
-/// All of a batch belongs to one day, and the next day has a quota of its own.
+/// A batch falls into one day, and the next day has a new quota.
 #[test]
 fn quotas_of_a_calendar_start_anew_between_batches() {
     let gate = Gate::open();
@@ -209,7 +209,7 @@ fn batches_at_once_never_get_more_than_there_is() {
     assert_eq!(allowed, 577);
 }
 
-/// Decisions of a batch are counted as those that come alone.
+/// Decisions of a batch are counted like single ones.
 #[test]
 fn decisions_of_a_batch_are_counted() {
     let gate = Gate::open();
@@ -224,7 +224,7 @@ fn decisions_of_a_batch_are_counted() {
     }
 }
 
-/// The longest answers that are possible: every number has 20 digits, or every charge is wrong.
+/// The longest possible responses: every number has 20 digits, or every charge is invalid.
 #[test]
 fn a_batch_whose_answer_would_be_too_long_is_refused_and_spends_nothing() {
     let gate = Gate::open();

@@ -1,4 +1,4 @@
-//! Take, peek, settle, hold and reset of single keys.
+//! Take, peek, settle, hold and reset on single keys.
 
 use crate::Gate;
 
@@ -31,8 +31,7 @@ fn take_answers_as_the_readme_says() {
     );
 }
 
-/// Whoever denies says when to come back in the fields that clients look at: whole seconds, and
-/// milliseconds for those who read them.
+/// A denial gives the retry time in whole seconds and in milliseconds.
 #[test]
 fn a_denial_has_the_wait_in_two_fields() {
     let gate = Gate::open();
@@ -175,8 +174,8 @@ fn calendar_quotas_end_at_midnight() {
     );
 }
 
-/// Equal numbers in two calendars once met in one bucket: switching between them forgot what had
-/// been used in either.
+/// Regression: equal quotas in two calendars shared one bucket, and switching between them reset
+/// it.
 #[test]
 fn inline_calendars_do_not_meet() {
     let gate = Gate::open();
@@ -192,7 +191,7 @@ fn inline_calendars_do_not_meet() {
     }
 }
 
-/// Each spelling of a zone was once a quota of its own.
+/// Regression: each spelling of a time zone had its own quota.
 #[test]
 fn a_zone_is_one_however_it_is_written() {
     let gate = Gate::open();

@@ -1,9 +1,9 @@
-//! Wrong requests: told completely, as problem documents, and free of charge.
+//! Invalid requests: reported completely, as problem documents, without charge.
 
 use crate::Gate;
 use crate::wire::Reply;
 
-/// The fields and rules of a reply.
+/// Returns the fields and rules of a problem.
 fn complaints(reply: &Reply) -> Vec<String> {
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
     let errors = reply.member("errors");
@@ -174,7 +174,7 @@ fn unknown_limits_are_named_with_the_known_ones_but_not_with_hundreds() {
     );
 }
 
-/// Whoever sends thousands of made-up fields gets a short answer.
+/// Thousands of unknown fields get a short response.
 #[test]
 fn errors_are_bounded() {
     let gate = Gate::open();
@@ -221,7 +221,8 @@ fn bodies_that_are_not_json_are_refused() {
     }
 }
 
-/// A body of ten thousand mistakes, or a query of thousands, once had an answer of megabytes.
+/// Regression: a body with ten thousand errors, or a query with thousands, had a response of
+/// megabytes.
 #[test]
 fn the_number_and_the_length_of_errors_are_bounded() {
     let gate = Gate::open();

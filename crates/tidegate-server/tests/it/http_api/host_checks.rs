@@ -1,5 +1,5 @@
-//! What never reaches the engine: foreign hosts and pages, other media types, large bodies,
-//! unknown paths, and bytes that are no HTTP at all.
+//! Requests that never reach the engine: foreign hosts and origins, other media types, large
+//! bodies, unknown paths, and bytes that are not HTTP.
 
 use crate::Gate;
 use crate::wire::Reply;
@@ -136,7 +136,7 @@ fn bytes_that_are_no_request_get_an_answer_and_do_no_harm() {
         std::io::Write::write_all(&mut stream, bytes).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
-        // A reset of the connection is an answer as well.
+        // A connection reset is acceptable too.
         let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
         assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"), "{answer:?}");
     }

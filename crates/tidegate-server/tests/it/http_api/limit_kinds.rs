@@ -1,4 +1,4 @@
-//! Limits of every kind, as the file describes them.
+//! Every kind of limit in the configuration file.
 
 use crate::Gate;
 
@@ -25,7 +25,7 @@ strict = "3/min"
 burst = 2
 "#;
 
-/// When the bucket of a limit is full again after one token was taken from it.
+/// Takes one token and returns when the bucket is full again.
 fn reset_after_ms(gate: &Gate, limit: &str) -> u64 {
     let reply = gate.post("/v1/take", &format!(r#"{{"key":"alice","limit":"{limit}"}}"#));
     assert_eq!(reply.status, 200, "{limit}: {}", reply.body);
@@ -40,7 +40,7 @@ fn a_bucket_refills_at_its_rate() {
     assert_eq!(reset_after_ms(&gate, "seconds"), 2_000);
 }
 
-/// Without the setting a bucket goes as far below zero as it can hold.
+/// Without the setting the maximum debt is the capacity.
 ///
 /// Setting: limits.*.max_debt
 #[test]
@@ -77,7 +77,7 @@ fn a_strict_window_holds_wherever_it_begins() {
     };
     assert!(!take(3), "more than may be spent at once");
     assert!(take(2), "as much as may be spent at once");
-    // Two tokens at the second 0, and one whenever there is one.
+    // Two tokens at second 0, then one whenever available.
     let mut spent = vec![0, 0];
     for second in 1..=300 {
         gate.advance(1_000);

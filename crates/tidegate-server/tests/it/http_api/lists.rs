@@ -1,4 +1,4 @@
-//! Lists of charges: all or nothing, over HTTP as anywhere.
+//! Lists of charges over HTTP: all or nothing.
 
 use crate::Gate;
 
@@ -99,7 +99,7 @@ fn settlements_take_lists_too() {
     );
 }
 
-/// Many connections at once never get more than the bucket holds.
+/// Concurrent requests never get more than the bucket holds.
 #[test]
 fn lists_stay_whole_under_concurrency() {
     let gate = Gate::open();

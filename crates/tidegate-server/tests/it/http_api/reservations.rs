@@ -1,4 +1,4 @@
-//! Reserve, receipts, and taking a reservation back.
+//! Reservations, receipts and cancellation.
 
 use crate::Gate;
 

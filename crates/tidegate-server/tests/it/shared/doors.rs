@@ -1,5 +1,5 @@
-//! Admission, the layer for HTTP and the gate for messages on a real shared store: what one node
-//! has spent is spent for all, and what callers leave behind is given back.
+//! Admission, the HTTP layer and the WebSocket gate on a real shared store: nodes share what was
+//! spent, and abandoned slots are given back.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn the_tiers_of_two_nodes_are_one() {
     assert_eq!((rejected.tier, rejected.id), (Tier::Client, Some("alice")));
     let rejected = other.admit(bob.cost(3)).await.unwrap().rejected().unwrap();
     assert_eq!((rejected.tier, rejected.id), (Tier::Organization, Some("acme")));
-    // Nobody was charged for being rejected, and a refund is there for both.
+    // Rejected requests were not charged, and both nodes see a refund.
     assert!(other.admit(bob.cost(2)).await.unwrap().is_admitted());
     one.settle(alice, -2, &pass.bill().unwrap()).await.unwrap();
     assert!(other.admit(alice.cost(2)).await.unwrap().is_admitted());

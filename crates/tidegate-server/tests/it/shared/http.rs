@@ -1,4 +1,4 @@
-//! The HTTP door of two servers on one store.
+//! The HTTP API of two servers on one store.
 
 use tidegate::clock::ManualClock;
 use tidegate_server::Server;
@@ -24,7 +24,7 @@ fn gate(server: &RedisServer) -> Gate {
     Gate::serving(Server::new(layers(&text)).unwrap(), ManualClock::new())
 }
 
-/// Two programs, one budget; receipts go from one to the other.
+/// Two servers share one budget, and each accepts the receipts of the other.
 #[test]
 fn two_servers_share_their_limits() {
     let server = RedisServer::start(Flavor::Redis);
@@ -61,8 +61,8 @@ fn two_servers_share_their_limits() {
     assert_eq!(one.post("/v1/take", take).member("remaining"), 6);
 }
 
-/// A batch is more than one call to the server takes; the operations keep their order, and two
-/// servers count together.
+/// A batch takes several calls to the store. Operations keep their order, and two servers share the
+/// counts.
 #[test]
 fn batches_of_two_servers_share_their_limits() {
     let server = RedisServer::start(Flavor::Redis);
@@ -82,14 +82,15 @@ fn batches_of_two_servers_share_their_limits() {
         let of = |answer: &serde_json::Value| answer["allowed"] == true;
         let answers = answers.as_array().unwrap();
         allowed.push((of(&answers[0]), answers[1..200].iter().filter(|a| of(a)).count()));
-        // Nothing overtakes: the first ten of the bucket are the first ten in the list.
+        // Order is kept: the first ten in the list get the ten tokens.
         assert!(answers[1..200].iter().skip(10).all(|answer| !of(answer)));
         allowed.push((of(&answers[201]), 0));
     }
     assert_eq!(allowed, [(true, 10), (true, 0), (true, 0), (false, 0)]);
 }
 
-/// The store dies under the door: every limit by its rule, marked, and shared again afterwards.
+/// When the store dies, each limit follows its failure rule and responses say so; afterwards limits
+/// are shared again.
 #[test]
 fn a_dead_store_is_no_dead_door() {
     let server = RedisServer::start(Flavor::Valkey);
@@ -98,7 +99,7 @@ fn a_dead_store_is_no_dead_door() {
         gate.post("/v1/take", &format!(r#"{{"limit":"{limit}","key":"alice"}}"#))
     };
     assert_eq!(take(&one, "client").member("remaining"), 9);
-    // Both nodes have been seen, so each enforces a half.
+    // Each node knows of the other and enforces half of the limit.
     server.kill();
     let degraded = wait_until("the rule to decide", || {
         let reply = take(&one, "client");
@@ -113,7 +114,7 @@ fn a_dead_store_is_no_dead_door() {
         let back = |gate| !take(gate, "daily").body.contains("degraded");
         (back(&one) && back(&other)).then_some(())
     });
-    // The server has forgotten everything; from here on the two count together again.
+    // The store has lost everything; from here on the two servers share counts again.
     for gate in [&one, &other] {
         let reset = gate.post("/v1/reset", r#"{"limit":"client","key":"bob"}"#);
         assert_eq!(reset.status, 200, "{}", reset.body);
@@ -123,8 +124,9 @@ fn a_dead_store_is_no_dead_door() {
     assert_eq!(other.post("/v1/take", bob).member("remaining"), 0);
 }
 
-/// Three requests with a policy beyond what the server counts once were three failures: the store
-/// was taken to be down, and every limit of rule open was open to everybody.
+/// Regression: three requests with a policy beyond the numeric range of the store counted as
+/// failures. The store was taken to be down, and every limit with the failure rule `open` admitted
+/// everything.
 #[test]
 fn strange_requests_do_not_switch_limits_off() {
     let server = RedisServer::start(Flavor::Redis);

@@ -1,4 +1,4 @@
-//! Servers that die or stand still under load, behind the guard.
+//! Stores that die or hang under load, behind the guard.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::{Node, nodes, slow};
 
-/// No call outlives its time-out, and after a few nobody pays at all. Virtual time: it stands
-/// still while anybody works and jumps to the next timer when all wait.
+/// No call exceeds its timeout, and after a few calls the breaker makes decisions immediate.
+/// Virtual time advances only while all tasks wait.
 #[tokio::test]
 async fn nobody_waits_for_a_server_that_stands_still() {
     let server = RedisServer::start(Flavor::Redis);
@@ -28,7 +28,7 @@ async fn nobody_waits_for_a_server_that_stands_still() {
     }
     let most = Duration::from_millis(51);
     assert!(paid.iter().all(|paid| *paid <= most), "{paid:?}");
-    // The breaker is open after three.
+    // The breaker opens after three.
     assert!(paid[..3].iter().all(|paid| *paid >= Duration::from_millis(50)), "{paid:?}");
     assert!(paid[3..].iter().all(Duration::is_zero), "{paid:?}");
     assert!(!node.guard.is_up());
@@ -37,16 +37,17 @@ async fn nobody_waits_for_a_server_that_stands_still() {
     wait_for(&node, true).await;
     let decision = limiter.take("a").await.unwrap();
     assert_eq!(decision.degraded(), None);
-    // What timed out may have been carried out, once; nothing was sent again.
+    // A call that timed out may have been executed once; none was sent again.
     assert!((995..=998).contains(&decision.remaining()), "{}", decision.remaining());
 }
 
-/// Killed under load: each call is decided, and after the restart exactly.
+/// When the store is killed under load, every call is still decided; after the restart decisions
+/// are exact.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn decisions_are_exact_again_after_a_crash() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
-    // One that has not heard of the other would enforce the whole limit.
+    // A node that does not know of the other would enforce the whole limit.
     wait_until_all_met(&nodes).await;
     let mut callers = Vec::new();
     for node in &nodes {
@@ -69,7 +70,7 @@ async fn decisions_are_exact_again_after_a_crash() {
     for caller in callers {
         allowed += caller.await.unwrap();
     }
-    // Once by the server, and once by the shares of both.
+    // Once by the store, and once by the local shares of both.
     assert!(allowed <= 200, "{allowed}");
     server.start_again();
     for node in &nodes {
@@ -85,8 +86,8 @@ async fn decisions_are_exact_again_after_a_crash() {
     assert_eq!(allowed, 10);
 }
 
-/// Three nodes without their server enforce a third each: together the limit, and as all three
-/// have met before, not a token more.
+/// Three nodes without their store enforce a third each. Since they knew of each other, they do not
+/// exceed the limit together.
 #[tokio::test]
 async fn three_nodes_alone_share_the_limit() {
     let server = RedisServer::start(Flavor::Redis);
@@ -107,7 +108,7 @@ async fn three_nodes_alone_share_the_limit() {
     assert_eq!(allowed, [10, 10, 10]);
 }
 
-/// Starting without the server serves by the rule; its arrival ends that.
+/// A node that starts without its store follows the failure rule until the store is available.
 #[tokio::test]
 async fn a_node_starts_before_its_server() {
     let server = RedisServer::start(Flavor::Valkey);

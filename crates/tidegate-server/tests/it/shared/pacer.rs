@@ -1,4 +1,4 @@
-//! Waiting on a shared store: only the heads of queues talk to it, and slots are leases.
+//! Waiting on a shared store: only the heads of queues call it, and slots are leases.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 
 use super::{Node, nodes};
 
-/// Fifty who wait on two nodes for twenty a second: all go, in the time that takes, and the
-/// server hears of the heads only.
+/// Fifty waiters on two nodes, at 20 per second: all are granted in time, and only the heads of the
+/// queues call the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_heads_talk_to_the_server() {
     let server = RedisServer::start(Flavor::Redis);
@@ -37,12 +37,12 @@ async fn only_heads_talk_to_the_server() {
     }
     // 49 intervals of 50 ms, by the server's clock.
     assert!(longest >= Duration::from_millis(2_400), "{longest:?}");
-    // One or two calls a grant, whoever else waits; with all asking it would be hundreds.
+    // One or two calls per grant; if all waiters called it would be hundreds.
     let calls = server.calls_of("evalsha") - before;
     assert!(calls <= 160, "{calls} calls for 50 grants");
 }
 
-/// A permit that is held longer than its lease keeps its slot; one whose process is gone does not.
+/// A permit held longer than its lease keeps its slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slots_are_renewed_while_they_are_held() {
     let server = RedisServer::start(Flavor::Redis);
@@ -56,7 +56,7 @@ async fn slots_are_renewed_while_they_are_held() {
     let renewals = server.calls_of("evalsha");
     let server = std::sync::Arc::new(server);
     let watched = server.clone();
-    // Three leases long, seen by the renewals that reach the server.
+    // Three leases long. The renewals reach the store.
     let start = micros(&server);
     tokio::task::spawn_blocking(move || {
         wait_until("three leases to pass", || (micros(&watched) > start + 1_900_000).then_some(()));
@@ -72,13 +72,13 @@ async fn slots_are_renewed_while_they_are_held() {
     assert!(waited.is_ok(), "{waited:?}");
 }
 
-/// A node that dies holding a slot: another gets it when the lease has run out.
+/// When a node dies, its slot is free after the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_nodes_slot_is_free_after_its_lease() {
     let server = RedisServer::start(Flavor::Valkey);
     let policy = Policy::concurrency(1, Some(Duration::from_millis(500))).unwrap();
     let url = server.url();
-    // A runtime of its own is as good as a process: nothing of it is left.
+    // Dropping a separate runtime simulates the death of a process.
     let dying = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let permit = runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access control.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn only_a_token_that_may_write_changes_anything_and_it_is_remembered_who_did() {
     assert!(writer.digest.to_string().starts_with(&format!("sha256:{who}")));
 }
 
-/// A scraper calls the machine by its name, which nobody has to configure if it brings a token.
+/// A scraper uses the machine's name, which need not be configured if it has a token.
 #[test]
 fn whoever_brings_a_token_may_name_any_host() {
     let (gate, reader, _) = Gate::guarded();
@@ -75,7 +75,7 @@ fn a_token_that_is_withdrawn_opens_nothing_from_then_on() {
     gate.ask("GET", "/admin/config", &[("authorization", &field)], "").refused(401, "unauthorized");
 }
 
-/// R368: a caller may know the limits that hold for it; nothing in them is secret.
+/// R368: callers may know the limits that apply to them; nothing in the summary is secret.
 #[test]
 fn the_summary_needs_no_token_and_tells_no_secrets() {
     let (gate, reader, _) = Gate::guarded();

@@ -1,4 +1,4 @@
-//! Changes, and those that are not made.
+//! Accepted and refused changes.
 
 use super::*;
 use crate::api::change_error::detail;
@@ -74,7 +74,7 @@ fn a_database_that_cannot_be_written_is_503() {
         reply.refused(503, "database");
         assert_eq!(reply.json()["detail"], said);
     }
-    // A folder is no database.
+    // A directory is not a database.
     let folder = tempfile::tempdir().unwrap();
     let (stored, database) =
         (Stored { revision: 1, ..Stored::default() }, Database::sqlite(folder.path()));
@@ -84,7 +84,7 @@ fn a_database_that_cannot_be_written_is_503() {
     assert_eq!(gate.revision(), 1);
 }
 
-/// RFC 7396 has a name of its own for what a PATCH brings.
+/// RFC 7396 defines a media type for merge patches.
 #[test]
 fn a_merge_patch_may_be_called_one() {
     let gate = Gate::open();
@@ -107,7 +107,7 @@ fn only_whole_json_of_a_bounded_size_is_taken() {
     assert_eq!(gate.revision(), 1);
 }
 
-/// R360 and G13: what bounds make of a change is told with it, each time.
+/// R360 and G13: values adjusted to the allowed range are reported with every change.
 #[test]
 fn a_change_is_answered_with_what_it_changed_and_what_to_look_at() {
     let gate = Gate::keeping(TEXT);
@@ -127,11 +127,11 @@ fn a_change_is_answered_with_what_it_changed_and_what_to_look_at() {
             "kept": "database",
         })
     };
-    // What the database holds already comes into force with the first change.
+    // The first change also applies what the database already contains.
     assert_eq!(gate.patch(&[], CHANGE).status, 200);
     let mut first = change(64);
     let warnings = first["warnings"].as_array_mut().unwrap();
-    // The file has a value of its own, which is hidden from now on.
+    // The value in the file is shadowed from now on.
     assert!(warnings.pop().unwrap().as_str().unwrap().contains("is shadowed by 64"));
     assert_eq!(first, told(8, 64));
     let mut second = change(77);
@@ -154,7 +154,7 @@ fn without_a_database_a_change_says_that_it_is_lost_at_the_end() {
     assert!(warnings.contains("lost when the program ends"), "{warnings}");
 }
 
-/// G13: an operator looks at a key, closes it, and gives back.
+/// G13: an operator peeks at a key, holds it, and refunds it.
 #[test]
 fn keys_are_looked_at_and_corrected_by_hand() {
     let gate = Gate::open();

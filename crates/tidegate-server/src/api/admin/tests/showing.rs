@@ -1,4 +1,4 @@
-//! What can be looked at.
+//! Read-only endpoints.
 
 use super::*;
 
@@ -101,7 +101,7 @@ fn a_server_is_ready_unless_a_closed_limit_cannot_decide_or_the_doors_are_closin
     assert_eq!(gate.get("/healthz").status, 200);
 }
 
-/// A path that nobody serves, or that nobody describes, is a lie.
+/// The document and the router must agree.
 #[test]
 fn the_document_for_programs_describes_every_path_that_answers() {
     let gate = Gate::open();
@@ -124,7 +124,7 @@ fn the_document_for_programs_describes_every_path_that_answers() {
     ];
     assert!(paths.keys().eq(expected.iter()), "{:?}", paths.keys());
     for (path, methods) in paths {
-        // Some method that no path takes: the answer names those that it does.
+        // A method that no path supports: the response lists those it does.
         let allowed = gate.ask("DELETE", path, &[], "");
         allowed.refused(405, "method-not-allowed");
         let allowed = allowed.header("allow").replace("HEAD,", "").replace(",HEAD", "");

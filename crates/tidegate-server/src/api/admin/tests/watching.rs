@@ -1,4 +1,4 @@
-//! Those who watch events.
+//! Event streams.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ fn warning(text: &str) -> Event {
     Event::Warning { message: text.to_owned() }
 }
 
-/// A watcher over a socket.
+/// A watcher on a real socket.
 struct Watching(BufReader<TcpStream>);
 
 impl Watching {
@@ -30,7 +30,7 @@ impl Watching {
         Self::over(TcpStream::connect(gate.address).unwrap(), fields)
     }
 
-    /// A watcher from another address of the loopback range.
+    /// Connects from another address of the loopback range.
     fn from(address: [u8; 4], gate: &Gate) -> Self {
         let stream = gate.runtime.block_on(async {
             let socket = TcpSocket::new_v4().unwrap();
@@ -47,7 +47,7 @@ impl Watching {
         Self(BufReader::new(stream))
     }
 
-    /// Reads up to a line that begins so, and returns the rest of it.
+    /// Reads up to a line with this prefix, and returns the rest of that line.
     fn line(&mut self, start: &str) -> String {
         loop {
             let mut line = String::new();
@@ -118,7 +118,7 @@ fn there_is_a_number_of_seats_and_those_who_leave_give_theirs_back() {
     });
 }
 
-/// Streams do not end by themselves, and would hold up the end of the server.
+/// Streams do not end by themselves, and would delay the shutdown.
 #[test]
 fn those_who_watch_are_sent_away_when_the_door_closes() {
     let mut gate = Gate::open();
@@ -132,14 +132,14 @@ fn those_who_watch_are_sent_away_when_the_door_closes() {
     assert!(rest.ends_with("0\r\n\r\n"), "{rest:?}");
 }
 
-/// The bound on idle connections once ran from the head of an answer, and cut streams.
+/// Regression: the idle timeout ran from the head of the response, and closed streams.
 #[test]
 fn a_watcher_is_not_idle() {
     let idle = Duration::from_millis(50);
     let gate = Gate::bounded(Bounds { idle, ..Bounds::default() });
     let mut watcher = Watching::new(&gate, "");
     watcher.line("retry: ");
-    // These are idle one after the other, and each is closed for it.
+    // Each of these becomes idle and is closed for it.
     for _ in 0..3 {
         let mut other = TcpStream::connect(gate.address).unwrap();
         other.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
@@ -151,7 +151,7 @@ fn a_watcher_is_not_idle() {
     assert_eq!(watcher.line("data: "), r#"{"message":"still there"}"#);
 }
 
-/// A door of which only the events are looked at.
+/// Creates the state of an API of which only the events are used.
 fn open() -> (Arc<Open>, Drain) {
     let drain = Drain::new();
     let api = AdminApi {
@@ -215,7 +215,7 @@ async fn a_watcher_whose_token_is_withdrawn_hears_no_more() {
     assert_eq!(next(&mut body).await, None);
 }
 
-/// The seat is held by the stream, so it is free once the stream is gone.
+/// The stream owns the slot, so dropping the stream frees it.
 #[tokio::test(start_paused = true)]
 async fn a_seat_is_free_as_soon_as_the_stream_is_dropped() {
     let (open, _drain) = open();

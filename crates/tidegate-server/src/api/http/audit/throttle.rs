@@ -1,8 +1,8 @@
-//! Bounds the audit lines that callers without a token cause.
+//! Limits the audit lines of callers without a token.
 //!
-//! Anybody who reaches the HTTP API may hold or reset keys, and must not fill the disk by it. Every
-//! peer has a budget of its own, so that nobody hides what others do. Lines beyond it are counted, and
-//! the count is logged.
+//! Any client of the HTTP API may hold or reset keys, and must not fill the disk that way. Every
+//! peer has its own budget, so that one peer cannot suppress the lines of others. Lines beyond the
+//! budget are counted, and the count is logged.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -15,26 +15,26 @@ use tokio::time::{Instant, sleep};
 
 use crate::listener::drain::Stop;
 
-/// The lines of a peer at once: those of the largest batch.
+/// Burst of lines of one peer: as many as the largest batch causes.
 const BURST: u32 = 256;
-/// One more line each: 20 a second.
+/// Interval at which a peer gains another line: 20 per second.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// The most peers that are told apart. Others share a budget.
+/// Maximum number of peers with a budget of their own; further peers share one.
 const MAX_PEERS: usize = 1_024;
-/// How often suppressed lines are reported.
+/// How often the number of suppressed lines is logged.
 const REPORT: Duration = Duration::from_secs(1);
 
-/// Budgets of lines.
+/// The budgets of all peers.
 #[derive(Debug, Default)]
 pub(crate) struct AuditThrottle {
-    /// When the budget of a peer is whole again.
+    /// When the budget of each peer is full again.
     whole_at: Mutex<HashMap<IpAddr, Instant>>,
     suppressed: AtomicU64,
     changed: Notify,
 }
 
 impl AuditThrottle {
-    /// Whether a line that a peer causes may be written. One that may not is counted.
+    /// Returns whether a line caused by this peer may be written. Counts it otherwise.
     pub(super) fn admit(&self, peer: IpAddr) -> bool {
         let is_admitted = self.admit_at(peer, Instant::now());
         if !is_admitted {
@@ -62,7 +62,7 @@ impl AuditThrottle {
         is_admitted
     }
 
-    /// Logs how many lines were suppressed, until told to stop.
+    /// Logs the number of suppressed lines, until the server stops.
     pub(crate) async fn report(&self, stop: Stop) {
         let mut stopped = std::pin::pin!(stop.told());
         loop {
@@ -88,7 +88,7 @@ impl AuditThrottle {
     }
 }
 
-/// An IPv4 address, or the network of an IPv6 address.
+/// Returns an IPv4 address, or the /64 network of an IPv6 address.
 fn prefix(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
