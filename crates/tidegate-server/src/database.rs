@@ -230,7 +230,7 @@ impl Database {
 
     fn failed(&self, error: &DatabaseError) {
         if let Some(suppressed) = self.inner.failures.due(wall_now()) {
-            tracing::warn!(%error, suppressed, "changes in the database are not seen for now");
+            tracing::warn!(%error, suppressed, "cannot read changes from the database; will retry");
         }
     }
 }

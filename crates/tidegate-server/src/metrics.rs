@@ -82,18 +82,18 @@ impl Default for Metrics {
         let (revision, changes) = (Gauge::default(), Family::default());
         registry.register(
             "tidegate_config_revision",
-            "The revision of the configuration that is in force",
+            "Current revision of the configuration",
             revision.clone(),
         );
         registry.register(
             "tidegate_config_changes",
-            "Changes of the configuration that were asked for, by door and what became of them",
+            "Requested configuration changes, by door and outcome",
             changes.clone(),
         );
         let permit_waits = Histogram::new(&histogram::WAITS);
         registry.register(
             "tidegate_permit_wait_seconds",
-            "Time that permits of /v1/acquire were waited for, zero too",
+            "Time spent waiting for permits of /v1/acquire, including zero waits",
             permit_waits.clone(),
         );
         about_the_process(&mut registry);
@@ -117,13 +117,13 @@ impl Default for Metrics {
 fn about_the_process(registry: &mut Registry) {
     let build = Family::<BuildLabels, Gauge>::default();
     build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-    registry.register("tidegate_build_info", "The version that runs", build);
+    registry.register("tidegate_build_info", "Version of the running program", build);
     let started = Gauge::<f64, AtomicU64>::default();
     let now = Duration::from_nanos(tidegate::clock::wall_now().as_nanos());
     started.set(now.as_secs_f64());
     registry.register(
         "process_start_time_seconds",
-        "When the server was put together, in seconds since 1970",
+        "Start time of the server, in seconds since the Unix epoch",
         started,
     );
 }

@@ -34,15 +34,14 @@ const MAX_ENDED: usize = 65_536;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PermitsError {
     #[error(
-        "{0} permits are held or waited for, which is the most; release some, or wait until they \
-         run out"
+        "at most {0} permits can be held or waited for; release some, or wait until they expire"
     )]
     Full(usize),
-    #[error("{0} wait for permits, which is the most")]
+    #[error("at most {0} requests can wait for permits; retry later")]
     Crowded(usize),
-    #[error("{0} requests of this address wait for permits, which is the most of one address")]
+    #[error("at most {0} requests from one address can wait for permits; retry later")]
     CrowdedPeer(usize),
-    #[error("the system has no randomness for the id of a permit: {0}")]
+    #[error("cannot generate a permit id: {0}")]
     Random(getrandom::Error),
 }
 
@@ -290,7 +289,7 @@ impl Book {
 
 /// Reserved capacity for a permit that is not granted yet.
 #[derive(Debug)]
-#[must_use = "a place is for a permit"]
+#[must_use = "dropping a reservation frees it"]
 pub(crate) struct Place {
     permits: Permits,
     id: PermitId,

@@ -55,7 +55,8 @@ pub async fn reach(plan: &Plan, mut tell: impl FnMut(Reached)) {
 }
 
 async fn probe(provider: &ProviderPlan, proxy: Option<Proxy>) -> Result<(), String> {
-    let uri: Uri = provider.base_url.value.parse().map_err(|_| "not an address".to_owned())?;
+    let uri: Uri =
+        provider.base_url.value.parse().map_err(|_| "base_url is not a valid URL".to_owned())?;
     let roots = provider.roots().map(|roots| Roots::from_der(roots.to_vec()));
     let roots = roots.transpose().map_err(|error| error.to_string())?;
     let client = Client::new().map_err(|error| error.to_string())?;

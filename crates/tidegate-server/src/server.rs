@@ -72,7 +72,7 @@ pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-#[must_use = "a server serves once its doors are open"]
+#[must_use = "a server does nothing until it is opened"]
 pub struct Server {
     layers: Layers,
     plan: Plan,
@@ -158,15 +158,14 @@ impl Server {
     async fn read(&mut self, database: &Database) -> Stored {
         if self.plan.database.auto_migrate.value {
             match database.migrate().await {
-                Ok(migrated) => tracing::debug!(format = migrated.to, "the database is ready"),
-                Err(error) => tracing::error!(%error, "the database cannot be brought up to date"),
+                Ok(migrated) => tracing::debug!(format = migrated.to, "database migrated"),
+                Err(error) => tracing::error!(%error, "database migration failed"),
             }
         }
         let stored = match database.read().await {
             Ok(stored) => stored,
             Err(error) => {
-                let what = "the database cannot be read: environment, file and defaults hold";
-                tracing::error!(%error, "{what}");
+                tracing::error!(%error, "cannot read the database; using environment, file and defaults");
                 return Stored::default();
             }
         };
@@ -180,9 +179,11 @@ impl Server {
             Ok(plan) => (self.layers, self.plan) = (layers, plan),
             Err(error) => {
                 for line in error.to_string().lines() {
-                    tracing::error!("not used: {line}");
+                    tracing::error!(error = %line, "invalid settings in the database");
                 }
-                tracing::error!("the database is passed over: environment, file and defaults hold");
+                tracing::error!(
+                    "ignoring settings in the database; using environment, file and defaults"
+                );
             }
         }
         stored
@@ -240,7 +241,7 @@ impl Doors {
         drain.watch(grpc::serve(config.clone(), grpc.0, files, stop.clone()));
         drain.watch(watch::sources(config.clone(), guarded.clone(), stop));
         for (door, address) in [("http", http.1), ("admin", admin.1), ("grpc", grpc.1)] {
-            tracing::info!(%address, "the {door} door is open");
+            tracing::info!(listener = door, %address, "listening");
         }
         let (http, admin, grpc) = (http.1, admin.1, grpc.1);
         Running { http, admin, grpc, drain, last, guarded, config, keeper: None }
@@ -323,7 +324,7 @@ impl Running {
         }
         // Admin requests do not hold up the shutdown for long.
         self.last.drain(Duration::from_secs(1)).await;
-        tracing::info!(?drained, "the doors are closed");
+        tracing::info!(?drained, "stopped");
         drained
     }
 }

@@ -136,10 +136,10 @@ enum Unauthenticated {
 /// A listener would accept unauthenticated requests from the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the {door} door would be open to everybody who reaches {address}, since there are no tokens; \
-     make one with `tidegate key` and put its hash into `write_tokens` under [admin], or listen on \
-     127.0.0.1:{port}, or set `allow_unauthenticated = true` under [admin] if something else \
-     guards it",
+    "{door} listener: {address} would accept unauthenticated requests because no tokens are \
+     configured; create one with `tidegate key` and add its hash to `write_tokens` under [admin], or \
+     listen on 127.0.0.1:{port}, or set `allow_unauthenticated = true` under [admin] if access is \
+     restricted otherwise",
     port = address.port()
 )]
 pub struct OpenToAll {

@@ -107,7 +107,7 @@ fn a_server_starts_without_its_database_and_takes_it_over_later() {
     let mut serving = Serving::start(command.env("TIDEGATE_LIMITS_CLIENT_CAPACITY", "9"));
     assert_eq!(serving.setting(CAPACITY), (9.into(), "environment".to_owned()));
     assert_eq!(takes(&serving), 200);
-    serving.wait_for("the database cannot be read: environment, file and defaults hold");
+    serving.wait_for("cannot read the database; using environment, file and defaults");
     server.start_again();
     serving.wait_until_it_has(CAPACITY, &json!(7));
     assert_eq!(serving.setting(CAPACITY).1, "database");

@@ -55,7 +55,7 @@ fn a_bad_file_keeps_the_old_configuration_and_tells_every_mistake() {
                rate = \"1/s\"\n[stor]\n";
     fs::write(&file, bad).unwrap();
     serving.signal("HUP");
-    serving.wait_for("the configuration of before stays in force");
+    serving.wait_for("change refused; keeping the current configuration");
     assert_eq!(left(&serving, "alice"), "10");
     assert_eq!(serving.setting(CAPACITY), (10.into(), "file".to_owned()));
     // The server is told of a good one as ever.
@@ -82,7 +82,7 @@ fn a_file_that_is_gone_keeps_the_old_configuration() {
     let mut serving = Serving::start(&mut serve(here.path(), &["--config", "mine.toml"]));
     fs::remove_file(&file).unwrap();
     serving.signal("HUP");
-    serving.wait_for("the configuration of before stays in force");
+    serving.wait_for("change refused; keeping the current configuration");
     assert_eq!(left(&serving, "alice"), "10");
 }
 

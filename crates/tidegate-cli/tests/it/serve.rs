@@ -64,9 +64,9 @@ fn an_address_in_use_is_a_failure_that_says_so() {
     let address = taken.local_addr().unwrap().to_string();
     let ended = end(&mut serve(here.path(), &["--http", &address]));
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
-    let expected = format!("the http door cannot open on {address}: ");
+    let expected = format!("http listener: cannot bind {address}: ");
     assert!(ended.stderr.contains(&expected), "{ended:?}");
-    assert!(ended.stderr.contains("another program listens there"));
+    assert!(ended.stderr.contains("another program uses this address"));
 }
 
 /// Setting: listen.resp, modules.rate_limit.enabled
@@ -100,7 +100,7 @@ fn the_log_says_what_it_is_told_to_and_never_a_key() {
         serving.post("/v1/take", &body);
     }
     let ended = serving.stop("TERM");
-    assert!(ended.stderr.contains("the http door is open"), "{ended:?}");
+    assert!(ended.stderr.contains("listening listener=\"http\""), "{ended:?}");
     assert!(!ended.stderr.contains(secret), "{ended:?}");
     let mut command = serve(here.path(), &[]);
     let output = command.env("TIDEGATE_LOG", "client=loud=no").output().unwrap();
@@ -114,13 +114,13 @@ fn it_survives_running_out_of_open_files() {
     let mut serving = Serving::start(&mut serve_with_files(32, here.path(), &[]));
     let address = serving.url.trim_start_matches("http://").to_owned();
     let crowd: Vec<_> = (0..40).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    serving.wait_for("connections cannot be accepted for now");
+    serving.wait_for("cannot accept connections; will retry");
     drop(crowd);
     let (status, _) = serving.post("/v1/take", r#"{"key":"alice","limit":"client"}"#);
     assert_eq!(status, 200);
     let ended = serving.stop("TERM");
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(ended.stderr.matches("connections cannot be accepted for now").count(), 1);
+    assert_eq!(ended.stderr.matches("cannot accept connections; will retry").count(), 1);
 }
 
 /// A size of 95 million gigabytes once was a panic.

@@ -50,16 +50,16 @@ fn of_config(error: &ConfigError) -> Vec<FieldError> {
 pub(crate) fn detail(error: &ChangeError) -> String {
     match error {
         ChangeError::Database(DatabaseError::Conflict { now }) => format!(
-            "the configuration is at revision {now} by now; look at it again and repeat the change"
+            "the configuration is now at revision {now}; read it again and repeat the change"
         ),
         // The write may already have been sent.
         ChangeError::Database(DatabaseError::Unavailable(_)) => {
-            "the database does not answer, and it is not known whether the change was kept; look \
-             again before you repeat it"
+            "the database is unavailable, and it is unknown whether the change was stored; read the \
+             configuration before you repeat it"
                 .to_owned()
         }
         ChangeError::Database(DatabaseError::ReadOnly) => {
-            "the change cannot be kept: the database cannot be written; nothing was changed"
+            "the change cannot be stored: the database is read-only; nothing was changed"
                 .to_owned()
         }
         error => error.to_string(),
@@ -83,7 +83,7 @@ mod tests {
         let errors = field_errors(&ChangeError::TierKind { limit: "client".to_owned() });
         let [FieldError { field, rule }] = &errors[..] else { panic!("one: {errors:?}") };
         assert_eq!(field, "limits.client");
-        assert!(rule.starts_with("is a tier of admission"), "{rule}");
+        assert!(rule.starts_with("is an admission tier"), "{rule}");
     }
 
     /// A response has either field errors or a detail of its own.
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_database_that_falls_silent_is_not_said_to_have_kept_nothing() {
         let said = detail(&DatabaseError::Unavailable("silence".into()).into());
-        assert!(said.contains("not known whether"), "{said}");
+        assert!(said.contains("unknown whether"), "{said}");
         assert!(!said.contains("nothing was changed"), "{said}");
     }
 }

@@ -11,7 +11,7 @@
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
-    reason = "nobody wrote it"
+    reason = "generated code"
 )]
 mod generated {
     include!("grpc/generated/tidegate.admin.v1.rs");
@@ -133,7 +133,7 @@ async fn connection(stream: Moved, peer: Peer, calls: Arc<Calls>, routes: Routes
                 served.as_mut().graceful_shutdown();
             }
             () = &mut evicted => {
-                tracing::debug!("a connection is closed to make room");
+                tracing::debug!("idle connection evicted");
                 served.as_mut().graceful_shutdown();
                 // The last response may still have to be sent. Do not wait longer for anything
                 // else.
@@ -143,12 +143,12 @@ async fn connection(stream: Moved, peer: Peer, calls: Arc<Calls>, routes: Routes
         }
         // A connection without any call is closed after the first seconds, and at shutdown.
         if !calls.has_asked() {
-            tracing::debug!("a connection asked nothing and is cut");
+            tracing::debug!("connection closed without a call");
             return;
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection failed");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
@@ -164,7 +164,7 @@ async fn answer(
     drop(call);
     match answer {
         Ok(answer) => answer,
-        Err(_) => Ok(Status::deadline_exceeded("it took too long").into_http()),
+        Err(_) => Ok(Status::deadline_exceeded("the call timed out").into_http()),
     }
 }
 
@@ -178,11 +178,9 @@ impl Door {
         match self.config.parts().tokens.check(request.metadata().as_ref(), role) {
             Ok(caller) => Ok(caller.note("rpc", request.extensions().get().copied())),
             Err(Refused::NoToken | Refused::UnknownToken) => {
-                Err(Status::unauthenticated("a known token is needed: authorization: Bearer ..."))
+                Err(Status::unauthenticated("a valid token is required: authorization: Bearer ..."))
             }
-            Err(Refused::ReadOnly) => {
-                Err(Status::permission_denied("this token may look, and not change anything"))
-            }
+            Err(Refused::ReadOnly) => Err(Status::permission_denied("this token is read-only")),
         }
     }
 }
@@ -243,7 +241,7 @@ fn refused(error: &ChangeError) -> Status {
         return Status::new(code, detail(error));
     }
     let mut details = ErrorDetails::new();
-    let mut told = String::from("the configuration cannot be used");
+    let mut told = String::from("invalid configuration");
     for FieldError { field, rule } in errors {
         told.extend(["; ", &field, " ", &rule]);
         details.add_bad_request_violation(field, rule);

@@ -78,13 +78,15 @@ impl Health {
     fn reasons(&self) -> Vec<Reason> {
         let mut reasons = Vec::new();
         if self.draining.is_told() {
-            reasons
-                .push(Reason { code: "draining", detail: "the doors are being closed".to_owned() });
+            reasons.push(Reason {
+                code: "draining",
+                detail: "the server is shutting down".to_owned(),
+            });
         }
         let limits = (self.undecided)();
         if limits > 0 {
             let detail = format!(
-                "the store does not answer, and {limits} limits deny everything until it does"
+                "the store is unavailable, and {limits} limits deny all requests until it is back"
             );
             reasons.push(Reason { code: "store", detail });
         }
@@ -131,7 +133,7 @@ mod tests {
         let limiter = engine.limiter("api", policy).unwrap();
         let ordinary = limiter.limit();
         let closed = ordinary.on_failure(FailureRule::Closed);
-        assert_eq!(undecided(&store, [&ordinary, &closed]), 0, "nobody has noticed yet");
+        assert_eq!(undecided(&store, [&ordinary, &closed]), 0, "the guard has not noticed yet");
         while store.is_up() {
             let _ = limiter.take("alice").await.unwrap();
         }

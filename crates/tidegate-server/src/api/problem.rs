@@ -25,18 +25,18 @@ pub(crate) enum Problem {
     Invalid(Vec<FieldError>),
     #[error("the body is not JSON: {0}")]
     Malformed(serde_json::Error),
-    #[error("the body ended before it was complete")]
+    #[error("the body is incomplete")]
     Incomplete,
     #[error("the body did not arrive in time")]
     SlowBody,
-    #[error("a body has at most {MAX_BODY} bytes")]
+    #[error("a body can have at most {MAX_BODY} bytes")]
     TooLarge,
-    #[error("the body must be JSON and say so, once: content-type: application/json")]
+    #[error("the body must be JSON, with exactly one header content-type: application/json")]
     NotJsonType,
     /// Nothing is at this path. The text lists what is available.
     #[error("{0}")]
     NotFound(String),
-    #[error("this path does not take this method; the header `allow` says which it takes")]
+    #[error("this path does not support this method; the header `allow` lists those it does")]
     Method,
     #[error("{}{}", .0, advice(.0))]
     Host(#[from] HostError),
@@ -44,11 +44,11 @@ pub(crate) enum Problem {
     Store(StoreError),
     #[error(transparent)]
     Permits(#[from] PermitsError),
-    #[error("{0} wait for this already, which is the most")]
+    #[error("at most {0} requests can wait for this; retry later")]
     QueueFull(usize),
-    #[error("the server stops: nobody waits here any more")]
+    #[error("the server is shutting down and accepts no waiting requests")]
     Stopping,
-    #[error("nobody can wait here for now: {0}")]
+    #[error("cannot wait for a permit: {0}")]
     NoWaiting(String),
 }
 
@@ -105,7 +105,7 @@ impl From<StoreError> for Problem {
 /// Returns a hint for a host that is not served.
 fn advice(error: &HostError) -> &'static str {
     match error {
-        HostError::ForeignHost => "; add it to `allowed_hosts` under [listen] if it should be",
+        HostError::ForeignHost => "; to serve it, add it to `allowed_hosts` under [listen]",
         _ => "",
     }
 }
@@ -125,7 +125,7 @@ pub(crate) fn told(errors: &[FieldError]) -> String {
 /// Describes a store error to callers, without the cause, which is logged.
 fn for_callers(error: &StoreError) -> String {
     match error {
-        StoreError::Rejected(_) => "the store cannot carry this operation out".to_owned(),
+        StoreError::Rejected(_) => "the store cannot execute this operation".to_owned(),
         StoreError::Unavailable(_) => "the store is unavailable".to_owned(),
         other => other.to_string(),
     }

@@ -47,13 +47,13 @@ impl ActiveConfig {
                 let who = who.as_deref().unwrap_or("-");
                 tracing::info!(
                     target: "tidegate::audit", door, who, revision, outcome = "refused",
-                    "a change was refused"
+                    "change refused"
                 );
                 for line in error.to_string().lines() {
-                    tracing::error!(door, "not used: {line}");
+                    tracing::error!(door, error = %line, "invalid configuration");
                 }
-                tracing::error!(door, "the configuration of before stays in force");
-                let message = format!("a change through {door} is not used: {error}");
+                tracing::error!(door, "change refused; keeping the current configuration");
+                let message = format!("configuration change through {door} refused: {error}");
                 events.publish(&Event::Warning { message });
             }
         }
@@ -67,9 +67,7 @@ fn log_changes(applied: &Applied, author: Author<'_>) {
     let Applied { changes, history, .. } = applied;
     if changes.is_empty() && history.is_empty() {
         let Author { door, who, revision, .. } = author;
-        tracing::info!(
-            target: "tidegate::audit", door, who, revision, "the configuration is as it was"
-        );
+        tracing::info!(target: "tidegate::audit", door, who, revision, "configuration unchanged");
     }
     for (index, audit) in history.iter().enumerate() {
         let Audit { revision, door: via, who, key, .. } = audit;
@@ -108,6 +106,6 @@ fn log_line(key: &str, [old, new, asked, source]: [&str; 4], author: Author<'_>)
     let Author { door, who, revision, via } = author;
     tracing::info!(
         target: "tidegate::audit", door, who, revision, key, old, new, asked, source, via,
-        outcome = "done", "a setting was changed"
+        outcome = "done", "setting changed"
     );
 }

@@ -45,7 +45,7 @@ impl ActiveConfig {
             config.publish(&note, done)
         });
         change.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "a change of the configuration ended badly");
+            tracing::error!(%error, "configuration change panicked");
             Err(ChangeError::Interrupted)
         })
     }
@@ -213,7 +213,7 @@ impl ActiveConfig {
         let news = before.plan.needs_restart(&plan);
         let fixed = self.started.plan.needs_restart(&plan);
         for key in fixed.into_iter().filter(|key| news.contains(key)) {
-            tracing::warn!(key, "this setting has changed and holds from the next start on");
+            tracing::warn!(key, "setting changed; takes effect after a restart");
         }
         let applied = Applied::of(&before, &plan, &effective);
         let (plan, effective) = (Arc::new(plan), Arc::new(effective));

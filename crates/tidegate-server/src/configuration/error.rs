@@ -18,7 +18,7 @@ pub enum ChangeError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The policy of a limit cannot be changed again.
-    #[error("limits.{limit}: cannot be changed any more: {error}")]
+    #[error("limits.{limit}: cannot be changed: {error}")]
     Limit {
         /// Name of the limit.
         limit: String,
@@ -27,7 +27,8 @@ pub enum ChangeError {
     },
     /// The limit is an admission tier, and its kind cannot change at run time.
     #[error(
-        "limits.{limit}: is a tier of admission while the server runs, and stays a token bucket"
+        "limits.{limit}: is an admission tier and must stay a token bucket while the server runs; \
+         restart to change its kind"
     )]
     TierKind {
         /// Name of the limit.
@@ -47,7 +48,9 @@ pub enum ChangeError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The task that applies the change panicked.
-    #[error("the change ended badly; look whether it was made")]
+    #[error(
+        "the change failed unexpectedly and may or may not have been applied; read the configuration"
+    )]
     Interrupted,
 }
 

@@ -14,30 +14,32 @@ pub(super) type Cause = Box<dyn Error + Send + Sync>;
 #[non_exhaustive]
 pub enum DatabaseError {
     /// The URL is not a valid PostgreSQL URL.
-    #[error("the address of the database is not usable: it {0}")]
+    #[error("the database URL is invalid: it {0}")]
     Address(#[from] PostgresUrlError),
     /// The database cannot be reached, opened or queried at the moment. A write that ends with this
     /// error was either applied completely or not at all; read the settings to find out.
-    #[error("the database is not available: {}", told(.0.as_ref()))]
+    #[error("the database is unavailable: {}", told(.0.as_ref()))]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The database can be read but not written.
-    #[error("the database is read-only: its file, its folder, its disk or its server")]
+    #[error(
+        "the database is read-only; check the permissions of its file, directory, disk or server"
+    )]
     ReadOnly,
     /// Another write came first: the expected revision is outdated.
-    #[error("the settings have changed meanwhile; they are at revision {now} now")]
+    #[error("another change was written first; the settings are now at revision {now}")]
     Conflict {
         /// The current revision.
         now: u64,
     },
     /// The PostgreSQL database has no Tidegate tables.
     #[error(
-        "the database has no tables of Tidegate yet; run `tidegate db migrate`, or start with \
+        "the database has no Tidegate tables; run `tidegate db migrate`, or start with \
          --auto-migrate"
     )]
     NotMigrated,
     /// An older version wrote the database; it must be migrated first.
     #[error(
-        "the database has format {found}, and this version needs format {needs}; run \
+        "the database has format {found}, but this version needs format {needs}; run \
          `tidegate db migrate`, or start with --auto-migrate"
     )]
     OldFormat {
@@ -48,8 +50,8 @@ pub enum DatabaseError {
     },
     /// A newer version wrote the database.
     #[error(
-        "the database has format {found}, and this version knows formats up to {known}: a newer \
-         version has written it, so run that one"
+        "the database has format {found}, but this version supports formats up to {known}: it was \
+         written by a newer version, so run that one"
     )]
     NewFormat {
         /// The format of the database.
@@ -58,7 +60,7 @@ pub enum DatabaseError {
         known: u32,
     },
     /// A constraint of the tables rejects a change. Nothing was written.
-    #[error("the database refuses to set {key:?}: {rule}")]
+    #[error("the database rejects {key:?}: {rule}")]
     Refused {
         /// The key of the setting, truncated if it is long.
         key: String,
@@ -66,7 +68,7 @@ pub enum DatabaseError {
         rule: &'static str,
     },
     /// A maximum would be exceeded. Nothing was written.
-    #[error("too many {what}: {most} is the most")]
+    #[error("too many {what}: at most {most} are allowed")]
     TooMany {
         /// What there are too many of.
         what: &'static str,
@@ -74,7 +76,7 @@ pub enum DatabaseError {
         most: usize,
     },
     /// The file is a database of another program.
-    #[error("the file is a database of something else; choose another one")]
+    #[error("the file is a database of another program; choose another one")]
     Foreign,
     /// The content is inconsistent or cannot be read.
     #[error("the database is damaged: {}; restore it from a backup", told(.0.as_ref()))]
@@ -84,9 +86,9 @@ pub enum DatabaseError {
 /// What is wrong with a damaged database.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(super) enum Damage {
-    #[error("its row of format and revision is missing")]
+    #[error("the row with its format and revision is missing")]
     NoMeta,
-    #[error("a number in it is out of range")]
+    #[error("it contains a number that is out of range")]
     Number,
 }
 
@@ -136,9 +138,9 @@ mod tests {
     fn the_cause_is_told_once() {
         let inner = std::io::Error::other("inner");
         let error = DatabaseError::unavailable(Outer(inner));
-        assert_eq!(error.to_string(), "the database is not available: outer: inner");
+        assert_eq!(error.to_string(), "the database is unavailable: outer: inner");
         let plain = DatabaseError::unavailable(std::io::Error::other("inner"));
-        assert_eq!(plain.to_string(), "the database is not available: inner");
+        assert_eq!(plain.to_string(), "the database is unavailable: inner");
     }
 
     #[test]

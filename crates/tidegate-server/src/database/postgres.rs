@@ -96,7 +96,7 @@ struct Said {
 
 /// The server did not respond in time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("no answer within {0} s")]
+#[error("no response within {0} s")]
 struct Silent(u64);
 
 /// Maps an error of the driver.

@@ -168,14 +168,14 @@ impl Note {
 /// Rejects changes that neither database can store.
 pub(super) fn check(changes: &[Change]) -> Result<(), DatabaseError> {
     if changes.len() > MOST_CHANGES {
-        return Err(DatabaseError::TooMany { what: "changes at once", most: MOST_CHANGES });
+        return Err(DatabaseError::TooMany { what: "changes in one write", most: MOST_CHANGES });
     }
     let has_nul = |change: &&Change| {
         change.key.contains('\0') || change.value.as_ref().is_some_and(|value| value.contains('\0'))
     };
     match changes.iter().find(has_nul) {
         Some(change) => {
-            Err(DatabaseError::refused(&change.key, "there must be no character 0 in it"))
+            Err(DatabaseError::refused(&change.key, "must not contain a NUL character"))
         }
         None => Ok(()),
     }

@@ -26,8 +26,8 @@ pub(super) enum Standing {
 
 /// The constraints of the tables, by name, with what they require.
 const RULES: [(&str, &str); 4] = [
-    ("tidegate_key_length", "a key has 1 to 256 characters"),
-    ("tidegate_value_length", "a value has 1 to 16384 characters"),
+    ("tidegate_key_length", "a key must have 1 to 256 characters"),
+    ("tidegate_value_length", "a value must have 1 to 16384 characters"),
     ("tidegate_max_concurrent_requests", "it must be a whole number from 1 to 100"),
     ("tidegate_max_retries", "it must be a whole number from 0 to 20"),
 ];
@@ -71,7 +71,7 @@ impl Schema {
 /// Returns what a constraint requires, given its name or a message that ends with it.
 pub(super) fn rule(named: &str) -> &'static str {
     let found = RULES.iter().find(|(name, _)| named.ends_with(name));
-    found.map_or("the database does not take it", |(_, rule)| rule)
+    found.map_or("the database does not accept this value", |(_, rule)| rule)
 }
 
 #[cfg(test)]
@@ -121,6 +121,6 @@ mod tests {
     fn rules_are_found_by_what_databases_call_them() {
         assert_eq!(rule("tidegate_max_retries"), "it must be a whole number from 0 to 20");
         assert!(rule("CHECK constraint failed: tidegate_key_length").contains("256"));
-        assert_eq!(rule("another"), "the database does not take it");
+        assert_eq!(rule("another"), "the database does not accept this value");
     }
 }

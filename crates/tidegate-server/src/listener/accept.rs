@@ -59,7 +59,7 @@ impl Acceptor {
                     return (stream, peer.ip());
                 }
                 Err(error) if is_of_the_caller(&error) => {
-                    tracing::debug!(%error, "a caller went away before it was accepted");
+                    tracing::debug!(%error, "connection closed before it was accepted");
                 }
                 Err(error) => {
                     self.failed(&error);
@@ -73,7 +73,7 @@ impl Acceptor {
 
     fn failed(&self, error: &io::Error) {
         if let Some(suppressed) = self.errors.due(wall_now()) {
-            tracing::warn!(%error, suppressed, "connections cannot be accepted for now, and have to wait");
+            tracing::warn!(%error, suppressed, "cannot accept connections; will retry");
         }
     }
 }

@@ -124,7 +124,7 @@ impl Crowd {
                 if let Some(suppressed) = self.refused.due(wall_now()) {
                     tracing::warn!(
                         %peer, per_network, suppressed,
-                        "connection refused: its network has its number of them, and all are busy"
+                        "connection refused: too many busy connections from its network"
                     );
                 }
             }
@@ -133,7 +133,7 @@ impl Crowd {
                     tracing::warn!(
                         total,
                         suppressed,
-                        "all connections of a listener are busy; others have to wait"
+                        "connection limit reached and all connections busy; new connections wait"
                     );
                 }
             }

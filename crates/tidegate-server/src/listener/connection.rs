@@ -96,9 +96,9 @@ async fn run<F>(
     });
     match end.await {
         End::Closed(Ok(())) => {}
-        End::Closed(Err(error)) => tracing::debug!(%error, "a connection failed"),
-        End::Due(Due::TimedOut) => tracing::debug!("a connection kept us waiting and is cut"),
-        End::Due(Due::Evicted) => tracing::debug!("a connection is closed to make room"),
+        End::Closed(Err(error)) => tracing::debug!(%error, "connection failed"),
+        End::Due(Due::TimedOut) => tracing::debug!("connection timed out"),
+        End::Due(Due::Evicted) => tracing::debug!("idle connection evicted"),
     }
 }
 

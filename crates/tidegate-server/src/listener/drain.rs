@@ -64,7 +64,7 @@ impl Drain {
         let all = async {
             for door in &mut doors {
                 if let Err(error) = door.await {
-                    tracing::error!(%error, "a door ended badly");
+                    tracing::error!(%error, "task panicked");
                 }
             }
         };

@@ -73,7 +73,7 @@ impl Moved {
         match self.0.and_then(TcpStream::from_std) {
             Ok(stream) => Some(stream),
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be served");
+                tracing::warn!(%error, "cannot move a connection to a worker");
                 None
             }
         }

@@ -78,12 +78,12 @@ impl Decisions {
         );
         registry.register(
             "tidegate_new_keys",
-            "Keys that were met for the first time, or with a bucket that was full again",
+            "Keys seen for the first time, or whose bucket was full again",
             decisions.new_keys.clone(),
         );
         registry.register(
             "tidegate_decision_duration_seconds",
-            "Time from a whole request to its answer",
+            "Time from the complete request to its response",
             decisions.took.clone(),
         );
         decisions

@@ -97,43 +97,43 @@ impl Families {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let mut add = Adding(registry);
         Self {
-            acquisitions: add.counters("rate_limit_acquisitions", "Permits that were given"),
-            delays: add.counters("rate_limit_delays", "Permits that were waited for"),
+            acquisitions: add.counters("rate_limit_acquisitions", "Permits granted"),
+            delays: add.counters("rate_limit_delays", "Permits granted after a wait"),
             wait_time: add.waits(
                 "rate_limit_wait_time_seconds",
-                "Time that permits were waited for, zero too",
+                "Time spent waiting for permits, including zero waits",
             ),
             tokens_reserved: add.histograms(
                 "rate_limit_tokens_reserved",
-                "Tokens that were reserved for a call",
+                "Tokens reserved per call",
                 || Histogram::new(&histogram::TOKENS),
             ),
             waits: add.waits(
                 "llm_wait_seconds",
-                "Time that calls waited, by what made them wait longest",
+                "Time that calls waited, by the limit that caused the longest wait",
             ),
-            throttles: add.counters("llm_upstream_429", "Calls that the provider throttled"),
-            waiting: add.family("llm_waiting", "Calls that wait for a permit"),
-            in_flight: add.family("llm_in_flight", "Calls that have a permit and no whole answer"),
-            retry_delay: add.waits("llm_retry_delay_seconds", "Time slept before a retry"),
+            throttles: add.counters("llm_upstream_429", "Calls throttled by the provider"),
+            waiting: add.family("llm_waiting", "Calls waiting for a permit"),
+            in_flight: add.family("llm_in_flight", "Calls that have a permit and no complete response yet"),
+            retry_delay: add.waits("llm_retry_delay_seconds", "Delay before a retry"),
             retries: add.histograms(
                 "llm_retries_until_success",
-                "Retries of calls that succeeded in the end",
+                "Retries of calls that eventually succeeded",
                 || Histogram::new(&histogram::RETRIES),
             ),
             failures: add.counters(
                 "llm_failures",
-                "Calls that failed in the end, by class of the last failure",
+                "Calls that failed after all retries, by class of the last failure",
             ),
             answer_failures: add.counters(
                 "llm_answer_failures",
-                "Answers that failed after they had begun, by class; they are llm_failures too",
+                "Responses that failed after they had begun, by class; also counted in llm_failures",
             ),
-            requests: add.counters("llm_requests", "Calls, by what became of them"),
+            requests: add.counters("llm_requests", "Calls, by outcome"),
             tokens: add.counters(
                 "llm_tokens",
-                "Tokens that were used, reported by the provider or estimated here; cache_read and \
-                 cache_write are parts of input, reasoning of output",
+                "Tokens used, as reported by the provider or estimated here; cache_read and cache_write \
+                 are parts of input, reasoning is part of output",
             ),
         }
     }

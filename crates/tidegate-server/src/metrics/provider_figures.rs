@@ -77,13 +77,13 @@ impl Sheet<'_> {
         let provider = "provider";
         self.rows(
             "tidegate_llm_queue_length",
-            "Calls that wait for a provider",
+            "Calls waiting for a provider",
             MetricType::Gauge,
             figures.iter().map(|f| ([(provider, &*f.provider)], ConstGauge::new(f.queued))),
         )?;
         self.rows(
             "tidegate_llm_queue_oldest_seconds",
-            "How long the oldest call that waits has waited",
+            "Time that the oldest waiting call has waited",
             MetricType::Gauge,
             figures
                 .iter()
@@ -92,8 +92,7 @@ impl Sheet<'_> {
         let tenants = figures.iter().flat_map(|f| f.tenants.iter().map(move |one| (f, one)));
         self.rows(
             "tidegate_llm_tenant_queue_length",
-            "Calls that wait for a provider, by the hash of the tenant: the ten longest queues, and \
-             other",
+            "Calls waiting for a provider, by hash of the tenant: the ten longest queues, and other",
             MetricType::Gauge,
             tenants.map(|(f, (tenant, waiting))| {
                 let labels = [(provider, &*f.provider), ("tenant", &**tenant)];
@@ -102,8 +101,8 @@ impl Sheet<'_> {
         )?;
         self.rows(
             "tidegate_llm_concurrency_limit",
-            "Calls that may be under way at once now, over all keys, models and endpoints, and \
-             whether that is fixed or auto_tuned; absent if there is no bound",
+            "Current limit on concurrent calls over all keys, models and endpoints, and whether it is \
+             fixed or auto_tuned; absent if unlimited",
             MetricType::Gauge,
             figures.iter().filter_map(|f| {
                 let (limit, reason) = f.concurrency?;
@@ -116,9 +115,9 @@ impl Sheet<'_> {
         let used = figures.iter().flat_map(|f| f.used.iter().map(move |used| (f, used)));
         self.rows(
             "tidegate_llm_quota_used_ratio",
-            "The part of a limit that is used, by the account that uses most: what a bucket of a \
-             minute or a day lacks, or the use of the last minute where calls are paced. At least 1 \
-             while calls wait for the limit or are refused for it, more in debt",
+            "Used fraction of a limit, for the account that uses most: the part of a minute's or \
+             day's bucket that is spent, or the use of the last minute where calls are paced. At \
+             least 1 while calls wait for the limit or are refused because of it, more in debt",
             MetricType::Gauge,
             used.map(|(f, (dimension, ratio))| {
                 let labels = [(provider, &*f.provider), ("dimension", *dimension)];
@@ -132,7 +131,7 @@ impl Sheet<'_> {
         let states = figures.iter().flat_map(|f| BREAKER_STATES.map(|state| (f, state)));
         self.rows(
             "tidegate_llm_breaker_state",
-            "1 for the state of the breaker of a provider, or of the worst of its models",
+            "1 for the current state of the circuit breaker of a provider, or of its worst model",
             MetricType::Gauge,
             states.map(|(f, (state, name))| {
                 let labels = [("provider", &*f.provider), ("state", name)];
@@ -141,7 +140,7 @@ impl Sheet<'_> {
         )?;
         self.rows(
             "tidegate_llm_breaker_open_models",
-            "Models of a provider, each with a key, that are left alone by themselves, or tried out",
+            "Models of a provider, counted per key, whose own circuit breaker is open or half-open",
             MetricType::Gauge,
             figures
                 .iter()
@@ -149,7 +148,7 @@ impl Sheet<'_> {
         )?;
         self.rows(
             "tidegate_llm_breaker_opened",
-            "How often the breaker of a provider or of one of its models opened",
+            "Number of times the circuit breaker of a provider or of one of its models opened",
             MetricType::Counter,
             figures
                 .iter()
@@ -160,13 +159,13 @@ impl Sheet<'_> {
     fn holds(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
         self.rows(
             "tidegate_llm_holds",
-            "Models of accounts to which no call leaves for a time",
+            "Models of accounts on hold, to which no calls are sent",
             MetricType::Gauge,
             figures.iter().map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.holds.0))),
         )?;
         self.rows(
             "tidegate_llm_hold_remaining_seconds",
-            "How long the longest of these holds still is",
+            "Remaining time of the longest hold",
             MetricType::Gauge,
             figures
                 .iter()
@@ -178,7 +177,7 @@ impl Sheet<'_> {
         let all = || figures.iter().flat_map(|f| f.limits.iter().map(move |limit| (f, limit)));
         self.rows(
             "tidegate_llm_limit",
-            "The tightest limit in force, in a minute (requests_per_day: in a day), and its source",
+            "Tightest current limit per minute (requests_per_day: per day), and its source",
             MetricType::Gauge,
             all().map(|(f, limit)| {
                 let [provider, model, dimension] = labels(f, limit);
@@ -188,13 +187,13 @@ impl Sheet<'_> {
         )?;
         self.rows(
             "tidegate_llm_limit_remaining",
-            "The least that our buckets of a limit hold; below zero in debt",
+            "Lowest balance of the buckets of a limit; negative in debt",
             MetricType::Gauge,
             all().filter_map(|(f, limit)| Some((labels(f, limit), ConstGauge::new(limit.bucket?)))),
         )?;
         self.rows(
             "tidegate_llm_limit_reported_remaining",
-            "The least that the provider last reported to be left of a limit",
+            "Lowest remaining amount of a limit that the provider last reported",
             MetricType::Gauge,
             all().filter_map(|(f, limit)| {
                 Some((labels(f, limit), ConstGauge::new(limit.reported?)))

@@ -79,7 +79,7 @@ pub(super) struct Scraped {
 impl Scraped {
     pub(super) fn ask_store(&self, figures: impl Fn() -> StoreFigures + Send + Sync + 'static) {
         if self.store.set(Box::new(figures)).is_err() {
-            tracing::warn!("the figures of a second store are not shown");
+            tracing::warn!("ignoring metrics of a second store");
         }
     }
 
@@ -91,7 +91,7 @@ impl Scraped {
         + 'static,
     ) {
         if self.providers.set(Box::new(figures)).is_err() {
-            tracing::warn!("the figures of a second gateway are not shown");
+            tracing::warn!("ignoring metrics of a second gateway");
         }
     }
 
@@ -100,7 +100,7 @@ impl Scraped {
         figures: impl Fn() -> AdmissionFigures + Send + Sync + 'static,
     ) {
         if self.admission.set(Box::new(figures)).is_err() {
-            tracing::warn!("the figures of a second admission are not shown");
+            tracing::warn!("ignoring metrics of a second admission");
         }
     }
 
@@ -113,7 +113,7 @@ impl Scraped {
 
     pub(super) fn ask_permits(&self, figures: impl Fn() -> PermitFigures + Send + Sync + 'static) {
         if self.permits.set(Box::new(figures)).is_err() {
-            tracing::warn!("the figures of a second HTTP API are not shown");
+            tracing::warn!("ignoring metrics of a second HTTP API");
         }
     }
 }
@@ -152,23 +152,27 @@ pub(super) struct Sheet<'e>(DescriptorEncoder<'e>);
 
 impl Sheet<'_> {
     fn table(&mut self, stats: &Stats) -> fmt::Result {
-        self.gauge("tidegate_keys", "Keys in the table", stats.keys)?;
-        self.gauge("tidegate_max_keys", "Keys that the table can hold", stats.max_keys)?;
-        self.gauge("tidegate_held_keys", "Keys that are held closed", stats.held_keys)?;
-        self.gauge("tidegate_leases", "Concurrency slots that are out", stats.leases)?;
+        self.gauge("tidegate_keys", "Keys in the in-process store", stats.keys)?;
+        self.gauge(
+            "tidegate_max_keys",
+            "Maximum number of keys in the in-process store",
+            stats.max_keys,
+        )?;
+        self.gauge("tidegate_held_keys", "Keys on hold", stats.held_keys)?;
+        self.gauge("tidegate_leases", "Leases of concurrency slots", stats.leases)?;
         self.gauge(
             "tidegate_store_memory_bytes",
-            "Bytes allocated for keys, holds and slots",
+            "Bytes allocated for keys, holds and leases",
             stats.memory_bytes,
         )?;
         self.counter(
             "tidegate_overflow",
-            "Decisions on a shared bucket, or denied, because the table was full of indebted keys",
+            "Decisions made on a shared bucket, or denied, because the store was full of keys in debt",
             stats.overflowed,
         )?;
         self.counter(
             "tidegate_evicted_keys",
-            "Keys that were forgotten because their bucket was full again",
+            "Keys removed because their bucket was full again",
             stats.evicted,
         )
     }
@@ -177,14 +181,14 @@ impl Sheet<'_> {
         let down = matches!(figures.guard, Some((false, _)));
         self.rows(
             "tidegate_store_degraded",
-            "1 while failure rules decide because the store does not answer",
+            "1 while failure rules decide because the store is unavailable",
             MetricType::Gauge,
             [([("store", figures.store)], ConstGauge::new(u32::from(down)))],
         )?;
         if let Some(SnapshotFigures { saved, failed }) = figures.snapshots {
             self.rows(
                 "tidegate_snapshots",
-                "Snapshots of the table that were to be written, by what became of them",
+                "Snapshots of the in-process store, by outcome",
                 MetricType::Counter,
                 [("saved", saved), ("failed", failed)]
                     .map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count))),
@@ -194,7 +198,7 @@ impl Sheet<'_> {
         let by_rule = [("open", stats.open), ("local", stats.local), ("closed", stats.closed)];
         self.rows(
             "tidegate_degraded_decisions",
-            "Decisions that failure rules made, by rule",
+            "Decisions made by failure rules, by rule",
             MetricType::Counter,
             by_rule.map(|(rule, count)| ([("rule", rule)], ConstCounter::new(count))),
         )?;
@@ -205,29 +209,29 @@ impl Sheet<'_> {
         ];
         self.rows(
             "tidegate_store_failures",
-            "Calls that the store did not answer in time, failed, or could not carry out",
+            "Failed calls to the store, by kind: timed out, failed, or rejected by the store",
             MetricType::Counter,
             failures.map(|(kind, count)| ([("kind", kind)], ConstCounter::new(count))),
         )?;
         self.counter(
             "tidegate_store_downs",
-            "How often the store was taken to be down",
+            "Number of times the store was marked down",
             stats.downs,
         )
     }
 
     fn permits(&mut self, figures: &PermitFigures) -> fmt::Result {
-        self.gauge("tidegate_permits", "Permits of the HTTP API that are held", figures.held)?;
+        self.gauge("tidegate_permits", "Permits of the HTTP API currently held", figures.held)?;
         self.gauge(
             "tidegate_permit_waiters",
-            "Requests that wait for a permit of the HTTP API",
+            "Requests waiting for a permit of the HTTP API",
             figures.waiting,
         )?;
         let ended =
             [("released", figures.released), ("expired", figures.expired), ("lost", figures.lost)];
         self.rows(
             "tidegate_permits_ended",
-            "Permits of the HTTP API that are held no more, by how they ended",
+            "Permits of the HTTP API that ended, by outcome",
             MetricType::Counter,
             ended.map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count))),
         )
@@ -237,13 +241,13 @@ impl Sheet<'_> {
         let AdmissionFigures { pending, threshold } = figures;
         self.gauge(
             "tidegate_admission_pending",
-            "Requests that are pending, as counted here or told by PUT /v1/pending",
+            "Pending requests: the number counted here or last set by PUT /v1/pending, whichever is larger",
             pending,
         )?;
         let Some(threshold) = threshold else { return Ok(()) };
         self.gauge(
             "tidegate_admission_backpressure_threshold",
-            "More pending requests than this reject everybody",
+            "All requests are rejected while more than this are pending",
             threshold,
         )
     }

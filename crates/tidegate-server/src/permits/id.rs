@@ -15,9 +15,9 @@ pub(crate) struct PermitId([u8; 16]);
 /// Why a text is not a permit id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PermitIdError {
-    #[error("is not the id of a permit, as /v1/acquire answers it")]
+    #[error("must be a permit id as returned by /v1/acquire")]
     Malformed,
-    #[error("is the id of a permit in a format that this version does not know; it knows {PREFIX}")]
+    #[error("is a permit id in an unknown format; this version supports {PREFIX}")]
     Format,
 }
 

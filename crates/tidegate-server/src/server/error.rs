@@ -17,7 +17,7 @@ pub enum StartError {
     #[error(transparent)]
     Configuration(#[from] ChangeError),
     /// The in-process store cannot be opened.
-    #[error("the in-process store cannot be opened: {0}")]
+    #[error("cannot open the in-process store: {0}")]
     Store(#[from] MemoryError),
     /// The snapshot cannot be read, and may belong to another program or version.
     #[error("store.snapshot: {path}: {why}")]
@@ -28,7 +28,7 @@ pub enum StartError {
         why: SnapshotError,
     },
     /// A snapshot cannot be renamed or copied before a new one replaces it.
-    #[error("store.snapshot: {path} cannot be kept as {aside}: {why}")]
+    #[error("store.snapshot: cannot keep {path} as {aside}: {why}")]
     Aside {
         /// Path of the snapshot.
         path: String,
@@ -38,19 +38,19 @@ pub enum StartError {
         why: io::Error,
     },
     /// The settings of the shared store are invalid. An unreachable server is not an error.
-    #[error("the shared store cannot be opened: {0}")]
+    #[error("cannot open the shared store: {0}")]
     SharedStore(#[from] OpenError),
     /// The guard of the shared store cannot be created.
-    #[error("the shared store cannot be guarded: {0}")]
+    #[error("cannot create the guard of the shared store: {0}")]
     Guard(#[from] GuardError),
     /// This version does not support the configured kind of store.
-    #[error("this version cannot open the configured store")]
+    #[error("store.url: this version does not support this kind of store")]
     UnknownStore,
     /// The worker threads cannot be started.
-    #[error("no threads to serve connections: {0}")]
+    #[error("cannot start worker threads: {0}")]
     Workers(io::Error),
     /// A listener cannot be bound.
-    #[error("the {door} door cannot open on {address}: {source}{}", advice(source))]
+    #[error("{door} listener: cannot bind {address}: {source}{}", advice(source))]
     Bind {
         /// Name of the listener: `http`, `admin` or `grpc`.
         door: &'static str,
@@ -63,8 +63,8 @@ pub enum StartError {
 
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => "; another program listens there, choose another port",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 need a privilege",
+        io::ErrorKind::AddrInUse => "; another program uses this address, choose another port",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 require privileges",
         _ => "",
     }
 }

@@ -58,7 +58,7 @@ impl SnapshotFile {
         };
         let aside = aside::moved(path, ".damaged")?;
         tracing::warn!(file = %path.display(), aside = %aside.display(), %why,
-            "the snapshot is put aside: all limits start anew");
+            "damaged snapshot renamed; starting with an empty store");
         Ok((builder.clone().build()?, file))
     }
 
@@ -79,15 +79,15 @@ impl SnapshotFile {
         match engine.save(&self.path) {
             Ok(saved) => {
                 self.saved.fetch_add(1, Ordering::Relaxed);
-                tracing::debug!(%file, keys = saved.keys, bytes = saved.bytes, "the store is saved");
+                tracing::debug!(%file, keys = saved.keys, bytes = saved.bytes, "snapshot saved");
                 if self.failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!(%file, "the store is saved again");
+                    tracing::info!(%file, "snapshot write recovered");
                 }
             }
             Err(error) => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 if !self.failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%file, %error, "the store cannot be saved; it is tried again");
+                    tracing::warn!(%file, %error, "snapshot write failed; will retry");
                 }
             }
         }
@@ -97,8 +97,8 @@ impl SnapshotFile {
     async fn wait_for(&self, saving: impl Future<Output = ()>) {
         if timeout(LAST, saving).await.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(file = %self.path.display(), waited = ?LAST,
-                "the store is not saved in time: what was spent since the last time is lost");
+            tracing::error!(file = %self.path.display(), timeout = ?LAST,
+                "last snapshot timed out; changes since the previous one are lost");
         }
     }
 }
@@ -107,11 +107,11 @@ impl SnapshotFile {
 /// snapshot will not contain them.
 fn tell(path: &Path, restored: Restored) -> Result<(), StartError> {
     let (file, Restored { keys, full, no_room, .. }) = (path.display(), restored);
-    tracing::info!(%file, keys, full, "the store goes on with its snapshot");
+    tracing::info!(%file, keys, full, "restored snapshot");
     if no_room > 0 {
         let aside = aside::copied(path, ".too-large")?;
         tracing::warn!(%file, no_room, aside = %aside.display(),
-            "store.max_memory is too small for the snapshot: keys start anew; a copy is kept");
+            "snapshot exceeds store.max_memory; dropped keys and kept a copy");
     }
     Ok(())
 }
@@ -157,7 +157,7 @@ impl Keeper {
     async fn save(&self) {
         let Self { engine, file } = self.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || file.save(&engine)).await {
-            tracing::error!(%error, "the store was not saved");
+            tracing::error!(%error, "snapshot task failed");
         }
     }
 }

@@ -84,7 +84,7 @@ pub(super) async fn open(plan: &StorePlan) -> Result<ServerStore, StartError> {
             // An unreachable server does not prevent the start: the failure rules apply until it is
             // back. The store itself logs why it cannot connect.
             if store.connected().await.is_ok() {
-                tracing::info!(%url, "the shared store answers");
+                tracing::info!(%url, "connected to the shared store");
             }
             ServerStore::guarded(plan, Arc::new(store))
         }

@@ -39,7 +39,7 @@ impl fmt::Debug for Minted {
 #[non_exhaustive]
 pub enum MintError {
     /// The operating system's random number generator failed.
-    #[error("the system gives no random numbers: {0}")]
+    #[error("the operating system's random number generator failed: {0}")]
     NoRandomness(getrandom::Error),
 }
 

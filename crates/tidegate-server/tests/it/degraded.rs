@@ -144,7 +144,7 @@ fn what_the_store_cannot_do_is_a_problem_of_its_own() {
         assert_eq!((refused.status, refused.header("retry-after")), (500, None));
         assert_eq!(
             refused.body,
-            r#"{"type":"urn:tidegate:problem:store-rejected","title":"Store cannot perform the operation","status":500,"detail":"the store cannot carry this operation out"}"#
+            r#"{"type":"urn:tidegate:problem:store-rejected","title":"Store cannot perform the operation","status":500,"detail":"the store cannot execute this operation"}"#
         );
     }
     assert_eq!(gate.running.as_ref().unwrap().store_is_up(), Some(true));

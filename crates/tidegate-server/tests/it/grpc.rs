@@ -9,7 +9,7 @@
     clippy::all,
     clippy::pedantic,
     clippy::restriction,
-    reason = "nobody wrote it"
+    reason = "generated code"
 )]
 mod generated {
     include!("../../src/api/grpc/generated/tidegate.admin.v1.rs");

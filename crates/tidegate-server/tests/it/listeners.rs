@@ -26,8 +26,8 @@ fn an_address_in_use_is_told_with_the_door_and_the_address() {
     let error = gate.runtime.block_on(server.open()).unwrap_err();
     assert!(matches!(error, StartError::Bind { .. }));
     let text = error.to_string();
-    assert!(text.starts_with(&format!("the http door cannot open on {address}: ")), "{text}");
-    assert!(text.ends_with("; another program listens there, choose another port"), "{text}");
+    assert!(text.starts_with(&format!("http listener: cannot bind {address}: ")), "{text}");
+    assert!(text.ends_with("; another program uses this address, choose another port"), "{text}");
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn idle_connections_make_room_when_files_run_out() {
         stream.write_all(HEALTH).unwrap();
         crowd.push(stream);
     }
-    serving.wait_for("connections cannot be accepted for now");
+    serving.wait_for("cannot accept connections; will retry");
     assert_eq!(victim(http), Some(200));
 }
 
@@ -118,7 +118,7 @@ fn connections_of_one_listener_do_not_stop_another() {
         stream.write_all(HEALTH).unwrap();
         crowd.push(stream);
     }
-    serving.wait_for("connections cannot be accepted for now");
+    serving.wait_for("cannot accept connections; will retry");
     assert_eq!(victim(admin), Some(200));
 }
 
@@ -136,7 +136,7 @@ fn silent_connections_make_room_when_files_run_out() {
             stream
         })
         .collect();
-    serving.wait_for("connections cannot be accepted for now");
+    serving.wait_for("cannot accept connections; will retry");
     let asked = Instant::now();
     assert_eq!(victim(http), Some(200));
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());

@@ -40,7 +40,7 @@ fn the_path_of_a_provider_alone_tells_its_base_url() {
     let serving = Serving::start(&mut serve_text(here.path(), &text));
     for path in ["/openai", "/openai/"] {
         let told = detail(serving.post(path, "{}"));
-        assert!(told.contains("SDKs take /openai/v1 of this address"), "{told}");
+        assert!(told.contains("SDKs use /openai/v1 of this address"), "{told}");
     }
     assert_eq!(server.simulator.ledger().seen(), 0, "the provider was not asked");
 }

@@ -191,7 +191,7 @@ fn an_auto_tuned_number_shows_where_it_is_and_ends_at_its_ceiling() {
     let settings = "[providers.openai.auto_tune]\nceiling = 20";
     let stage = Stage::start("openai", settings, &["--database", "none"], &[]);
     let (shown, reason) = stage.shown();
-    assert_eq!((shown, reason.as_str()), (8, "auto-tuning starts here; its ceiling is 20"));
+    assert_eq!((shown, reason.as_str()), (8, "starting value of auto-tuning; maximum 20"));
     let key = "providers.openai.max_concurrent_requests";
     std::thread::scope(|scope| {
         let client = &stage.client;
@@ -202,7 +202,7 @@ fn an_auto_tuned_number_shows_where_it_is_and_ends_at_its_ceiling() {
     let (shown, reason) = stage.shown();
     let most = stage.most() as u64;
     assert!(most > 8 && most <= shown && shown <= 20, "{most} at once, {shown} shown");
-    assert!(reason.starts_with("auto-tuned from 8: it grew while all were in use"), "{reason}");
+    assert!(reason.starts_with("auto-tuned from 8: grew while all slots were in use"), "{reason}");
     let setting = stage.serving.settings(key).remove(0);
     assert_eq!((&setting["value"], &setting["in_force"]), (&json!(8), &json!(shown)));
     let show = run(stage.here.path(), &["config", "show", "--config", "tidegate.toml", key]);
@@ -219,7 +219,7 @@ fn a_provider_without_a_default_starts_with_what_it_shows() {
     let gemini = &summary["providers"]["gemini"];
     assert_eq!(gemini["max_concurrent_requests"], 1);
     let reason = gemini["max_concurrent_requests_reason"].as_str().unwrap();
-    assert_eq!(reason, "auto-tuning starts here; its ceiling is 1024");
+    assert_eq!(reason, "starting value of auto-tuning; maximum 1024");
 }
 
 /// One GPU: six callers with keys of their own, one in flight, and one line about it.
@@ -268,7 +268,7 @@ fn slow_calls_keep_an_auto_tuned_number_from_growing() {
     stage.client.call_all(45);
     assert_eq!((stage.most(), stage.shown().0), (8, 8));
     let reason = stage.shown().1;
-    assert!(reason.ends_with("calls are too slow for it to grow"), "{reason}");
+    assert!(reason.ends_with("not growing because calls are too slow"), "{reason}");
 }
 
 /// A provider that takes four calls at once and refuses the others without a word about limits.

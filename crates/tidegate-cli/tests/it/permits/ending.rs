@@ -64,7 +64,7 @@ fn real_costs_come_with_the_release_or_by_the_name_of_their_limit() {
     assert_eq!(stage.post("/v1/release", &wrong).0, 400);
     let wrong = json!({"id": id, "charges": [{"cost": 1}]});
     let (status, answer) = stage.post("/v1/release", &wrong);
-    let rule = "must be 2 costs, one for each charge of the permit";
+    let rule = "must have 2 entries, one for each charge of the permit";
     assert_eq!((status, &answer["errors"][0]["rule"]), (400, &json!(rule)));
     assert_eq!(state(&stage.post("/v1/release", &json!({"id": id}))), (200, "released", true));
     // What was taken with a receipt is still settled by it.

@@ -190,7 +190,7 @@ fn whoever_waits_when_the_program_stops_is_told() {
     });
     assert_eq!(
         (status, &answer["detail"]),
-        (503, &json!("the server stops: nobody waits here any more"))
+        (503, &json!("the server is shutting down and accepts no waiting requests"))
     );
     let ended = stage.serving.stop("TERM");
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -222,7 +222,7 @@ fn what_is_wrong_with_a_request_is_told_and_spends_nothing() {
     let batch = json!({"operations": [{"op": "acquire", "limit": "gpu", "key": "box"}]});
     let (_, answer) = stage.post("/v1/batch", &batch);
     let rule = answer["answers"][0]["errors"][0]["rule"].as_str().unwrap();
-    assert!(rule.starts_with("cannot be acquire: that waits for its turn"), "{rule}");
+    assert!(rule.starts_with("cannot be acquire, because a batch never waits"), "{rule}");
     assert_eq!((stage.metric("tidegate_permits"), stage.metric("tidegate_permit_waiters")), (0, 0));
     wait_until("the slot to be free", || {
         let body = json!({"limit": "gpu", "key": "box", "max_wait_ms": 0});

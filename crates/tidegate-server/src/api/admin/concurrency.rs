@@ -34,10 +34,12 @@ fn reason(gauges: &PoolGauges, source: Source) -> String {
     let (start, cap, limit) = (tuning.start, tuning.cap, gauges.limit.unwrap_or(tuning.cap));
     let how = match tuning.pushed_back_at {
         Some(at) => format!("auto-tuned from {start}: calls were pushed back at {at}"),
-        None if limit > start => format!("auto-tuned from {start}: it grew while all were in use"),
-        None if limit < start => format!("auto-tuned from {start}: calls were pushed back before"),
-        None => "auto-tuning starts here".to_owned(),
+        None if limit > start => {
+            format!("auto-tuned from {start}: grew while all slots were in use")
+        }
+        None if limit < start => format!("auto-tuned from {start}: calls were pushed back earlier"),
+        None => "starting value of auto-tuning".to_owned(),
     };
-    let slow = if tuning.is_slow { "; calls are too slow for it to grow" } else { "" };
-    format!("{how}; its ceiling is {cap}{slow}")
+    let slow = if tuning.is_slow { "; not growing because calls are too slow" } else { "" };
+    format!("{how}; maximum {cap}{slow}")
 }

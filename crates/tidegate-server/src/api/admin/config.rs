@@ -203,8 +203,8 @@ pub(super) async fn history(
 /// Creates the problem for an invalid query.
 fn unread(parameter: &str) -> AdminProblem {
     let rule = match parameter {
-        "limit" => "must be a whole number from 1 to 1000; there is no other parameter",
-        _ => "may be given once, as a key or a section; there is no other parameter",
+        "limit" => "must be a whole number from 1 to 1000, and is the only parameter",
+        _ => "must be a key or a section, given once, and is the only parameter",
     };
     AdminProblem::field(&format!("?{parameter}"), rule)
 }

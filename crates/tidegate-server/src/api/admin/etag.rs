@@ -20,7 +20,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, AdminProblem>
     }
     let revision = field.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let revision = revision.and_then(|revision| revision.parse().ok());
-    let rule = "must be the revision that the change is meant for, as `etag` told it: \"7\"";
+    let rule = "must be the expected revision in the form of the `etag` header, such as \"7\"";
     revision.map(Some).ok_or_else(|| AdminProblem::field("if-match", rule))
 }
 

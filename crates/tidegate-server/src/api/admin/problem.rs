@@ -20,11 +20,11 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Any(#[from] Problem),
     #[error(
-        "there is nothing at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /admin/providers, /metrics, /openapi.json, /healthz and /readyz"
+        "nothing is at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /admin/providers, /metrics, /openapi.json, /healthz and /readyz"
     )]
     NotFound,
     /// Contains the configured providers.
-    #[error("there is no such provider; known providers are {}", .0.join(", "))]
+    #[error("unknown provider; known providers are {}", .0.join(", "))]
     UnknownProvider(Vec<String>),
     #[error("{}", refusal(.0))]
     Refused(Refused),
@@ -37,7 +37,7 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Database(DatabaseError),
     #[error(
-        "at most {MOST_WATCHERS} watch at once, a quarter of them from one address; try again later"
+        "at most {MOST_WATCHERS} watchers are allowed, a quarter of them from one address; retry later"
     )]
     TooManyWatchers,
 }
@@ -45,10 +45,10 @@ pub(super) enum AdminProblem {
 fn refusal(refused: &Refused) -> &'static str {
     match refused {
         Refused::NoToken => {
-            "this needs a token: authorization: Bearer ...; `tidegate key` makes one"
+            "a token is required: authorization: Bearer ...; create one with `tidegate key`"
         }
-        Refused::UnknownToken => "this token is not known here",
-        Refused::ReadOnly => "this token may look and not change",
+        Refused::UnknownToken => "this token is not configured",
+        Refused::ReadOnly => "this token is read-only",
     }
 }
 

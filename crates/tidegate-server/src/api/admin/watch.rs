@@ -52,7 +52,7 @@ pub(super) async fn events(
 fn last_seen(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
     let Some(field) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let id = field.to_str().ok().and_then(Id::parse);
-    let rule = "must be the id of an event, as it was told";
+    let rule = "must be the id of an event received before";
     id.map(Some).ok_or_else(|| AdminProblem::field("last-event-id", rule))
 }
 

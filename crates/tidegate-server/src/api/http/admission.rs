@@ -170,7 +170,7 @@ fn asked<'v>(body: &'v Value<'v>, address: impl FnOnce() -> &'v str) -> Result<A
 /// Validation rules of admission, in addition to those of keys and costs.
 #[derive(Debug, thiserror::Error)]
 enum AdmitRule {
-    #[error("is for `\"hold\": true`, which keeps the request pending for so long")]
+    #[error("is only allowed with `\"hold\": true`")]
     NotHeld,
 }
 

@@ -69,14 +69,14 @@ impl<'a> Auditor<'a> {
                 let for_ms = millis(item.amount);
                 tracing::info!(
                     target: "tidegate::audit", door, who, limit, key_hash, group_hash, for_ms,
-                    outcome, "a key was held"
+                    outcome, "key held"
                 );
             }
             Operation::Reset(item) if self.may_write() => {
                 let Named { limit, key_hash, group_hash } = Named::of(item);
                 tracing::info!(
                     target: "tidegate::audit", door, who, limit, key_hash, group_hash, outcome,
-                    "a key was reset"
+                    "key reset"
                 );
             }
             Operation::Settle(Settle { list, receipt: None }) => {
@@ -84,7 +84,7 @@ impl<'a> Auditor<'a> {
                     let Named { limit, key_hash, group_hash } = Named::of(item);
                     tracing::info!(
                         target: "tidegate::audit", door, who, limit, key_hash, group_hash,
-                        delta = item.amount, outcome, "a key was corrected"
+                        delta = item.amount, outcome, "key corrected"
                     );
                 }
             }
@@ -93,7 +93,7 @@ impl<'a> Auditor<'a> {
                     let Named { limit, key_hash, group_hash } = Named::of(item);
                     tracing::debug!(
                         target: "tidegate::audit", door, who, limit, key_hash, group_hash,
-                        delta = item.amount, outcome, "a charge was settled"
+                        delta = item.amount, outcome, "charge settled"
                     );
                 }
             }
@@ -102,7 +102,7 @@ impl<'a> Auditor<'a> {
                     let Named { limit, key_hash, group_hash } = Named::of(item);
                     tracing::info!(
                         target: "tidegate::audit", door, who, limit, key_hash, group_hash,
-                        outcome, "a key was looked at"
+                        outcome, "key peeked"
                     );
                 }
             }
@@ -117,7 +117,7 @@ impl<'a> Auditor<'a> {
             let outcome = ActionOutcome::Done.as_str();
             tracing::info!(
                 target: "tidegate::audit", door, who, value, for_ms, outcome,
-                "the number of pending requests was set"
+                "pending requests set"
             );
         }
     }

@@ -38,15 +38,15 @@ enum BatchRule {
     #[error("must be a list of 1 to {MAX_OPERATIONS} operations")]
     Number,
     #[error(
-        "would have an answer of up to {0} bytes, and at most {MAX_ANSWER} are allowed: send fewer \
+        "could have a response of {0} bytes, but at most {MAX_ANSWER} are allowed; send fewer \
          operations, or fewer charges in each"
     )]
     LongAnswer(usize),
     #[error("must be one of {}", verbs())]
     UnknownVerb,
     #[error(
-        "cannot be acquire: that waits for its turn, and a batch keeps nobody waiting; take is \
-         denied at once, and reserve says when to go ahead"
+        "cannot be acquire, because a batch never waits; use take, which is denied at once, or \
+         reserve, which returns how long to wait"
     )]
     Waits,
 }

@@ -28,7 +28,7 @@ const LONGEST: usize = 128;
 pub(super) fn advice(path: &str, plan: &Plan) -> String {
     let meant = meant(path, plan).map(|meant| format!("; did you mean {meant}?"));
     format!(
-        "there is nothing at this path{}; the gateway has {}; the decision API has {}",
+        "nothing is at this path{}; gateway paths: {}; decision API paths: {}",
         meant.unwrap_or_default(),
         gateway(plan),
         PATHS.join(", ")
@@ -46,8 +46,8 @@ pub(super) fn bare_provider(path: &str, plan: &Plan) -> Option<String> {
     let sdk = provider.sdk_path();
     (!has_root).then(|| {
         format!(
-            "this is where calls to {name} go; SDKs take {sdk} of this address as their base URL, \
-             and the path of a call follows /{name}"
+            "calls to {name} go below this path; SDKs use {sdk} of this address as their base URL, and \
+             the path of a call follows /{name}"
         )
     })
 }
@@ -55,7 +55,7 @@ pub(super) fn bare_provider(path: &str, plan: &Plan) -> Option<String> {
 fn gateway(plan: &Plan) -> String {
     let path = |name: &str| format!("/{name}/...");
     let names: Vec<_> = reachable(plan).map(|(name, _)| path(name)).collect();
-    if names.is_empty() { "no providers".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn reachable(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_path_of_a_provider_alone_tells_its_base_url() {
         let told = bare_provider("/openai", &plan()).unwrap();
-        assert!(told.contains("take /openai/v1 of this address"), "{told}");
+        assert!(told.contains("use /openai/v1 of this address"), "{told}");
         assert_eq!(bare_provider("/openai/", &plan()).unwrap(), told);
         for path in ["/ollama", "/ollama/", "/openai/v1", "/nobody", "/"] {
             assert_eq!(bare_provider(path, &plan()), None, "{path}");

@@ -29,12 +29,12 @@ const PRIORITIES: &[&str] = &["high", "normal", "low"];
 enum PermitRule {
     #[error(transparent)]
     Id(#[from] PermitIdError),
-    #[error("stands beside `delta`: say what it cost or by how much that differs, not both")]
+    #[error("cannot be combined with `delta`: give the actual cost or the difference, not both")]
     CostAndDelta,
-    #[error("stands beside `charges`: say what was spent in one of the two")]
+    #[error("cannot be combined with `charges`")]
     BesideCharges,
     #[error(
-        "is required: what was really spent, as `cost`, or by how much that differs, as `delta`"
+        "is required: give the actual cost as `cost`, or the difference to the charge as `delta`"
     )]
     NoCost,
 }
@@ -180,7 +180,9 @@ impl Spent<'_> {
                     let charges = charges.len();
                     return Err(wrong(
                         "cost",
-                        format!("is for one charge, and the permit has {charges}: give `charges`"),
+                        format!(
+                            "is for a permit with one charge, but this one has {charges}; use `charges`"
+                        ),
                     ));
                 };
                 actual[index] = amount.of(charge.cost);
@@ -203,8 +205,10 @@ impl SpentOn<'_> {
     fn index(&self, place: usize, charges: &[HeldCharge], listed: usize) -> Result<usize, Problem> {
         if self.limit.is_none() && self.key.is_none() {
             if listed != charges.len() {
-                let rule =
-                    format!("must be {} costs, one for each charge of the permit", charges.len());
+                let rule = format!(
+                    "must have {} entries, one for each charge of the permit",
+                    charges.len()
+                );
                 return Err(wrong("charges", rule));
             }
             return Ok(place);
@@ -218,7 +222,7 @@ impl SpentOn<'_> {
             (Some((index, _)), None) => Ok(index),
             (found, _) => {
                 let many = if found.is_some() { "several charges" } else { "no charge" };
-                Err(wrong(&format!("charges[{place}]"), format!("names {many} of the permit")))
+                Err(wrong(&format!("charges[{place}]"), format!("matches {many} of the permit")))
             }
         }
     }

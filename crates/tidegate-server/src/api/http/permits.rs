@@ -103,7 +103,7 @@ impl HttpApi {
 
 /// Returns the charges of a permit, if it is for a list.
 fn charges(held: &Held) -> Result<&[HeldCharge], Problem> {
-    let rule = "is of /v1/admit with `hold`: there is nothing to settle";
+    let rule = "is a permit of /v1/admit, which has nothing to settle";
     let none =
         || Problem::Invalid(vec![FieldError { field: "id".to_owned(), rule: rule.to_owned() }]);
     held.list().map(|list| list.charges.as_slice()).ok_or_else(none)

@@ -26,13 +26,13 @@ const MAX_LISTED: usize = 10;
 enum RequestRule {
     #[error("{name:?} is not a configured limit; {}", configured(known))]
     UnknownLimit { name: String, known: Vec<String> },
-    #[error("stands beside `policy`: name a configured limit or give a policy, not both")]
+    #[error("cannot be combined with `policy`: name a configured limit or give a policy, not both")]
     LimitAndPolicy,
-    #[error("is required: the name of a configured limit, or `policy` in its place")]
+    #[error("is required: name a configured limit, or give a `policy` instead")]
     NoLimit,
-    #[error("stands in each item of `charges` when there is such a list")]
+    #[error("must be in the items of `charges` if there is such a list")]
     BesideCharges,
-    #[error("must be a whole number of 64 bits; negative gives back")]
+    #[error("must be a 64-bit integer; negative values are refunds")]
     NotSigned,
     #[error("must be at most {} (100 years)", MAX_SPAN.as_millis())]
     TooLong,
@@ -48,8 +48,8 @@ enum RequestRule {
 
 fn configured(known: &[String]) -> String {
     match known {
-        [] => "none is configured, give a `policy`".to_owned(),
-        known => format!("known are {}", known.join(", ")),
+        [] => "no limits are configured, give a `policy`".to_owned(),
+        known => format!("known limits are {}", known.join(", ")),
     }
 }
 

@@ -27,7 +27,7 @@ impl StoreErrors {
         }
         if let Some(suppressed) = self.0.due(wall_now()) {
             let error = error as &(dyn Error + 'static);
-            tracing::warn!(error, suppressed, "the store could not answer");
+            tracing::warn!(error, suppressed, "store call failed");
         }
     }
 }

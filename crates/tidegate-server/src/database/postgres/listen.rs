@@ -55,7 +55,7 @@ async fn keep_listening(line: Arc<Line>, bell: watch::Sender<()>) {
         let began = tokio::time::Instant::now();
         if let Err(error) = listen(&line, &bell).await {
             // Receivers now query the server themselves, and log its errors.
-            tracing::debug!(%error, "not listening to the database");
+            tracing::debug!(%error, "cannot listen for database changes; will retry");
         }
         bell.send_replace(());
         if began.elapsed() > LONGEST_PAUSE {

@@ -26,7 +26,7 @@ pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated,
     let format = i32::try_from(to).map_err(|_| Damage::Number)?;
     ask(transaction.execute("UPDATE tidegate_meta SET format = $1", &[&format])).await?;
     ask(transaction.commit()).await?;
-    tracing::info!(from, to, "the database was migrated");
+    tracing::info!(from, to, "database migrated");
     Ok(Migrated { from, to, backup: None })
 }
 

@@ -24,7 +24,7 @@ pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, Database
         roots.add_parsable_certificates(certificates);
         if roots.is_empty() {
             return Err(DatabaseError::unavailable(io::Error::other(
-                "there are no certificates to check that of its server against",
+                "no root certificates found to verify the server",
             )));
         }
     }

@@ -197,7 +197,7 @@ fn alone(path: &Path) -> Result<Connection, DatabaseError> {
     if fs::metadata(log).is_ok_and(|log| log.len() > 0) {
         // An immutable connection ignores the log, which contains the latest changes.
         return Err(DatabaseError::unavailable(io::Error::other(
-            "its last changes are in the -wal file beside it, and need a folder that can be written",
+            "its latest changes are in its -wal file, which can only be read in a writable directory",
         )));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY

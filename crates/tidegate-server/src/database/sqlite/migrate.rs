@@ -43,7 +43,7 @@ pub(super) fn run(
     transaction.execute("UPDATE tidegate_meta SET format = ?1", [to]).map_err(meaning)?;
     transaction.commit().map_err(meaning)?;
     if let Some(backup) = &backup {
-        tracing::info!(from, to, backup = %backup.display(), "the database was migrated");
+        tracing::info!(from, to, backup = %backup.display(), "database migrated");
     }
     Ok(Migrated { from, to, backup })
 }
@@ -90,7 +90,7 @@ impl Backup {
             _ => self.named(&format!(".format{format}.{copy}.bak")),
         };
         let free = (1..=MOST_COPIES).map(name).find(|path| !path.exists());
-        let most = || DatabaseError::TooMany { what: "copies of the database", most: MOST_COPIES };
+        let most = || DatabaseError::TooMany { what: "backups of the database", most: MOST_COPIES };
         let path = free.ok_or_else(most)?;
         fs::rename(unfinished, &path).map_err(cannot)?;
         // Sync the directory before the original changes.

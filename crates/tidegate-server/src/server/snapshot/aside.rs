@@ -30,7 +30,7 @@ fn keep(
         StartError::Aside { path, aside, why }
     };
     let Some(aside) = names(path, suffix).find(|name| is_free(name)) else {
-        let why = io::Error::new(io::ErrorKind::AlreadyExists, "too many are kept already");
+        let why = io::Error::new(io::ErrorKind::AlreadyExists, "too many kept files, remove some");
         return Err(refused(&with_suffix(path, suffix), why));
     };
     how(&aside).map_err(|why| refused(&aside, why))?;
@@ -73,7 +73,7 @@ mod tests {
         fs::write(&path, "one too many").unwrap();
         let error = moved(&path, ".damaged").unwrap_err().to_string();
         assert!(error.starts_with("store.snapshot: "), "{error}");
-        assert!(error.ends_with("buckets.damaged: too many are kept already"), "{error}");
+        assert!(error.ends_with("buckets.damaged: too many kept files, remove some"), "{error}");
         assert!(path.exists());
     }
 }

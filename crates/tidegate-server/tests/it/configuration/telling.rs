@@ -42,7 +42,10 @@ fn whoever_watches_sees_a_change() {
     let message = |index: usize| messages[index].as_str().unwrap();
     assert!(message(0).starts_with("limits.api.capacity: 10 of the file is shadowed by 5,"));
     assert!(message(1).contains("lost when the program ends"), "{messages:?}");
-    assert!(message(2).contains("is not used: ") && message(2).contains("limits.api.capacity"));
+    assert!(
+        message(2).contains("configuration change through admin refused: ")
+            && message(2).contains("limits.api.capacity")
+    );
 }
 
 #[test]

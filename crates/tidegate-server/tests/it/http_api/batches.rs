@@ -121,7 +121,11 @@ fn a_mistake_in_one_operation_is_its_own_answer_and_spends_nothing() {
     assert_eq!(wrong(1), "receipt: must be true or false; cost: must be a whole number >= 0");
     assert_eq!(wrong(2), ": must be a table of keys and values");
     assert_eq!((wrong(3), wrong(4)), ("op: is required".into(), verbs.into()));
-    assert!(wrong(5).starts_with("op: cannot be acquire: that waits for its turn"), "{}", wrong(5));
+    assert!(
+        wrong(5).starts_with("op: cannot be acquire, because a batch never waits"),
+        "{}",
+        wrong(5)
+    );
     assert_eq!(wrong(6), "ops: is not a known key; did you mean `op`?");
     assert!(wrong(7).starts_with("receipt: "), "{}", wrong(7));
     assert!(wrong(8).starts_with("charges[0].op: is not a known key"), "{}", wrong(8));

@@ -46,20 +46,19 @@ fn all_wrong_fields_are_named_at_once_and_nothing_is_spent() {
         wrong(&gate, "/v1/take", body),
         [
             "receipt: must be true or false",
-            "cost: stands in each item of `charges` when there is such a list",
+            "cost: must be in the items of `charges` if there is such a list",
             "charges[1].key: must not be empty",
             "charges[1].cost: must be a whole number >= 0",
-            "charges[1].limit: \"clint\" is not a configured limit; known are client, daily, \
+            "charges[1].limit: \"clint\" is not a configured limit; known limits are client, daily, \
              messages, organization",
             "charges[2].kye: is not a known key; did you mean `key`?",
             "charges[2].key: is required",
             "charges[2].policy.capacity: Rate limit capacity must be >= 1",
             "charges[2].policy.tokens_per_second: tokens per second must be > 0",
             "charges[3].group: must be text",
-            "charges[3].limit: is required: the name of a configured limit, or `policy` in its \
-             place",
-            "charges[4].limit: stands beside `policy`: name a configured limit or give a policy, \
-             not both",
+            "charges[3].limit: is required: name a configured limit, or give a `policy` instead",
+            "charges[4].limit: cannot be combined with `policy`: name a configured limit or give a \
+             policy, not both",
             "charges[5]: must be a table of keys and values",
         ]
     );
@@ -118,12 +117,12 @@ fn each_verb_knows_its_own_fields() {
         (
             "/v1/settle",
             r#","delta":1.5"#,
-            "delta: must be a whole number of 64 bits; negative gives back",
+            "delta: must be a 64-bit integer; negative values are refunds",
         ),
         (
             "/v1/settle",
             r#","delta":9223372036854775808"#,
-            "delta: must be a whole number of 64 bits; negative gives back",
+            "delta: must be a 64-bit integer; negative values are refunds",
         ),
         ("/v1/hold", "", "for_ms: is required"),
         (
@@ -163,14 +162,14 @@ fn unknown_limits_are_named_with_the_known_ones_but_not_with_hundreds() {
     assert_eq!(
         complaints,
         [
-            "limit: \"nope\" is not a configured limit; known are l10, l11, l12, l13, l14, l15, l16, \
+            "limit: \"nope\" is not a configured limit; known limits are l10, l11, l12, l13, l14, l15, l16, \
           l17, l18, l19"
         ]
     );
     let none = Gate::configured("[limits]\n");
     assert_eq!(
         wrong(&none, "/v1/take", r#"{"key":"alice","limit":"nope"}"#),
-        ["limit: \"nope\" is not a configured limit; none is configured, give a `policy`"]
+        ["limit: \"nope\" is not a configured limit; no limits are configured, give a `policy`"]
     );
 }
 

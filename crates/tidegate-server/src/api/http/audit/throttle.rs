@@ -78,7 +78,7 @@ impl AuditThrottle {
             if suppressed > 0 {
                 tracing::warn!(
                     target: "tidegate::audit", door = "http", suppressed,
-                    "audit lines were suppressed"
+                    "audit lines suppressed"
                 );
             }
             if is_last {
