@@ -15,12 +15,12 @@ static SERVER: LazyLock<PostgresServer> = LazyLock::new(PostgresServer::start);
 
 /// An empty database of either kind, which any number of nodes can open.
 #[derive(Debug)]
-enum Place {
+enum Location {
     Folder(TempDir),
     Server(String),
 }
 
-impl Place {
+impl Location {
     fn both() -> [Self; 2] {
         [Self::Folder(tempfile::tempdir().unwrap()), Self::Server(SERVER.fresh_database())]
     }

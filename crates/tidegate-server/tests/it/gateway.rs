@@ -19,8 +19,8 @@ use tidegate_sim::{Account, Delay, Dialect, Limits, Output, Simulator};
 use tidegate_testkit::launch::wait_until;
 use tokio::runtime::Runtime;
 
-use crate::wire::Reply;
-use crate::{Gate, layers_on, one_worker};
+use crate::wire::Response;
+use crate::{TestServer, layers_on, one_worker};
 
 const KEY: &str = "sk-caller";
 const MODEL: &str = "model-1";
@@ -40,14 +40,14 @@ fn chat() -> Value {
 }
 
 /// A provider, and a server in front of it.
-struct Stage {
-    gate: Gate,
+struct Fixture {
+    server: TestServer,
     simulator: Simulator,
     /// The runtime of the provider.
     _provider: Runtime,
 }
 
-impl Stage {
+impl Fixture {
     /// Starts a provider, and a server with `settings` for it and `text` besides. The provider's
     /// key is in the environment, for settings that name it.
     fn new(account: Account, settings: &str, text: &str) -> Self {
@@ -71,13 +71,13 @@ impl Stage {
         let text = format!("[providers.openai]\nbase_url = \"{url}\"\n{settings}\n{text}");
         let loader = Loader::default().environment([("PROVIDER_KEY".to_owned(), KEY.to_owned())]);
         let (server, clock) = server(layers_on(loader, &text));
-        let gate = Gate::serving(server, clock);
-        Self { gate, simulator, _provider: provider }
+        let server = TestServer::serving(server, clock);
+        Self { server, simulator, _provider: provider }
     }
 
     /// Sends a chat request without streaming.
-    fn call(&self) -> Reply {
-        Reply::of(self.send(&chat()))
+    fn call(&self) -> Response {
+        Response::of(self.send(&chat()))
     }
 
     /// Sends a chat request with streaming, and returns the whole stream.
@@ -92,8 +92,8 @@ impl Stage {
     }
 
     fn send(&self, body: &Value) -> http::Response<ureq::Body> {
-        let url = format!("http://{}/openai/v1/chat/completions", self.gate.address());
-        let request = self.gate.agent.post(url).header("authorization", format!("Bearer {KEY}"));
+        let url = format!("http://{}/openai/v1/chat/completions", self.server.address());
+        let request = self.server.agent.post(url).header("authorization", format!("Bearer {KEY}"));
         request.header("content-type", "application/json").send(body.to_string()).unwrap()
     }
 
@@ -103,7 +103,7 @@ impl Stage {
         scope: &'scope Scope<'scope, '_>,
         callers: usize,
         calls: usize,
-    ) -> Vec<ScopedJoinHandle<'scope, Vec<Reply>>> {
+    ) -> Vec<ScopedJoinHandle<'scope, Vec<Response>>> {
         let caller = move || (0..calls).map(|_| self.call()).collect();
         (0..callers).map(|_| scope.spawn(caller)).collect()
     }
@@ -114,22 +114,22 @@ impl Stage {
         scope: &'scope Scope<'scope, '_>,
         callers: usize,
     ) -> Crowd<'scope> {
-        let over = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::new(AtomicBool::new(false));
         let caller = || {
-            let over = over.clone();
+            let stopped = stopped.clone();
             scope.spawn(move || {
-                let go_on = || !over.load(Ordering::SeqCst);
-                std::iter::from_fn(|| go_on().then(|| self.call())).collect()
+                let should_continue = || !stopped.load(Ordering::SeqCst);
+                std::iter::from_fn(|| should_continue().then(|| self.call())).collect()
             })
         };
         let callers = (0..callers).map(|_| caller()).collect();
-        Crowd { callers, over }
+        Crowd { callers, stopped }
     }
 
     /// Reads a gauge of the provider from the metrics.
     fn gauge(&self, name: &str) -> u64 {
         let line = format!("tidegate_llm_{name}{{provider=\"openai\"}} ");
-        let text = self.gate.ask("/metrics").body;
+        let text = self.server.admin_get("/metrics").body;
         let value = text.lines().find_map(|it| it.strip_prefix(&line)).unwrap_or("0");
         value.parse().unwrap()
     }
@@ -141,59 +141,59 @@ impl Stage {
 
 /// Callers that continue until this is dropped.
 struct Crowd<'scope> {
-    callers: Vec<ScopedJoinHandle<'scope, Vec<Reply>>>,
-    over: Arc<AtomicBool>,
+    callers: Vec<ScopedJoinHandle<'scope, Vec<Response>>>,
+    stopped: Arc<AtomicBool>,
 }
 
 impl Crowd<'_> {
     /// Lets the calls in flight end, and returns all responses.
-    fn leave(mut self) -> Vec<Reply> {
-        self.over.store(true, Ordering::SeqCst);
-        answers(std::mem::take(&mut self.callers))
+    fn stop(mut self) -> Vec<Response> {
+        self.stopped.store(true, Ordering::SeqCst);
+        responses(std::mem::take(&mut self.callers))
     }
 }
 
 impl Drop for Crowd<'_> {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::SeqCst);
+        self.stopped.store(true, Ordering::SeqCst);
     }
 }
 
 /// Returns the responses of all callers, in no order.
-fn answers(callers: Vec<ScopedJoinHandle<'_, Vec<Reply>>>) -> Vec<Reply> {
+fn responses(callers: Vec<ScopedJoinHandle<'_, Vec<Response>>>) -> Vec<Response> {
     callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
 }
 
 #[track_caller]
-fn assert_all_answered(replies: &[Reply]) {
-    for reply in replies {
-        assert_eq!(reply.status, 200, "{reply:?}");
+fn assert_all_ok(replies: &[Response]) {
+    for response in replies {
+        assert_eq!(response.status, 200, "{response:?}");
     }
 }
 
 #[test]
-fn a_call_passes() {
-    let stage = Stage::new(account(1, Limits::new()), "", "");
-    let reply = stage.call();
-    assert_eq!(reply.status, 200, "{reply:?}");
-    assert_eq!(reply.header("x-tidegate-provider"), Some("openai"));
-    assert_eq!(reply.member("usage")["completion_tokens"], 10);
-    assert!(stage.stream().ends_with("data: [DONE]\n\n"));
-    assert_eq!(stage.simulator.ledger().seen(), 2);
-    stage.wait_for_gauge("in_flight", 0);
+fn a_call_is_forwarded() {
+    let fixture = Fixture::new(account(1, Limits::new()), "", "");
+    let response = fixture.call();
+    assert_eq!(response.status, 200, "{response:?}");
+    assert_eq!(response.header("x-tidegate-provider"), Some("openai"));
+    assert_eq!(response.member("usage")["completion_tokens"], 10);
+    assert!(fixture.stream().ends_with("data: [DONE]\n\n"));
+    assert_eq!(fixture.simulator.ledger().seen(), 2);
+    fixture.wait_for_gauge("in_flight", 0);
 }
 
 /// The provider allows eight concurrent calls, the endpoint two.
 ///
 /// Setting: providers.*.endpoints.*.max_concurrent_requests
 #[test]
-fn an_endpoint_has_calls_under_way_of_its_own() {
+fn an_endpoint_has_its_own_concurrency_limit() {
     let settings = "max_concurrent_requests = 8\n[providers.openai.endpoints.chat]\n\
                     max_concurrent_requests = 2\n";
-    let stage = Stage::new(account(40, Limits::new()), settings, "");
-    let replies = std::thread::scope(|scope| answers(stage.callers(scope, 10, 2)));
-    assert_all_answered(&replies);
-    let ledger = stage.simulator.ledger();
+    let fixture = Fixture::new(account(40, Limits::new()), settings, "");
+    let replies = std::thread::scope(|scope| responses(fixture.callers(scope, 10, 2)));
+    assert_all_ok(&replies);
+    let ledger = fixture.simulator.ledger();
     assert_eq!(ledger.count(|call| call.in_flight > 2), 0);
     assert!(ledger.count(|call| call.in_flight == 2) > 0);
 }
@@ -202,7 +202,7 @@ fn an_endpoint_has_calls_under_way_of_its_own() {
 ///
 /// Setting: providers.*.requests_per_day_zone, providers.*.models.*.requests_per_day_zone
 #[test]
-fn the_day_of_a_provider_ends_in_its_zone() {
+fn daily_limits_of_a_provider_end_in_its_time_zone() {
     for header in ["", "[providers.openai.models.\"*\"]\n"] {
         day_ends_in_tokyo(header);
     }
@@ -214,15 +214,15 @@ fn day_ends_in_tokyo(header: &str) {
         "api_key_env = \"PROVIDER_KEY\"\n{header}requests_per_day = 1\n\
          requests_per_day_zone = \"Asia/Tokyo\"\n"
     );
-    let stage = Stage::with_server(account(1, Limits::new()), &settings, "", |layers| {
+    let fixture = Fixture::with_server(account(1, Limits::new()), &settings, "", |layers| {
         let clock = ManualClock::new();
         clock.set_wall(WallTime::from_secs(20_000 * 86_400 - 3_600));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         (Server::with_store(layers, Arc::new(store)).unwrap(), clock)
     });
-    assert_eq!([stage.call().status, stage.call().status], [200, 429]);
-    stage.gate.advance(15 * HOUR);
-    assert_eq!(stage.call().status, 429, "still the same day in Tokyo");
-    stage.gate.advance(2 * HOUR);
-    assert_eq!(stage.call().status, 200);
+    assert_eq!([fixture.call().status, fixture.call().status], [200, 429]);
+    fixture.server.advance(15 * HOUR);
+    assert_eq!(fixture.call().status, 429, "still the same day in Tokyo");
+    fixture.server.advance(2 * HOUR);
+    assert_eq!(fixture.call().status, 200);
 }

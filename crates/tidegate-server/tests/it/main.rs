@@ -23,7 +23,7 @@ use tidegate_config::{Key, Layers, Loader};
 use tidegate_core::WallTime;
 use tidegate_server::{Running, Server};
 use tokio::runtime::Runtime;
-use wire::Reply;
+use wire::Response;
 
 const LIMITS: &str = r#"
 [listen]
@@ -48,13 +48,13 @@ fn layers(text: &str) -> Layers {
 
 /// Returns such a configuration on top of the settings of a loader.
 fn layers_on(loader: Loader, text: &str) -> Layers {
-    doors_on(loader).flag(Key::DatabaseUrl, "none").text_layers("test", text)
+    on_free_ports(loader).flag(Key::DatabaseUrl, "none").text_layers("test", text)
 }
 
 /// Sets a loader's listeners to free ports.
-fn doors_on(loader: Loader) -> Loader {
-    let doors = [Key::ListenHttp, Key::ListenAdmin, Key::ListenGrpc].into_iter();
-    doors.fold(loader, |loader, door| loader.flag(door, "127.0.0.1:0"))
+fn on_free_ports(loader: Loader) -> Loader {
+    let listeners = [Key::ListenHttp, Key::ListenAdmin, Key::ListenGrpc].into_iter();
+    listeners.fold(loader, |loader, listener| loader.flag(listener, "127.0.0.1:0"))
 }
 
 fn one_worker() -> Runtime {
@@ -63,7 +63,7 @@ fn one_worker() -> Runtime {
 }
 
 /// A running server.
-struct Gate {
+struct TestServer {
     clock: ManualClock,
     agent: ureq::Agent,
     http: SocketAddr,
@@ -72,7 +72,7 @@ struct Gate {
     runtime: Runtime,
 }
 
-impl Gate {
+impl TestServer {
     fn open() -> Self {
         Self::configured(LIMITS)
     }
@@ -103,28 +103,28 @@ impl Gate {
     }
 
     /// Posts JSON to a path.
-    fn post(&self, path: &str, body: &str) -> Reply {
+    fn post(&self, path: &str, body: &str) -> Response {
         let url = format!("http://{}{path}", self.address());
         let request = self.agent.post(url).header("content-type", "application/json");
-        Reply::of(request.send(body).unwrap())
+        Response::of(request.send(body).unwrap())
     }
 
-    fn get(&self, path: &str) -> Reply {
-        Reply::of(self.agent.get(format!("http://{}{path}", self.address())).call().unwrap())
+    fn get(&self, path: &str) -> Response {
+        Response::of(self.agent.get(format!("http://{}{path}", self.address())).call().unwrap())
     }
 
     /// Puts JSON to a path.
-    fn put(&self, path: &str, body: &str) -> Reply {
+    fn put(&self, path: &str, body: &str) -> Response {
         let url = format!("http://{}{path}", self.address());
         let request = self.agent.put(url).header("content-type", "application/json");
-        Reply::of(request.send(body).unwrap())
+        Response::of(request.send(body).unwrap())
     }
 
     /// Posts JSON and asserts the status and the exact body.
     #[track_caller]
     fn expect(&self, path: &str, body: &str, status: u16, answer: &str) {
-        let reply = self.post(path, body);
-        assert_eq!((reply.status, reply.body.as_str()), (status, answer), "{path} {body}");
+        let response = self.post(path, body);
+        assert_eq!((response.status, response.body.as_str()), (status, answer), "{path} {body}");
     }
 
     fn admin(&self) -> String {
@@ -132,18 +132,18 @@ impl Gate {
     }
 
     /// Sends a GET request to the admin API.
-    fn ask(&self, path: &str) -> Reply {
-        Reply::of(self.agent.get(format!("{}{path}", self.admin())).call().unwrap())
+    fn admin_get(&self, path: &str) -> Response {
+        Response::of(self.agent.get(format!("{}{path}", self.admin())).call().unwrap())
     }
 
     /// Changes settings through the admin API.
-    fn patch(&self, body: &serde_json::Value) -> Reply {
+    fn patch(&self, body: &serde_json::Value) -> Response {
         patch(&self.agent, &self.admin(), "*", body)
     }
 
     /// Returns the value of a setting, read from the admin API.
     fn setting(&self, key: &str) -> serde_json::Value {
-        let settings = self.ask(&format!("/admin/config?key={key}")).member("settings");
+        let settings = self.admin_get(&format!("/admin/config?key={key}")).member("settings");
         settings[0]["value"].clone()
     }
 
@@ -153,8 +153,8 @@ impl Gate {
 }
 
 /// Changes settings if their revision matches.
-fn patch(agent: &ureq::Agent, admin: &str, tag: &str, body: &serde_json::Value) -> Reply {
+fn patch(agent: &ureq::Agent, admin: &str, tag: &str, body: &serde_json::Value) -> Response {
     let request = agent.patch(format!("{admin}/admin/config")).header("if-match", tag);
     let request = request.header("content-type", "application/json");
-    Reply::of(request.send(body.to_string()).unwrap())
+    Response::of(request.send(body.to_string()).unwrap())
 }

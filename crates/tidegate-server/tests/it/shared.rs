@@ -1,7 +1,7 @@
 //! Everything above the store, on a real shared store: integrations, failure rules, waiting.
 
-mod doors;
 mod http;
+mod integrations;
 mod outage;
 mod pacer;
 

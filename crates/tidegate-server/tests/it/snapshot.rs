@@ -10,7 +10,7 @@ use tidegate_core::Limit;
 use tidegate_server::{Drained, Server, StartError};
 use tidegate_testkit::launch::wait_until;
 
-use crate::{Gate, layers};
+use crate::{TestServer, layers};
 
 const LIMITS: &str = r#"
 [limits.slow]
@@ -35,23 +35,23 @@ fn configured(file: &Path, limits: &str) -> Result<Server, StartError> {
 }
 
 /// Starts a server on the system clock.
-fn start(file: &Path, limits: &str) -> Gate {
-    Gate::serving(configured(file, limits).unwrap(), ManualClock::new())
+fn start(file: &Path, limits: &str) -> TestServer {
+    TestServer::serving(configured(file, limits).unwrap(), ManualClock::new())
 }
 
-fn stop(mut gate: Gate) {
-    let running = gate.running.take().unwrap();
-    assert_eq!(gate.runtime.block_on(running.shutdown()), Drained::Complete);
+fn stop(mut server: TestServer) {
+    let running = server.running.take().unwrap();
+    assert_eq!(server.runtime.block_on(running.shutdown()), Drained::Complete);
 }
 
-fn take(gate: &Gate, limit: &str, cost: u64) -> bool {
+fn take(server: &TestServer, limit: &str, cost: u64) -> bool {
     let body = format!(r#"{{"key":"alice","limit":"{limit}","cost":{cost}}}"#);
-    gate.post("/v1/take", &body).member("allowed").as_bool().unwrap()
+    server.post("/v1/take", &body).member("allowed").as_bool().unwrap()
 }
 
 /// Returns the counts of saved and failed snapshots.
-fn counted(gate: &Gate) -> [Option<u64>; 2] {
-    let text = gate.ask("/metrics").body;
+fn snapshot_counts(server: &TestServer) -> [Option<u64>; 2] {
+    let text = server.admin_get("/metrics").body;
     ["saved", "failed"].map(|outcome| {
         let name = format!("tidegate_snapshots_total{{outcome=\"{outcome}\"}} ");
         text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok())
@@ -60,39 +60,39 @@ fn counted(gate: &Gate) -> [Option<u64>; 2] {
 
 /// Setting: store.snapshot
 #[test]
-fn what_was_spent_is_still_spent_in_the_next_process_and_comes_back_in_time() {
+fn charges_survive_a_restart_and_refill_in_time() {
     let (_folder, file) = folder();
-    let gate = start(&file, LIMITS);
-    assert!(take(&gate, "slow", 4));
-    assert!(take(&gate, "daily", 1));
-    assert!(take(&gate, "quick", 1));
-    stop(gate);
+    let server = start(&file, LIMITS);
+    assert!(take(&server, "slow", 4));
+    assert!(take(&server, "daily", 1));
+    assert!(take(&server, "quick", 1));
+    stop(server);
 
-    let gate = start(&file, LIMITS);
-    assert!(!take(&gate, "slow", 2));
-    assert!(take(&gate, "slow", 1));
+    let server = start(&file, LIMITS);
+    assert!(!take(&server, "slow", 2));
+    assert!(take(&server, "slow", 1));
     // It has refilled by now, or will soon.
-    wait_until("the quick one", || take(&gate, "quick", 1).then_some(()));
-    stop(gate);
+    wait_until("the quick limit to refill", || take(&server, "quick", 1).then_some(()));
+    stop(server);
 
     // Tokens are kept under another policy.
-    let gate = start(&file, "[limits.slow]\ncapacity = 50\nrate = \"1/h\"\n");
-    assert!(!take(&gate, "slow", 1));
-    stop(gate);
+    let server = start(&file, "[limits.slow]\ncapacity = 50\nrate = \"1/h\"\n");
+    assert!(!take(&server, "slow", 1));
+    stop(server);
 }
 
 #[test]
-fn the_store_is_saved_at_the_start_so_that_a_bad_path_shows() {
+fn the_store_is_saved_at_start() {
     let (folder, file) = folder();
-    let gate = start(&file, LIMITS);
+    let server = start(&file, LIMITS);
     wait_until("the first snapshot", || file.exists().then_some(()));
-    wait_until("its count", || (counted(&gate) == [Some(1), Some(0)]).then_some(()));
-    stop(gate);
-    let gate = start(&folder.path().join("missing").join("buckets"), LIMITS);
-    wait_until("the failure", || (counted(&gate) == [Some(0), Some(1)]).then_some(()));
+    wait_until("its count", || (snapshot_counts(&server) == [Some(1), Some(0)]).then_some(()));
+    stop(server);
+    let server = start(&folder.path().join("missing").join("buckets"), LIMITS);
+    wait_until("the failure", || (snapshot_counts(&server) == [Some(0), Some(1)]).then_some(()));
     // The server works anyway.
-    assert!(take(&gate, "slow", 5));
-    stop(gate);
+    assert!(take(&server, "slow", 5));
+    stop(server);
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,27 +112,27 @@ async fn the_store_is_saved_every_minute() {
 }
 
 #[test]
-fn a_damaged_file_is_put_aside_and_everything_starts_anew() {
+fn a_damaged_snapshot_is_renamed_and_the_store_starts_empty() {
     let (folder, file) = folder();
-    let gate = start(&file, LIMITS);
-    assert!(take(&gate, "slow", 5));
-    stop(gate);
+    let server = start(&file, LIMITS);
+    assert!(take(&server, "slow", 5));
+    stop(server);
     let mut bytes = std::fs::read(&file).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&file, &bytes).unwrap();
 
-    let gate = start(&file, LIMITS);
-    assert!(take(&gate, "slow", 5));
+    let server = start(&file, LIMITS);
+    assert!(take(&server, "slow", 5));
     assert_eq!(std::fs::read(folder.path().join("buckets.damaged")).unwrap(), bytes);
-    stop(gate);
-    let gate = start(&file, LIMITS);
-    assert!(!take(&gate, "slow", 1));
-    stop(gate);
+    stop(server);
+    let server = start(&file, LIMITS);
+    assert!(!take(&server, "slow", 1));
+    stop(server);
 }
 
 #[test]
-fn a_directory_is_not_put_aside() {
+fn a_directory_is_not_renamed() {
     let (folder, _) = folder();
     let error = configured(folder.path(), LIMITS).unwrap_err().to_string();
     assert!(error.starts_with("store.snapshot: "), "{error}");
@@ -143,7 +143,7 @@ fn a_directory_is_not_put_aside() {
 /// A wrong path must not move a foreign file, and an older version must not discard what a newer
 /// one has written.
 #[test]
-fn a_file_of_somebody_else_or_of_another_version_is_left_alone_and_nothing_starts() {
+fn a_foreign_or_newer_file_prevents_the_start_and_is_kept() {
     for (text, why) in [
         ("[limits.client]\ncapacity = 1\n", "the file is not a Tidegate snapshot"),
         ("TIDESNAP\u{7}\0\0\0", "snapshot format 7 is not supported; this version reads format 1"),
@@ -158,7 +158,7 @@ fn a_file_of_somebody_else_or_of_another_version_is_left_alone_and_nothing_start
 }
 
 #[test]
-fn a_second_damaged_file_does_not_replace_the_first() {
+fn a_second_damaged_snapshot_does_not_replace_the_first() {
     let (folder, file) = folder();
     let damaged = ["", "TIDESNAP", "TIDESNAP\u{1}\0\0\0 and nothing else"];
     for text in damaged {
@@ -170,7 +170,7 @@ fn a_second_damaged_file_does_not_replace_the_first() {
 }
 
 #[test]
-fn a_snapshot_that_does_not_fit_is_kept_before_a_smaller_one_replaces_it() {
+fn a_snapshot_that_does_not_fit_is_copied_first() {
     let (folder, file) = folder();
     let policy = Policy::per(1, Duration::from_secs(3_600)).capacity(5).build().unwrap();
     let limit = Limit::named("slow", policy).unwrap();
@@ -179,27 +179,27 @@ fn a_snapshot_that_does_not_fit_is_kept_before_a_smaller_one_replaces_it() {
         assert!(store.take_one(&limit, number.to_string().as_str().into(), 5).is_allowed());
     }
     store.save(&file, std::slice::from_ref(&limit)).unwrap();
-    let whole = std::fs::read(&file).unwrap();
+    let original = std::fs::read(&file).unwrap();
     let text = format!("[store]\nmax_memory = \"1MiB\"\nsnapshot = \"{}\"\n", file.display());
     let server = Server::new(layers(&format!("{text}{LIMITS}"))).unwrap();
-    stop(Gate::serving(server, ManualClock::new()));
-    assert!(std::fs::read(folder.path().join("buckets.too-large")).unwrap() == whole);
-    assert!(std::fs::metadata(&file).unwrap().len() < whole.len() as u64);
+    stop(TestServer::serving(server, ManualClock::new()));
+    assert!(std::fs::read(folder.path().join("buckets.too-large")).unwrap() == original);
+    assert!(std::fs::metadata(&file).unwrap().len() < original.len() as u64);
 }
 
 /// Limits changed at run time are saved with their last policy.
 #[test]
-fn a_limit_that_was_changed_at_run_time_goes_on_as_the_file_says() {
+fn a_limit_changed_at_run_time_returns_to_its_configured_policy() {
     let (_folder, file) = folder();
-    let gate = start(&file, LIMITS);
-    assert!(take(&gate, "slow", 5));
-    let reply = gate.patch(&serde_json::json!({"limits": {"slow": {"capacity": 9}}}));
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    assert!(!take(&gate, "slow", 1));
-    stop(gate);
+    let server = start(&file, LIMITS);
+    assert!(take(&server, "slow", 5));
+    let response = server.patch(&serde_json::json!({"limits": {"slow": {"capacity": 9}}}));
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert!(!take(&server, "slow", 1));
+    stop(server);
     // The change was not stored, so the policy of the file applies again; the bucket is still
     // empty.
-    let gate = start(&file, LIMITS);
-    assert!(!take(&gate, "slow", 1));
-    stop(gate);
+    let server = start(&file, LIMITS);
+    assert!(!take(&server, "slow", 1));
+    stop(server);
 }

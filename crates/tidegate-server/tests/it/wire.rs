@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpStream};
 
 /// A response of the server.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Reply {
+impl Response {
     pub(crate) fn of(mut response: http::Response<ureq::Body>) -> Self {
         let headers = response.headers().iter();
         let headers =
@@ -27,10 +27,10 @@ impl Reply {
     pub(crate) fn to_bytes(address: SocketAddr, request: &[u8]) -> Self {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request).unwrap();
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // The connection may be reset if the server has not read everything.
-        let _ = stream.read_to_end(&mut answer);
-        Self::parse(&String::from_utf8(answer).unwrap())
+        let _ = stream.read_to_end(&mut response);
+        Self::parse(&String::from_utf8(response).unwrap())
     }
 
     /// Sends a request with exactly these header lines.
@@ -44,8 +44,8 @@ impl Reply {
         Self::to_bytes(address, &request)
     }
 
-    fn parse(answer: &str) -> Self {
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer with a head");
+    fn parse(response: &str) -> Self {
+        let (head, body) = response.split_once("\r\n\r\n").expect("an response with a head");
         let mut lines = head.lines();
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let headers = lines.filter_map(|line| line.split_once(": "));
@@ -73,7 +73,7 @@ impl Reply {
 }
 
 /// Starts a request whose body is still missing, and waits until the server handles it.
-pub(crate) fn begun(address: SocketAddr, path: &str, body: &str) -> TcpStream {
+pub(crate) fn start_request(address: SocketAddr, path: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
@@ -82,8 +82,8 @@ pub(crate) fn begun(address: SocketAddr, path: &str, body: &str) -> TcpStream {
     );
     stream.write_all(head.as_bytes()).unwrap();
     // The server sends 100 Continue once it handles the request.
-    let mut go_on = [0; 25];
-    stream.read_exact(&mut go_on).unwrap();
-    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let mut interim = [0; 25];
+    stream.read_exact(&mut interim).unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
     stream
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::{Gate, patch};
+use crate::{TestServer, patch};
 
 /// Two consistent sets of values: two capacities, and three settings of a provider.
 const SETS: [[u64; 5]; 2] = [[10, 20, 1, 2, 100], [30, 60, 3, 6, 300]];
@@ -33,8 +33,8 @@ fn change([one, two, retries, concurrency, requests]: [u64; 5]) -> Value {
 }
 
 /// Reads the values from the admin API.
-fn shown(gate: &Gate) -> [u64; 5] {
-    let settings = gate.ask("/admin/config").member("settings");
+fn shown(server: &TestServer) -> [u64; 5] {
+    let settings = server.admin_get("/admin/config").member("settings");
     let settings = settings.as_array().unwrap();
     KEYS.map(|key| {
         let one = settings.iter().find(|one| one["key"] == key).unwrap();
@@ -43,41 +43,42 @@ fn shown(gate: &Gate) -> [u64; 5] {
 }
 
 /// Returns the capacities used by a decision over both limits, for a new key.
-fn decided(gate: &Gate, key: &str) -> [u64; 2] {
+fn decided(server: &TestServer, key: &str) -> [u64; 2] {
     let body = format!(
         r#"{{"charges":[{{"limit":"one","key":"{key}"}},{{"limit":"two","key":"{key}"}}]}}"#
     );
-    let charges = gate.post("/v1/take", &body).member("charges");
+    let charges = server.post("/v1/take", &body).member("charges");
     [0, 1].map(|index: usize| charges[index]["remaining"].as_u64().unwrap() + 1)
 }
 
 #[test]
-fn twenty_readers_and_two_writers_see_whole_configurations_only() {
-    let gate = Gate::configured("[limits.one]\nrate = \"1/day\"\n[limits.two]\nrate = \"1/day\"\n");
-    assert_eq!(gate.patch(&change(SETS[0])).status, 200);
+fn concurrent_readers_see_only_complete_configurations() {
+    let server =
+        TestServer::configured("[limits.one]\nrate = \"1/day\"\n[limits.two]\nrate = \"1/day\"\n");
+    assert_eq!(server.patch(&change(SETS[0])).status, 200);
     let (writing, seen) = (AtomicUsize::new(WRITERS), [const { AtomicUsize::new(0) }; 2]);
     let failed = AtomicBool::new(false);
-    let admin = gate.admin();
+    let admin = server.admin();
     std::thread::scope(|scope| {
         for _ in 0..WRITERS {
             scope.spawn(|| {
                 for round in 0..CHANGES {
-                    let reply = patch(&gate.agent, &admin, "*", &change(SETS[round % 2]));
-                    failed.fetch_or(reply.status != 200, Ordering::SeqCst);
+                    let response = patch(&server.agent, &admin, "*", &change(SETS[round % 2]));
+                    failed.fetch_or(response.status != 200, Ordering::SeqCst);
                 }
                 writing.fetch_sub(1, Ordering::SeqCst);
             });
         }
         for reader in 0..READERS {
-            let (gate, writing, seen) = (&gate, &writing, &seen);
+            let (server, writing, seen) = (&server, &writing, &seen);
             scope.spawn(move || {
                 let mut round = 0;
                 while writing.load(Ordering::SeqCst) > 0 {
-                    let whole = shown(gate);
-                    let which = SETS.iter().position(|set| *set == whole);
-                    let Some(which) = which else { panic!("half of a change: {whole:?}") };
+                    let values = shown(server);
+                    let which = SETS.iter().position(|set| *set == values);
+                    let Some(which) = which else { panic!("half of a change: {values:?}") };
                     seen[which].fetch_add(1, Ordering::SeqCst);
-                    let capacities = decided(gate, &format!("{reader}-{round}"));
+                    let capacities = decided(server, &format!("{reader}-{round}"));
                     let known = SETS.iter().any(|set| set[..2] == capacities);
                     assert!(known, "capacities of two configurations: {capacities:?}");
                     round += 1;
@@ -89,7 +90,7 @@ fn twenty_readers_and_two_writers_see_whole_configurations_only() {
     let seen = seen.map(AtomicUsize::into_inner);
     assert!(seen.iter().all(|count| *count > READERS), "both were seen: {seen:?}");
     // A change to the current values does not count.
-    let revision = gate.ask("/admin/config").member("revision").as_u64().unwrap();
+    let revision = server.admin_get("/admin/config").member("revision").as_u64().unwrap();
     let (least, most) =
         (u64::try_from(CHANGES).unwrap(), u64::try_from(WRITERS * CHANGES).unwrap());
     assert!((least..=1 + most).contains(&revision), "{revision}");

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 use super::{SERVER, set};
 
 /// Timeout for operations that should take a moment.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn open(url: &str) -> Database {
     Database::postgres(url, AutoMigrate::Yes).unwrap()
@@ -26,7 +26,7 @@ fn wait_for_listeners(server: &PostgresServer, url: &str, count: usize) {
 }
 
 #[tokio::test]
-async fn tables_are_made_when_somebody_says_so() {
+async fn tables_are_created_only_on_request() {
     let url = SERVER.fresh_database();
     let database = Database::postgres(&url, AutoMigrate::No).unwrap();
     let read = database.read().await.unwrap_err();
@@ -46,7 +46,7 @@ async fn tables_are_made_when_somebody_says_so() {
 }
 
 #[tokio::test]
-async fn nodes_that_start_at_once_do_not_collide() {
+async fn concurrent_starts_do_not_conflict() {
     let url = SERVER.fresh_database();
     let mut nodes = JoinSet::new();
     for _ in 0..8 {
@@ -78,7 +78,7 @@ async fn tables_of_a_newer_version_are_refused() {
 }
 
 #[tokio::test]
-async fn two_tenants_of_one_database_have_a_schema_each() {
+async fn schemas_of_one_database_are_independent() {
     let url = SERVER.fresh_database();
     let _ = SERVER.sql(&url, "CREATE SCHEMA one; CREATE SCHEMA other");
     let within = |schema: &str| open(&format!("{url}?options=-c%20search_path%3D{schema}"));
@@ -88,8 +88,8 @@ async fn two_tenants_of_one_database_have_a_schema_each() {
 }
 
 #[tokio::test]
-#[expect(clippy::print_stdout, reason = "how long it took is told to a person")]
-async fn a_change_reaches_another_node_by_a_notice() {
+#[expect(clippy::print_stdout, reason = "reports the latency of the notification")]
+async fn a_change_notifies_other_nodes() {
     let url = SERVER.fresh_database();
     let (here, there) = (open(&url), open(&url));
     assert_eq!(set(&here, "a", "1").await.unwrap().revision, 1);
@@ -101,13 +101,13 @@ async fn a_change_reaches_another_node_by_a_notice() {
     let written = set(&here, "a", "2").await.unwrap();
     let began = Instant::now();
     // Half of the node's own polling interval.
-    let heard = timeout(PATIENCE / 2, waiting).await.unwrap().unwrap();
-    println!("the change was heard of after {:?}", began.elapsed());
-    assert_eq!(heard, written);
+    let received = timeout(TIMEOUT / 2, waiting).await.unwrap().unwrap();
+    println!("the change was received of after {:?}", began.elapsed());
+    assert_eq!(received, written);
 }
 
 #[tokio::test]
-async fn connections_that_the_server_ended_are_made_again() {
+async fn closed_connections_are_reopened() {
     let url = SERVER.fresh_database();
     let (database, other) = (open(&url), open(&url));
     set(&database, "a", "1").await.unwrap();
@@ -125,12 +125,12 @@ async fn connections_that_the_server_ended_are_made_again() {
     .await
     .unwrap();
     assert_eq!(set(&other, "a", "2").await.unwrap().revision, 2);
-    assert_eq!(timeout(PATIENCE, waiting).await.unwrap().unwrap().revision, 2);
+    assert_eq!(timeout(TIMEOUT, waiting).await.unwrap().unwrap().revision, 2);
     assert_eq!(set(&database, "a", "3").await.unwrap().revision, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_server_that_was_away_is_found_again() {
+async fn a_server_is_used_again_after_an_outage() {
     let server = PostgresServer::start();
     let url = server.fresh_database();
     let (here, there) = (open(&url), open(&url));
@@ -150,11 +150,11 @@ async fn a_server_that_was_away_is_found_again() {
     server.start_again();
     assert_eq!(here.read().await.unwrap().settings["a"], "1", "nothing was lost");
     let written = set(&here, "a", "3").await.unwrap();
-    assert_eq!(timeout(PATIENCE, waiting).await.unwrap().unwrap(), written);
+    assert_eq!(timeout(TIMEOUT, waiting).await.unwrap().unwrap(), written);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_given_up() {
+async fn a_silent_server_times_out() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = silent.local_addr().unwrap().port();
     let database = open(&format!("postgres://user:s3cret@127.0.0.1:{port}/name"));
@@ -167,7 +167,7 @@ async fn a_server_that_says_nothing_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_told_and_not_shown() {
+async fn a_wrong_password_is_reported_but_not_shown() {
     let url = SERVER.url().replace("t%40stkit", "s3cret");
     let read = open(&url).read().await.unwrap_err();
     assert!(matches!(read, DatabaseError::Unavailable(_)), "{read}");
@@ -177,7 +177,7 @@ async fn a_wrong_password_is_told_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_server_that_may_only_be_read_says_so() {
+async fn a_read_only_server_reports_it() {
     let url = SERVER.fresh_database();
     set(&open(&url), "a", "1").await.unwrap();
     let only = format!("{url}?options=-c%20default_transaction_read_only%3Don");
@@ -188,7 +188,7 @@ async fn a_server_that_may_only_be_read_says_so() {
 }
 
 #[tokio::test]
-async fn tls_is_used_when_it_is_asked_for_and_strangers_are_not_trusted() {
+async fn tls_is_used_on_request_and_untrusted_certificates_are_refused() {
     let server = PostgresServer::start_with_tls();
     let url = server.url();
     let trusting = format!("{url}?sslmode=verify-full&sslrootcert={}", server.ca_file().display());
@@ -198,9 +198,9 @@ async fn tls_is_used_when_it_is_asked_for_and_strangers_are_not_trusted() {
                      WHERE application_name = 'tidegate'";
     assert_eq!(server.sql(&url, encrypted), "t");
 
-    let stranger = open(&format!("{url}?sslmode=require")).read().await.unwrap_err();
-    assert!(matches!(stranger, DatabaseError::Unavailable(_)), "{stranger}");
-    assert!(stranger.to_string().contains("certificate"), "{stranger}");
+    let untrusted = open(&format!("{url}?sslmode=require")).read().await.unwrap_err();
+    assert!(matches!(untrusted, DatabaseError::Unavailable(_)), "{untrusted}");
+    assert!(untrusted.to_string().contains("certificate"), "{untrusted}");
     let plain = open(&format!("{}?sslmode=require", SERVER.url())).read().await.unwrap_err();
     assert!(matches!(plain, DatabaseError::Unavailable(_)), "{plain}");
 }

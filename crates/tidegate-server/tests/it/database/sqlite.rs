@@ -29,13 +29,13 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test]
-async fn a_file_is_made_by_the_first_write_for_its_owner_alone() {
+async fn the_first_write_creates_a_private_file() {
     let (folder, _) = folder();
     let path = folder.path().join("state/of/tidegate.db");
     let database = Database::sqlite(&path);
     assert_eq!(database.read().await.unwrap(), Stored::default());
     assert_eq!(database.history(10).await.unwrap(), []);
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was made");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing was created");
 
     set(&database, "a", "1").await.unwrap();
     assert_eq!(mode(&path), 0o600);
@@ -48,7 +48,7 @@ async fn a_file_is_made_by_the_first_write_for_its_owner_alone() {
 }
 
 #[test]
-fn a_read_only_disk_is_read_and_not_written() {
+fn a_read_only_disk_can_be_read_but_not_written() {
     let (folder, path) = folder();
     block_on(async { set(&Database::sqlite(&path), "a", "1").await.unwrap() });
     permissions(&path, 0o444);
@@ -72,10 +72,10 @@ fn a_read_only_disk_is_read_and_not_written() {
 }
 
 #[test]
-fn a_read_only_disk_does_not_hide_changes_that_are_still_in_the_log() {
+fn changes_in_the_log_of_a_read_only_disk_are_not_hidden() {
     let (_folder, path) = folder();
     // What a killed writer leaves: the log has changes that are not in the file.
-    let left = |endings: &[&str]| {
+    let read_copy = |endings: &[&str]| {
         let (disk, copy) = folder();
         for ending in endings {
             let [from, to] = [&path, &copy].map(|path| format!("{}{ending}", path.display()));
@@ -90,16 +90,16 @@ fn a_read_only_disk_does_not_hide_changes_that_are_still_in_the_log() {
     block_on(async {
         let writer = Database::sqlite(&path);
         set(&writer, "a", "1").await.unwrap();
-        assert_eq!(left(&["", "-wal", "-shm"]).unwrap().settings["a"], "1");
+        assert_eq!(read_copy(&["", "-wal", "-shm"]).unwrap().settings["a"], "1");
         // Without its index the log cannot be read there, and the file alone is outdated.
-        let refused = left(&["", "-wal"]).unwrap_err();
+        let refused = read_copy(&["", "-wal"]).unwrap_err();
         assert!(matches!(refused, DatabaseError::Unavailable(_)), "{refused}");
         assert!(refused.to_string().contains("-wal"), "{refused}");
     });
 }
 
 #[tokio::test]
-async fn what_is_no_database_of_ours_is_refused_and_left_alone() {
+async fn foreign_files_are_refused_and_unchanged() {
     let (_folder, path) = folder();
     fs::write(&path, "this is no database, and quite certainly not ours; ".repeat(40)).unwrap();
     let before = fs::read(&path).unwrap();
@@ -139,7 +139,7 @@ async fn a_file_of_a_newer_version_is_refused() {
 }
 
 #[tokio::test]
-async fn a_file_that_was_put_in_place_of_another_is_noticed() {
+async fn a_replaced_file_is_detected() {
     let (folder, path) = folder();
     let database = Database::sqlite(&path);
     set(&database, "a", "1").await.unwrap();
@@ -162,7 +162,7 @@ const PEER: &str = "TIDEGATE_TEST_DATABASE";
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
 /// Sets three keys to the revision number forever, and records each acknowledged write.
-async fn write_for_ever(path: &Path) {
+async fn write_forever(path: &Path) {
     use std::io::Write as _;
     let database = Database::sqlite(path);
     let acknowledged = path.with_extension("acknowledged");
@@ -180,12 +180,12 @@ async fn write_for_ever(path: &Path) {
 }
 
 #[test]
-fn a_writer_that_is_killed_loses_nothing_that_was_acknowledged_and_leaves_no_half() {
+fn a_killed_writer_loses_no_acknowledged_write_and_leaves_no_partial_one() {
     if let Some(path) = Peer::told(PEER) {
-        return block_on(write_for_ever(Path::new(&path)));
+        return block_on(write_forever(Path::new(&path)));
     }
     let here = "database::sqlite::\
-                a_writer_that_is_killed_loses_nothing_that_was_acknowledged_and_leaves_no_half";
+                a_killed_writer_loses_no_acknowledged_write_and_leaves_no_partial_one";
     let (_folder, path) = folder();
     let acknowledged = || {
         let text = fs::read_to_string(path.with_extension("acknowledged")).unwrap_or_default();
@@ -208,12 +208,12 @@ fn a_writer_that_is_killed_loses_nothing_that_was_acknowledged_and_leaves_no_hal
         for key in KEYS {
             assert_eq!(stored.settings[key], revision.to_string());
         }
-        agrees(&stored, &history);
+        assert_consistent(&stored, &history);
     }
 }
 
 /// Every revision of the trail has all of its changes, and it leads to what is stored.
-fn agrees(stored: &Stored, history: &[Audit]) {
+fn assert_consistent(stored: &Stored, history: &[Audit]) {
     let whole = history.len() / KEYS.len();
     for (changes, revision) in history.chunks_exact(KEYS.len()).zip((0..=stored.revision).rev()) {
         for (change, key) in changes.iter().zip(KEYS.iter().rev()) {
@@ -228,7 +228,7 @@ fn agrees(stored: &Stored, history: &[Audit]) {
 }
 
 #[tokio::test]
-async fn another_process_that_holds_the_file_does_not_make_readers_wait() {
+async fn a_writing_process_does_not_block_readers() {
     let (_folder, path) = folder();
     let database = Database::sqlite(&path);
     set(&database, "a", "1").await.unwrap();

@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use crate::Gate;
+use crate::TestServer;
 
 /// Posts a batch and returns the answers.
 #[track_caller]
-fn ask(gate: &Gate, operations: &Value) -> Vec<Value> {
-    ask_at(gate, "/v1/batch", operations)
+fn post_batch(server: &TestServer, operations: &Value) -> Vec<Value> {
+    post_batch_to(server, "/v1/batch", operations)
 }
 
 #[track_caller]
-fn ask_at(gate: &Gate, path: &str, operations: &Value) -> Vec<Value> {
-    let reply = gate.post(path, &json!({ "operations": operations }).to_string());
-    assert_eq!(reply.status, 200, "{}", reply.body);
-    assert_eq!(reply.header("content-type"), Some("application/json"));
-    reply.member("answers").as_array().unwrap().clone()
+fn post_batch_to(server: &TestServer, path: &str, operations: &Value) -> Vec<Value> {
+    let response = server.post(path, &json!({ "operations": operations }).to_string());
+    assert_eq!(response.status, 200, "{}", response.body);
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    response.member("answers").as_array().unwrap().clone()
 }
 
 fn statuses(answers: &[Value]) -> Vec<u64> {
@@ -27,9 +27,9 @@ fn take(limit: &str, cost: u64) -> Value {
 }
 
 #[test]
-fn operations_are_decided_in_their_order_and_answered_as_alone() {
-    let gate = Gate::open();
-    gate.expect(
+fn operations_are_decided_in_order_and_answered_like_single_requests() {
+    let server = TestServer::open();
+    server.expect(
         "/v1/batch",
         r#"{"operations":[
             {"op":"take","key":"alice","limit":"client","cost":8},
@@ -65,8 +65,8 @@ fn operations_are_decided_in_their_order_and_answered_as_alone() {
 
 /// The answers of a batch equal the responses to single requests, except for the added status.
 #[test]
-fn a_client_reads_the_answers_with_the_parser_it_has() {
-    let (together, alone) = (Gate::open(), Gate::open());
+fn answers_have_the_format_of_single_responses() {
+    let (together, alone) = (TestServer::open(), TestServer::open());
     let operations = json!([
         take("client", 4),
         take("client", 7),
@@ -78,25 +78,25 @@ fn a_client_reads_the_answers_with_the_parser_it_has() {
         {"op": "settle", "key": "alice", "limit": "client", "delta": 2},
         {"op": "reset", "key": "nobody", "limit": "client"},
     ]);
-    let answers = ask(&together, &operations);
+    let answers = post_batch(&together, &operations);
     for (operation, answer) in operations.as_array().unwrap().iter().zip(answers) {
         let (mut body, mut expected) = (operation.clone(), answer.clone());
         let op = body.as_object_mut().unwrap().remove("op").unwrap();
-        let reply = alone.post(&format!("/v1/{}", op.as_str().unwrap()), &body.to_string());
-        assert_eq!(answer["status"], reply.status, "{operation}");
-        let told: Value = serde_json::from_str(&reply.body).unwrap();
-        if told.get("status").is_none() {
+        let response = alone.post(&format!("/v1/{}", op.as_str().unwrap()), &body.to_string());
+        assert_eq!(answer["status"], response.status, "{operation}");
+        let single: Value = serde_json::from_str(&response.body).unwrap();
+        if single.get("status").is_none() {
             expected.as_object_mut().unwrap().remove("status");
         }
-        assert_eq!(told, expected, "{operation}");
+        assert_eq!(single, expected, "{operation}");
     }
 }
 
 #[test]
-fn a_mistake_in_one_operation_is_its_own_answer_and_spends_nothing() {
-    let gate = Gate::open();
-    let answers = ask(
-        &gate,
+fn an_invalid_operation_gets_its_own_error_and_spends_nothing() {
+    let server = TestServer::open();
+    let answers = post_batch(
+        &server,
         &json!([
             take("client", 1),
             {"op": "take", "key": "alice", "limit": "client", "cost": -1, "receipt": 7},
@@ -114,8 +114,8 @@ fn a_mistake_in_one_operation_is_its_own_answer_and_spends_nothing() {
     let wrong = |index: usize| {
         assert_eq!(answers[index]["type"], "urn:tidegate:problem:invalid-request");
         let errors = answers[index]["errors"].as_array().unwrap().iter();
-        let told = errors.map(|error| format!("{}: {}", error["field"], error["rule"]));
-        told.collect::<Vec<_>>().join("; ").replace('"', "")
+        let single = errors.map(|error| format!("{}: {}", error["field"], error["rule"]));
+        single.collect::<Vec<_>>().join("; ").replace('"', "")
     };
     let verbs = "op: must be one of take, peek, reserve, settle, hold, reset";
     assert_eq!(wrong(1), "receipt: must be true or false; cost: must be a whole number >= 0");
@@ -133,8 +133,8 @@ fn a_mistake_in_one_operation_is_its_own_answer_and_spends_nothing() {
 }
 
 #[test]
-fn a_mistake_in_the_batch_itself_is_a_problem_and_spends_nothing() {
-    let gate = Gate::open();
+fn an_invalid_batch_is_a_problem_and_spends_nothing() {
+    let server = TestServer::open();
     let many = vec![take("client", 0); 257];
     for (body, field) in [
         (json!({}), "operations"),
@@ -144,67 +144,71 @@ fn a_mistake_in_the_batch_itself_is_a_problem_and_spends_nothing() {
         (json!({"operations": many}), "operations"),
         (json!([take("client", 1)]), ""),
     ] {
-        let reply = gate.post("/v1/batch", &body.to_string());
-        assert_eq!((reply.status, reply.member("errors")[0]["field"].clone()), (400, field.into()));
-        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+        let response = server.post("/v1/batch", &body.to_string());
+        assert_eq!(
+            (response.status, response.member("errors")[0]["field"].clone()),
+            (400, field.into())
+        );
+        assert_eq!(response.header("content-type"), Some("application/problem+json"));
     }
-    let reply = gate.post("/v1/batch", "{\"operations\":[");
-    assert_eq!(reply.member("type"), "urn:tidegate:problem:malformed-body");
+    let response = server.post("/v1/batch", "{\"operations\":[");
+    assert_eq!(response.member("type"), "urn:tidegate:problem:malformed-body");
     let large = json!({"operations": [take("client", 1)], "padding": "x".repeat(65_536)});
-    assert_eq!(gate.post("/v1/batch", &large.to_string()).status, 413);
-    assert_eq!(gate.get("/v1/batch").status, 405);
-    assert_eq!(ask(&gate, &json!([take("client", 0)]))[0]["remaining"], 10);
+    assert_eq!(server.post("/v1/batch", &large.to_string()).status, 413);
+    assert_eq!(server.get("/v1/batch").status, 405);
+    assert_eq!(post_batch(&server, &json!([take("client", 0)]))[0]["remaining"], 10);
 }
 
 #[test]
-fn a_full_batch_is_answered_whole_and_a_denial_may_be_told_with_200() {
-    let gate = Gate::open();
-    let answers = ask(&gate, &json!(vec![take("organization", 1); 256]));
+fn a_full_batch_is_answered_and_denials_can_have_status_200() {
+    let server = TestServer::open();
+    let answers = post_batch(&server, &json!(vec![take("organization", 1); 256]));
     let allowed = answers.iter().filter(|answer| answer["allowed"] == true).count();
     assert_eq!((answers.len(), allowed), (256, 15));
     assert_eq!(answers[255]["retry_after_ms"], 100);
-    let answers = ask_at(&gate, "/v1/batch?deny_status=200", &json!([take("organization", 1)]));
+    let answers =
+        post_batch_to(&server, "/v1/batch?deny_status=200", &json!([take("organization", 1)]));
     assert_eq!((statuses(&answers), &answers[0]["allowed"]), (vec![200], &false.into()));
 }
 
 #[test]
-fn a_receipt_of_a_batch_is_settled_in_the_next() {
-    let gate = Gate::open();
-    let asked = json!([
+fn a_receipt_can_be_settled_in_a_later_batch() {
+    let server = TestServer::open();
+    let batch = json!([
         {"op": "take", "key": "alice", "limit": "client", "cost": 10, "receipt": true},
         {"op": "reserve", "key": "alice", "limit": "client", "cost": 5, "max_wait_ms": 60_000},
     ]);
-    let answers = ask(&gate, &asked);
+    let answers = post_batch(&server, &batch);
     assert_eq!((&answers[0]["remaining"], &answers[1]["wait_ms"]), (&0.into(), &5_000.into()));
     let settle = |answer: &Value, delta: i64| {
         let receipt = &answer["receipt"];
         json!({"op": "settle", "key": "alice", "limit": "client", "delta": delta, "receipt": receipt})
     };
-    let settled = ask(&gate, &json!([settle(&answers[1], -5), settle(&answers[0], -4)]));
+    let settled = post_batch(&server, &json!([settle(&answers[1], -5), settle(&answers[0], -4)]));
     assert_eq!((statuses(&settled), &settled[1]["remaining"]), (vec![200, 200], &4.into()));
 }
 
 /// A batch falls into one day, and the next day has a new quota.
 #[test]
-fn quotas_of_a_calendar_start_anew_between_batches() {
-    let gate = Gate::open();
-    let asked = json!(vec![take("daily", 1); 5]);
-    assert_eq!(statuses(&ask(&gate, &asked)), [200, 200, 200, 429, 429]);
-    gate.advance(3_599_000);
-    assert_eq!(ask(&gate, &asked)[0]["retry_after_ms"], 1_000);
-    gate.advance(1_000);
-    assert_eq!(statuses(&ask(&gate, &asked)), [200, 200, 200, 429, 429]);
+fn calendar_quotas_renew_between_batches() {
+    let server = TestServer::open();
+    let batch = json!(vec![take("daily", 1); 5]);
+    assert_eq!(statuses(&post_batch(&server, &batch)), [200, 200, 200, 429, 429]);
+    server.advance(3_599_000);
+    assert_eq!(post_batch(&server, &batch)[0]["retry_after_ms"], 1_000);
+    server.advance(1_000);
+    assert_eq!(statuses(&post_batch(&server, &batch)), [200, 200, 200, 429, 429]);
 }
 
 #[test]
-fn batches_at_once_never_get_more_than_there_is() {
-    let gate =
-        Gate::configured("[limits.stock]\nallowance = 500\n[limits.other]\nallowance = 77\n");
+fn concurrent_batches_never_exceed_the_limit() {
+    let server =
+        TestServer::configured("[limits.stock]\nallowance = 500\n[limits.other]\nallowance = 77\n");
     let pair = [take("stock", 1), take("other", 1)];
-    let asked = json!(pair.iter().cycle().take(64).collect::<Vec<_>>());
+    let batch = json!(pair.iter().cycle().take(64).collect::<Vec<_>>());
     let allowed = std::thread::scope(|scope| {
         let rush = || -> usize {
-            let answers = (0..6).flat_map(|_| ask(&gate, &asked));
+            let answers = (0..6).flat_map(|_| post_batch(&server, &batch));
             answers.filter(|answer| answer["allowed"] == true).count()
         };
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(rush)).collect();
@@ -216,9 +220,12 @@ fn batches_at_once_never_get_more_than_there_is() {
 /// Decisions of a batch are counted like single ones.
 #[test]
 fn decisions_of_a_batch_are_counted() {
-    let gate = Gate::open();
-    ask(&gate, &json!([take("client", 6), take("client", 6), take("client", 4), take("daily", 9)]));
-    let metrics = gate.ask("/metrics").body;
+    let server = TestServer::open();
+    post_batch(
+        &server,
+        &json!([take("client", 6), take("client", 6), take("client", 4), take("daily", 9)]),
+    );
+    let metrics = server.admin_get("/metrics").body;
     for line in [
         r#"tidegate_decisions_total{door="http",limit="client",outcome="allowed"} 2"#,
         r#"tidegate_decisions_total{door="http",limit="client",outcome="denied"} 1"#,
@@ -230,8 +237,8 @@ fn decisions_of_a_batch_are_counted() {
 
 /// The longest possible responses: every number has 20 digits, or every charge is invalid.
 #[test]
-fn a_batch_whose_answer_would_be_too_long_is_refused_and_spends_nothing() {
-    let gate = Gate::open();
+fn a_batch_with_a_too_long_response_is_refused_and_spends_nothing() {
+    let server = TestServer::open();
     let one = json!({"key": "alice", "limit": "client"});
     for (operation, many) in [
         (json!({"op": "take", "charges": vec![json!({}); 16]}), 256),
@@ -239,13 +246,17 @@ fn a_batch_whose_answer_would_be_too_long_is_refused_and_spends_nothing() {
         (json!({"op": "reserve", "charges": vec![&one; 16], "max_wait_ms": 0}), 60),
     ] {
         let body = json!({"operations": vec![&operation; many]}).to_string();
-        let reply = gate.post("/v1/batch", &body);
-        assert_eq!(reply.status, 400, "{operation}");
-        assert_eq!(reply.member("errors")[0]["field"], "operations");
-        assert!(reply.body.len() < 1_024 && reply.body.contains("131072"), "{}", reply.body);
+        let response = server.post("/v1/batch", &body);
+        assert_eq!(response.status, 400, "{operation}");
+        assert_eq!(response.member("errors")[0]["field"], "operations");
+        assert!(
+            response.body.len() < 1_024 && response.body.contains("131072"),
+            "{}",
+            response.body
+        );
     }
-    assert_eq!(ask(&gate, &json!([take("client", 0)]))[0]["remaining"], 10);
+    assert_eq!(post_batch(&server, &json!([take("client", 0)]))[0]["remaining"], 10);
     let answered =
-        gate.post("/v1/batch", &json!({"operations": vec![take("client", 0); 256]}).to_string());
+        server.post("/v1/batch", &json!({"operations": vec![take("client", 0); 256]}).to_string());
     assert!(answered.status == 200 && answered.body.len() < 128 * 1_024);
 }

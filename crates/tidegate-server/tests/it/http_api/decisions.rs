@@ -1,29 +1,29 @@
 //! Take, peek, settle, hold and reset on single keys.
 
-use crate::Gate;
+use crate::TestServer;
 
 #[test]
-fn take_answers_as_the_readme_says() {
-    let gate = Gate::open();
+fn take_responds_as_documented_in_the_readme() {
+    let server = TestServer::open();
     let request = r#"{"key":"alice","cost":1,"limit":"client"}"#;
-    let reply = gate.post("/v1/take", request);
-    assert_eq!(reply.status, 200);
-    assert_eq!(reply.body, r#"{"allowed":true,"remaining":9,"reset_after_ms":1000}"#);
-    assert_eq!(reply.header("content-type"), Some("application/json"));
-    assert_eq!(reply.header("retry-after"), None);
+    let response = server.post("/v1/take", request);
+    assert_eq!(response.status, 200);
+    assert_eq!(response.body, r#"{"allowed":true,"remaining":9,"reset_after_ms":1000}"#);
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.header("retry-after"), None);
     for _ in 0..9 {
-        assert_eq!(gate.post("/v1/take", request).status, 200);
+        assert_eq!(server.post("/v1/take", request).status, 200);
     }
-    let reply = gate.post("/v1/take", request);
-    assert_eq!(reply.status, 429);
+    let response = server.post("/v1/take", request);
+    assert_eq!(response.status, 429);
     assert_eq!(
-        reply.body,
+        response.body,
         r#"{"allowed":false,"by":"client","remaining":0,"retry_after_ms":1000}"#
     );
-    assert_eq!(reply.header("content-type"), Some("application/json"));
-    assert_eq!(reply.header("retry-after"), Some("1"));
-    gate.advance(1_000);
-    gate.expect(
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.header("retry-after"), Some("1"));
+    server.advance(1_000);
+    server.expect(
         "/v1/take",
         request,
         200,
@@ -33,100 +33,114 @@ fn take_answers_as_the_readme_says() {
 
 /// A denial gives the retry time in whole seconds and in milliseconds.
 #[test]
-fn a_denial_has_the_wait_in_two_fields() {
-    let gate = Gate::open();
+fn a_denial_has_both_retry_headers() {
+    let server = TestServer::open();
     let request = r#"{"key":"alice","cost":10,"limit":"client"}"#;
-    assert_eq!(gate.post("/v1/take", request).header("retry-after-ms"), None);
+    assert_eq!(server.post("/v1/take", request).header("retry-after-ms"), None);
     for (passed, seconds, millis) in [(8_500, "2", "1500"), (1_499, "1", "1")] {
-        gate.advance(passed);
-        let reply = gate.post("/v1/take", request);
-        assert_eq!(reply.status, 429);
-        let fields = (reply.header("retry-after"), reply.header("retry-after-ms"));
+        server.advance(passed);
+        let response = server.post("/v1/take", request);
+        assert_eq!(response.status, 429);
+        let fields = (response.header("retry-after"), response.header("retry-after-ms"));
         assert_eq!(fields, (Some(seconds), Some(millis)));
     }
-    let reply = gate.post("/v1/take?deny_status=200", request);
-    assert_eq!((reply.status, reply.header("retry-after-ms")), (200, None), "no 429, no fields");
+    let response = server.post("/v1/take?deny_status=200", request);
+    assert_eq!(
+        (response.status, response.header("retry-after-ms")),
+        (200, None),
+        "no 429, no headers"
+    );
 }
 
 #[test]
 fn waits_are_rounded_up_in_both_units() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let request = r#"{"key":"alice","cost":10,"limit":"client"}"#;
-    assert_eq!(gate.post("/v1/take", request).status, 200);
-    gate.clock.advance(std::time::Duration::from_nanos(8_500_000_001));
-    let reply = gate.post("/v1/take", request);
-    assert_eq!(reply.header("retry-after"), Some("2"));
+    assert_eq!(server.post("/v1/take", request).status, 200);
+    server.clock.advance(std::time::Duration::from_nanos(8_500_000_001));
+    let response = server.post("/v1/take", request);
+    assert_eq!(response.header("retry-after"), Some("2"));
     assert_eq!(
-        reply.body,
+        response.body,
         r#"{"allowed":false,"by":"client","remaining":8,"retry_after_ms":1500}"#
     );
-    gate.advance(1_499);
-    let reply = gate.post("/v1/take", request);
-    assert_eq!((reply.header("retry-after"), reply.text("by")), (Some("1"), "client".into()));
-    assert_eq!(reply.member("retry_after_ms"), 1);
+    server.advance(1_499);
+    let response = server.post("/v1/take", request);
+    assert_eq!((response.header("retry-after"), response.text("by")), (Some("1"), "client".into()));
+    assert_eq!(response.member("retry_after_ms"), 1);
 }
 
 #[test]
-fn the_cost_is_one_by_default_and_zero_reports_the_state() {
-    let gate = Gate::open();
+fn the_default_cost_is_one_and_zero_reports_the_state() {
+    let server = TestServer::open();
     let state = r#"{"key":"alice","limit":"client","cost":0}"#;
-    gate.expect("/v1/take", state, 200, r#"{"allowed":true,"remaining":10,"reset_after_ms":0}"#);
+    server.expect("/v1/take", state, 200, r#"{"allowed":true,"remaining":10,"reset_after_ms":0}"#);
     let take = r#"{"key":"alice","limit":"client"}"#;
-    gate.expect("/v1/take", take, 200, r#"{"allowed":true,"remaining":9,"reset_after_ms":1000}"#);
+    server.expect("/v1/take", take, 200, r#"{"allowed":true,"remaining":9,"reset_after_ms":1000}"#);
     let three = r#"{"key":"alice","limit":"client","cost":3.0}"#;
-    gate.expect("/v1/take", three, 200, r#"{"allowed":true,"remaining":6,"reset_after_ms":4000}"#);
-    gate.expect("/v1/take", state, 200, r#"{"allowed":true,"remaining":6,"reset_after_ms":4000}"#);
+    server.expect(
+        "/v1/take",
+        three,
+        200,
+        r#"{"allowed":true,"remaining":6,"reset_after_ms":4000}"#,
+    );
+    server.expect(
+        "/v1/take",
+        state,
+        200,
+        r#"{"allowed":true,"remaining":6,"reset_after_ms":4000}"#,
+    );
 }
 
 #[test]
 fn a_cost_above_the_capacity_can_never_fit() {
-    let gate = Gate::open();
-    let reply = gate.post("/v1/take", r#"{"key":"alice","cost":11,"limit":"client"}"#);
-    assert_eq!(reply.status, 429);
+    let server = TestServer::open();
+    let response = server.post("/v1/take", r#"{"key":"alice","cost":11,"limit":"client"}"#);
+    assert_eq!(response.status, 429);
     assert_eq!(
-        reply.body,
+        response.body,
         r#"{"allowed":false,"by":"client","remaining":10,"retry_after_ms":null}"#
     );
-    assert_eq!(reply.header("retry-after"), None);
+    assert_eq!(response.header("retry-after"), None);
     let most = format!(r#"{{"key":"alice","cost":{},"limit":"client"}}"#, u64::MAX);
-    assert_eq!(gate.post("/v1/take", &most).status, 429);
+    assert_eq!(server.post("/v1/take", &most).status, 429);
 }
 
 #[test]
 fn peek_spends_nothing() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let request = r#"{"key":"alice","cost":10,"limit":"client"}"#;
     for _ in 0..3 {
-        assert_eq!(gate.post("/v1/peek", request).status, 200);
+        assert_eq!(server.post("/v1/peek", request).status, 200);
     }
-    assert_eq!(gate.post("/v1/take", request).status, 200);
-    let reply = gate.post("/v1/peek", request);
-    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("10")));
+    assert_eq!(server.post("/v1/take", request).status, 200);
+    let response = server.post("/v1/peek", request);
+    assert_eq!((response.status, response.header("retry-after")), (429, Some("10")));
 }
 
 #[test]
-fn inline_policies_are_their_numbers_and_apart_from_named_limits() {
-    let gate = Gate::open();
+fn inline_policies_are_identified_by_value_and_separate_from_named_limits() {
+    let server = TestServer::open();
     let inline = r#"{"key":"alice","cost":10,"policy":{"capacity":10,"tokens_per_second":1}}"#;
-    assert_eq!(gate.post("/v1/take", inline).status, 200);
+    assert_eq!(server.post("/v1/take", inline).status, 200);
     let same = r#"{"key":"alice","policy":{"rate":"60/min","capacity":10.0}}"#;
-    gate.expect(
+    server.expect(
         "/v1/take",
         same,
         429,
         r#"{"allowed":false,"by":"inline","remaining":0,"retry_after_ms":1000}"#,
     );
     let other = r#"{"key":"alice","policy":{"rate":"60/min","capacity":11}}"#;
-    assert_eq!(gate.post("/v1/take", other).status, 200);
+    assert_eq!(server.post("/v1/take", other).status, 200);
     let named = r#"{"key":"alice","limit":"client","cost":10}"#;
-    assert_eq!(gate.post("/v1/take", named).status, 200);
+    assert_eq!(server.post("/v1/take", named).status, 200);
 }
 
 #[test]
 fn a_group_is_part_of_the_key() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let take =
-        |key: &str| gate.post("/v1/take", &format!(r#"{{{key},"cost":10,"limit":"client"}}"#));
+        |key: &str| server.post("/v1/take", &format!(r#"{{{key},"cost":10,"limit":"client"}}"#));
     assert_eq!(take(r#""key":"alice""#).status, 200);
     assert_eq!(take(r#""key":"alice","group":"acme""#).status, 200);
     assert_eq!(take(r#""key":"alice","group":"acme""#).status, 429);
@@ -134,39 +148,39 @@ fn a_group_is_part_of_the_key() {
 }
 
 #[test]
-fn denials_can_be_answered_with_200() {
-    let gate = Gate::open();
+fn denials_can_have_status_200() {
+    let server = TestServer::open();
     let request = r#"{"key":"alice","cost":11,"limit":"client"}"#;
     let denied = r#"{"allowed":false,"by":"client","remaining":10,"retry_after_ms":null}"#;
-    gate.expect("/v1/take?deny_status=200", request, 200, denied);
-    gate.expect("/v1/peek?deny_status=200", request, 200, denied);
-    gate.expect("/v1/take?deny_status=429", request, 429, denied);
-    let reply = gate.post("/v1/take?deny_status=503", request);
-    assert_eq!(reply.status, 400);
-    assert!(reply.body.contains(r#"{"field":"?deny_status","rule":"must be 200 or 429"}"#));
-    let reply = gate.post("/v1/take?deny_stats=200", request);
-    assert!(reply.body.contains("did you mean `deny_status`?"), "{}", reply.body);
+    server.expect("/v1/take?deny_status=200", request, 200, denied);
+    server.expect("/v1/peek?deny_status=200", request, 200, denied);
+    server.expect("/v1/take?deny_status=429", request, 429, denied);
+    let response = server.post("/v1/take?deny_status=503", request);
+    assert_eq!(response.status, 400);
+    assert!(response.body.contains(r#"{"field":"?deny_status","rule":"must be 200 or 429"}"#));
+    let response = server.post("/v1/take?deny_stats=200", request);
+    assert!(response.body.contains("did you mean `deny_status`?"), "{}", response.body);
 }
 
 /// Setting: limits.*.quota, limits.*.every
 #[test]
 fn calendar_quotas_end_at_midnight() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let request = r#"{"key":"alice","cost":2,"limit":"daily"}"#;
-    gate.expect(
+    server.expect(
         "/v1/take",
         request,
         200,
         r#"{"allowed":true,"remaining":1,"reset_after_ms":3600000}"#,
     );
-    let reply = gate.post("/v1/take", request);
-    assert_eq!(reply.header("retry-after"), Some("3600"));
+    let response = server.post("/v1/take", request);
+    assert_eq!(response.header("retry-after"), Some("3600"));
     assert_eq!(
-        reply.body,
+        response.body,
         r#"{"allowed":false,"by":"daily","remaining":1,"retry_after_ms":3600000}"#
     );
-    gate.advance(3_600_000);
-    gate.expect(
+    server.advance(3_600_000);
+    server.expect(
         "/v1/take",
         request,
         200,
@@ -177,11 +191,11 @@ fn calendar_quotas_end_at_midnight() {
 /// Regression: equal quotas in two calendars shared one bucket, and switching between them reset
 /// it.
 #[test]
-fn inline_calendars_do_not_meet() {
-    let gate = Gate::open();
+fn inline_calendars_have_separate_buckets() {
+    let server = TestServer::open();
     let take = |every: &str, zone: &str| {
         let policy = format!(r#"{{"quota":2,"every":"{every}","zone":"{zone}"}}"#);
-        gate.post("/v1/take", &format!(r#"{{"key":"alice","cost":2,"policy":{policy}}}"#)).status
+        server.post("/v1/take", &format!(r#"{{"key":"alice","cost":2,"policy":{policy}}}"#)).status
     };
     for (every, zone) in [("day", "UTC"), ("month", "UTC"), ("day", "Asia/Tokyo")] {
         assert_eq!(take(every, zone), 200);
@@ -193,12 +207,12 @@ fn inline_calendars_do_not_meet() {
 
 /// Regression: each spelling of a time zone had its own quota.
 #[test]
-fn a_zone_is_one_however_it_is_written() {
-    let gate = Gate::open();
+fn spellings_of_a_time_zone_share_one_quota() {
+    let server = TestServer::open();
     let take = |zone: &str| {
         let policy = format!(r#"{{"quota":5,"every":"day"{zone}}}"#);
-        let reply = gate.post("/v1/take", &format!(r#"{{"key":"alice","policy":{policy}}}"#));
-        reply.member("remaining")
+        let response = server.post("/v1/take", &format!(r#"{{"key":"alice","policy":{policy}}}"#));
+        response.member("remaining")
     };
     let zones = ["", r#","zone":"UTC""#, r#","zone":"utc""#, r#","zone":"Etc/UTC""#];
     for (zone, remaining) in zones.into_iter().zip([4, 3, 2, 1]) {
@@ -210,35 +224,35 @@ fn a_zone_is_one_however_it_is_written() {
 
 /// Setting: limits.*.allowance
 #[test]
-fn an_allowance_ends_with_a_reset_only() {
-    let gate = Gate::open();
+fn an_allowance_is_restored_only_by_reset() {
+    let server = TestServer::open();
     let request = r#"{"key":"alice","cost":2,"limit":"messages"}"#;
-    gate.expect(
+    server.expect(
         "/v1/take",
         request,
         200,
         r#"{"allowed":true,"remaining":0,"reset_after_ms":null}"#,
     );
     let denied = r#"{"allowed":false,"by":"messages","remaining":0,"retry_after_ms":null}"#;
-    gate.expect("/v1/take", request, 429, denied);
+    server.expect("/v1/take", request, 429, denied);
     let key = r#"{"key":"alice","limit":"messages"}"#;
-    gate.expect("/v1/reset", key, 200, r#"{"reset":true}"#);
-    gate.expect("/v1/reset", key, 200, r#"{"reset":false}"#);
-    assert_eq!(gate.post("/v1/take", request).status, 200);
+    server.expect("/v1/reset", key, 200, r#"{"reset":true}"#);
+    server.expect("/v1/reset", key, 200, r#"{"reset":false}"#);
+    assert_eq!(server.post("/v1/take", request).status, 200);
 }
 
 #[test]
-fn a_settlement_gives_back_and_goes_into_debt() {
-    let gate = Gate::open();
+fn settle_refunds_and_can_create_debt() {
+    let server = TestServer::open();
     let settle = |delta: i64| format!(r#"{{"key":"alice","limit":"client","delta":{delta}}}"#);
-    assert_eq!(gate.post("/v1/take", r#"{"key":"alice","limit":"client","cost":4}"#).status, 200);
-    gate.expect(
+    assert_eq!(server.post("/v1/take", r#"{"key":"alice","limit":"client","cost":4}"#).status, 200);
+    server.expect(
         "/v1/settle",
         &settle(-3),
         200,
         r#"{"remaining":9,"reset_after_ms":1000,"saturated":false,"dropped":false}"#,
     );
-    gate.expect(
+    server.expect(
         "/v1/settle",
         &settle(15),
         200,
@@ -246,14 +260,14 @@ fn a_settlement_gives_back_and_goes_into_debt() {
     );
     let take = r#"{"key":"alice","limit":"client"}"#;
     let denied = r#"{"allowed":false,"by":"client","remaining":0,"retry_after_ms":7000}"#;
-    gate.expect("/v1/take", take, 429, denied);
-    gate.expect(
+    server.expect("/v1/take", take, 429, denied);
+    server.expect(
         "/v1/settle",
         &settle(i64::MAX),
         200,
         r#"{"remaining":0,"reset_after_ms":20000,"saturated":true,"dropped":false}"#,
     );
-    gate.expect(
+    server.expect(
         "/v1/settle",
         &settle(i64::MIN),
         200,
@@ -262,18 +276,23 @@ fn a_settlement_gives_back_and_goes_into_debt() {
 }
 
 #[test]
-fn a_held_key_is_closed_and_reopens_empty() {
-    let gate = Gate::open();
+fn a_held_key_denies_and_reopens_empty() {
+    let server = TestServer::open();
     let hold = |millis: u64| format!(r#"{{"key":"alice","limit":"client","for_ms":{millis}}}"#);
     let take = r#"{"key":"alice","limit":"client"}"#;
-    gate.expect("/v1/hold", &hold(5_000), 200, r#"{"held_ms":5000}"#);
-    gate.expect("/v1/hold", &hold(1_000), 200, r#"{"held_ms":5000}"#);
-    let reply = gate.post("/v1/take", take);
-    assert_eq!((reply.status, reply.member("remaining")), (429, 0.into()));
-    assert_eq!(reply.member("retry_after_ms"), 6_000);
-    gate.advance(6_000);
-    gate.expect("/v1/take", take, 200, r#"{"allowed":true,"remaining":0,"reset_after_ms":10000}"#);
-    gate.expect("/v1/hold", &hold(5_000), 200, r#"{"held_ms":5000}"#);
-    gate.expect("/v1/reset", take, 200, r#"{"reset":true}"#);
-    assert_eq!(gate.post("/v1/take", take).member("remaining"), 9);
+    server.expect("/v1/hold", &hold(5_000), 200, r#"{"held_ms":5000}"#);
+    server.expect("/v1/hold", &hold(1_000), 200, r#"{"held_ms":5000}"#);
+    let response = server.post("/v1/take", take);
+    assert_eq!((response.status, response.member("remaining")), (429, 0.into()));
+    assert_eq!(response.member("retry_after_ms"), 6_000);
+    server.advance(6_000);
+    server.expect(
+        "/v1/take",
+        take,
+        200,
+        r#"{"allowed":true,"remaining":0,"reset_after_ms":10000}"#,
+    );
+    server.expect("/v1/hold", &hold(5_000), 200, r#"{"held_ms":5000}"#);
+    server.expect("/v1/reset", take, 200, r#"{"reset":true}"#);
+    assert_eq!(server.post("/v1/take", take).member("remaining"), 9);
 }

@@ -1,39 +1,39 @@
 //! Invalid requests: reported completely, as problem documents, without charge.
 
-use crate::Gate;
-use crate::wire::Reply;
+use crate::TestServer;
+use crate::wire::Response;
 
 /// Returns the fields and rules of a problem.
-fn complaints(reply: &Reply) -> Vec<String> {
-    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
-    let errors = reply.member("errors");
-    let errors = errors.as_array().unwrap_or_else(|| panic!("{reply:?}"));
-    let told = |error: &serde_json::Value| {
+fn violations(response: &Response) -> Vec<String> {
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    let errors = response.member("errors");
+    let errors = errors.as_array().unwrap_or_else(|| panic!("{response:?}"));
+    let format_error = |error: &serde_json::Value| {
         format!("{}: {}", error["field"].as_str().unwrap(), error["rule"].as_str().unwrap())
     };
-    errors.iter().map(told).collect()
+    errors.iter().map(format_error).collect()
 }
 
-fn wrong(gate: &Gate, path: &str, body: &str) -> Vec<String> {
-    let reply = gate.post(path, body);
-    assert_eq!(reply.status, 400, "{path} {body}");
-    complaints(&reply)
+fn wrong(server: &TestServer, path: &str, body: &str) -> Vec<String> {
+    let response = server.post(path, body);
+    assert_eq!(response.status, 400, "{path} {body}");
+    violations(&response)
 }
 
 #[test]
 fn a_problem_document_has_a_fixed_form() {
-    let gate = Gate::open();
-    let reply = gate.post("/v1/take", r#"{"key":"alice","limit":"client","cost":-1}"#);
-    assert_eq!(reply.status, 400);
+    let server = TestServer::open();
+    let response = server.post("/v1/take", r#"{"key":"alice","limit":"client","cost":-1}"#);
+    assert_eq!(response.status, 400);
     assert_eq!(
-        reply.body,
+        response.body,
         r#"{"type":"urn:tidegate:problem:invalid-request","title":"Invalid request","status":400,"detail":"cost must be a whole number >= 0","errors":[{"field":"cost","rule":"must be a whole number >= 0"}]}"#
     );
 }
 
 #[test]
-fn all_wrong_fields_are_named_at_once_and_nothing_is_spent() {
-    let gate = Gate::open();
+fn all_invalid_fields_are_reported_at_once_and_nothing_is_spent() {
+    let server = TestServer::open();
     let body = r#"{"charges":[
         {"key":"alice","limit":"client","cost":10},
         {"key":"","limit":"clint","cost":1.5},
@@ -43,7 +43,7 @@ fn all_wrong_fields_are_named_at_once_and_nothing_is_spent() {
         "alice"
     ],"receipt":"yes","cost":3}"#;
     assert_eq!(
-        wrong(&gate, "/v1/take", body),
+        wrong(&server, "/v1/take", body),
         [
             "receipt: must be true or false",
             "cost: must be in the items of `charges` if there is such a list",
@@ -63,16 +63,16 @@ fn all_wrong_fields_are_named_at_once_and_nothing_is_spent() {
         ]
     );
     let state = r#"{"key":"alice","limit":"client","cost":0}"#;
-    assert_eq!(gate.post("/v1/peek", state).member("remaining"), 10);
+    assert_eq!(server.post("/v1/peek", state).member("remaining"), 10);
 }
 
 #[test]
 fn costs_are_whole_numbers() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     for cost in ["-1", "1.5", "\"1\"", "null", "true", "[]", "{}", "-0.5", "1e-3"] {
         let body = format!(r#"{{"key":"alice","limit":"client","cost":{cost}}}"#);
         assert_eq!(
-            wrong(&gate, "/v1/take", &body),
+            wrong(&server, "/v1/take", &body),
             ["cost: must be a whole number >= 0"],
             "{cost}"
         );
@@ -80,22 +80,22 @@ fn costs_are_whole_numbers() {
     for cost in ["18446744073709551616", "1e30", "1e308"] {
         let body = format!(r#"{{"key":"alice","limit":"client","cost":{cost}}}"#);
         assert_eq!(
-            wrong(&gate, "/v1/take", &body),
+            wrong(&server, "/v1/take", &body),
             ["cost: must be at most 18446744073709551615"],
             "{cost}"
         );
     }
     for cost in ["0", "-0", "0.0", "1", "1.0", "10e-1"] {
         let body = format!(r#"{{"key":"bob","limit":"client","cost":{cost}}}"#);
-        assert_eq!(gate.post("/v1/take", &body).status, 200, "{cost}");
+        assert_eq!(server.post("/v1/take", &body).status, 200, "{cost}");
     }
 }
 
 #[test]
-fn each_verb_knows_its_own_fields() {
-    let gate = Gate::open();
+fn each_verb_rejects_unknown_and_missing_fields() {
+    let server = TestServer::open();
     let key = r#""key":"alice","limit":"client""#;
-    for (path, rest, complaint) in [
+    for (path, rest, violation) in [
         (
             "/v1/take",
             r#","max_wait_ms":5"#,
@@ -133,40 +133,40 @@ fn each_verb_knows_its_own_fields() {
         ("/v1/reset", r#","key":"bob""#, "key: is given twice"),
         ("/v1/reset", r#","group":"""#, "group: must not be empty"),
     ] {
-        assert_eq!(wrong(&gate, path, &format!("{{{key}{rest}}}")), [complaint], "{path} {rest}");
+        assert_eq!(wrong(&server, path, &format!("{{{key}{rest}}}")), [violation], "{path} {rest}");
     }
 }
 
 #[test]
 fn a_list_has_between_one_and_sixteen_charges() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let charge = r#"{"key":"alice","limit":"client","cost":0}"#;
     let list = |count| format!(r#"{{"charges":[{}]}}"#, vec![charge; count].join(","));
     assert_eq!(
-        wrong(&gate, "/v1/take", &list(0)),
+        wrong(&server, "/v1/take", &list(0)),
         ["charges: a decision needs at least one charge"]
     );
-    assert_eq!(gate.post("/v1/take", &list(16)).status, 200);
+    assert_eq!(server.post("/v1/take", &list(16)).status, 200);
     assert_eq!(
-        wrong(&gate, "/v1/take", &list(17)),
+        wrong(&server, "/v1/take", &list(17)),
         ["charges: a decision has at most 16 charges, not 17"]
     );
-    assert_eq!(wrong(&gate, "/v1/take", r#"{"charges":{}}"#), ["charges: must be a list"]);
+    assert_eq!(wrong(&server, "/v1/take", r#"{"charges":{}}"#), ["charges: must be a list"]);
 }
 
 #[test]
-fn unknown_limits_are_named_with_the_known_ones_but_not_with_hundreds() {
+fn unknown_limits_list_a_bounded_number_of_known_ones() {
     let many: String = (10..40).map(|n| format!("[limits.l{n}]\nallowance = 1\n")).collect();
-    let gate = Gate::configured(&many);
-    let complaints = wrong(&gate, "/v1/take", r#"{"key":"alice","limit":"nope"}"#);
+    let server = TestServer::configured(&many);
+    let violations = wrong(&server, "/v1/take", r#"{"key":"alice","limit":"nope"}"#);
     assert_eq!(
-        complaints,
+        violations,
         [
             "limit: \"nope\" is not a configured limit; known limits are l10, l11, l12, l13, l14, l15, l16, \
           l17, l18, l19"
         ]
     );
-    let none = Gate::configured("[limits]\n");
+    let none = TestServer::configured("[limits]\n");
     assert_eq!(
         wrong(&none, "/v1/take", r#"{"key":"alice","limit":"nope"}"#),
         ["limit: \"nope\" is not a configured limit; no limits are configured, give a `policy`"]
@@ -176,19 +176,19 @@ fn unknown_limits_are_named_with_the_known_ones_but_not_with_hundreds() {
 /// Thousands of unknown fields get a short response.
 #[test]
 fn errors_are_bounded() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let fields: Vec<_> = (0..4_000).map(|n| format!(r#""f{n}":0"#)).collect();
     let body = format!(r#"{{"key":"alice","limit":"client",{}}}"#, fields.join(","));
-    assert_eq!(wrong(&gate, "/v1/take", &body).len(), 20);
+    assert_eq!(wrong(&server, "/v1/take", &body).len(), 20);
     let long = format!(r#"{{"key":"alice","limit":"{}"}}"#, "x".repeat(60_000));
-    assert!(gate.post("/v1/take", &long).body.len() < 1_000);
+    assert!(server.post("/v1/take", &long).body.len() < 1_000);
     let long = format!(r#"{{"key":"alice","{}":1,"limit":"client"}}"#, "x".repeat(60_000));
-    assert!(gate.post("/v1/take", &long).body.len() < 1_000);
+    assert!(server.post("/v1/take", &long).body.len() < 1_000);
 }
 
 #[test]
-fn keys_do_not_come_back_in_errors() {
-    let gate = Gate::open();
+fn errors_do_not_repeat_keys() {
+    let server = TestServer::open();
     let secret = "alice@example.org";
     for body in [
         format!(r#"{{"key":"{secret}","cost":-1,"limit":"client"}}"#),
@@ -197,26 +197,26 @@ fn keys_do_not_come_back_in_errors() {
         format!(r#"{{"key":"{secret}","limit":"client""#),
         format!(r#"{{"key":"{secret}" "limit":"client"}}"#),
     ] {
-        let reply = gate.post("/v1/take", &body);
-        assert_eq!(reply.status, 400);
-        assert!(!reply.body.contains("alice"), "{}", reply.body);
+        let response = server.post("/v1/take", &body);
+        assert_eq!(response.status, 400);
+        assert!(!response.body.contains("alice"), "{}", response.body);
     }
 }
 
 #[test]
 fn bodies_that_are_not_json_are_refused() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let deep = "[".repeat(10_000);
     for body in ["", "{", "[", "nul", "{\"key\":\"\\ud800\"}", "{}{}", "'a'", "{\"a\":01}", &deep] {
-        let reply = gate.post("/v1/take", body);
-        assert_eq!(reply.status, 400, "{body}");
-        assert_eq!(reply.text("type"), "urn:tidegate:problem:malformed-body");
-        assert!(reply.text("detail").starts_with("the body is not JSON: "));
-        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+        let response = server.post("/v1/take", body);
+        assert_eq!(response.status, 400, "{body}");
+        assert_eq!(response.text("type"), "urn:tidegate:problem:malformed-body");
+        assert!(response.text("detail").starts_with("the body is not JSON: "));
+        assert_eq!(response.header("content-type"), Some("application/problem+json"));
     }
     for body in ["[]", "1", "\"x\"", "null", "true"] {
-        let reply = gate.post("/v1/take", body);
-        assert_eq!(complaints(&reply), [": must be a table of keys and values"], "{body}");
+        let response = server.post("/v1/take", body);
+        assert_eq!(violations(&response), [": must be a table of keys and values"], "{body}");
     }
 }
 
@@ -224,7 +224,7 @@ fn bodies_that_are_not_json_are_refused() {
 /// megabytes.
 #[test]
 fn the_number_and_the_length_of_errors_are_bounded() {
-    let gate = Gate::open();
+    let server = TestServer::open();
     let unknown: String = (0..6_000).map(|key| format!("\"k{key}\":1,")).collect();
     let query = format!("/v1/take?{}", "a&".repeat(6_000));
     let long = "x".repeat(60_000);
@@ -237,8 +237,8 @@ fn the_number_and_the_length_of_errors_are_bounded() {
         ("/v1/acquire", format!("{{{unknown}\"key\":1}}")),
         (&query, "{}".to_owned()),
     ] {
-        let reply = gate.post(path, &body);
-        assert_eq!(reply.status, 400, "{}", reply.body);
-        assert!(reply.body.len() < 16 * 1_024, "{path}: {} bytes", reply.body.len());
+        let response = server.post(path, &body);
+        assert_eq!(response.status, 400, "{}", response.body);
+        assert!(response.body.len() < 16 * 1_024, "{path}: {} bytes", response.body.len());
     }
 }

@@ -1,6 +1,6 @@
 //! Every kind of limit in the configuration file.
 
-use crate::Gate;
+use crate::TestServer;
 
 const LIMITS: &str = r#"
 [limits.rate]
@@ -26,29 +26,29 @@ burst = 2
 "#;
 
 /// Takes one token and returns when the bucket is full again.
-fn reset_after_ms(gate: &Gate, limit: &str) -> u64 {
-    let reply = gate.post("/v1/take", &format!(r#"{{"key":"alice","limit":"{limit}"}}"#));
-    assert_eq!(reply.status, 200, "{limit}: {}", reply.body);
-    reply.member("reset_after_ms").as_u64().unwrap()
+fn reset_after_ms(server: &TestServer, limit: &str) -> u64 {
+    let response = server.post("/v1/take", &format!(r#"{{"key":"alice","limit":"{limit}"}}"#));
+    assert_eq!(response.status, 200, "{limit}: {}", response.body);
+    response.member("reset_after_ms").as_u64().unwrap()
 }
 
 /// Setting: limits.*.rate, limits.*.tokens_per_second
 #[test]
 fn a_bucket_refills_at_its_rate() {
-    let gate = Gate::configured(LIMITS);
-    assert_eq!(reset_after_ms(&gate, "rate"), 30_000);
-    assert_eq!(reset_after_ms(&gate, "seconds"), 2_000);
+    let server = TestServer::configured(LIMITS);
+    assert_eq!(reset_after_ms(&server, "rate"), 30_000);
+    assert_eq!(reset_after_ms(&server, "seconds"), 2_000);
 }
 
 /// Without the setting the maximum debt is the capacity.
 ///
 /// Setting: limits.*.max_debt
 #[test]
-fn a_bucket_goes_into_debt_as_far_as_it_may() {
-    let gate = Gate::configured(LIMITS);
+fn debt_is_limited_to_max_debt() {
+    let server = TestServer::configured(LIMITS);
     let all = r#"{"key":"alice","limit":"debt","cost":5}"#;
-    assert_eq!(gate.post("/v1/take", all).status, 200);
-    gate.expect(
+    assert_eq!(server.post("/v1/take", all).status, 200);
+    server.expect(
         "/v1/settle",
         r#"{"key":"alice","limit":"debt","delta":100}"#,
         200,
@@ -60,27 +60,27 @@ fn a_bucket_goes_into_debt_as_far_as_it_may() {
 ///
 /// Setting: limits.*.every, limits.*.zone
 #[test]
-fn the_windows_of_a_quota_end_in_its_zone() {
+fn quota_windows_end_in_their_time_zone() {
     const HOUR: u64 = 3_600_000;
-    let gate = Gate::configured(LIMITS);
-    assert_eq!(reset_after_ms(&gate, "tokyo"), 16 * HOUR);
-    assert_eq!(reset_after_ms(&gate, "yearly"), 89 * 24 * HOUR + HOUR);
+    let server = TestServer::configured(LIMITS);
+    assert_eq!(reset_after_ms(&server, "tokyo"), 16 * HOUR);
+    assert_eq!(reset_after_ms(&server, "yearly"), 89 * 24 * HOUR + HOUR);
 }
 
 /// Setting: limits.*.strict, limits.*.burst
 #[test]
-fn a_strict_window_holds_wherever_it_begins() {
-    let gate = Gate::configured(LIMITS);
+fn a_strict_limit_holds_in_every_window() {
+    let server = TestServer::configured(LIMITS);
     let take = |cost: u64| {
         let body = format!(r#"{{"key":"alice","limit":"strict","cost":{cost}}}"#);
-        gate.post("/v1/take", &body).status == 200
+        server.post("/v1/take", &body).status == 200
     };
     assert!(!take(3), "more than may be spent at once");
     assert!(take(2), "as much as may be spent at once");
     // Two tokens at second 0, then one whenever available.
     let mut spent = vec![0, 0];
     for second in 1..=300 {
-        gate.advance(1_000);
+        server.advance(1_000);
         spent.extend(take(1).then_some(second));
     }
     for window in spent.windows(4) {

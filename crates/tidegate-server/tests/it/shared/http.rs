@@ -4,7 +4,7 @@ use tidegate::clock::ManualClock;
 use tidegate_server::Server;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 
-use crate::{Gate, layers};
+use crate::{TestServer, layers};
 
 const LIMITS: &str = r#"
 [limits.client]
@@ -19,16 +19,16 @@ rate = "1/day"
 on_failure = "open"
 "#;
 
-fn gate(server: &RedisServer) -> Gate {
-    let text = format!("[store]\nurl = {:?}\n{LIMITS}", server.url());
-    Gate::serving(Server::new(layers(&text)).unwrap(), ManualClock::new())
+fn server(redis: &RedisServer) -> TestServer {
+    let text = format!("[store]\nurl = {:?}\n{LIMITS}", redis.url());
+    TestServer::serving(Server::new(layers(&text)).unwrap(), ManualClock::new())
 }
 
 /// Two servers share one budget, and each accepts the receipts of the other.
 #[test]
-fn two_servers_share_their_limits() {
-    let server = RedisServer::start(Flavor::Redis);
-    let (one, other) = (gate(&server), gate(&server));
+fn two_servers_share_limits() {
+    let redis = RedisServer::start(Flavor::Redis);
+    let (one, other) = (server(&redis), server(&redis));
     let take = r#"{"limit":"client","key":"alice","cost":4,"receipt":true}"#;
     let first = one.post("/v1/take", take);
     assert_eq!((first.status, first.member("remaining")), (200, 6.into()), "{}", first.body);
@@ -39,8 +39,8 @@ fn two_servers_share_their_limits() {
         first.member("receipt")
     );
     assert_eq!(other.post("/v1/settle", &settle).member("remaining"), 6);
-    for gate in [&one, &other, &one] {
-        assert_eq!(gate.post("/v1/take", r#"{"limit":"daily","key":"alice"}"#).status, 200);
+    for server in [&one, &other, &one] {
+        assert_eq!(server.post("/v1/take", r#"{"limit":"daily","key":"alice"}"#).status, 200);
     }
     assert_eq!(other.post("/v1/take", r#"{"limit":"daily","key":"alice"}"#).status, 429);
     let list = r#"{"charges":[{"limit":"client","key":"alice"},{"limit":"daily","key":"alice"}]}"#;
@@ -64,9 +64,9 @@ fn two_servers_share_their_limits() {
 /// A batch takes several calls to the store. Operations keep their order, and two servers share the
 /// counts.
 #[test]
-fn batches_of_two_servers_share_their_limits() {
-    let server = RedisServer::start(Flavor::Redis);
-    let gates = [gate(&server), gate(&server)];
+fn batches_of_two_servers_share_limits() {
+    let redis = RedisServer::start(Flavor::Redis);
+    let gates = [server(&redis), server(&redis)];
     let take = |limit: &str| format!(r#"{{"op":"take","limit":"{limit}","key":"alice"}}"#);
     let mut operations = vec![take("daily"), take("client")];
     operations.resize(200, take("client"));
@@ -74,10 +74,10 @@ fn batches_of_two_servers_share_their_limits() {
     operations.push(take("daily"));
     let body = format!(r#"{{"operations":[{}]}}"#, operations.join(","));
     let mut allowed = Vec::new();
-    for gate in &gates {
-        let reply = gate.post("/v1/batch", &body);
-        assert_eq!(reply.status, 200, "{}", reply.body);
-        let answers = reply.member("answers");
+    for server in &gates {
+        let response = server.post("/v1/batch", &body);
+        assert_eq!(response.status, 200, "{}", response.body);
+        let answers = response.member("answers");
         assert_eq!(answers[200]["reset"], false);
         let of = |answer: &serde_json::Value| answer["allowed"] == true;
         let answers = answers.as_array().unwrap();
@@ -92,31 +92,31 @@ fn batches_of_two_servers_share_their_limits() {
 /// When the store dies, each limit follows its failure rule and responses say so; afterwards limits
 /// are shared again.
 #[test]
-fn a_dead_store_is_no_dead_door() {
-    let server = RedisServer::start(Flavor::Valkey);
-    let (one, other) = (gate(&server), gate(&server));
-    let take = |gate: &Gate, limit: &str| {
-        gate.post("/v1/take", &format!(r#"{{"limit":"{limit}","key":"alice"}}"#))
+fn the_server_survives_a_dead_store() {
+    let redis = RedisServer::start(Flavor::Valkey);
+    let (one, other) = (server(&redis), server(&redis));
+    let take = |server: &TestServer, limit: &str| {
+        server.post("/v1/take", &format!(r#"{{"limit":"{limit}","key":"alice"}}"#))
     };
     assert_eq!(take(&one, "client").member("remaining"), 9);
     // Each node knows of the other and enforces half of the limit.
-    server.kill();
+    redis.kill();
     let degraded = wait_until("the rule to decide", || {
-        let reply = take(&one, "client");
-        reply.body.contains("degraded").then_some(reply)
+        let response = take(&one, "client");
+        response.body.contains("degraded").then_some(response)
     });
     assert_eq!((degraded.status, degraded.member("degraded")), (200, "local".into()));
     assert_eq!(take(&one, "open").member("degraded"), "open");
     let closed = take(&one, "daily");
     assert_eq!((closed.status, closed.member("degraded")), (429, "closed".into()));
-    server.start_again();
+    redis.start_again();
     wait_until("both to be back", || {
-        let back = |gate| !take(gate, "daily").body.contains("degraded");
+        let back = |server| !take(server, "daily").body.contains("degraded");
         (back(&one) && back(&other)).then_some(())
     });
     // The store has lost everything; from here on the two servers share counts again.
-    for gate in [&one, &other] {
-        let reset = gate.post("/v1/reset", r#"{"limit":"client","key":"bob"}"#);
+    for server in [&one, &other] {
+        let reset = server.post("/v1/reset", r#"{"limit":"client","key":"bob"}"#);
         assert_eq!(reset.status, 200, "{}", reset.body);
     }
     let bob = r#"{"limit":"client","key":"bob","cost":5}"#;
@@ -128,20 +128,20 @@ fn a_dead_store_is_no_dead_door() {
 /// failures. The store was taken to be down, and every limit with the failure rule `open` admitted
 /// everything.
 #[test]
-fn strange_requests_do_not_switch_limits_off() {
-    let server = RedisServer::start(Flavor::Redis);
-    let gate = gate(&server);
+fn invalid_policies_do_not_disable_limits() {
+    let redis = RedisServer::start(Flavor::Redis);
+    let server = server(&redis);
     let login = r#"{"limit":"open","key":"victim","cost":5}"#;
-    assert_eq!(gate.post("/v1/take", login).status, 200);
+    assert_eq!(server.post("/v1/take", login).status, 200);
     let beyond = r#"{"policy":{"allowance":2251799813685249},"key":"mallory"}"#;
     for _ in 0..5 {
-        let refused = gate.post("/v1/take", beyond);
+        let refused = server.post("/v1/take", beyond);
         assert_eq!((refused.status, refused.member("degraded")), (400, serde_json::Value::Null));
     }
-    assert_eq!(gate.post("/v1/take", login).status, 200);
-    let denied = gate.post("/v1/take", login);
+    assert_eq!(server.post("/v1/take", login).status, 200);
+    let denied = server.post("/v1/take", login);
     assert_eq!((denied.status, denied.member("degraded")), (429, serde_json::Value::Null));
-    let running = gate.running.as_ref().unwrap();
+    let running = server.running.as_ref().unwrap();
     assert_eq!(running.store_is_up(), Some(true));
     let stats = running.store_stats().unwrap();
     assert_eq!((stats.downs, stats.failed, stats.degraded()), (0, 0, 0));

@@ -12,25 +12,25 @@ use super::{Node, nodes, slow};
 /// No call exceeds its timeout, and after a few calls the breaker makes decisions immediate.
 /// Virtual time advances only while all tasks wait.
 #[tokio::test]
-async fn nobody_waits_for_a_server_that_stands_still() {
+async fn a_hanging_store_does_not_delay_calls() {
     let server = RedisServer::start(Flavor::Redis);
     let node = Node::on(&server.url()).await;
     let limiter = node.engine.limiter("client", slow(1_000)).unwrap();
     assert!(limiter.take("a").await.unwrap().is_allowed());
     server.stop();
     tokio::time::pause();
-    let mut paid = Vec::new();
+    let mut waits = Vec::new();
     for _ in 0..20 {
         let start = Instant::now();
         let decision = limiter.take("a").await.unwrap();
         assert_eq!(decision.degraded(), Some(FailureRule::Local));
-        paid.push(start.elapsed());
+        waits.push(start.elapsed());
     }
     let most = Duration::from_millis(51);
-    assert!(paid.iter().all(|paid| *paid <= most), "{paid:?}");
+    assert!(waits.iter().all(|waits| *waits <= most), "{waits:?}");
     // The breaker opens after three.
-    assert!(paid[..3].iter().all(|paid| *paid >= Duration::from_millis(50)), "{paid:?}");
-    assert!(paid[3..].iter().all(Duration::is_zero), "{paid:?}");
+    assert!(waits[..3].iter().all(|waits| *waits >= Duration::from_millis(50)), "{waits:?}");
+    assert!(waits[3..].iter().all(Duration::is_zero), "{waits:?}");
     assert!(!node.guard.is_up());
     tokio::time::resume();
     server.cont();
@@ -44,11 +44,11 @@ async fn nobody_waits_for_a_server_that_stands_still() {
 /// When the store is killed under load, every call is still decided; after the restart decisions
 /// are exact.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn decisions_are_exact_again_after_a_crash() {
+async fn decisions_are_exact_after_a_crash() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
     // A node that does not know of the other would enforce the whole limit.
-    wait_until_all_met(&nodes).await;
+    wait_until_all_known(&nodes).await;
     let mut callers = Vec::new();
     for node in &nodes {
         let limiter = node.engine.limiter("client", slow(100)).unwrap();
@@ -77,8 +77,8 @@ async fn decisions_are_exact_again_after_a_crash() {
         wait_for(node, true).await;
     }
     let mut allowed = 0;
-    for turn in 0..15 {
-        let limiter = nodes[turn % 2].engine.limiter("other", slow(10)).unwrap();
+    for round in 0..15 {
+        let limiter = nodes[round % 2].engine.limiter("other", slow(10)).unwrap();
         let decision = limiter.take("a").await.unwrap();
         assert_eq!(decision.degraded(), None);
         allowed += u64::from(decision.is_allowed());
@@ -89,10 +89,10 @@ async fn decisions_are_exact_again_after_a_crash() {
 /// Three nodes without their store enforce a third each. Since they knew of each other, they do not
 /// exceed the limit together.
 #[tokio::test]
-async fn three_nodes_alone_share_the_limit() {
+async fn nodes_without_a_store_share_the_limit() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 3).await;
-    wait_until_all_met(&nodes).await;
+    wait_until_all_known(&nodes).await;
     server.kill();
     let mut allowed = Vec::new();
     for node in &nodes {
@@ -110,7 +110,7 @@ async fn three_nodes_alone_share_the_limit() {
 
 /// A node that starts without its store follows the failure rule until the store is available.
 #[tokio::test]
-async fn a_node_starts_before_its_server() {
+async fn a_node_can_start_without_its_store() {
     let server = RedisServer::start(Flavor::Valkey);
     server.kill();
     for rule in [FailureRule::Local, FailureRule::Open, FailureRule::Closed] {
@@ -141,7 +141,7 @@ async fn wait_for(node: &Node, is_up: bool) {
     tokio::task::spawn_blocking(wait).await.unwrap();
 }
 
-async fn wait_until_all_met(nodes: &[Node]) {
+async fn wait_until_all_known(nodes: &[Node]) {
     use tidegate::Store as _;
     let guards: Vec<_> = nodes.iter().map(|node| node.guard.clone()).collect();
     let met = move || {

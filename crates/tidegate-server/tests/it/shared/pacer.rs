@@ -11,7 +11,7 @@ use super::{Node, nodes};
 /// Fifty waiters on two nodes, at 20 per second: all are granted in time, and only the heads of the
 /// queues call the store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_heads_talk_to_the_server() {
+async fn only_queue_heads_call_the_store() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
     let policy = Policy::per_second(20).capacity(1).build().unwrap();
@@ -44,7 +44,7 @@ async fn only_heads_talk_to_the_server() {
 
 /// A permit held longer than its lease keeps its slot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_are_renewed_while_they_are_held() {
+async fn held_slots_are_renewed() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
     let lease = Duration::from_millis(600);
@@ -74,7 +74,7 @@ async fn slots_are_renewed_while_they_are_held() {
 
 /// When a node dies, its slot is free after the lease.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_nodes_slot_is_free_after_its_lease() {
+async fn the_slot_of_a_dead_node_is_freed_after_its_lease() {
     let server = RedisServer::start(Flavor::Valkey);
     let policy = Policy::concurrency(1, Some(Duration::from_millis(500))).unwrap();
     let url = server.url();

@@ -8,8 +8,8 @@ use tidegate_server::{Drained, Server};
 use tidegate_testkit::launch::{Flavor, RedisServer, check_metrics, wait_until};
 
 use super::LIMITS;
-use crate::wire::begun;
-use crate::{Gate, layers};
+use crate::wire::start_request;
+use crate::{TestServer, layers};
 
 /// Returns the next event with this name.
 fn event(lines: &mut impl Iterator<Item = String>, name: &str) -> Value {
@@ -21,13 +21,13 @@ fn event(lines: &mut impl Iterator<Item = String>, name: &str) -> Value {
 
 /// Events show changes with their origin, and refused changes.
 #[test]
-fn whoever_watches_sees_a_change() {
-    let gate = Gate::configured(LIMITS);
-    let request = gate.agent.get(format!("{}/admin/events", gate.admin()));
+fn watchers_receive_changes_and_refusals() {
+    let server = TestServer::configured(LIMITS);
+    let request = server.agent.get(format!("{}/admin/events", server.admin()));
     let mut response = request.call().unwrap();
     let mut lines = BufReader::new(response.body_mut().as_reader()).lines().map(Result::unwrap);
     assert_eq!(lines.next().unwrap(), "retry: 2000");
-    assert_eq!(gate.patch(&json!({"limits": {"api": {"capacity": 5}}})).status, 200);
+    assert_eq!(server.patch(&json!({"limits": {"api": {"capacity": 5}}})).status, 200);
     let expected = json!({
         "revision": 1,
         "changes": [{"key": "limits.api.capacity", "old": 10, "new": 5, "source": "runtime"}],
@@ -35,7 +35,7 @@ fn whoever_watches_sees_a_change() {
         "who": "127.0.0.1",
     });
     assert_eq!(event(&mut lines, "config"), expected);
-    assert_eq!(gate.patch(&json!({"limits": {"api": {"capacity": 0}}})).status, 422);
+    assert_eq!(server.patch(&json!({"limits": {"api": {"capacity": 0}}})).status, 422);
     // Two warnings come with the change itself: it shadows the file, and it is not stored.
     let messages: Vec<_> =
         (0..3).map(|_| event(&mut lines, "warning")["message"].clone()).collect();
@@ -49,21 +49,21 @@ fn whoever_watches_sees_a_change() {
 }
 
 #[test]
-fn metrics_after_some_traffic_are_what_prometheus_reads() {
+fn metrics_after_traffic_pass_promtool() {
     // Nothing listens on this port.
     let provider = "[providers.openai]\nbase_url = \"http://127.0.0.1:1\"\nmax_retries = 0\n";
-    let gate = Gate::configured(&format!("{provider}{LIMITS}"));
+    let server = TestServer::configured(&format!("{provider}{LIMITS}"));
     for cost in [1, 20] {
-        gate.post("/v1/take", &format!(r#"{{"key":"alice","limit":"api","cost":{cost}}}"#));
+        server.post("/v1/take", &format!(r#"{{"key":"alice","limit":"api","cost":{cost}}}"#));
     }
-    gate.post("/v1/take", r#"{"key":"bob","policy":{"capacity":1,"rate":"1/s"}}"#);
-    gate.post("/v1/admit", r#"{"organization":"acme","client":"alice"}"#);
-    gate.put("/v1/pending", r#"{"value":101}"#);
-    gate.post("/v1/admit", r#"{"organization":"acme","client":"alice"}"#);
-    gate.post("/openai/v1/chat/completions", "{}");
-    gate.patch(&json!({"limits": {"api": {"capacity": 5}}}));
-    gate.patch(&json!({"limits": {"api": {"capacity": 0}}}));
-    let text = gate.ask("/metrics").body;
+    server.post("/v1/take", r#"{"key":"bob","policy":{"capacity":1,"rate":"1/s"}}"#);
+    server.post("/v1/admit", r#"{"organization":"acme","client":"alice"}"#);
+    server.put("/v1/pending", r#"{"value":101}"#);
+    server.post("/v1/admit", r#"{"organization":"acme","client":"alice"}"#);
+    server.post("/openai/v1/chat/completions", "{}");
+    server.patch(&json!({"limits": {"api": {"capacity": 5}}}));
+    server.patch(&json!({"limits": {"api": {"capacity": 0}}}));
+    let text = server.admin_get("/metrics").body;
     assert_eq!(check_metrics(&text), Vec::<String>::new(), "{text}");
     for line in [
         r#"tidegate_decisions_total{door="http",limit="api",outcome="allowed"} 1"#,
@@ -80,47 +80,49 @@ fn metrics_after_some_traffic_are_what_prometheus_reads() {
     assert!(!text.contains("alice") && !text.contains("acme"), "{text}");
 }
 
-fn reasons(gate: &Gate) -> (u16, Vec<Value>) {
-    let reply = gate.ask("/readyz");
-    let reasons = reply.member("reasons").as_array().cloned().unwrap_or_default();
-    (reply.status, reasons.into_iter().map(|one| one["code"].clone()).collect())
+fn reasons(server: &TestServer) -> (u16, Vec<Value>) {
+    let response = server.admin_get("/readyz");
+    let reasons = response.member("reasons").as_array().cloned().unwrap_or_default();
+    (response.status, reasons.into_iter().map(|one| one["code"].clone()).collect())
 }
 
 /// G1: a node that decides locally is ready, one that denies everything is not.
 #[test]
-fn only_a_closed_limit_makes_a_node_unready() {
+fn only_closed_limits_make_a_node_unready() {
     let redis = RedisServer::start(Flavor::Redis);
     let text = format!("[store]\nurl = {:?}\n{LIMITS}", redis.url());
-    let gate = Gate::serving(Server::new(layers(&text)).unwrap(), ManualClock::new());
+    let server = TestServer::serving(Server::new(layers(&text)).unwrap(), ManualClock::new());
     redis.kill();
-    wait_until("the store to be missed", || {
-        let body = gate.post("/v1/take", r#"{"key":"alice","limit":"api"}"#).body;
-        let down =
-            gate.ask("/metrics").body.contains("tidegate_store_degraded{store=\"shared\"} 1");
+    wait_until("the store to be marked down", || {
+        let body = server.post("/v1/take", r#"{"key":"alice","limit":"api"}"#).body;
+        let down = server
+            .admin_get("/metrics")
+            .body
+            .contains("tidegate_store_degraded{store=\"shared\"} 1");
         (down && body.contains("\"degraded\":\"local\"")).then_some(())
     });
-    assert_eq!(reasons(&gate), (200, Vec::new()));
+    assert_eq!(reasons(&server), (200, Vec::new()));
     let closed = json!({"limits": {"api": {"on_failure": "closed"}}});
-    assert_eq!(gate.patch(&closed).status, 200);
-    assert_eq!(reasons(&gate), (503, vec!["store".into()]));
-    assert_eq!(gate.post("/v1/take", r#"{"key":"alice","limit":"api"}"#).status, 429);
+    assert_eq!(server.patch(&closed).status, 200);
+    assert_eq!(reasons(&server), (503, vec!["store".into()]));
+    assert_eq!(server.post("/v1/take", r#"{"key":"alice","limit":"api"}"#).status, 429);
     redis.start_again();
-    wait_until("the store to be back", || (reasons(&gate).0 == 200).then_some(()));
+    wait_until("the store to be back", || (reasons(&server).0 == 200).then_some(()));
 }
 
 #[test]
-fn a_node_that_closes_its_doors_is_not_ready() {
-    let mut gate = Gate::configured(LIMITS);
+fn a_node_that_shuts_down_is_not_ready() {
+    let mut server = TestServer::configured(LIMITS);
     let body = r#"{"key":"alice","limit":"api"}"#;
-    let mut busy = begun(gate.address(), "/v1/take", body);
-    let running = gate.running.take().unwrap();
-    let shutdown = gate.runtime.spawn(running.shutdown());
+    let mut busy = start_request(server.address(), "/v1/take", body);
+    let running = server.running.take().unwrap();
+    let shutdown = server.runtime.spawn(running.shutdown());
     wait_until("the node to be unready", || {
-        (reasons(&gate) == (503, vec!["draining".into()])).then_some(())
+        (reasons(&server) == (503, vec!["draining".into()])).then_some(())
     });
     busy.write_all(body.as_bytes()).unwrap();
     let mut answer = String::new();
     busy.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert_eq!(gate.runtime.block_on(shutdown).unwrap(), Drained::Complete);
+    assert_eq!(server.runtime.block_on(shutdown).unwrap(), Drained::Complete);
 }

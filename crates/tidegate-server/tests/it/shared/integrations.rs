@@ -21,7 +21,7 @@ fn admission(engine: &Engine) -> Admission {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_tiers_of_two_nodes_are_one() {
+async fn two_nodes_share_admission_tiers() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
     let [one, other] = [0, 1].map(|node: usize| admission(&nodes[node].engine));
@@ -39,7 +39,7 @@ async fn the_tiers_of_two_nodes_are_one() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_of_two_nodes_share_their_limits() {
+async fn two_nodes_share_the_limits_of_layers() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
     let user = || key::header("x-user");
@@ -55,22 +55,22 @@ async fn layers_of_two_nodes_share_their_limits() {
                 .route("/tiers", get(handler).layer(tiers.missing_organization(key::Missing::Skip)))
         })
         .collect();
-    let ask = async |node: usize, path: &str| {
+    let request = async |node: usize, path: &str| {
         let request = Request::get(path).header("x-user", "alice").body(String::new()).unwrap();
         apps[node].clone().oneshot(request).await.unwrap().status()
     };
     for path in ["/", "/tiers"] {
         for node in [0, 1, 0] {
-            assert_eq!(ask(node, path).await, StatusCode::OK);
+            assert_eq!(request(node, path).await, StatusCode::OK);
         }
         for node in [1, 0] {
-            assert_eq!(ask(node, path).await, StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(request(node, path).await, StatusCode::TOO_MANY_REQUESTS);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn gates_of_two_nodes_share_their_slots_and_give_them_back() {
+async fn two_nodes_share_slots_of_websocket_gates() {
     let server = RedisServer::start(Flavor::Redis);
     let nodes = nodes(&server, 2).await;
     let gates: Vec<Gate<()>> = nodes
