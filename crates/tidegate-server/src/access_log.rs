@@ -14,14 +14,14 @@ use tidegate_config::GatewayPlan;
 use tidegate_gateway::FinishedCall;
 
 /// Maximum number of characters logged of a text chosen by the caller.
-const LONGEST_TEXT: usize = 128;
+const MAX_TEXT_CHARS: usize = 128;
 
 /// Switch for the access log. Clones share the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AccessLog(Arc<AtomicBool>);
 
 impl AccessLog {
-    pub(crate) fn follow(&self, plan: &GatewayPlan) {
+    pub(crate) fn configure(&self, plan: &GatewayPlan) {
         self.0.store(plan.access_log.value, Ordering::Relaxed);
     }
 
@@ -69,7 +69,7 @@ struct Quoted<'a>(&'a str);
 
 impl fmt::Debug for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(LONGEST_TEXT) {
+        match self.0.char_indices().nth(MAX_TEXT_CHARS) {
             Some((end, _)) => {
                 write!(f, "{:?}", [self.0.get(..end).unwrap_or_default(), "…"].concat())
             }
@@ -83,10 +83,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_caller_chose_is_cut_and_quoted() {
+    fn text_from_callers_is_truncated_and_quoted() {
         let text = format!("{:?}", Quoted("a\nb=\"c\""));
         assert_eq!(text, r#""a\nb=\"c\"""#);
         let long = format!("{:?}", Quoted(&"é".repeat(1_000)));
-        assert_eq!(long.chars().count(), LONGEST_TEXT + 3);
+        assert_eq!(long.chars().count(), MAX_TEXT_CHARS + 3);
     }
 }

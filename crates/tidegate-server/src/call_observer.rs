@@ -19,23 +19,23 @@ use crate::events::{Event, Events};
 use crate::metrics::{BREAKER_STATES, Call, LlmMetrics};
 
 /// Minimum interval between two throttle events of one provider.
-const SILENCE: Duration = Duration::from_secs(1);
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of providers with throttle events. Provider names come from the configuration.
-const MOST: usize = 1_000;
+const MAX_PROVIDERS: usize = 1_000;
 
 /// Records calls to providers in metrics, events and the access log.
 #[derive(Debug)]
 pub(crate) struct CallObserver {
-    numbers: LlmMetrics,
+    metrics: LlmMetrics,
     events: Events,
     access_log: AccessLog,
-    told: Mutex<BTreeMap<Provider, Instant>>,
+    last_event: Mutex<BTreeMap<Provider, Instant>>,
 }
 
 impl CallObserver {
-    pub(crate) fn new(numbers: LlmMetrics, events: Events) -> Self {
-        Self { numbers, events, access_log: AccessLog::default(), told: Mutex::default() }
+    pub(crate) fn new(metrics: LlmMetrics, events: Events) -> Self {
+        Self { metrics, events, access_log: AccessLog::default(), last_event: Mutex::default() }
     }
 
     /// Returns the access log, which is initially off.
@@ -46,38 +46,38 @@ impl CallObserver {
     /// Returns whether a throttle event of this provider may be published now, and if so records
     /// it.
     fn is_due(&self, provider: &Provider, now: Instant) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(last) = told.get_mut(provider) {
-            let due = now.saturating_duration_since(*last) >= SILENCE;
+        let mut last_event = self.last_event.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = last_event.get_mut(provider) {
+            let due = now.saturating_duration_since(*last) >= EVENT_INTERVAL;
             if due {
                 *last = now;
             }
             return due;
         }
-        let room = told.len() < MOST;
-        if room {
-            told.insert(provider.clone(), now);
+        let has_room = last_event.len() < MAX_PROVIDERS;
+        if has_room {
+            last_event.insert(provider.clone(), now);
         }
-        room
+        has_room
     }
 }
 
 impl Observer for CallObserver {
     fn acquired(&self, acquired: &Acquired<'_>) {
-        self.numbers.acquired(acquired);
+        self.metrics.acquired(acquired);
         Traced.acquired(acquired);
     }
 
     fn entered(&self, provider: &Provider, stage: Stage) {
-        self.numbers.entered(provider, stage);
+        self.metrics.entered(provider, stage);
     }
 
     fn left(&self, provider: &Provider, stage: Stage) {
-        self.numbers.left(provider, stage);
+        self.metrics.left(provider, stage);
     }
 
     fn throttled(&self, provider: &Provider, limiter_key: &str, pause: Duration) {
-        self.numbers.throttled(provider, limiter_key, pause);
+        self.metrics.throttled(provider, limiter_key, pause);
         Traced.throttled(provider, limiter_key, pause);
         if self.is_due(provider, Instant::now()) {
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
@@ -87,11 +87,11 @@ impl Observer for CallObserver {
     }
 
     fn failed(&self, retried: &Retried<'_>) {
-        self.numbers.failed(retried);
+        self.metrics.failed(retried);
     }
 
     fn recovered(&self, provider: &Provider, retries: u32) {
-        self.numbers.recovered(provider, retries);
+        self.metrics.recovered(provider, retries);
     }
 
     fn breaker_changed(&self, provider: &Provider, state: BreakerState) {
@@ -105,7 +105,7 @@ impl Observer for CallObserver {
 
 impl gateway::CallObserver for CallObserver {
     fn finished(&self, call: &FinishedCall<'_>) {
-        self.numbers.finished(&Call {
+        self.metrics.finished(&Call {
             provider: call.provider.as_str(),
             model: call.model,
             outcome: call.outcome.name(),
@@ -124,28 +124,28 @@ impl gateway::CallObserver for CallObserver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::events::Seen;
+    use crate::events::Received;
     use crate::metrics::{Format, Metrics};
 
     #[tokio::test(start_paused = true)]
-    async fn a_storm_of_throttles_is_counted_whole_and_told_once_a_second() {
+    async fn every_throttle_is_counted_but_events_are_limited_to_one_per_second() {
         let (metrics, events) = (Metrics::default(), Events::default());
         let observer = CallObserver::new(metrics.llm(), events.clone());
         let (openai, groq) = (Provider::new("openai"), Provider::new("groq"));
-        metrics.llm().providers([("openai", [])]);
+        metrics.llm().set_providers([("openai", [])]);
         let mut watcher = events.watch(None);
         let pause = Duration::from_millis(1_500);
         for _ in 0..100 {
             observer.throttled(&openai, "scope", pause);
         }
         observer.throttled(&groq, "scope", pause);
-        tokio::time::advance(SILENCE).await;
+        tokio::time::advance(EVENT_INTERVAL).await;
         observer.throttled(&openai, "scope", pause);
         for provider in ["openai", "groq", "openai"] {
-            let Seen::Told(told) = watcher.next().await else { panic!("nothing was missed") };
-            assert_eq!(told.data, format!(r#"{{"provider":"{provider}","pause_ms":1500}}"#));
+            let Received::Event(event) = watcher.next().await else { panic!("events missed") };
+            assert_eq!(event.data, format!(r#"{{"provider":"{provider}","pause_ms":1500}}"#));
         }
-        let more = tokio::time::timeout(SILENCE, watcher.next()).await;
+        let more = tokio::time::timeout(EVENT_INTERVAL, watcher.next()).await;
         assert!(more.is_err(), "{more:?}");
         let counted = r#"tidegate_llm_upstream_429_total{provider="openai"} 101"#;
         assert!(metrics.text(Format::Classic).contains(counted));

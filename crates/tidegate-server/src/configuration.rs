@@ -18,7 +18,7 @@ mod error;
 mod file;
 pub(crate) mod limits;
 mod parts;
-mod provider_figures;
+mod provider_stats;
 mod providers;
 
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ pub(crate) use parts::Parts;
 
 /// An immutable snapshot of the active configuration.
 #[derive(Clone, Debug)]
-pub(crate) struct Current {
+pub(crate) struct ConfigSnapshot {
     /// Number of changes made at run time; the revision of the database, if there is one.
     pub(crate) revision: u64,
     pub(crate) plan: Arc<Plan>,
@@ -58,7 +58,7 @@ struct Sources {
 
 /// The configuration at start, for settings that need a restart.
 #[derive(Debug)]
-struct Started {
+struct StartupConfig {
     plan: Arc<Plan>,
     effective: Arc<Vec<Effective>>,
 }
@@ -66,10 +66,10 @@ struct Started {
 /// The active configuration, and the parts of the server that follow it.
 #[derive(Debug)]
 pub(crate) struct ActiveConfig {
-    current: ArcSwap<Current>,
+    current: ArcSwap<ConfigSnapshot>,
     /// Locked for the duration of a change.
     sources: Mutex<Sources>,
-    started: Started,
+    started: StartupConfig,
     parts: Parts,
 }
 
@@ -86,17 +86,17 @@ impl ActiveConfig {
         parts: Parts,
     ) -> Result<Self, ChangeError> {
         let limits = parts.register(&plan.limits)?;
-        parts.metrics.revised(stored.revision);
+        parts.metrics.set_revision(stored.revision);
         let (plan, effective) = (Arc::new(plan), Arc::new(layers.effective()));
-        let started = Started { plan: plan.clone(), effective: effective.clone() };
+        let started = StartupConfig { plan: plan.clone(), effective: effective.clone() };
         let (revision, limits) = (stored.revision, Arc::new(limits));
-        let current = Current { revision, plan, effective, limits };
+        let current = ConfigSnapshot { revision, plan, effective, limits };
         let sources = Mutex::new(Sources { layers, stored });
         Ok(Self { current: ArcSwap::from_pointee(current), sources, started, parts })
     }
 
     /// Returns the current snapshot.
-    pub(crate) fn current(&self) -> arc_swap::Guard<Arc<Current>> {
+    pub(crate) fn current(&self) -> arc_swap::Guard<Arc<ConfigSnapshot>> {
         self.current.load()
     }
 
@@ -105,7 +105,7 @@ impl ActiveConfig {
     }
 
     /// Returns where changes are stored: in the database, or only in this process.
-    pub(crate) const fn kept_by(&self) -> Source {
+    pub(crate) const fn change_source(&self) -> Source {
         match self.parts.database {
             Some(_) => Source::Database,
             None => Source::Runtime,
@@ -129,7 +129,7 @@ pub(crate) fn listeners(admin: SocketAddr, grpc: SocketAddr) -> [(&'static str, 
 /// Creates a configuration from text on an in-process store, for tests.
 #[cfg(any(test, feature = "fuzzing"))]
 #[allow(clippy::unwrap_used, reason = "tests bring a text that is a configuration")]
-pub(crate) fn of_text(
+pub(crate) fn from_text(
     text: &str,
     stored: Stored,
     database: Option<crate::database::Database>,

@@ -31,14 +31,14 @@ use self::schema::Schema;
 use self::sqlite::Sqlite;
 
 /// Name of the SQLite file in the state directory.
-const FILE: &str = "tidegate.db";
+const FILE_NAME: &str = "tidegate.db";
 /// Polling interval for changes of an SQLite file.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// First and longest pause after a failure to read changes.
-const FIRST_REST: Duration = Duration::from_millis(100);
-const LONGEST_REST: Duration = Duration::from_secs(2);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Minimum interval between logged failures of a database.
-const SILENCE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether tables of an older format are migrated automatically.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Database {
         };
         Ok(match &plan.database.url.value {
             DatabaseUrl::Sqlite(Some(path)) => Some(Self::sqlite(path)),
-            DatabaseUrl::Sqlite(None) => Some(Self::sqlite(plan.state_dir.value.join(FILE))),
+            DatabaseUrl::Sqlite(None) => Some(Self::sqlite(plan.state_dir.value.join(FILE_NAME))),
             DatabaseUrl::Postgres(url) => Some(Self::postgres(url.with_credentials(), migrate)?),
             _ => None,
         })
@@ -189,46 +189,46 @@ impl Database {
     ///
     /// Failures are logged once a minute and retried. Cancel safe.
     pub async fn changed(&self, since: u64) -> Stored {
-        let mut bell = match &self.inner.kind {
+        let mut notifications = match &self.inner.kind {
             Kind::Sqlite(_) => None,
-            Kind::Postgres(postgres) => Some(postgres.bell()),
+            Kind::Postgres(postgres) => Some(postgres.notifications()),
         };
-        let mut rest = FIRST_REST;
+        let mut delay = FIRST_RETRY_DELAY;
         loop {
-            if let Some(bell) = &mut bell {
-                bell.mark_unchanged();
+            if let Some(notifications) = &mut notifications {
+                notifications.mark_unchanged();
             }
-            match self.newer(since).await {
+            match self.read_if_changed(since).await {
                 Ok(Some(stored)) => return stored,
                 Ok(None) => {
-                    rest = FIRST_REST;
-                    match &mut bell {
+                    delay = FIRST_RETRY_DELAY;
+                    match &mut notifications {
                         // The listener lives as long as `self`, so the sender is never dropped.
-                        Some(bell) => drop(bell.changed().await),
-                        None => tokio::time::sleep(LOOK).await,
+                        Some(notifications) => drop(notifications.changed().await),
+                        None => tokio::time::sleep(POLL_INTERVAL).await,
                     }
                 }
                 Err(error) => {
-                    self.failed(&error);
-                    tokio::time::sleep(rest).await;
-                    rest = (rest * 2).min(LONGEST_REST);
+                    self.log_failure(&error);
+                    tokio::time::sleep(delay).await;
+                    delay = (delay * 2).min(MAX_RETRY_DELAY);
                 }
             }
         }
     }
 
     fn new(kind: Kind) -> Self {
-        Self { inner: Arc::new(Inner { kind, failures: ThrottledLog::every(SILENCE) }) }
+        Self { inner: Arc::new(Inner { kind, failures: ThrottledLog::every(LOG_INTERVAL) }) }
     }
 
-    async fn newer(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
+    async fn read_if_changed(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
         match &self.inner.kind {
-            Kind::Sqlite(sqlite) => sqlite.newer(since).await,
-            Kind::Postgres(postgres) => postgres.newer(since).await,
+            Kind::Sqlite(sqlite) => sqlite.read_if_changed(since).await,
+            Kind::Postgres(postgres) => postgres.read_if_changed(since).await,
         }
     }
 
-    fn failed(&self, error: &DatabaseError) {
+    fn log_failure(&self, error: &DatabaseError) {
         if let Some(suppressed) = self.inner.failures.due(wall_now()) {
             tracing::warn!(%error, suppressed, "cannot read changes from the database; will retry");
         }

@@ -13,10 +13,10 @@ use tidegate_config::Changed;
 use tokio::sync::watch;
 
 /// Maximum number of events kept.
-pub(crate) const KEPT: usize = 1_024;
+pub(crate) const MAX_EVENTS: usize = 1_024;
 
 /// Maximum total size of the events kept, in bytes.
-const KEPT_BYTES: usize = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,7 +78,7 @@ impl fmt::Display for Id {
 
 /// A published event, serialized once for all watchers.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Told {
+pub(crate) struct PublishedEvent {
     pub(crate) id: Id,
     pub(crate) name: &'static str,
     /// JSON on one line.
@@ -99,7 +99,7 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Ring {
-    events: VecDeque<Arc<Told>>,
+    events: VecDeque<Arc<PublishedEvent>>,
     bytes: usize,
     /// Number of the latest event; the first one is 1.
     latest: u64,
@@ -123,7 +123,7 @@ impl Events {
         let mut ring = self.ring();
         ring.latest += 1;
         let number = ring.latest;
-        ring.push(Told { id: Id { run: self.0.run, number }, name: event.name(), data });
+        ring.push(PublishedEvent { id: Id { run: self.0.run, number }, name: event.name(), data });
         // Sent under the lock, so that watchers never see numbers out of order.
         self.0.latest.send_replace(number);
     }
@@ -148,10 +148,10 @@ impl Events {
 }
 
 impl Ring {
-    fn push(&mut self, told: Told) {
-        self.bytes += told.data.len();
-        self.events.push_back(Arc::new(told));
-        while self.events.len() > KEPT || (self.bytes > KEPT_BYTES && self.events.len() > 1) {
+    fn push(&mut self, event: PublishedEvent) {
+        self.bytes += event.data.len();
+        self.events.push_back(Arc::new(event));
+        while self.events.len() > MAX_EVENTS || (self.bytes > MAX_BYTES && self.events.len() > 1) {
             let Some(oldest) = self.events.pop_front() else { break };
             self.bytes -= oldest.data.len();
         }
@@ -160,30 +160,32 @@ impl Ring {
     /// Returns the event that follows `number`.
     fn after(&self, number: u64) -> Next {
         if number >= self.latest {
-            return Next::NotYet;
+            return Next::NotPublished;
         }
         let kept = u64::try_from(self.events.len()).unwrap_or(u64::MAX);
         let first = self.latest - kept + 1;
-        let Some(position) = (number + 1).checked_sub(first) else { return Next::Gone { first } };
+        let Some(position) = (number + 1).checked_sub(first) else {
+            return Next::Dropped { first };
+        };
         let event = usize::try_from(position).ok().and_then(|position| self.events.get(position));
-        event.map_or(Next::NotYet, |told| Next::Told(told.clone()))
+        event.map_or(Next::NotPublished, |event| Next::Event(event.clone()))
     }
 }
 
 enum Next {
-    Told(Arc<Told>),
-    NotYet,
+    Event(Arc<PublishedEvent>),
+    NotPublished,
     /// It has been dropped; `first` is the oldest event kept.
-    Gone {
+    Dropped {
         first: u64,
     },
 }
 
 /// What a watcher receives.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Received {
     /// An event.
-    Told(Arc<Told>),
+    Event(Arc<PublishedEvent>),
     /// Events were dropped before this watcher read them.
     Missed,
 }
@@ -200,22 +202,22 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Waits for the next event. Cancel safe.
-    pub(crate) async fn next(&mut self) -> Seen {
+    pub(crate) async fn next(&mut self) -> Received {
         loop {
             if std::mem::take(&mut self.missed) {
-                return Seen::Missed;
+                return Received::Missed;
             }
             let next = self.events.ring().after(self.seen);
             match next {
-                Next::Told(told) => {
-                    self.seen = told.id.number;
-                    return Seen::Told(told);
+                Next::Event(event) => {
+                    self.seen = event.id.number;
+                    return Received::Event(event);
                 }
-                Next::Gone { first } => {
+                Next::Dropped { first } => {
                     self.seen = first - 1;
-                    return Seen::Missed;
+                    return Received::Missed;
                 }
-                Next::NotYet => {
+                Next::NotPublished => {
                     let seen = self.seen;
                     // The watcher owns the events, so the sender exists.
                     let _ = self.latest.wait_for(|latest| *latest > seen).await;
@@ -244,43 +246,43 @@ mod tests {
         Event::Warning { message: format!("number {number}") }
     }
 
-    fn number(seen: Option<Seen>) -> u64 {
+    fn number(seen: Option<Received>) -> u64 {
         match seen {
-            Some(Seen::Told(told)) => told.id.number,
+            Some(Received::Event(event)) => event.id.number,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_newcomer_hears_of_what_comes_and_one_who_returns_of_what_was() {
+    fn a_new_watcher_gets_new_events_and_a_returning_one_what_it_missed() {
         let events = Events::default();
         events.publish(&warning(1));
-        let mut newcomer = events.watch(None);
-        assert_eq!(ready(newcomer.next()), None);
+        let mut new_watcher = events.watch(None);
+        assert_eq!(ready(new_watcher.next()), None);
         events.publish(&warning(2));
         events.publish(&warning(3));
-        assert_eq!(number(ready(newcomer.next())), 2);
+        assert_eq!(number(ready(new_watcher.next())), 2);
         let seen = Id { run: events.0.run, number: 1 };
-        let mut returned = events.watch(Some(seen));
-        assert_eq!(number(ready(returned.next())), 2);
-        assert_eq!(number(ready(returned.next())), 3);
-        assert_eq!(ready(returned.next()), None);
+        let mut returning = events.watch(Some(seen));
+        assert_eq!(number(ready(returning.next())), 2);
+        assert_eq!(number(ready(returning.next())), 3);
+        assert_eq!(ready(returning.next()), None);
     }
 
     #[test]
-    fn a_slow_watcher_is_told_that_it_missed_something_and_holds_nobody_up() {
+    fn a_slow_watcher_learns_that_it_missed_events_and_does_not_block_publishing() {
         let events = Events::default();
         let mut slow = events.watch(None);
-        for n in 0..KEPT + 10 {
+        for n in 0..MAX_EVENTS + 10 {
             events.publish(&warning(n));
         }
-        assert_eq!(ready(slow.next()), Some(Seen::Missed));
+        assert_eq!(ready(slow.next()), Some(Received::Missed));
         assert_eq!(number(ready(slow.next())), 11);
-        assert_eq!(events.ring().events.len(), KEPT);
+        assert_eq!(events.ring().events.len(), MAX_EVENTS);
     }
 
     #[test]
-    fn ids_of_another_run_are_not_taken_for_ours() {
+    fn ids_of_another_run_are_recognized() {
         let events = Events::default();
         events.publish(&warning(1));
         for id in
@@ -288,7 +290,7 @@ mod tests {
         {
             let id = Id::parse(&id.to_string()).unwrap();
             let mut watcher = events.watch(Some(id));
-            assert_eq!(ready(watcher.next()), Some(Seen::Missed));
+            assert_eq!(ready(watcher.next()), Some(Received::Missed));
             assert_eq!(number(ready(watcher.next())), 1);
         }
         assert_eq!(Id::parse("7"), None);
@@ -296,26 +298,26 @@ mod tests {
     }
 
     #[test]
-    fn large_events_do_not_add_up() {
+    fn total_size_of_kept_events_is_bounded() {
         let events = Events::default();
         let large = Event::Warning { message: "x".repeat(1 << 20) };
         for _ in 0..10 {
             events.publish(&large);
         }
-        assert!(events.ring().bytes <= KEPT_BYTES);
+        assert!(events.ring().bytes <= MAX_BYTES);
         assert_eq!(events.ring().events.len(), 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_is_woken() {
+    async fn a_waiting_watcher_is_woken() {
         let events = Events::default();
         let mut watcher = events.watch(None);
         let waiting = tokio::spawn(async move { watcher.next().await });
         tokio::task::yield_now().await;
         events.publish(&Event::Store { store: "redis", state: "down" });
-        let Seen::Told(told) = waiting.await.unwrap() else { panic!("nothing was missed") };
+        let Received::Event(event) = waiting.await.unwrap() else { panic!("events missed") };
         assert_eq!(
-            (told.name, told.data.as_str()),
+            (event.name, event.data.as_str()),
             ("store", r#"{"store":"redis","state":"down"}"#)
         );
     }

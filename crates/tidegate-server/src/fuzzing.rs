@@ -25,7 +25,7 @@ use crate::listener::connection;
 use crate::listener::drain::Drain;
 
 /// Address that the APIs believe they listen on.
-const LISTENS_AT: SocketAddr = SocketAddr::new(PEER, 8080);
+const LISTEN_ADDRESS: SocketAddr = SocketAddr::new(PEER, 8080);
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Selects an API.
@@ -52,8 +52,8 @@ impl Apis {
     /// If the text is not a valid configuration.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        let config = || configuration::of_text(text, Stored::default(), None);
-        let (host_check, bounds) = (HostCheck::new(LISTENS_AT, Vec::new()), Bounds::default());
+        let config = || configuration::from_text(text, Stored::default(), None);
+        let (host_check, bounds) = (HostCheck::new(LISTEN_ADDRESS, Vec::new()), Bounds::default());
         let drain = Drain::new();
         let health = Health::new(drain.signal(), || 0);
         let http = Arc::new(HttpApi::new(config(), host_check.clone(), bounds));
@@ -71,17 +71,17 @@ impl Apis {
             let (http, admin) = (http.clone(), admin.clone());
             async move {
                 Ok::<_, Infallible>(match api {
-                    Api::Http => http.answer(request, PEER).await,
-                    Api::Admin => connection::answered(admin, request, PEER).await,
+                    Api::Http => http.handle(request, PEER).await,
+                    Api::Admin => connection::call_router(admin, request, PEER).await,
                 })
             }
         });
         let mut builder = http1::Builder::new();
         builder.header_read_timeout(None).max_buf_size(MAX_HEAD);
-        let served = builder.serve_connection(TokioIo::new(stream), service);
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
         async move {
             // Errors are expected: fuzzed input often ends a connection early.
-            let _ = served.await;
+            let _ = connection.await;
         }
     }
 }

@@ -14,7 +14,7 @@ mod families;
 mod histogram;
 mod labels;
 mod llm;
-mod provider_figures;
+mod provider_stats;
 mod scraped;
 #[cfg(test)]
 mod tests;
@@ -34,14 +34,14 @@ use prometheus_client::registry::Registry;
 use connections::ClosedConnections;
 use decisions::Decisions;
 use histogram::Histogram;
-use scraped::Scraped;
+use scraped::ScrapedStats;
 
 pub(crate) use admission::AdmissionMetrics;
 pub(crate) use connections::ConnectionMetrics;
-pub(crate) use decisions::{DoorMetrics, LimitMetrics, Verdict};
+pub(crate) use decisions::{DecisionOutcome, LimitMetrics, ListenerMetrics};
 pub(crate) use llm::{Call, LlmMetrics};
-pub(crate) use provider_figures::{BREAKER_STATES, BreakerFigures, LimitFigures, ProviderFigures};
-pub(crate) use scraped::{AdmissionFigures, PermitFigures, SnapshotFigures, StoreFigures};
+pub(crate) use provider_stats::{BREAKER_STATES, BreakerStats, LimitStats, ProviderStats};
+pub(crate) use scraped::{AdmissionStats, PermitStats, SnapshotStats, StoreStats};
 pub(crate) use text::Format;
 
 /// All metrics of a server. Cheap to clone; clones share everything.
@@ -55,7 +55,7 @@ struct Inner {
     connections: ClosedConnections,
     admission: AdmissionMetrics,
     llm: LlmMetrics,
-    scraped: Arc<Scraped>,
+    scraped: Arc<ScrapedStats>,
     permit_waits: Histogram,
     revision: Gauge<u64, AtomicU64>,
     changes: Family<ChangeLabels, Counter>,
@@ -96,8 +96,8 @@ impl Default for Metrics {
             "Time spent waiting for permits of /v1/acquire, including zero waits",
             permit_waits.clone(),
         );
-        about_the_process(&mut registry);
-        let scraped = Arc::new(Scraped::default());
+        register_process_metrics(&mut registry);
+        let scraped = Arc::new(ScrapedStats::default());
         registry.register_collector(Box::new(scraped.clone()));
         let inner = Inner {
             registry,
@@ -114,7 +114,7 @@ impl Default for Metrics {
     }
 }
 
-fn about_the_process(registry: &mut Registry) {
+fn register_process_metrics(registry: &mut Registry) {
     let build = Family::<BuildLabels, Gauge>::default();
     build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
     registry.register("tidegate_build_info", "Version of the running program", build);
@@ -130,18 +130,18 @@ fn about_the_process(registry: &mut Registry) {
 
 impl Metrics {
     /// Adds configured limits. Handles for any other name count as `other`.
-    pub(crate) fn limits<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
-        self.0.decisions.limits(names);
+    pub(crate) fn add_limits<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+        self.0.decisions.add_limits(names);
     }
 
     /// Returns the metrics of a listener. Call it once per listener.
-    pub(crate) fn door(&self, name: &'static str) -> DoorMetrics {
-        self.0.decisions.door(name)
+    pub(crate) fn listener(&self, name: &'static str) -> ListenerMetrics {
+        self.0.decisions.listener(name)
     }
 
     /// Returns the connection metrics of a listener. Call it once per listener.
     pub(crate) fn connections(&self, door: &'static str) -> ConnectionMetrics {
-        self.0.connections.door(door)
+        self.0.connections.listener(door)
     }
 
     /// Returns the metrics of admission. Call it once.
@@ -155,27 +155,27 @@ impl Metrics {
     }
 
     /// Sets the source of the store's statistics.
-    pub(crate) fn ask_store(&self, figures: impl Fn() -> StoreFigures + Send + Sync + 'static) {
-        self.0.scraped.ask_store(figures);
+    pub(crate) fn set_store_source(&self, source: impl Fn() -> StoreStats + Send + Sync + 'static) {
+        self.0.scraped.set_store_source(source);
     }
 
     /// Sets the source of the statistics of providers, which [`refresh`](Self::refresh) reads.
-    pub(crate) fn ask_providers(
+    pub(crate) fn set_providers_source(
         &self,
-        figures: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>
+        source: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderStats>> + Send>>
         + Send
         + Sync
         + 'static,
     ) {
-        self.0.scraped.ask_providers(figures);
+        self.0.scraped.set_providers_source(source);
     }
 
     /// Sets the source of admission statistics.
-    pub(crate) fn ask_admission(
+    pub(crate) fn set_admission_source(
         &self,
-        figures: impl Fn() -> AdmissionFigures + Send + Sync + 'static,
+        source: impl Fn() -> AdmissionStats + Send + Sync + 'static,
     ) {
-        self.0.scraped.ask_admission(figures);
+        self.0.scraped.set_admission_source(source);
     }
 
     /// Reads the statistics of providers for the next scrape.
@@ -184,8 +184,11 @@ impl Metrics {
     }
 
     /// Sets the source of permit statistics.
-    pub(crate) fn ask_permits(&self, figures: impl Fn() -> PermitFigures + Send + Sync + 'static) {
-        self.0.scraped.ask_permits(figures);
+    pub(crate) fn set_permits_source(
+        &self,
+        source: impl Fn() -> PermitStats + Send + Sync + 'static,
+    ) {
+        self.0.scraped.set_permits_source(source);
     }
 
     /// Records how long an acquire waited for its permit.
@@ -194,12 +197,12 @@ impl Metrics {
     }
 
     /// Records the current revision of the configuration.
-    pub(crate) fn revised(&self, revision: u64) {
+    pub(crate) fn set_revision(&self, revision: u64) {
         self.0.revision.set(revision);
     }
 
     /// Counts a requested configuration change. `outcome` must be one of a few constants.
-    pub(crate) fn change_asked(&self, door: &'static str, outcome: &'static str) {
+    pub(crate) fn count_change(&self, door: &'static str, outcome: &'static str) {
         self.0.changes.get_or_create(&ChangeLabels { door, outcome }).inc();
     }
 

@@ -4,7 +4,7 @@
 //! permits. The ids of recently ended permits are remembered, to distinguish a second release from
 //! an unknown id. Ids are known only to this process.
 
-mod held;
+mod granted;
 mod id;
 mod queues;
 
@@ -18,11 +18,11 @@ use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::listener::drain::Stop;
-use crate::metrics::PermitFigures;
-pub(crate) use held::{Held, HeldCharge, HeldList};
+use crate::listener::drain::StopSignal;
+use crate::metrics::PermitStats;
+pub(crate) use granted::{GrantedCharge, GrantedCharges, GrantedPermit};
 pub(crate) use id::{PermitId, PermitIdError};
-pub(crate) use queues::{Line, Queues, Wanted};
+pub(crate) use queues::{QueueEntry, Queues, RequestedCharge};
 
 /// Maximum number of permits, including those still waited for.
 const MAX_PERMITS: usize = 100_000;
@@ -36,25 +36,25 @@ pub(crate) enum PermitsError {
     #[error(
         "at most {0} permits can be held or waited for; release some, or wait until they expire"
     )]
-    Full(usize),
+    TooManyPermits(usize),
     #[error("at most {0} requests can wait for permits; retry later")]
-    Crowded(usize),
+    TooManyWaiting(usize),
     #[error("at most {0} requests from one address can wait for permits; retry later")]
-    CrowdedPeer(usize),
+    TooManyWaitingFromPeer(usize),
     #[error("cannot generate a permit id: {0}")]
     Random(getrandom::Error),
 }
 
 /// How a permit ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum PermitEnd {
     Released,
     Expired,
     /// Its slot leases expired in the store before they were renewed.
     Lost,
 }
 
-impl End {
+impl PermitEnd {
     /// Returns the name used in JSON.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -67,10 +67,10 @@ impl End {
 
 /// Result of looking up a permit by id.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     /// The permit is held, and expires after this time.
-    Held(Arc<Held>, Duration),
-    Ended(End),
+    Active(Arc<GrantedPermit>, Duration),
+    Ended(PermitEnd),
     /// Not a permit of this process, or one that ended too long ago.
     Unknown,
 }
@@ -81,9 +81,9 @@ pub(crate) struct Permits(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    book: Mutex<Book>,
+    table: Mutex<PermitTable>,
     /// Notified when the earliest expiry changes.
-    earlier: Notify,
+    expiry_changed: Notify,
     queues: Queues,
     bounds: PermitBounds,
 }
@@ -96,27 +96,27 @@ struct PermitBounds {
     /// Waited for, in all.
     waiting: usize,
     /// Waited for by one peer.
-    waiting_of_peer: usize,
+    waiting_per_peer: usize,
 }
 
 #[derive(Debug, Default)]
-struct Book {
-    live: HashMap<PermitId, Live>,
+struct PermitTable {
+    live: HashMap<PermitId, LivePermit>,
     by_expiry: BTreeSet<(Instant, PermitId)>,
     /// Number of reservations: acquires that are waiting.
     waiting: usize,
     /// Number of reservations of each peer.
     by_peer: HashMap<IpAddr, usize>,
-    ended: HashMap<PermitId, End>,
+    ended: HashMap<PermitId, PermitEnd>,
     /// Ended permits, oldest first.
-    in_order: VecDeque<PermitId>,
-    figures: PermitFigures,
+    ended_order: VecDeque<PermitId>,
+    stats: PermitStats,
 }
 
 #[derive(Debug)]
-struct Live {
-    held: Arc<Held>,
-    until: Instant,
+struct LivePermit {
+    permit: Arc<GrantedPermit>,
+    expires_at: Instant,
     ttl: Duration,
 }
 
@@ -126,13 +126,13 @@ impl Permits {
     /// may use half of that.
     pub(crate) fn new(connections: usize) -> Self {
         let waiting = connections - connections / 4;
-        let waiting_of_peer = waiting.div_ceil(2);
-        Self::within(PermitBounds { all: MAX_PERMITS, waiting, waiting_of_peer })
+        let waiting_per_peer = waiting.div_ceil(2);
+        Self::with_bounds(PermitBounds { all: MAX_PERMITS, waiting, waiting_per_peer })
     }
 
-    fn within(bounds: PermitBounds) -> Self {
-        let (book, earlier, queues) = (Mutex::default(), Notify::new(), Queues::default());
-        Self(Arc::new(Inner { book, earlier, queues, bounds }))
+    fn with_bounds(bounds: PermitBounds) -> Self {
+        let (table, expiry_changed, queues) = (Mutex::default(), Notify::new(), Queues::default());
+        Self(Arc::new(Inner { table, expiry_changed, queues, bounds }))
     }
 
     /// Returns the queues in which acquires wait.
@@ -142,79 +142,80 @@ impl Permits {
 
     /// Reserves capacity for a permit of this peer, before anything is spent. Dropping the
     /// reservation frees it.
-    pub(crate) fn reserve(&self, peer: IpAddr) -> Result<Place, PermitsError> {
+    pub(crate) fn reserve(&self, peer: IpAddr) -> Result<Reservation, PermitsError> {
         let peer = client_network(peer, IPV6_CLIENT_BITS).addr();
         let id = PermitId::random().map_err(PermitsError::Random)?;
-        let (mut book, bounds) = (self.book(), self.0.bounds);
-        if book.live.len() + book.waiting >= bounds.all {
-            return Err(PermitsError::Full(bounds.all));
+        let (mut table, bounds) = (self.table(), self.0.bounds);
+        if table.live.len() + table.waiting >= bounds.all {
+            return Err(PermitsError::TooManyPermits(bounds.all));
         }
-        if book.waiting >= bounds.waiting {
-            return Err(PermitsError::Crowded(bounds.waiting));
+        if table.waiting >= bounds.waiting {
+            return Err(PermitsError::TooManyWaiting(bounds.waiting));
         }
-        let of_peer = book.by_peer.entry(peer).or_default();
-        if *of_peer >= bounds.waiting_of_peer {
-            return Err(PermitsError::CrowdedPeer(bounds.waiting_of_peer));
+        let peer_waiting = table.by_peer.entry(peer).or_default();
+        if *peer_waiting >= bounds.waiting_per_peer {
+            return Err(PermitsError::TooManyWaitingFromPeer(bounds.waiting_per_peer));
         }
-        *of_peer += 1;
-        book.waiting += 1;
-        Ok(Place { permits: self.clone(), id, peer })
+        *peer_waiting += 1;
+        table.waiting += 1;
+        Ok(Reservation { permits: self.clone(), id, peer })
     }
 
     /// Looks up a permit by id.
-    pub(crate) fn find(&self, id: PermitId) -> Found {
-        self.end_due(Instant::now());
-        let book = self.book();
-        match book.live.get(&id) {
-            Some(live) => {
-                Found::Held(live.held.clone(), live.until.saturating_duration_since(Instant::now()))
-            }
-            None => book.ended_as(id),
+    pub(crate) fn find(&self, id: PermitId) -> Lookup {
+        self.expire_due(Instant::now());
+        let table = self.table();
+        match table.live.get(&id) {
+            Some(live) => Lookup::Active(
+                live.permit.clone(),
+                live.expires_at.saturating_duration_since(Instant::now()),
+            ),
+            None => table.lookup_ended(id),
         }
     }
 
     /// Ends a permit and returns what it held, which the caller must give back.
-    pub(crate) fn release(&self, id: PermitId) -> Found {
-        self.end_due(Instant::now());
-        let mut book = self.book();
-        match book.end(id, End::Released) {
-            Some(held) => Found::Held(held, Duration::ZERO),
-            None => book.ended_as(id),
+    pub(crate) fn release(&self, id: PermitId) -> Lookup {
+        self.expire_due(Instant::now());
+        let mut table = self.table();
+        match table.end(id, PermitEnd::Released) {
+            Some(permit) => Lookup::Active(permit, Duration::ZERO),
+            None => table.lookup_ended(id),
         }
     }
 
     /// Restarts the lifetime of a permit, with a new length if given.
-    pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Found {
+    pub(crate) fn renew(&self, id: PermitId, ttl: Option<Duration>) -> Lookup {
         let now = Instant::now();
-        self.end_due(now);
-        let mut book = self.book();
-        let Some(live) = book.live.get_mut(&id) else { return book.ended_as(id) };
-        if matches!(&*live.held, Held::List(list) if list.is_lost()) {
-            let held = book.end(id, End::Lost);
-            drop(book);
+        self.expire_due(now);
+        let mut table = self.table();
+        let Some(live) = table.live.get_mut(&id) else { return table.lookup_ended(id) };
+        if matches!(&*live.permit, GrantedPermit::Charges(list) if list.is_lost()) {
+            let permit = table.end(id, PermitEnd::Lost);
+            drop(table);
             // Dropped without the lock, because that wakes waiters.
-            drop(held);
-            return Found::Ended(End::Lost);
+            drop(permit);
+            return Lookup::Ended(PermitEnd::Lost);
         }
-        let before = live.until;
+        let before = live.expires_at;
         live.ttl = ttl.unwrap_or(live.ttl);
-        live.until = now + live.ttl;
-        let (held, until) = (live.held.clone(), live.until);
-        book.by_expiry.remove(&(before, id));
-        book.by_expiry.insert((until, id));
-        let is_first = book.by_expiry.first().is_some_and(|(_, first)| *first == id);
-        drop(book);
+        live.expires_at = now + live.ttl;
+        let (permit, expires_at) = (live.permit.clone(), live.expires_at);
+        table.by_expiry.remove(&(before, id));
+        table.by_expiry.insert((expires_at, id));
+        let is_first = table.by_expiry.first().is_some_and(|(_, first)| *first == id);
+        drop(table);
         if is_first {
-            self.0.earlier.notify_one();
+            self.0.expiry_changed.notify_one();
         }
-        Found::Held(held, until.saturating_duration_since(now))
+        Lookup::Active(permit, expires_at.saturating_duration_since(now))
     }
 
     /// Ends permits when they expire, until the server stops.
-    pub(crate) async fn expire(&self, stop: Stop) {
-        let mut stopped = std::pin::pin!(stop.told());
+    pub(crate) async fn expire(&self, stop: StopSignal) {
+        let mut stopped = std::pin::pin!(stop.wait());
         loop {
-            let next = self.end_due(Instant::now());
+            let next = self.expire_due(Instant::now());
             let due = async {
                 match next {
                     Some(next) => tokio::time::sleep_until(next).await,
@@ -223,22 +224,24 @@ impl Permits {
             };
             tokio::select! {
                 () = &mut stopped => return,
-                () = self.0.earlier.notified() => {}
+                () = self.0.expiry_changed.notified() => {}
                 () = due => {}
             }
         }
     }
 
     /// Ends all expired permits and returns the next expiry.
-    fn end_due(&self, now: Instant) -> Option<Instant> {
-        let (mut ended, mut book) = (Vec::new(), self.book());
+    fn expire_due(&self, now: Instant) -> Option<Instant> {
+        let (mut ended, mut table) = (Vec::new(), self.table());
         let next = loop {
-            match book.by_expiry.first().copied() {
-                Some((until, id)) if until <= now => ended.extend(book.end(id, End::Expired)),
-                next => break next.map(|(until, _)| until),
+            match table.by_expiry.first().copied() {
+                Some((expires_at, id)) if expires_at <= now => {
+                    ended.extend(table.end(id, PermitEnd::Expired))
+                }
+                next => break next.map(|(expires_at, _)| expires_at),
             }
         };
-        drop(book);
+        drop(table);
         // Dropped without the lock, because freed slots wake waiters.
         drop(ended);
         next
@@ -246,80 +249,80 @@ impl Permits {
 
     /// Abandons all permits to their leases when the server stops. The holders continue to work, so
     /// freeing the slots now would admit others beside them.
-    pub(crate) fn leave(&self) {
-        let mut book = self.book();
-        book.by_expiry.clear();
-        let live: Vec<_> = book.live.drain().map(|(_, live)| live.held).collect();
-        drop(book);
+    pub(crate) fn abandon_all(&self) {
+        let mut table = self.table();
+        table.by_expiry.clear();
+        let live: Vec<_> = table.live.drain().map(|(_, live)| live.permit).collect();
+        drop(table);
         live.into_iter().for_each(std::mem::forget);
     }
 
-    pub(crate) fn figures(&self) -> PermitFigures {
-        let book = self.book();
-        PermitFigures { held: book.live.len(), waiting: book.waiting, ..book.figures }
+    pub(crate) fn stats(&self) -> PermitStats {
+        let table = self.table();
+        PermitStats { held: table.live.len(), waiting: table.waiting, ..table.stats }
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self) -> MutexGuard<'_, PermitTable> {
+        self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Book {
-    fn end(&mut self, id: PermitId, end: End) -> Option<Arc<Held>> {
+impl PermitTable {
+    fn end(&mut self, id: PermitId, end: PermitEnd) -> Option<Arc<GrantedPermit>> {
         let live = self.live.remove(&id)?;
-        self.by_expiry.remove(&(live.until, id));
+        self.by_expiry.remove(&(live.expires_at, id));
         match end {
-            End::Released => self.figures.released += 1,
-            End::Expired => self.figures.expired += 1,
-            End::Lost => self.figures.lost += 1,
+            PermitEnd::Released => self.stats.released += 1,
+            PermitEnd::Expired => self.stats.expired += 1,
+            PermitEnd::Lost => self.stats.lost += 1,
         }
-        if self.in_order.len() >= MAX_ENDED {
-            let oldest = self.in_order.pop_front();
+        if self.ended_order.len() >= MAX_ENDED {
+            let oldest = self.ended_order.pop_front();
             oldest.and_then(|oldest| self.ended.remove(&oldest));
         }
         self.ended.insert(id, end);
-        self.in_order.push_back(id);
-        Some(live.held)
+        self.ended_order.push_back(id);
+        Some(live.permit)
     }
 
-    fn ended_as(&self, id: PermitId) -> Found {
-        self.ended.get(&id).map_or(Found::Unknown, |end| Found::Ended(*end))
+    fn lookup_ended(&self, id: PermitId) -> Lookup {
+        self.ended.get(&id).map_or(Lookup::Unknown, |end| Lookup::Ended(*end))
     }
 }
 
 /// Reserved capacity for a permit that is not granted yet.
 #[derive(Debug)]
 #[must_use = "dropping a reservation frees it"]
-pub(crate) struct Place {
+pub(crate) struct Reservation {
     permits: Permits,
     id: PermitId,
     peer: IpAddr,
 }
 
-impl Place {
+impl Reservation {
     /// Stores the granted permit for `ttl` and returns its id.
-    pub(crate) fn fill(self, held: Held, ttl: Duration) -> PermitId {
-        let (id, until) = (self.id, Instant::now() + ttl);
-        let mut book = self.permits.book();
-        book.live.insert(id, Live { held: Arc::new(held), until, ttl });
-        book.by_expiry.insert((until, id));
-        let is_first = book.by_expiry.first().is_some_and(|(_, first)| *first == id);
-        drop(book);
+    pub(crate) fn grant(self, permit: GrantedPermit, ttl: Duration) -> PermitId {
+        let (id, expires_at) = (self.id, Instant::now() + ttl);
+        let mut table = self.permits.table();
+        table.live.insert(id, LivePermit { permit: Arc::new(permit), expires_at, ttl });
+        table.by_expiry.insert((expires_at, id));
+        let is_first = table.by_expiry.first().is_some_and(|(_, first)| *first == id);
+        drop(table);
         if is_first {
-            self.permits.0.earlier.notify_one();
+            self.permits.0.expiry_changed.notify_one();
         }
         id
     }
 }
 
-impl Drop for Place {
+impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut book = self.permits.book();
-        book.waiting -= 1;
-        if let Entry::Occupied(mut of_peer) = book.by_peer.entry(self.peer) {
-            *of_peer.get_mut() -= 1;
-            if *of_peer.get() == 0 {
-                of_peer.remove();
+        let mut table = self.permits.table();
+        table.waiting -= 1;
+        if let Entry::Occupied(mut peer_waiting) = table.by_peer.entry(self.peer) {
+            *peer_waiting.get_mut() -= 1;
+            if *peer_waiting.get() == 0 {
+                peer_waiting.remove();
             }
         }
     }

@@ -35,21 +35,21 @@ fn configured(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
 /// Tries to reach every configured provider concurrently: name resolution, TCP and TLS within the
 /// provider's connect timeout, through its proxy and with its root certificates. No API key is
 /// sent. Calls `on_result` with each result as soon as it is known.
-pub async fn reach(plan: &Plan, mut tell: impl FnMut(Reached)) {
+pub async fn reach(plan: &Plan, mut on_result: impl FnMut(Reached)) {
     let mut probes = JoinSet::new();
     for (name, provider) in configured(plan) {
         let base_url = provider.base_url.value.clone();
         let proxy = plan.proxy.on_the_way_to(&base_url).cloned();
         let (name, provider) = (name.to_owned(), provider.clone());
         probes.spawn(async move {
-            let tried = probe(&provider, proxy.clone()).await;
+            let result = probe(&provider, proxy.clone()).await;
             let proxy = proxy.map(|proxy| proxy.host_port().to_owned());
-            Reached { provider: name, base_url, proxy, error: tried.err() }
+            Reached { provider: name, base_url, proxy, error: result.err() }
         });
     }
     while let Some(done) = probes.join_next().await {
         if let Ok(reached) = done {
-            tell(reached);
+            on_result(reached);
         }
     }
 }

@@ -27,9 +27,9 @@ use crate::listener::bounds::Bounds;
 use crate::listener::drain::{Drain, Drained, GRACE};
 use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
-use crate::tokens::check_door;
+use crate::tokens::check_listener;
 pub use error::StartError;
-use snapshot::Keeper;
+use snapshot::SnapshotSaver;
 use store::ServerStore;
 
 /// Checks whether a server running with the layers `before` can switch to `after`. Call it before a
@@ -101,7 +101,7 @@ impl Server {
     /// If the configuration is invalid.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let plan = layers.plan().map_err(ChangeError::from)?;
-        Ok(Self { layers, plan, store: Some(ServerStore::sure(store)) })
+        Ok(Self { layers, plan, store: Some(ServerStore::infallible(store)) })
     }
 
     /// Creates a server on a given store that may fail. The store is put behind a guard with the
@@ -130,12 +130,12 @@ impl Server {
     /// apply until it is back.
     pub async fn open(mut self) -> Result<Running, StartError> {
         let listen = &self.plan.listen;
-        for (door, address) in configuration::listeners(listen.admin.value, listen.grpc.value) {
-            check_door(door, address, &self.plan.admin).map_err(ChangeError::from)?;
+        for (listener, address) in configuration::listeners(listen.admin.value, listen.grpc.value) {
+            check_listener(listener, address, &self.plan.admin).map_err(ChangeError::from)?;
         }
         let database = Database::of(&self.plan).map_err(ChangeError::from)?;
         let stored = match &database {
-            Some(database) => self.read(database).await,
+            Some(database) => self.load_stored(database).await,
             None => Stored::default(),
         };
         for warning in &self.plan.warnings {
@@ -145,17 +145,17 @@ impl Server {
             Some(opened) => opened,
             None => store::open(&self.plan.store).await?,
         };
-        let doors = Doors::bind(&self.plan).await?;
+        let listeners = BoundListeners::bind(&self.plan).await?;
         let workers = Workers::start().map_err(StartError::Workers)?;
         let parts = Parts::new(&self.plan, &opened.engine, database)?;
-        parts.metrics.ask_store(opened.figures());
+        parts.metrics.set_store_source(opened.stats_source());
         let config = Arc::new(ActiveConfig::new(self.layers, self.plan, stored, parts)?);
-        let keeper = Keeper::of(&opened);
-        Ok(doors.open(config, workers, opened.guard).kept_by(keeper))
+        let saver = SnapshotSaver::for_store(&opened);
+        Ok(listeners.open(config, workers, opened.guard).with_saver(saver))
     }
 
     /// Reads the settings in the database and uses them if they are valid. Returns what was read.
-    async fn read(&mut self, database: &Database) -> Stored {
+    async fn load_stored(&mut self, database: &Database) -> Stored {
         if self.plan.database.auto_migrate.value {
             match database.migrate().await {
                 Ok(migrated) => tracing::debug!(format = migrated.to, "database migrated"),
@@ -171,11 +171,11 @@ impl Server {
         };
         let overrides = Overrides::from_iter(stored.settings.clone());
         let layers = self.layers.with_overrides(overrides);
-        let usable = layers.plan().map_err(ChangeError::from).and_then(|plan| {
+        let checked = layers.plan().map_err(ChangeError::from).and_then(|plan| {
             Parts::check(&plan)?;
             Ok(plan)
         });
-        match usable {
+        match checked {
             Ok(plan) => (self.layers, self.plan) = (layers, plan),
             Err(error) => {
                 for line in error.to_string().lines() {
@@ -191,13 +191,13 @@ impl Server {
 }
 
 /// Bound listeners that do not accept connections yet.
-struct Doors {
+struct BoundListeners {
     http: (TcpListener, SocketAddr),
     admin: (TcpListener, SocketAddr),
     grpc: (TcpListener, SocketAddr),
 }
 
-impl Doors {
+impl BoundListeners {
     async fn bind(plan: &Plan) -> Result<Self, StartError> {
         let bind = async |door, address| {
             let bound = accept::bind(address).await;
@@ -218,7 +218,7 @@ impl Doors {
         guarded: Option<Guarded>,
     ) -> Running {
         let Self { http, admin, grpc } = self;
-        let (mut drain, mut last) = (Drain::new(), Drain::new());
+        let (mut drain, mut admin_drain) = (Drain::new(), Drain::new());
         let stop = drain.signal();
         let hosts = config.current().plan.listen.allowed_hosts.value.clone();
         let bounds = Bounds::default();
@@ -228,23 +228,23 @@ impl Doors {
                 let current = config.current();
                 guarded
                     .as_ref()
-                    .map_or(0, |store| health::undecided(store, current.limits.limits()))
+                    .map_or(0, |store| health::denying_limits(store, current.limits.limits()))
             })
             .with_store(store)
         };
         let http_api = HttpApi::new(config.clone(), HostCheck::new(http.1, hosts.clone()), bounds);
         let files = OpenFiles::default();
-        drain.watch(http_api.serve(http.0, workers, files.clone(), stop.clone()));
+        drain.spawn(http_api.serve(http.0, workers, files.clone(), stop.clone()));
         let host_check = HostCheck::new(admin.1, hosts);
         let admin_api = AdminApi { config: config.clone(), host_check, bounds, health };
-        last.watch(admin_api.serve(admin.0, files.clone(), last.signal()));
-        drain.watch(grpc::serve(config.clone(), grpc.0, files, stop.clone()));
-        drain.watch(watch::sources(config.clone(), guarded.clone(), stop));
-        for (door, address) in [("http", http.1), ("admin", admin.1), ("grpc", grpc.1)] {
-            tracing::info!(listener = door, %address, "listening");
+        admin_drain.spawn(admin_api.serve(admin.0, files.clone(), admin_drain.signal()));
+        drain.spawn(grpc::serve(config.clone(), grpc.0, files, stop.clone()));
+        drain.spawn(watch::sources(config.clone(), guarded.clone(), stop));
+        for (listener, address) in [("http", http.1), ("admin", admin.1), ("grpc", grpc.1)] {
+            tracing::info!(listener, %address, "listening");
         }
         let (http, admin, grpc) = (http.1, admin.1, grpc.1);
-        Running { http, admin, grpc, drain, last, guarded, config, keeper: None }
+        Running { http, admin, grpc, drain, admin_drain, guarded, config, saver: None }
     }
 }
 
@@ -258,20 +258,20 @@ pub struct Running {
     drain: Drain,
     /// Drain of the admin listener, which closes last so that it can report the shutdown of the
     /// others.
-    last: Drain,
+    admin_drain: Drain,
     guarded: Option<Guarded>,
     config: Arc<ActiveConfig>,
     /// Saves snapshots of the store, if configured.
-    keeper: Option<Keeper>,
+    saver: Option<SnapshotSaver>,
 }
 
 impl Running {
     /// Starts saving snapshots.
-    fn kept_by(mut self, keeper: Option<Keeper>) -> Self {
-        if let Some(keeper) = &keeper {
-            self.drain.watch(keeper.clone().run(self.drain.signal()));
+    fn with_saver(mut self, saver: Option<SnapshotSaver>) -> Self {
+        if let Some(saver) = &saver {
+            self.drain.spawn(saver.clone().run(self.drain.signal()));
         }
-        self.keeper = keeper;
+        self.saver = saver;
         self
     }
 
@@ -309,7 +309,7 @@ impl Running {
     /// effect and the error is logged.
     pub async fn reload(&self) {
         // `reread` logs the result.
-        let _ = self.config.reread(&Note { door: "signal", who: None }).await;
+        let _ = self.config.reload(&Note { door: "signal", who: None }).await;
     }
 
     /// Stops accepting connections, rejects calls that wait for a provider, and waits up to
@@ -317,13 +317,13 @@ impl Running {
     pub async fn shutdown(self) -> Drained {
         self.config.parts().gateway.drain();
         let drained = self.drain.drain(GRACE).await;
-        if let Some(keeper) = self.keeper {
+        if let Some(saver) = self.saver {
             // The listeners are closed, so the snapshot is complete except for charges and refunds
             // of requests that were cut off.
-            keeper.save_last().await;
+            saver.save_final().await;
         }
         // Admin requests do not hold up the shutdown for long.
-        self.last.drain(Duration::from_secs(1)).await;
+        self.admin_drain.drain(Duration::from_secs(1)).await;
         tracing::info!(?drained, "stopped");
         drained
     }

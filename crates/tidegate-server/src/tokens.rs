@@ -21,7 +21,7 @@ use crate::listener::connection::Peer;
 pub use digest::{MintError, Minted, TokenDigest, mint};
 
 /// Maximum length of a token, in bytes.
-const LONGEST: usize = 512;
+const MAX_TOKEN_LEN: usize = 512;
 
 /// What a token permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub(crate) enum Role {
 
 /// Why a request is not authorized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum AuthError {
     /// The request has no bearer token.
     NoToken,
     /// The token is not configured.
@@ -47,9 +47,9 @@ pub(crate) enum Refused {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// No tokens are configured, so every caller is accepted.
-    Anybody,
+    Anonymous,
     /// The holder of the token whose digest begins with these digits.
-    Holder(String),
+    Token(String),
 }
 
 impl Caller {
@@ -57,9 +57,9 @@ impl Caller {
     /// peer.
     pub(crate) fn note(self, door: &'static str, peer: Option<Peer>) -> Note {
         match (self, peer) {
-            (Self::Holder(who), _) => Note { door, who: Some(who) },
-            (Self::Anybody, Some(Peer(peer))) => Note::of_peer(door, peer),
-            (Self::Anybody, None) => Note { door, who: None },
+            (Self::Token(who), _) => Note { door, who: Some(who) },
+            (Self::Anonymous, Some(Peer(peer))) => Note::from_peer(door, peer),
+            (Self::Anonymous, None) => Note { door, who: None },
         }
     }
 }
@@ -75,7 +75,7 @@ impl Tokens {
     }
 
     /// Replaces all tokens by those of a plan.
-    pub(crate) fn follow(&self, plan: &AdminPlan) {
+    pub(crate) fn configure(&self, plan: &AdminPlan) {
         let with = |role| move |hash: &TokenHash| (TokenDigest::from(hash), role);
         let readers = plan.read_tokens.value.iter().map(with(Role::Read));
         self.replace(readers.chain(plan.write_tokens.value.iter().map(with(Role::Write))));
@@ -87,41 +87,45 @@ impl Tokens {
     }
 
     /// Authenticates a request and checks that its token permits `needed`.
-    pub(crate) fn check(&self, headers: &HeaderMap, needed: Role) -> Result<Caller, Refused> {
+    pub(crate) fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        needed: Role,
+    ) -> Result<Caller, AuthError> {
         let tokens = self.0.load();
         if tokens.is_empty() {
-            return Ok(Caller::Anybody);
+            return Ok(Caller::Anonymous);
         }
-        let brought = TokenDigest::of(bearer(headers)?);
+        let presented = TokenDigest::of(bearer(headers)?);
         let (mut reads, mut writes) = (Choice::from(0), Choice::from(0));
         for (digest, role) in tokens.iter() {
-            let equal = digest.equals(&brought);
+            let equal = digest.constant_time_eq(&presented);
             match role {
                 Role::Read => reads |= equal,
                 Role::Write => writes |= equal,
             }
         }
         match (bool::from(writes), bool::from(reads), needed) {
-            (true, _, _) | (_, true, Role::Read) => Ok(Caller::Holder(brought.who())),
-            (false, true, Role::Write) => Err(Refused::ReadOnly),
-            (false, false, _) => Err(Refused::UnknownToken),
+            (true, _, _) | (_, true, Role::Read) => Ok(Caller::Token(presented.short_hex())),
+            (false, true, Role::Write) => Err(AuthError::ReadOnly),
+            (false, false, _) => Err(AuthError::UnknownToken),
         }
     }
 }
 
 /// Returns the bearer token of a request. More than one `Authorization` header is an error.
-fn bearer(headers: &HeaderMap) -> Result<&str, Refused> {
+fn bearer(headers: &HeaderMap) -> Result<&str, AuthError> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
-        return Err(Refused::NoToken);
+        return Err(AuthError::NoToken);
     };
-    let text = HeaderValue::to_str(field).map_err(|_| Refused::UnknownToken)?;
-    let (scheme, token) = text.split_once(' ').ok_or(Refused::NoToken)?;
+    let text = HeaderValue::to_str(field).map_err(|_| AuthError::UnknownToken)?;
+    let (scheme, token) = text.split_once(' ').ok_or(AuthError::NoToken)?;
     let token = token.trim();
     if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
-        return Err(Refused::NoToken);
+        return Err(AuthError::NoToken);
     }
-    if token.len() > LONGEST { Err(Refused::UnknownToken) } else { Ok(token) }
+    if token.len() > MAX_TOKEN_LEN { Err(AuthError::UnknownToken) } else { Ok(token) }
 }
 
 /// Whether a listener without tokens may be bound to a non-loopback address.
@@ -150,29 +154,29 @@ pub struct OpenToAll {
 }
 
 /// Checks that a listener at this address requires tokens, is on loopback, or is explicitly open.
-pub(crate) fn check_door(
+pub(crate) fn check_listener(
     door: &'static str,
     address: SocketAddr,
     plan: &AdminPlan,
 ) -> Result<(), OpenToAll> {
     let tokens = Tokens::default();
-    tokens.follow(plan);
+    tokens.configure(plan);
     let unauthenticated = match plan.allow_unauthenticated.value {
         true => Unauthenticated::Allowed,
         false => Unauthenticated::Refused,
     };
-    may_open(door, address, &tokens, unauthenticated)
+    check_address(door, address, &tokens, unauthenticated)
 }
 
 /// Checks that a listener may be bound to an address.
-fn may_open(
+fn check_address(
     door: &'static str,
     address: SocketAddr,
     tokens: &Tokens,
     unauthenticated: Unauthenticated,
 ) -> Result<(), OpenToAll> {
-    let guarded = address.ip().is_loopback() || !tokens.is_empty();
-    if guarded || unauthenticated == Unauthenticated::Allowed {
+    let is_protected = address.ip().is_loopback() || !tokens.is_empty();
+    if is_protected || unauthenticated == Unauthenticated::Allowed {
         return Ok(());
     }
     Err(OpenToAll { door, address })
@@ -182,7 +186,7 @@ fn may_open(
 mod tests {
     use super::*;
 
-    fn asking(field: &str) -> HeaderMap {
+    fn authorization(field: &str) -> HeaderMap {
         HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(field).unwrap())])
     }
 
@@ -194,20 +198,26 @@ mod tests {
     }
 
     #[test]
-    fn without_tokens_anybody_may() {
+    fn without_tokens_every_caller_is_accepted() {
         let tokens = Tokens::default();
-        assert_eq!(tokens.check(&HeaderMap::new(), Role::Write), Ok(Caller::Anybody));
-        assert_eq!(tokens.check(&asking("Bearer x"), Role::Write), Ok(Caller::Anybody));
+        assert_eq!(tokens.authenticate(&HeaderMap::new(), Role::Write), Ok(Caller::Anonymous));
+        assert_eq!(
+            tokens.authenticate(&authorization("Bearer x"), Role::Write),
+            Ok(Caller::Anonymous)
+        );
     }
 
     #[test]
-    fn whoever_may_write_may_read_and_not_the_other_way_round() {
+    fn write_tokens_can_read_but_read_tokens_cannot_write() {
         let (tokens, reader, writer) = tokens();
-        assert!(tokens.check(&asking(&reader), Role::Read).is_ok());
-        assert_eq!(tokens.check(&asking(&reader), Role::Write), Err(Refused::ReadOnly));
+        assert!(tokens.authenticate(&authorization(&reader), Role::Read).is_ok());
+        assert_eq!(
+            tokens.authenticate(&authorization(&reader), Role::Write),
+            Err(AuthError::ReadOnly)
+        );
         for role in [Role::Read, Role::Write] {
-            let Ok(Caller::Holder(who)) = tokens.check(&asking(&writer), role) else {
-                panic!("a writer may do anything")
+            let Ok(Caller::Token(who)) = tokens.authenticate(&authorization(&writer), role) else {
+                panic!("a write token permits everything")
             };
             assert_eq!(who.len(), 8);
             assert!(!writer.contains(&who));
@@ -215,40 +225,45 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_known_token_is_refused() {
+    fn unknown_and_malformed_tokens_are_refused() {
         let (tokens, reader, _) = tokens();
-        let refused = |field: &str| tokens.check(&asking(field), Role::Read).unwrap_err();
+        let refused =
+            |field: &str| tokens.authenticate(&authorization(field), Role::Read).unwrap_err();
         for field in
             ["Bearer", "Bearer ", "Basic dXNlcjpwYXNz", reader.trim_start_matches("Bearer ")]
         {
-            assert_eq!(refused(field), Refused::NoToken, "{field}");
+            assert_eq!(refused(field), AuthError::NoToken, "{field}");
         }
         let (shorter, longer) = (&reader[..reader.len() - 1], "x".repeat(600));
         for field in [shorter, &format!("{reader}x"), &format!("Bearer {longer}")] {
-            assert_eq!(refused(field), Refused::UnknownToken, "{field}");
+            assert_eq!(refused(field), AuthError::UnknownToken, "{field}");
         }
-        let mut twice = asking(&reader);
+        let mut twice = authorization(&reader);
         twice.append(AUTHORIZATION, HeaderValue::from_str(&reader).unwrap());
-        assert_eq!(tokens.check(&twice, Role::Read), Err(Refused::NoToken));
-        assert_eq!(tokens.check(&HeaderMap::new(), Role::Read), Err(Refused::NoToken));
+        assert_eq!(tokens.authenticate(&twice, Role::Read), Err(AuthError::NoToken));
+        assert_eq!(tokens.authenticate(&HeaderMap::new(), Role::Read), Err(AuthError::NoToken));
     }
 
     #[test]
-    fn tokens_that_are_replaced_are_worth_nothing() {
+    fn replaced_tokens_are_refused() {
         let (tokens, reader, _) = tokens();
         tokens.replace([(mint().unwrap().digest, Role::Read)]);
-        assert_eq!(tokens.check(&asking(&reader), Role::Read), Err(Refused::UnknownToken));
+        assert_eq!(
+            tokens.authenticate(&authorization(&reader), Role::Read),
+            Err(AuthError::UnknownToken)
+        );
     }
 
     #[test]
-    fn off_loopback_somebody_has_to_say_who_may_ask() {
+    fn a_non_loopback_listener_needs_tokens_or_explicit_permission() {
         let (none, some) = (Tokens::default(), tokens().0);
-        let (near, far) = ("127.0.0.1:6070".parse().unwrap(), "0.0.0.0:6070".parse().unwrap());
-        let asked = |address, tokens, said| may_open("admin", address, tokens, said);
-        assert!(asked(near, &none, Unauthenticated::Refused).is_ok());
-        assert!(asked(far, &some, Unauthenticated::Refused).is_ok());
-        assert!(asked(far, &none, Unauthenticated::Allowed).is_ok());
-        let error = asked(far, &none, Unauthenticated::Refused).unwrap_err().to_string();
+        let (loopback, public) =
+            ("127.0.0.1:6070".parse().unwrap(), "0.0.0.0:6070".parse().unwrap());
+        let check = |address, tokens, setting| check_address("admin", address, tokens, setting);
+        assert!(check(loopback, &none, Unauthenticated::Refused).is_ok());
+        assert!(check(public, &some, Unauthenticated::Refused).is_ok());
+        assert!(check(public, &none, Unauthenticated::Allowed).is_ok());
+        let error = check(public, &none, Unauthenticated::Refused).unwrap_err().to_string();
         for word in ["0.0.0.0:6070", "tidegate key", "write_tokens", "allow_unauthenticated"] {
             assert!(error.contains(word), "{error}");
         }

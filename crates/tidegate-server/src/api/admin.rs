@@ -20,14 +20,14 @@
 mod concurrency;
 mod config;
 mod etag;
+mod event_stream;
 mod keys;
 mod problem;
 mod providers;
 mod route;
-mod seats;
 #[cfg(test)]
 mod tests;
-mod watch;
+mod watcher_slots;
 
 use std::sync::Arc;
 
@@ -39,14 +39,14 @@ use super::health::Health;
 use crate::configuration::{ActiveConfig, Parts};
 use crate::listener::accept_loop::AcceptSettings;
 use crate::listener::bounds::Bounds;
-use crate::listener::drain::Stop;
+use crate::listener::drain::StopSignal;
 use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
-use seats::Seats;
+use watcher_slots::WatcherSlots;
 
 /// Maximum number of event watchers.
-const MOST_WATCHERS: usize = 64;
+const MAX_WATCHERS: usize = 64;
 
 /// Shared state of all requests.
 pub(crate) struct AdminApi {
@@ -57,14 +57,14 @@ pub(crate) struct AdminApi {
 }
 
 /// The API while it is being served.
-struct Open {
+struct AdminState {
     api: AdminApi,
-    stop: Stop,
+    stop: StopSignal,
     /// Limits the number of event watchers.
-    seats: Seats,
+    slots: WatcherSlots,
 }
 
-impl Open {
+impl AdminState {
     fn parts(&self) -> &Parts {
         self.api.config.parts()
     }
@@ -72,17 +72,17 @@ impl Open {
 
 impl AdminApi {
     /// Returns the router of all paths.
-    pub(crate) fn router(self, stop: Stop) -> Router {
+    pub(crate) fn router(self, stop: StopSignal) -> Router {
         let trusted = self.config.current().plan.listen.trusted_proxies.value.clone();
-        let seats = Seats::new(MOST_WATCHERS, trusted);
-        route::router(Arc::new(Open { api: self, stop, seats }))
+        let slots = WatcherSlots::new(MAX_WATCHERS, trusted);
+        route::router(Arc::new(AdminState { api: self, stop, slots }))
     }
 
     /// Serves until the server stops, then finishes the requests in flight. Event streams are
     /// closed.
     ///
     /// Stop it last: while the other listeners are closing, this one reports that.
-    pub(crate) async fn serve(self, listener: TcpListener, files: OpenFiles, stop: Stop) {
+    pub(crate) async fn serve(self, listener: TcpListener, files: OpenFiles, stop: StopSignal) {
         let bounds = self.bounds;
         let settings = AcceptSettings {
             capacity: bounds.capacity(&self.config.current().plan.listen),
@@ -95,13 +95,13 @@ impl AdminApi {
             let stop = stop.clone();
             move |stream, peer| {
                 let router = router.clone();
-                let answer =
-                    move |request, peer| connection::answered(router.clone(), request, peer);
-                connection::serve(stream, peer, answer, bounds, stop.clone())
+                let handler =
+                    move |request, peer| connection::call_router(router.clone(), request, peer);
+                connection::serve(stream, peer, handler, bounds, stop.clone())
             }
         };
         // It has little load and needs no threads of its own.
-        let workers = Workers::here();
+        let workers = Workers::current_runtime();
         accept_loop::serve(listener, settings, &workers, stop, connection).await;
     }
 }

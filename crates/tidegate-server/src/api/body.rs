@@ -14,7 +14,7 @@ use super::problem::Problem;
 use crate::listener::bounds::MAX_BODY;
 
 /// Reads a complete body of at most [`MAX_BODY`] bytes within `time`.
-pub(crate) async fn whole<B>(body: B, time: Duration) -> Result<Bytes, Problem>
+pub(crate) async fn read_all<B>(body: B, time: Duration) -> Result<Bytes, Problem>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -38,15 +38,15 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 
 /// Accepted media types of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Declared {
+pub(crate) enum MediaTypes {
     /// `application/json`.
     Json,
     /// `application/json` or `application/merge-patch+json` (RFC 7396).
     MergePatch,
 }
 
-impl Declared {
-    fn takes(self, media: &str) -> bool {
+impl MediaTypes {
+    fn accepts(self, media: &str) -> bool {
         let patch = "application/merge-patch+json";
         media.eq_ignore_ascii_case("application/json")
             || (self == Self::MergePatch && media.eq_ignore_ascii_case(patch))
@@ -55,7 +55,7 @@ impl Declared {
 
 /// Rejects a body that is not declared as one of the accepted types. A web page of another origin
 /// cannot send these types without a CORS preflight request.
-pub(crate) fn require_json(headers: &HeaderMap, taken: Declared) -> Result<(), Problem> {
+pub(crate) fn require_json(headers: &HeaderMap, accepted: MediaTypes) -> Result<(), Problem> {
     let plain = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     if !headers.get_all(CONTENT_ENCODING).iter().all(plain) {
         return Err(Problem::NotJsonType);
@@ -67,7 +67,7 @@ pub(crate) fn require_json(headers: &HeaderMap, taken: Declared) -> Result<(), P
     };
     let declared = declared.to_str().map_err(|_| Problem::NotJsonType)?;
     let mut parts = declared.split(';').map(str::trim);
-    let json = parts.next().is_some_and(|media| taken.takes(media));
+    let json = parts.next().is_some_and(|media| accepted.accepts(media));
     let utf8 = parts.filter(|part| !part.is_empty()).all(|parameter| {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         !name.eq_ignore_ascii_case("charset")

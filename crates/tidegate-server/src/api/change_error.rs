@@ -3,14 +3,14 @@
 use tidegate_config::ConfigError;
 use tidegate_http::problem::FieldError;
 
-use super::problem::bounded;
+use super::problem::truncate_errors;
 use crate::configuration::ChangeError;
 use crate::database::DatabaseError;
 
 /// Returns the errors by key, up to the number that a response lists. Empty if the given
 /// configuration is not the cause.
 pub(crate) fn field_errors(error: &ChangeError) -> Vec<FieldError> {
-    bounded(all_field_errors(error).into_iter())
+    truncate_errors(all_field_errors(error).into_iter())
 }
 
 fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
@@ -22,7 +22,7 @@ fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
         one(&field, rule)
     };
     match error {
-        ChangeError::Config(error) => of_config(error),
+        ChangeError::Config(error) => config_field_errors(error),
         ChangeError::Limit { limit: name, .. } | ChangeError::TierKind { limit: name } => {
             limit(name)
         }
@@ -35,7 +35,7 @@ fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
     }
 }
 
-fn of_config(error: &ConfigError) -> Vec<FieldError> {
+fn config_field_errors(error: &ConfigError) -> Vec<FieldError> {
     let located = error.faults().iter();
     let errors: Vec<_> = located
         .map(|located| FieldError { field: located.fault.key.clone(), rule: located.without_key() })
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_told_once() {
+    fn the_key_appears_once() {
         let error = Patch::from_json(br#"{"limits":{"a":{"capacity":0}}}"#).unwrap().check();
         let errors = field_errors(&error.unwrap_err().into());
         let [FieldError { field, rule }] = &errors[..] else { panic!("one: {errors:?}") };
@@ -102,11 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_to_migrate_is_told_so() {
+    fn the_detail_says_how_to_migrate() {
         for error in [DatabaseError::NotMigrated, DatabaseError::OldFormat { found: 1, needs: 2 }] {
-            let said = error.to_string();
-            assert!(said.contains("tidegate db migrate"), "{said}");
-            assert_eq!(detail(&error.into()), said);
+            let text = error.to_string();
+            assert!(text.contains("tidegate db migrate"), "{text}");
+            assert_eq!(detail(&error.into()), text);
         }
         let detail = |error: DatabaseError| detail(&error.into());
         assert!(detail(DatabaseError::NewFormat { found: 3, known: 2 }).contains("run that one"));
@@ -116,9 +116,9 @@ mod tests {
 
     /// The database may have applied the write before the connection broke.
     #[test]
-    fn a_database_that_falls_silent_is_not_said_to_have_kept_nothing() {
-        let said = detail(&DatabaseError::Unavailable("silence".into()).into());
-        assert!(said.contains("unknown whether"), "{said}");
-        assert!(!said.contains("nothing was changed"), "{said}");
+    fn an_unavailable_database_leaves_the_outcome_unknown() {
+        let text = detail(&DatabaseError::Unavailable("silence".into()).into());
+        assert!(text.contains("unknown whether"), "{text}");
+        assert!(!text.contains("nothing was changed"), "{text}");
     }
 }

@@ -21,10 +21,10 @@ use tidegate::guard::Guarded;
 use tidegate_core::Limit;
 
 use crate::api::body::json;
-use crate::listener::drain::Stop;
+use crate::listener::drain::StopSignal;
 
 /// Answers a liveness check.
-pub(crate) fn alive() -> Response {
+pub(crate) fn liveness() -> Response {
     #[derive(Serialize)]
     struct Alive {
         status: &'static str,
@@ -35,9 +35,9 @@ pub(crate) fn alive() -> Response {
 /// Determines whether the server is ready. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Health {
-    draining: Stop,
+    draining: StopSignal,
     store: Option<Guarded>,
-    undecided: Arc<dyn Fn() -> usize + Send + Sync>,
+    denying_limits: Arc<dyn Fn() -> usize + Send + Sync>,
 }
 
 impl Health {
@@ -45,10 +45,10 @@ impl Health {
     /// returns the number of limits that currently deny because the store is down; see
     /// [`undecided`].
     pub(crate) fn new(
-        draining: Stop,
-        undecided: impl Fn() -> usize + Send + Sync + 'static,
+        draining: StopSignal,
+        denying_limits: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
-        Self { draining, store: None, undecided: Arc::new(undecided) }
+        Self { draining, store: None, denying_limits: Arc::new(denying_limits) }
     }
 
     /// Adds a store that may fail, which each readiness check probes.
@@ -57,12 +57,12 @@ impl Health {
     }
 
     /// Answers a readiness check: 200, or 503 with the reasons.
-    pub(crate) async fn ready(&self) -> Response {
+    pub(crate) async fn readiness(&self) -> Response {
         #[derive(Serialize)]
         struct Ready {
             status: &'static str,
             #[serde(skip_serializing_if = "Vec::is_empty")]
-            reasons: Vec<Reason>,
+            reasons: Vec<UnreadyReason>,
         }
         if let Some(store) = &self.store {
             store.check().await;
@@ -75,20 +75,20 @@ impl Health {
         json(code, &Ready { status, reasons })
     }
 
-    fn reasons(&self) -> Vec<Reason> {
+    fn reasons(&self) -> Vec<UnreadyReason> {
         let mut reasons = Vec::new();
-        if self.draining.is_told() {
-            reasons.push(Reason {
+        if self.draining.is_set() {
+            reasons.push(UnreadyReason {
                 code: "draining",
                 detail: "the server is shutting down".to_owned(),
             });
         }
-        let limits = (self.undecided)();
+        let limits = (self.denying_limits)();
         if limits > 0 {
             let detail = format!(
                 "the store is unavailable, and {limits} limits deny all requests until it is back"
             );
-            reasons.push(Reason { code: "store", detail });
+            reasons.push(UnreadyReason { code: "store", detail });
         }
         reasons
     }
@@ -102,13 +102,16 @@ impl fmt::Debug for Health {
 
 /// Why the server is not ready.
 #[derive(Debug, Serialize)]
-struct Reason {
+struct UnreadyReason {
     code: &'static str,
     detail: String,
 }
 
 /// Returns the number of limits that deny because their store is down.
-pub(crate) fn undecided<'l>(store: &Guarded, limits: impl IntoIterator<Item = &'l Limit>) -> usize {
+pub(crate) fn denying_limits<'l>(
+    store: &Guarded,
+    limits: impl IntoIterator<Item = &'l Limit>,
+) -> usize {
     if store.is_up() {
         return 0;
     }
@@ -125,7 +128,7 @@ mod tests {
     use crate::listener::drain::Drain;
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_closed_limit_of_a_store_that_is_away_is_undecided() {
+    async fn only_closed_limits_deny_while_the_store_is_down() {
         let policy = Policy::per_second(10).build().unwrap();
         let store =
             Guarded::builder(FaultyStore::new(MemoryStore::new(), Timing::Never)).build().unwrap();
@@ -133,21 +136,25 @@ mod tests {
         let limiter = engine.limiter("api", policy).unwrap();
         let ordinary = limiter.limit();
         let closed = ordinary.on_failure(FailureRule::Closed);
-        assert_eq!(undecided(&store, [&ordinary, &closed]), 0, "the guard has not noticed yet");
+        assert_eq!(
+            denying_limits(&store, [&ordinary, &closed]),
+            0,
+            "the guard has not noticed yet"
+        );
         while store.is_up() {
             let _ = limiter.take("alice").await.unwrap();
         }
-        assert_eq!(undecided(&store, [&ordinary]), 0);
-        assert_eq!(undecided(&store, [&ordinary, &closed]), 1);
+        assert_eq!(denying_limits(&store, [&ordinary]), 0);
+        assert_eq!(denying_limits(&store, [&ordinary, &closed]), 1);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_is_closing_its_doors_is_not_ready() {
+    async fn a_server_that_shuts_down_is_not_ready() {
         let drain = Drain::new();
         let health = Health::new(drain.signal(), || 0);
-        assert_eq!(health.ready().await.status(), StatusCode::OK);
+        assert_eq!(health.readiness().await.status(), StatusCode::OK);
         drain.drain(std::time::Duration::ZERO).await;
-        assert_eq!(health.ready().await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(health.readiness().await.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(health.reasons()[0].code, "draining");
     }
 }

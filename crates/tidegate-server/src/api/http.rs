@@ -6,19 +6,19 @@
 
 mod acquire;
 mod admission;
-mod answer;
 mod audit;
 mod batch;
-mod by_hand;
+mod decision_counter;
 mod hints;
+mod key_action;
 mod not_found;
 mod operation;
 mod permit_request;
 mod permits;
 mod request;
+mod response;
 mod route;
 mod store_errors;
-mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -38,33 +38,33 @@ use tidegate_http::identity::ClientAddress;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use super::body::{self, Declared, require_json};
+use super::body::{self, MediaTypes, require_json};
 use super::health;
 use super::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
 use crate::database::Note;
 use crate::listener::accept_loop::AcceptSettings;
 use crate::listener::bounds::Bounds;
-use crate::listener::drain::Stop;
+use crate::listener::drain::StopSignal;
 use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::listener::{accept_loop, connection};
-use crate::metrics::{AdmissionMetrics, DoorMetrics, LimitMetrics};
+use crate::metrics::{AdmissionMetrics, LimitMetrics, ListenerMetrics};
 use crate::permits::Permits;
-use answer::{Deny, Reply};
 use audit::{ActionOutcome, AuditThrottle, Auditor};
-pub(crate) use by_hand::KeyAction;
-use hints::Hints;
+use hints::RetryHints;
+pub(crate) use key_action::KeyAction;
 use operation::{Operation, Verb};
 use request::Reader;
-use route::{Route, Task};
+use response::{ApiResponse, DenyStatus};
+use route::{Endpoint, Route};
 use store_errors::StoreErrors;
 
 /// Shared state of all requests.
 #[derive(Debug)]
 pub(crate) struct HttpApi {
     config: Arc<ActiveConfig>,
-    metrics: DoorMetrics,
+    metrics: ListenerMetrics,
     /// Metrics of decisions on inline policies.
     inline: LimitMetrics,
     admissions: AdmissionMetrics,
@@ -78,16 +78,16 @@ pub(crate) struct HttpApi {
     /// Determines the client address of acquires.
     clients: ClientAddress,
     /// Set while the API is being served.
-    stop: Option<Stop>,
+    stop: Option<StopSignal>,
 }
 
 impl HttpApi {
     pub(crate) fn new(config: Arc<ActiveConfig>, host_check: HostCheck, bounds: Bounds) -> Self {
         let all = &config.parts().metrics;
-        let metrics = all.door("http");
+        let metrics = all.listener("http");
         let permits = Permits::new(bounds.connections);
-        let figures = permits.clone();
-        all.ask_permits(move || figures.figures());
+        let stats = permits.clone();
+        all.set_permits_source(move || stats.stats());
         let (inline, store_errors) = (metrics.inline(), StoreErrors::default());
         let proxies = config.current().plan.listen.trusted_proxies.value.clone();
         let clients = ClientAddress::from_either().trust(proxies);
@@ -114,7 +114,7 @@ impl HttpApi {
         listener: TcpListener,
         workers: Workers,
         files: OpenFiles,
-        stop: Stop,
+        stop: StopSignal,
     ) {
         let (bounds, permits) = (self.bounds, self.permits.clone());
         self.stop = Some(stop.clone());
@@ -130,19 +130,19 @@ impl HttpApi {
             let stop = stop.clone();
             move |stream, peer| {
                 let api = api.clone();
-                let answer = move |request, peer| api.clone().answer(request, peer);
-                connection::serve(stream, peer, answer, bounds, stop.clone())
+                let handler = move |request, peer| api.clone().handle(request, peer);
+                connection::serve(stream, peer, handler, bounds, stop.clone())
             }
         };
         let expiry = permits.expire(stop.clone());
         let suppressed = audit_throttle.report(stop.clone());
         let accepting = accept_loop::serve(listener, settings, &workers, stop, connection);
         tokio::join!(accepting, expiry, suppressed);
-        permits.leave();
+        permits.abandon_all();
     }
 
     /// Handles a request: provider paths go to the gateway, all others are looked up here.
-    pub(crate) async fn answer(
+    pub(crate) async fn handle(
         self: Arc<Self>,
         request: Request<Incoming>,
         peer: IpAddr,
@@ -153,125 +153,125 @@ impl HttpApi {
         let Parts { gateway, admission, .. } = self.config.parts();
         if gateway.serves(request.uri().path()) {
             let plan = &self.config.current().plan;
-            if let Some(told) = not_found::bare_provider(request.uri().path(), plan) {
-                return Problem::NotFound(told).into_response();
+            if let Some(detail) = not_found::provider_root(request.uri().path(), plan) {
+                return Problem::NotFound(detail).into_response();
             }
             // Boxed: the future of a call is large and would be moved with every request.
             return Box::pin(gateway.handle(request, peer)).await.map(Body::new);
         }
         match Route::find(request.method(), request.uri().path()) {
-            Route::Task(task) => {
-                let begun = Instant::now();
-                let answer = self.carry_out(task, request, peer).await;
+            Route::Endpoint(endpoint) => {
+                let start = Instant::now();
+                let response = self.execute(endpoint, request, peer).await;
                 // Waiting is the purpose of an acquire, and not part of the decision time.
-                if !matches!(task, Task::Acquire) {
-                    self.metrics.took(begun.elapsed());
+                if !matches!(endpoint, Endpoint::Acquire) {
+                    self.metrics.record_duration(start.elapsed());
                 }
-                answer.unwrap_or_else(|problem| {
-                    self.note(&problem);
+                response.unwrap_or_else(|problem| {
+                    self.log_store_error(&problem);
                     problem.into_response()
                 })
             }
             Route::Pending => admission::pending(admission),
-            Route::Health => health::alive(),
-            Route::OtherMethod { allow } => {
+            Route::Health => health::liveness(),
+            Route::MethodNotAllowed { allow } => {
                 ([(ALLOW, HeaderValue::from_static(allow))], Problem::Method).into_response()
             }
-            Route::Nothing => {
-                let told = not_found::advice(request.uri().path(), &self.config.current().plan);
-                Problem::NotFound(told).into_response()
+            Route::NotFound => {
+                let detail = not_found::detail(request.uri().path(), &self.config.current().plan);
+                Problem::NotFound(detail).into_response()
             }
         }
     }
 
     /// Reads a request, calls the engine once, and responds.
-    async fn carry_out(
+    async fn execute(
         &self,
-        task: Task,
+        endpoint: Endpoint,
         request: Request<Incoming>,
         peer: IpAddr,
     ) -> Result<Response<Body>, Problem> {
-        require_json(request.headers(), Declared::Json)?;
+        require_json(request.headers(), MediaTypes::Json)?;
         let deny = request::deny_status(request.uri().query())?;
-        let peer = match task {
-            Task::Acquire => self.clients.find(peer, request.headers()),
+        let peer = match endpoint {
+            Endpoint::Acquire => self.clients.find(peer, request.headers()),
             _ => peer,
         };
-        let body = body::whole(request.into_body(), self.bounds.body).await?;
+        let body = body::read_all(request.into_body(), self.bounds.body).await?;
         let body = request::parse(&body)?;
         // One time and one configuration for the whole request, whatever changes meanwhile.
         let Parts { engine, admission, .. } = self.config.parts();
         let read_at = OnceLock::new();
         let wall = || *read_at.get_or_init(|| engine.wall_time());
-        let current = match task {
+        let current = match endpoint {
             // An acquire may wait for a long time, and a guard would slow down other readers.
-            Task::Acquire => Guard::from_inner(Guard::into_inner(self.config.current())),
+            Endpoint::Acquire => Guard::from_inner(Guard::into_inner(self.config.current())),
             _ => self.config.current(),
         };
         let limits = &current.limits;
-        let reader = Reader { limits, inline: &self.inline, wall: &wall, beside: &[] };
+        let reader = Reader { limits, inline: &self.inline, wall: &wall, extra_keys: &[] };
         let percent = current.plan.api.jitter_percent.value;
-        let hints = Hints { jitter: &self.jitter, percent };
-        match task {
-            Task::One(Verb::Settle) if permit_request::has_id(&body) => {
+        let hints = RetryHints { jitter: &self.jitter, percent };
+        match endpoint {
+            Endpoint::Operation(Verb::Settle) if permit_request::has_id(&body) => {
                 self.settle_permit(&body).await
             }
-            Task::One(verb) => {
+            Endpoint::Operation(verb) => {
                 let operation = Operation::read(verb, reader, &body)?;
-                let lines = operation.lines();
-                let answer = operation.request(&lines, engine).await;
-                self.permits.queues().nudge(&operation.opened());
-                Ok(self.answered(&operation, answer, (deny, peer), hints)?.into_response())
+                let items = operation.items();
+                let answer = operation.request(&items, engine).await;
+                self.permits.queues().nudge(&operation.refunded_buckets());
+                Ok(self.respond(&operation, answer, (deny, peer), hints)?.into_response())
             }
-            Task::Batch => self.batch(reader, &body, (deny, peer), hints).await,
-            Task::Admit => {
-                let counted = (limits.as_ref(), &self.admissions);
-                admission::admit(admission, counted, &self.permits, &body, (deny, peer)).await
+            Endpoint::Batch => self.batch(reader, &body, (deny, peer), hints).await,
+            Endpoint::Admit => {
+                let metrics = (limits.as_ref(), &self.admissions);
+                admission::admit(admission, metrics, &self.permits, &body, (deny, peer)).await
             }
-            Task::SetPending => {
-                let note = Note::of_peer("http", peer);
+            Endpoint::SetPending => {
+                let note = Note::from_peer("http", peer);
                 let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
                 admission::set_pending(admission, &body, &auditor)
             }
-            Task::Acquire => self.acquire(reader, &body, (deny, peer)).await,
-            Task::Release => self.release(&body).await,
-            Task::Renew => self.renew(&body, deny),
+            Endpoint::Acquire => self.acquire(reader, &body, (deny, peer)).await,
+            Endpoint::Release => self.release(&body).await,
+            Endpoint::Renew => self.renew(&body, deny),
         }
     }
 
     /// Returns whether the server is stopping.
     fn is_stopping(&self) -> bool {
-        self.stop.as_ref().is_some_and(Stop::is_told)
+        self.stop.as_ref().is_some_and(StopSignal::is_set)
     }
 
     /// Waits until the server stops.
     async fn stopping(&self) {
         match &self.stop {
-            Some(stop) => stop.clone().told().await,
+            Some(stop) => stop.clone().wait().await,
             None => std::future::pending().await,
         }
     }
 
     /// Converts the result of an operation to a response. Writes manual key operations to the audit
     /// log.
-    fn answered<'o>(
+    fn respond<'o>(
         &self,
         operation: &'o Operation<'_>,
         answer: Result<Answer, StoreError>,
-        (deny, peer): (Deny, IpAddr),
-        hints: Hints<'_>,
-    ) -> Result<Reply<answer::Body<'o>>, Problem> {
-        let answered = operation.answered(answer, deny, hints);
+        (deny, peer): (DenyStatus, IpAddr),
+        hints: RetryHints<'_>,
+    ) -> Result<ApiResponse<response::Body<'o>>, Problem> {
+        let response = operation.respond(answer, deny, hints);
         if operation.is_audited() {
-            let note = Note::of_peer("http", peer);
+            let note = Note::from_peer("http", peer);
             let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
-            auditor.log(operation, ActionOutcome::of(&answered));
+            auditor.log(operation, ActionOutcome::of(&response));
         }
-        answered
+        response
     }
 
     /// Logs a problem if the store caused it.
-    fn note(&self, problem: &Problem) {
+    fn log_store_error(&self, problem: &Problem) {
         if let Some(error) = problem.store_error() {
             self.store_errors.log(error);
         }

@@ -21,7 +21,7 @@ use crate::permits::PermitsError;
 /// Why a request got no decision. Nothing was spent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Problem {
-    #[error("{}", told(.0))]
+    #[error("{}", format_errors(.0))]
     Invalid(Vec<FieldError>),
     #[error("the body is not JSON: {0}")]
     Malformed(serde_json::Error),
@@ -38,9 +38,9 @@ pub(crate) enum Problem {
     NotFound(String),
     #[error("this path does not support this method; the header `allow` lists those it does")]
     Method,
-    #[error("{}{}", .0, advice(.0))]
+    #[error("{}{}", .0, host_hint(.0))]
     Host(#[from] HostError),
-    #[error("{}", for_callers(.0))]
+    #[error("{}", public_message(.0))]
     Store(StoreError),
     #[error(transparent)]
     Permits(#[from] PermitsError),
@@ -49,13 +49,13 @@ pub(crate) enum Problem {
     #[error("the server is shutting down and accepts no waiting requests")]
     Stopping,
     #[error("cannot wait for a permit: {0}")]
-    NoWaiting(String),
+    CannotWait(String),
 }
 
 impl From<Vec<Fault>> for Problem {
     fn from(faults: Vec<Fault>) -> Self {
         let error = |fault: Fault| FieldError { field: fault.key, rule: fault.rule.to_string() };
-        Self::Invalid(bounded(faults.into_iter().map(error)))
+        Self::Invalid(truncate_errors(faults.into_iter().map(error)))
     }
 }
 
@@ -67,7 +67,9 @@ const MAX_FIELD: usize = 128;
 const MAX_RULE: usize = 512;
 
 /// Returns the first errors, and the number of those left out.
-pub(crate) fn bounded(errors: impl ExactSizeIterator<Item = FieldError>) -> Vec<FieldError> {
+pub(crate) fn truncate_errors(
+    errors: impl ExactSizeIterator<Item = FieldError>,
+) -> Vec<FieldError> {
     let more = errors.len().saturating_sub(MAX_ERRORS);
     let cut = |mut text: String, most: usize| {
         if text.len() > most {
@@ -103,7 +105,7 @@ impl From<StoreError> for Problem {
 }
 
 /// Returns a hint for a host that is not served.
-fn advice(error: &HostError) -> &'static str {
+fn host_hint(error: &HostError) -> &'static str {
     match error {
         HostError::ForeignHost => "; to serve it, add it to `allowed_hosts` under [listen]",
         _ => "",
@@ -111,19 +113,19 @@ fn advice(error: &HostError) -> &'static str {
 }
 
 /// Formats field errors on one line.
-pub(crate) fn told(errors: &[FieldError]) -> String {
-    let told: Vec<_> = errors
+pub(crate) fn format_errors(errors: &[FieldError]) -> String {
+    let texts: Vec<_> = errors
         .iter()
         .map(|FieldError { field, rule }| match field.as_str() {
             "" => format!("the body {rule}"),
             field => format!("{field} {rule}"),
         })
         .collect();
-    told.join("; ")
+    texts.join("; ")
 }
 
 /// Describes a store error to callers, without the cause, which is logged.
-fn for_callers(error: &StoreError) -> String {
+fn public_message(error: &StoreError) -> String {
     match error {
         StoreError::Rejected(_) => "the store cannot execute this operation".to_owned(),
         StoreError::Unavailable(_) => "the store is unavailable".to_owned(),
@@ -150,7 +152,7 @@ impl Problem {
             | Self::Permits(_)
             | Self::QueueFull(_)
             | Self::Stopping
-            | Self::NoWaiting(_) => ProblemType::TemporaryReducedCapacity,
+            | Self::CannotWait(_) => ProblemType::TemporaryReducedCapacity,
         }
     }
 
@@ -180,7 +182,7 @@ impl Problem {
                 _ => None,
             },
             // Another node may serve the retry, or this one after its restart.
-            Self::Permits(_) | Self::QueueFull(_) | Self::Stopping | Self::NoWaiting(_) => {
+            Self::Permits(_) | Self::QueueFull(_) | Self::Stopping | Self::CannotWait(_) => {
                 Some(Duration::from_secs(1))
             }
             _ => None,

@@ -2,7 +2,7 @@
 
 use tidegate_config::{Changed, Effective, Overrides, Plan, Source, Warning};
 
-use super::Current;
+use super::ConfigSnapshot;
 use crate::database::{Audit, Stored};
 
 /// The effects of an accepted change, for its author and the audit log.
@@ -18,7 +18,11 @@ pub(crate) struct Applied {
 
 impl Applied {
     /// Computes the difference between the current configuration and another plan.
-    pub(super) fn of(before: &Current, plan: &Plan, effective: &[Effective]) -> Self {
+    pub(super) fn difference(
+        before: &ConfigSnapshot,
+        plan: &Plan,
+        effective: &[Effective],
+    ) -> Self {
         let known = &before.plan.warnings;
         let new = plan.warnings.iter().filter(|warning| !known.contains(warning));
         Self {
@@ -30,12 +34,12 @@ impl Applied {
 
     /// Adds settings that were written to the database but are not effective before or after, such
     /// as a key that only another version knows.
-    pub(super) fn with_written(mut self, before: &Stored, after: &Stored, kept_by: Source) -> Self {
+    pub(super) fn with_written(mut self, before: &Stored, after: &Stored, source: Source) -> Self {
         let overrides = |stored: &Stored| Overrides::from_iter(stored.settings.clone());
-        let written = overrides(before).diff(&overrides(after), kept_by);
-        let is_told = |key: &str| self.changes.iter().any(|told| told.key == key);
-        let untold: Vec<_> = written.into_iter().filter(|it| !is_told(&it.key)).collect();
-        self.changes.extend(untold);
+        let written = overrides(before).diff(&overrides(after), source);
+        let is_known = |key: &str| self.changes.iter().any(|change| change.key == key);
+        let missing: Vec<_> = written.into_iter().filter(|it| !is_known(&it.key)).collect();
+        self.changes.extend(missing);
         self
     }
 

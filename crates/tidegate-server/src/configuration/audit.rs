@@ -8,7 +8,7 @@ use crate::database::{Audit, Note};
 use crate::events::Event;
 
 /// Result of a change.
-type Done = Result<Applied, ChangeError>;
+type ChangeResult = Result<Applied, ChangeError>;
 
 /// Who changed a setting, and in which revision.
 #[derive(Clone, Copy)]
@@ -23,13 +23,13 @@ struct Author<'a> {
 
 impl ActiveConfig {
     /// Logs, counts and publishes the result of a change, and returns it.
-    pub(super) fn publish(&self, note: &Note, done: Done) -> Done {
+    pub(super) fn publish(&self, note: &Note, result: ChangeResult) -> ChangeResult {
         let Note { door, who } = note;
         let Parts { metrics, events, .. } = self.parts();
         let revision = self.current().revision;
-        metrics.revised(revision);
-        metrics.change_asked(door, if done.is_ok() { "applied" } else { "refused" });
-        match &done {
+        metrics.set_revision(revision);
+        metrics.count_change(door, if result.is_ok() { "applied" } else { "refused" });
+        match &result {
             Ok(applied) => {
                 let name = who.as_deref().unwrap_or("-");
                 let author = Author { door, who: name, revision, via: door };
@@ -57,7 +57,7 @@ impl ActiveConfig {
                 events.publish(&Event::Warning { message });
             }
         }
-        done
+        result
     }
 }
 
@@ -79,8 +79,8 @@ fn log_changes(applied: &Applied, author: Author<'_>) {
             None => log_replaced(audit, author),
         }
     }
-    let is_told = |changed: &&Changed| history.iter().any(|audit| audit.key == changed.key);
-    changes.iter().filter(|changed| !is_told(changed)).for_each(|it| log_change(it, author));
+    let is_logged = |changed: &&Changed| history.iter().any(|audit| audit.key == changed.key);
+    changes.iter().filter(|changed| !is_logged(changed)).for_each(|it| log_change(it, author));
 }
 
 fn log_change(changed: &Changed, author: Author<'_>) {
@@ -89,7 +89,7 @@ fn log_change(changed: &Changed, author: Author<'_>) {
     let (old, new, asked) =
         (shown(old), shown(new), shown(if asked.is_some() { asked } else { new }));
     let source = source.map_or_else(|| "-".to_owned(), |source| source.to_string());
-    log_line(key, [&old, &new, &asked, &source], author);
+    log_setting(key, [&old, &new, &asked, &source], author);
 }
 
 /// Logs a change that never took effect here.
@@ -98,11 +98,11 @@ fn log_replaced(audit: &Audit, author: Author<'_>) {
         value.as_ref().map_or_else(|| "-".to_owned(), |value| shown_value(&audit.key, value))
     };
     let (old, new) = (shown(&audit.old), shown(&audit.new));
-    log_line(&audit.key, [&old, &new, &new, &Source::Database.to_string()], author);
+    log_setting(&audit.key, [&old, &new, &new, &Source::Database.to_string()], author);
 }
 
 /// `old` and `new` are effective values, `asked` is the requested one.
-fn log_line(key: &str, [old, new, asked, source]: [&str; 4], author: Author<'_>) {
+fn log_setting(key: &str, [old, new, asked, source]: [&str; 4], author: Author<'_>) {
     let Author { door, who, revision, via } = author;
     tracing::info!(
         target: "tidegate::audit", door, who, revision, key, old, new, asked, source, via,

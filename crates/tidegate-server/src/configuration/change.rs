@@ -7,15 +7,15 @@ use tidegate_config::{ConfigError, Effective, Layers, Overrides, Patch, Plan, So
 use tidegate_gateway::Upstream;
 
 use super::applied::Applied;
-use super::{ActiveConfig, ChangeError, Current, Parts, Sources, limits, listeners};
+use super::{ActiveConfig, ChangeError, ConfigSnapshot, Parts, Sources, limits, listeners};
 use crate::database::{Change, DatabaseError, Note, Stored};
 use crate::tokens;
 
 /// Maximum number of attempts if other nodes keep writing first.
-const ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Maximum number of audit entries read when changes of other processes are applied.
-const MOST_MISSED: usize = 1_000;
+const MAX_MISSED: usize = 1_000;
 
 /// A fully validated configuration, ready to apply.
 struct Prepared {
@@ -41,8 +41,8 @@ impl ActiveConfig {
         let config = self.clone();
         let change = tokio::spawn(async move {
             let mut sources = config.sources.lock().await;
-            let done = config.change(&mut sources, &patch, expected, &note).await;
-            config.publish(&note, done)
+            let result = config.change(&mut sources, &patch, expected, &note).await;
+            config.publish(&note, result)
         });
         change.await.unwrap_or_else(|error| {
             tracing::error!(%error, "configuration change panicked");
@@ -58,7 +58,7 @@ impl ActiveConfig {
         note: &Note,
     ) -> Result<Applied, ChangeError> {
         patch.check()?;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let revision = sources.stored.revision;
             if expected.is_some_and(|expected| expected != revision) {
                 return Err(DatabaseError::Conflict { now: revision }.into());
@@ -69,7 +69,7 @@ impl ActiveConfig {
             if changes.is_empty() {
                 return Ok(Applied::default());
             }
-            let after = Stored::of(revision.saturating_add(1), &patch.apply(&base));
+            let after = Stored::new(revision.saturating_add(1), &patch.apply(&base));
             // Invalid settings are rejected before anything is written.
             let prepared = self.prepare(&sources.layers, &after)?;
             let written = match &self.parts.database {
@@ -79,9 +79,9 @@ impl ActiveConfig {
                     // Another node wrote first. Validate the change again on top of that.
                     Err(DatabaseError::Conflict { .. }) => {
                         let stored = database.read().await?;
-                        let done = self.adopt_missed(sources, stored).await;
+                        let result = self.apply_stored_with_history(sources, stored).await;
                         // `publish` has reported the result, which does not affect this change.
-                        let _ = self.publish(&Note::ELSEWHERE, done);
+                        let _ = self.publish(&Note::OTHER_PROCESS, result);
                         continue;
                     }
                     Err(error) => return Err(error.into()),
@@ -89,47 +89,47 @@ impl ActiveConfig {
             };
             if written != after {
                 // The database contained something else than we knew.
-                return self.adopt(sources, written);
+                return self.apply_stored(sources, written);
             }
             let before = std::mem::replace(&mut sources.stored, written);
             let applied = self.apply(sources, prepared)?;
-            return Ok(applied.with_written(&before, &sources.stored, self.kept_by()));
+            return Ok(applied.with_written(&before, &sources.stored, self.change_source()));
         }
         Err(DatabaseError::Conflict { now: sources.stored.revision }.into())
     }
 
     /// Reloads the file if its content has changed.
-    pub(crate) async fn follow_file(&self) {
+    pub(crate) async fn reload_if_changed(&self) {
         let mut sources = self.sources.lock().await;
-        let next = match reread(&sources.layers).await {
+        let next = match reload_layers(&sources.layers).await {
             Ok(next) if next.has_same_file(&sources.layers) => return,
             next => next,
         };
-        let done = next.and_then(|next| self.replace(&mut sources, &next));
+        let result = next.and_then(|next| self.replace_layers(&mut sources, &next));
         // `publish` has reported the result.
-        let _ = self.publish(&Note { door: "file", who: None }, done);
+        let _ = self.publish(&Note { door: "file", who: None }, result);
     }
 
     /// Reloads the file, whether or not it has changed.
-    pub(crate) async fn reread(&self, note: &Note) -> Result<Applied, ChangeError> {
+    pub(crate) async fn reload(&self, note: &Note) -> Result<Applied, ChangeError> {
         let mut sources = self.sources.lock().await;
-        let next = reread(&sources.layers).await;
-        let done = next.and_then(|next| self.replace(&mut sources, &next));
-        self.publish(note, done)
+        let next = reload_layers(&sources.layers).await;
+        let result = next.and_then(|next| self.replace_layers(&mut sources, &next));
+        self.publish(note, result)
     }
 
     /// Replaces the layers below the stored settings. If the stored settings are invalid with the
     /// new layers, keeps those that are currently effective.
-    fn replace(&self, sources: &mut Sources, next: &Layers) -> Result<Applied, ChangeError> {
+    fn replace_layers(&self, sources: &mut Sources, next: &Layers) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(next, &sources.stored).or_else(|error| {
-            let known = Stored::of(sources.stored.revision, sources.layers.overrides());
+            let known = Stored::new(sources.stored.revision, sources.layers.overrides());
             self.prepare(next, &known).map_err(|_| error)
         })?;
         self.apply(sources, prepared)
     }
 
     /// Applies the content of the database after another process changed it.
-    pub(crate) async fn take_over(&self, seen: Stored) {
+    pub(crate) async fn apply_stored_changes(&self, seen: Stored) {
         let mut sources = self.sources.lock().await;
         // `seen` may be outdated: this process may have changed the settings in the meantime.
         let (stored, is_read) = match &self.parts.database {
@@ -143,62 +143,65 @@ impl ActiveConfig {
         if stored.revision == known || (!is_read && stored.revision < known) {
             return;
         }
-        let done = self.adopt_missed(&mut sources, stored).await;
+        let result = self.apply_stored_with_history(&mut sources, stored).await;
         // `publish` has reported the result.
-        let _ = self.publish(&Note::ELSEWHERE, done);
+        let _ = self.publish(&Note::OTHER_PROCESS, result);
     }
 
     /// Applies settings written by other processes, with their audit entries, so that each of
     /// several changes in quick succession is reported.
-    async fn adopt_missed(
+    async fn apply_stored_with_history(
         &self,
         sources: &mut Sources,
         stored: Stored,
     ) -> Result<Applied, ChangeError> {
         let missed = sources.stored.revision.saturating_add(1)..=stored.revision;
-        let applied = self.adopt(sources, stored)?;
+        let applied = self.apply_stored(sources, stored)?;
         // If the history cannot be read, the latest change is still reported.
-        let history = self.history(MOST_MISSED).await.unwrap_or_default();
+        let history = self.history(MAX_MISSED).await.unwrap_or_default();
         let history = history.into_iter().filter(|audit| missed.contains(&audit.revision));
         Ok(applied.with_history(history.rev().collect()))
     }
 
     /// Applies the content of the database. Remembers it even if it is invalid.
-    fn adopt(&self, sources: &mut Sources, stored: Stored) -> Result<Applied, ChangeError> {
+    fn apply_stored(&self, sources: &mut Sources, stored: Stored) -> Result<Applied, ChangeError> {
         let prepared = self.prepare(&sources.layers, &stored);
         if prepared.is_err() {
-            let known = Current { revision: stored.revision, ..Current::clone(&self.current()) };
+            let known = ConfigSnapshot {
+                revision: stored.revision,
+                ..ConfigSnapshot::clone(&self.current())
+            };
             self.current.store(Arc::new(known));
         }
         let before = std::mem::replace(&mut sources.stored, stored);
         let applied = self.apply(sources, prepared?)?;
-        Ok(applied.with_written(&before, &sources.stored, self.kept_by()))
+        Ok(applied.with_written(&before, &sources.stored, self.change_source()))
     }
 
     /// Resolves the layers with the stored settings and validates the result.
     fn prepare(&self, layers: &Layers, stored: &Stored) -> Result<Prepared, ChangeError> {
         let overrides = Overrides::from_iter(stored.settings.clone());
-        let layers = match self.kept_by() {
+        let layers = match self.change_source() {
             Source::Runtime => layers.with_runtime_overrides(overrides),
             _ => layers.with_overrides(overrides),
         };
         let plan = layers.plan()?;
         let listen = &self.started.plan.listen;
         for (listener, address) in listeners(listen.admin.value, listen.grpc.value) {
-            tokens::check_door(listener, address, &plan.admin)?;
+            tokens::check_listener(listener, address, &plan.admin)?;
         }
         let upstreams = Parts::check(&plan)?;
         limits::check(&self.parts.engine.limits(), &plan.limits)?;
-        let effective = self.as_started(&plan, layers.effective());
+        let effective = self.effective_values(&plan, layers.effective());
         Ok(Prepared { revision: stored.revision, layers, plan, effective, upstreams })
     }
 
     /// Returns the effective values: settings that need a restart keep their value from the start.
-    fn as_started(&self, plan: &Plan, effective: Vec<Effective>) -> Vec<Effective> {
+    fn effective_values(&self, plan: &Plan, effective: Vec<Effective>) -> Vec<Effective> {
         let fixed = self.started.plan.needs_restart(plan);
-        let of_start = |key: &str| self.started.effective.iter().find(|one| one.key == key);
+        let at_start = |key: &str| self.started.effective.iter().find(|one| one.key == key);
         let in_force = |one: Effective| match fixed.contains(&one.key.as_str()) {
-            true => of_start(&one.key).cloned().unwrap_or(one),
+            true => at_start(&one.key).cloned().unwrap_or(one),
             false => one,
         };
         effective.into_iter().map(in_force).collect()
@@ -208,16 +211,16 @@ impl ActiveConfig {
     fn apply(&self, sources: &mut Sources, prepared: Prepared) -> Result<Applied, ChangeError> {
         let Prepared { revision, layers, plan, effective, upstreams } = prepared;
         let before = self.current();
-        let limits = self.parts.follow(upstreams, &plan, &before)?;
+        let limits = self.parts.reconfigure(upstreams, &plan, &before)?;
         // Do not repeat warnings that an earlier change has caused.
-        let news = before.plan.needs_restart(&plan);
+        let newly_fixed = before.plan.needs_restart(&plan);
         let fixed = self.started.plan.needs_restart(&plan);
-        for key in fixed.into_iter().filter(|key| news.contains(key)) {
+        for key in fixed.into_iter().filter(|key| newly_fixed.contains(key)) {
             tracing::warn!(key, "setting changed; takes effect after a restart");
         }
-        let applied = Applied::of(&before, &plan, &effective);
+        let applied = Applied::difference(&before, &plan, &effective);
         let (plan, effective) = (Arc::new(plan), Arc::new(effective));
-        let current = Current { revision, plan, effective, limits: Arc::new(limits) };
+        let current = ConfigSnapshot { revision, plan, effective, limits: Arc::new(limits) };
         self.current.store(Arc::new(current));
         sources.layers = layers;
         Ok(applied)
@@ -226,7 +229,7 @@ impl ActiveConfig {
 
 /// Returns the layers with the file read again. A file that has disappeared is an error: it may be
 /// in the middle of being replaced, and its removal must not drop all limits.
-async fn reread(layers: &Layers) -> Result<Layers, ChangeError> {
+async fn reload_layers(layers: &Layers) -> Result<Layers, ChangeError> {
     let before = layers.clone();
     // Reading may block, for example on a network file system.
     let next = tokio::task::spawn_blocking(move || before.reread()).await;

@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// Polling interval.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Metadata that distinguishes one state of a file from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Look {
+struct FileState {
     /// The path with all symbolic links resolved.
-    real: PathBuf,
+    real_path: PathBuf,
     length: u64,
     written: Option<SystemTime>,
     /// Distinguishes a replacement with equal length and modification time.
@@ -37,18 +37,18 @@ pub(crate) struct FileWatch {
     path: PathBuf,
     ticks: Interval,
     /// The state last reported as a change.
-    known: Option<Look>,
+    reported: Option<FileState>,
     /// The state seen by the last poll.
-    seen: Option<Look>,
+    seen: Option<FileState>,
 }
 
 impl FileWatch {
     /// Starts watching. The file may have been written since it was read, so the first state seen
     /// counts as a change.
     pub(crate) fn new(path: &Path) -> Self {
-        let mut ticks = interval(EVERY);
+        let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self { path: path.to_owned(), ticks, known: None, seen: None }
+        Self { path: path.to_owned(), ticks, reported: None, seen: None }
     }
 
     /// Waits until the file has changed and exists.
@@ -57,11 +57,12 @@ impl FileWatch {
             self.ticks.tick().await;
             let path = self.path.clone();
             // File system calls may block, for example on a network file system.
-            let now = tokio::task::spawn_blocking(move || look(&path)).await.unwrap_or_default();
+            let now =
+                tokio::task::spawn_blocking(move || file_state(&path)).await.unwrap_or_default();
             let settled = now == self.seen;
             self.seen = now.clone();
-            if settled && now.is_some() && now != self.known {
-                self.known = now;
+            if settled && now.is_some() && now != self.reported {
+                self.reported = now;
                 return;
             }
         }
@@ -69,11 +70,11 @@ impl FileWatch {
 }
 
 /// Returns the current state; `None` if the file does not exist.
-fn look(path: &Path) -> Option<Look> {
-    let real = fs::canonicalize(path).ok()?;
-    let metadata = fs::metadata(&real).ok()?;
+fn file_state(path: &Path) -> Option<FileState> {
+    let real_path = fs::canonicalize(path).ok()?;
+    let metadata = fs::metadata(&real_path).ok()?;
     let (length, written) = (metadata.len(), metadata.modified().ok());
-    Some(Look { real, length, written, identity: identity(&metadata) })
+    Some(FileState { real_path, length, written, identity: identity(&metadata) })
 }
 
 #[cfg(unix)]
@@ -90,10 +91,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_written_file_and_a_swapped_link_are_seen() {
-        let folder = tempfile::tempdir().unwrap();
-        let (one, two) = (folder.path().join("one"), folder.path().join("two"));
-        let link = folder.path().join("link");
+    async fn written_files_and_swapped_links_are_detected() {
+        let directory = tempfile::tempdir().unwrap();
+        let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+        let link = directory.path().join("link");
         fs::write(&one, "a").unwrap();
         fs::write(&two, "b").unwrap();
         std::os::unix::fs::symlink(&one, &link).unwrap();
@@ -105,21 +106,21 @@ mod tests {
         fs::write(&one, "longer").unwrap();
         watch.changed().await;
         // Kubernetes replaces a mounted file by swapping a symbolic link.
-        let next = folder.path().join("next");
+        let next = directory.path().join("next");
         std::os::unix::fs::symlink(&two, &next).unwrap();
         fs::rename(&next, &link).unwrap();
         watch.changed().await;
         fs::remove_file(&link).unwrap();
         let gone = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
-        assert!(gone.is_err(), "a file that is gone is no change to read");
+        assert!(gone.is_err(), "a missing file is not a change");
     }
 
     /// This happens with `cp -p` and `mv`, and with tools that set fixed times for reproducible
     /// builds.
     #[tokio::test(start_paused = true)]
-    async fn another_file_of_the_same_length_and_time_is_seen() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, other) = (folder.path().join("one"), folder.path().join("two"));
+    async fn a_replacement_with_equal_length_and_time_is_detected() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("one"), directory.path().join("two"));
         fs::write(&path, "rate = 1").unwrap();
         let mut watch = FileWatch::new(&path);
         watch.changed().await;
@@ -131,9 +132,9 @@ mod tests {
         rewrite(&other, "rate = 2");
         fs::rename(&other, &path).unwrap();
         let seen = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
-        assert!(seen.is_ok(), "another file in its place");
+        assert!(seen.is_ok(), "replaced by another file");
         rewrite(&path, "rate = 3");
         let seen = tokio::time::timeout(Duration::from_secs(60), watch.changed()).await;
-        assert!(seen.is_ok(), "another text in it");
+        assert!(seen.is_ok(), "rewritten with another text");
     }
 }

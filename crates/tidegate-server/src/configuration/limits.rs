@@ -42,17 +42,17 @@ impl ConfiguredLimits {
         admission: &Admission,
         metrics: &Metrics,
     ) -> Result<Self, ChangeError> {
-        metrics.limits(limits.by_name.keys().map(String::as_str));
-        let door = metrics.door("http");
+        metrics.add_limits(limits.by_name.keys().map(String::as_str));
+        let listener = metrics.listener("http");
         let configured = |(name, plan): (&String, &LimitPlan)| {
-            let limiter = registered(engine, name, plan, admission)
+            let limiter = register_limiter(engine, name, plan, admission)
                 .map_err(|error| ChangeError::Limit { limit: name.clone(), error })?;
-            let rule = plan.limit.failure_rule();
-            if limiter.limit().failure_rule() != rule {
-                limiter.set_failure_rule(rule);
+            let failure_rule = plan.limit.failure_rule();
+            if limiter.limit().failure_rule() != failure_rule {
+                limiter.set_failure_rule(failure_rule);
             }
             let (limit, calendar) = (limiter.limit(), plan.calendar.clone());
-            let metrics = door.limit(name);
+            let metrics = listener.limit(name);
             Ok((name.clone(), ConfiguredLimit { limit, limiter, calendar, metrics }))
         };
         let by_name = limits.by_name.iter().map(configured).collect::<Result<_, ChangeError>>()?;
@@ -62,7 +62,7 @@ impl ConfiguredLimits {
     /// Retires the limits of the previous configuration that are not in this one.
     pub(crate) fn retire_others(&self, before: &Self, engine: &Engine, admission: &Admission) {
         let gone = before.names().filter(|name| self.get(name).is_none());
-        for name in gone.filter(|name| !is_held(admission, name)) {
+        for name in gone.filter(|name| !is_admission_tier(admission, name)) {
             engine.retire(name);
         }
     }
@@ -103,7 +103,7 @@ pub(crate) fn check<'l>(
 }
 
 /// Returns the limiter of a limit, under the policy of its plan.
-fn registered(
+fn register_limiter(
     engine: &Engine,
     name: &str,
     plan: &LimitPlan,
@@ -117,7 +117,7 @@ fn registered(
     match register() {
         // The name has a different policy or calendar so far. Retiring it keeps its history for the
         // new limit.
-        Err(LimitError::Taken(_)) if !is_held(admission, name) => {
+        Err(LimitError::Taken(_)) if !is_admission_tier(admission, name) => {
             engine.retire(name);
             register()
         }
@@ -127,7 +127,7 @@ fn registered(
 
 /// Returns whether admission uses this limit as a tier. Admission revises such a limit itself, and
 /// keeps it after it is removed from the configuration, so that open charges can be settled.
-fn is_held(admission: &Admission, name: &str) -> bool {
+fn is_admission_tier(admission: &Admission, name: &str) -> bool {
     tier(name).is_some_and(|tier| admission.limiter(tier).is_some())
 }
 

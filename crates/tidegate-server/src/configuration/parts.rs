@@ -8,14 +8,14 @@ use tidegate_config::{Limits, Plan};
 use tidegate_gateway::{Gateway, GatewayBuilder, Upstream};
 
 use super::limits::ConfiguredLimits;
-use super::provider_figures::figures;
-use super::providers::{follow_providers, upstreams};
-use super::{ChangeError, Current};
+use super::provider_stats::stats_source;
+use super::providers::{set_provider_labels, upstreams};
+use super::{ChangeError, ConfigSnapshot};
 use crate::access_log::AccessLog;
 use crate::call_observer::CallObserver;
 use crate::database::Database;
 use crate::events::Events;
-use crate::metrics::{AdmissionFigures, Metrics};
+use crate::metrics::{AdmissionStats, Metrics};
 use crate::tokens::Tokens;
 
 /// The parts of a server that follow the configuration. Cheap to clone.
@@ -39,21 +39,21 @@ impl Parts {
         database: Option<Database>,
     ) -> Result<Self, ChangeError> {
         let (metrics, tokens) = (Metrics::default(), Tokens::default());
-        tokens.follow(&plan.admin);
+        tokens.configure(&plan.admin);
         let admission = Admission::new(engine, plan.admission.rules(&plan.limits))?;
         configure(&admission, plan)?;
         let events = Events::default();
         let observer = Arc::new(CallObserver::new(metrics.llm(), events.clone()));
-        observer.access_log().follow(&plan.gateway);
+        observer.access_log().configure(&plan.gateway);
         let access_log = observer.access_log().clone();
         let builder = Gateway::builder(engine).observer(observer.clone()).call_observer(observer);
         let builder = builder.trusted_proxies(plan.listen.trusted_proxies.value.clone());
         let builder = builder.max_memory(plan.gateway.max_memory.value.bytes());
         let gateway = upstreams(plan)?.into_iter().fold(builder, GatewayBuilder::upstream);
         let gateway = gateway.build()?;
-        metrics.ask_providers(figures(&gateway, metrics.llm()));
-        metrics.ask_admission(admission_figures(&admission));
-        follow_providers(&metrics, plan);
+        metrics.set_providers_source(stats_source(&gateway, metrics.llm()));
+        metrics.set_admission_source(admission_stats(&admission));
+        set_provider_labels(&metrics, plan);
         let (engine, tokens) = (engine.clone(), Arc::new(tokens));
         Ok(Self { engine, admission, gateway, tokens, events, metrics, access_log, database })
     }
@@ -74,15 +74,15 @@ impl Parts {
 
     /// Reconfigures all parts with a plan and its upstreams, and returns the limits. On failure,
     /// admission and gateway are restored.
-    pub(super) fn follow(
+    pub(super) fn reconfigure(
         &self,
         next: Vec<Upstream>,
         plan: &Plan,
-        before: &Current,
+        before: &ConfigSnapshot,
     ) -> Result<ConfiguredLimits, ChangeError> {
         self.gateway.reconfigure(next)?;
-        let followed = configure(&self.admission, plan).map_err(ChangeError::from);
-        let limits = match followed.and_then(|()| self.register(&plan.limits)) {
+        let configured = configure(&self.admission, plan).map_err(ChangeError::from);
+        let limits = match configured.and_then(|()| self.register(&plan.limits)) {
             Ok(limits) => limits,
             Err(error) => {
                 self.gateway.reconfigure(upstreams(&before.plan)?)?;
@@ -91,21 +91,19 @@ impl Parts {
             }
         };
         limits.retire_others(&before.limits, &self.engine, &self.admission);
-        self.tokens.follow(&plan.admin);
-        self.access_log.follow(&plan.gateway);
+        self.tokens.configure(&plan.admin);
+        self.access_log.configure(&plan.gateway);
         self.gateway.set_max_memory(plan.gateway.max_memory.value.bytes());
-        follow_providers(&self.metrics, plan);
+        set_provider_labels(&self.metrics, plan);
         Ok(limits)
     }
 }
 
 /// Returns a function that reads the number of pending requests, for metrics.
-fn admission_figures(
-    admission: &Admission,
-) -> impl Fn() -> AdmissionFigures + Send + Sync + 'static {
+fn admission_stats(admission: &Admission) -> impl Fn() -> AdmissionStats + Send + Sync + 'static {
     let admission = admission.clone();
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-    move || AdmissionFigures {
+    move || AdmissionStats {
         pending: number(admission.pending()),
         threshold: admission.rules().threshold().map(number),
     }

@@ -9,7 +9,7 @@ use tidegate_gateway::{Gateway, ProviderView};
 use tidegate_llm::rate_limit::{LimitView, QueueView};
 use tidegate_providers::name::short_hash;
 
-use crate::metrics::{BreakerFigures, LimitFigures, LlmMetrics, ProviderFigures};
+use crate::metrics::{BreakerStats, LimitStats, LlmMetrics, ProviderStats};
 
 /// Label of limits that apply to all models together.
 const ALL: &str = "all";
@@ -17,23 +17,23 @@ const ALL: &str = "all";
 const OTHER: &str = "other";
 
 /// A future of the statistics.
-pub(super) type Figures = Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>;
+pub(super) type StatsFuture = Pin<Box<dyn Future<Output = Vec<ProviderStats>> + Send>>;
 
 /// Returns a function that reads the state of the gateway's queues and limits.
-pub(super) fn figures(
+pub(super) fn stats_source(
     gateway: &Gateway,
     llm: LlmMetrics,
-) -> impl Fn() -> Figures + Send + Sync + 'static {
+) -> impl Fn() -> StatsFuture + Send + Sync + 'static {
     let gateway = gateway.clone();
     move || {
         let (gateway, llm) = (gateway.clone(), llm.clone());
-        Box::pin(
-            async move { gateway.inspect().await.iter().map(|view| of_view(view, &llm)).collect() },
-        )
+        Box::pin(async move {
+            gateway.inspect().await.iter().map(|view| from_view(view, &llm)).collect()
+        })
     }
 }
 
-fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
+fn from_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderStats {
     let name = view.status.provider.as_str();
     let mut tenants: Vec<(String, usize)> = view
         .tenants
@@ -44,24 +44,24 @@ fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
     if view.tenants.waiting_of_others > 0 {
         tenants.push((OTHER.to_owned(), view.tenants.waiting_of_others));
     }
-    let held = view.queues().flat_map(|queue| &queue.models).filter_map(|model| model.hold);
-    let holds =
-        held.fold((0, Duration::ZERO), |(count, longest), hold| (count + 1, longest.max(hold.0)));
+    let active_holds = view.queues().flat_map(|queue| &queue.models).filter_map(|model| model.hold);
+    let holds = active_holds
+        .fold((0, Duration::ZERO), |(count, longest), hold| (count + 1, longest.max(hold.0)));
     let in_force = || {
         let limits = view.queues().flat_map(QueueView::all_limits);
         limits.filter(|(_, limit)| limit.in_force && limit.dimension.is_some())
     };
     let mut used: BTreeMap<&'static str, f64> = BTreeMap::new();
-    let mut limits: BTreeMap<(Arc<str>, &'static str), LimitFigures> = BTreeMap::new();
+    let mut limits: BTreeMap<(Arc<str>, &'static str), LimitStats> = BTreeMap::new();
     for (model, limit) in in_force() {
         if let Some(ratio) = limit.used_ratio() {
-            let most = used.entry(limit.name).or_insert(ratio);
-            *most = most.max(ratio);
+            let max = used.entry(limit.name).or_insert(ratio);
+            *max = max.max(ratio);
         }
         let model = model.map_or_else(|| ALL.into(), |model| llm.model_label(name, model));
         add(&mut limits, model, limit);
     }
-    ProviderFigures {
+    ProviderStats {
         provider: name.to_owned(),
         queued: view.status.queued,
         oldest: view.status.oldest_wait,
@@ -70,7 +70,7 @@ fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
             let is_tuned = view.status.auto_tuning.is_some();
             (limit, if is_tuned { "auto_tuned" } else { "fixed" })
         }),
-        breaker: BreakerFigures {
+        breaker: BreakerStats {
             state: view.status.breaker.state,
             open_models: view.status.breaker.open_models,
             opened: view.status.breaker.opened,
@@ -83,7 +83,7 @@ fn of_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderFigures {
 
 /// Adds a limit. If there is one with this model and dimension, keeps the tighter of the two.
 fn add(
-    limits: &mut BTreeMap<(Arc<str>, &'static str), LimitFigures>,
+    limits: &mut BTreeMap<(Arc<str>, &'static str), LimitStats>,
     model: Arc<str>,
     limit: &LimitView,
 ) {
@@ -91,7 +91,7 @@ fn add(
     let (source, dimension) = (limit.source, limit.name);
     let bucket = limit.bucket.map(|(remaining, _)| remaining);
     let reported = limit.reported;
-    let this = LimitFigures { model, dimension, source, limit: amount, bucket, reported };
+    let this = LimitStats { model, dimension, source, limit: amount, bucket, reported };
     let Some(known) = limits.get_mut(&(this.model.clone(), dimension)) else {
         limits.insert((this.model.clone(), dimension), this);
         return;

@@ -78,10 +78,10 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
 }
 
 /// Sets the providers and models that metrics may use as labels.
-pub(super) fn follow_providers(metrics: &Metrics, plan: &Plan) {
+pub(super) fn set_provider_labels(metrics: &Metrics, plan: &Plan) {
     let providers = plan.providers.iter().map(|(name, plan)| {
         let models: Vec<_> = plan.models.value.iter().map(String::as_str).collect();
         (name.as_str(), models)
     });
-    metrics.llm().providers(providers);
+    metrics.llm().set_providers(providers);
 }

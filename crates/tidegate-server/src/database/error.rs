@@ -18,7 +18,7 @@ pub enum DatabaseError {
     Address(#[from] PostgresUrlError),
     /// The database cannot be reached, opened or queried at the moment. A write that ends with this
     /// error was either applied completely or not at all; read the settings to find out.
-    #[error("the database is unavailable: {}", told(.0.as_ref()))]
+    #[error("the database is unavailable: {}", with_sources(.0.as_ref()))]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The database can be read but not written.
     #[error(
@@ -79,7 +79,7 @@ pub enum DatabaseError {
     #[error("the file is a database of another program; choose another one")]
     Foreign,
     /// The content is inconsistent or cannot be read.
-    #[error("the database is damaged: {}; restore it from a backup", told(.0.as_ref()))]
+    #[error("the database is damaged: {}; restore it from a backup", with_sources(.0.as_ref()))]
     Damaged(#[source] Box<dyn Error + Send + Sync>),
 }
 
@@ -99,8 +99,8 @@ impl DatabaseError {
 
     pub(super) fn refused(key: &str, rule: &'static str) -> Self {
         /// Maximum number of characters shown of a key, which the caller may have made very long.
-        const SHOWN: usize = 256;
-        Self::Refused { key: key.chars().take(SHOWN).collect(), rule }
+        const MAX_SHOWN: usize = 256;
+        Self::Refused { key: key.chars().take(MAX_SHOWN).collect(), rule }
     }
 }
 
@@ -112,7 +112,7 @@ impl From<Damage> for DatabaseError {
 
 /// Formats an error with its chain of sources on one line, since drivers only give the cause in
 /// `source`.
-fn told(error: &(dyn Error + 'static)) -> String {
+fn with_sources(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -135,7 +135,7 @@ mod tests {
     struct Outer(#[source] std::io::Error);
 
     #[test]
-    fn the_cause_is_told_once() {
+    fn each_cause_appears_once() {
         let inner = std::io::Error::other("inner");
         let error = DatabaseError::unavailable(Outer(inner));
         assert_eq!(error.to_string(), "the database is unavailable: outer: inner");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_key_is_not_repeated_whole() {
+    fn long_keys_are_truncated() {
         let error = DatabaseError::refused(&"k".repeat(100_000), "no");
         assert!(error.to_string().len() < 400);
     }

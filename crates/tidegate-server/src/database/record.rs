@@ -13,11 +13,11 @@ use tidegate_config::{MOST_CHANGES, MOST_SETTINGS, Overrides};
 use super::DatabaseError;
 
 /// Maximum number of past changes returned at once.
-const MOST_TOLD: usize = 1_000;
+const MAX_HISTORY: usize = 1_000;
 /// Maximum number of past changes stored; the oldest are deleted.
-pub(super) const MOST_KEPT: i64 = 100_000;
+pub(super) const MAX_STORED_HISTORY: i64 = 100_000;
 /// Maximum number of characters stored of an author's name.
-const LONGEST_NAME: usize = 256;
+const MAX_AUTHOR_CHARS: usize = 256;
 
 /// The stored settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,13 +111,13 @@ pub(super) struct Replaced<'a> {
 
 impl Stored {
     /// Creates the content of a database with these settings.
-    pub(crate) fn of(revision: u64, settings: &Overrides) -> Self {
+    pub(crate) fn new(revision: u64, settings: &Overrides) -> Self {
         let settings = settings.iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
         Self { revision, settings: settings.collect() }
     }
 
     /// Rejects a write that expects another revision.
-    pub(super) fn expect(&self, expected: Option<u64>) -> Result<(), DatabaseError> {
+    pub(super) fn check_revision(&self, expected: Option<u64>) -> Result<(), DatabaseError> {
         match expected {
             Some(expected) if expected != self.revision => {
                 Err(DatabaseError::Conflict { now: self.revision })
@@ -149,17 +149,17 @@ impl Stored {
 
 impl Note {
     /// A change by another process, whose own audit log names the author.
-    pub(crate) const ELSEWHERE: Self = Self { door: "database", who: None };
+    pub(crate) const OTHER_PROCESS: Self = Self { door: "database", who: None };
 
     /// The author of a request without a token: the peer address.
-    pub(crate) fn of_peer(door: &'static str, peer: IpAddr) -> Self {
+    pub(crate) fn from_peer(door: &'static str, peer: IpAddr) -> Self {
         Self { door, who: Some(peer.to_canonical().to_string()) }
     }
 
     /// Returns the author's name as stored: truncated, without control characters.
-    pub(super) fn name(&self) -> Option<String> {
+    pub(super) fn author(&self) -> Option<String> {
         let kept = |who: &String| {
-            who.chars().filter(|c| !c.is_control()).take(LONGEST_NAME).collect::<String>()
+            who.chars().filter(|c| !c.is_control()).take(MAX_AUTHOR_CHARS).collect::<String>()
         };
         self.who.as_ref().map(kept)
     }
@@ -191,8 +191,8 @@ fn as_json<S: Serializer>(text: &Option<String>, serializer: S) -> Result<S::Ok,
 }
 
 /// Returns the number of past changes to return if `most` are requested.
-pub(super) fn told(most: usize) -> i64 {
-    i64::try_from(most.min(MOST_TOLD)).unwrap_or(0)
+pub(super) fn history_limit(most: usize) -> i64 {
+    i64::try_from(most.min(MAX_HISTORY)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_apply_in_their_order() {
+    fn changes_are_applied_in_order() {
         let mut stored = Stored::default();
         let changes = [Change::set("a", "1"), Change::set("a", "2"), Change::unset("a")];
         let replaced = stored.apply(&changes).unwrap();
@@ -210,20 +210,20 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_settings() {
+    fn the_number_of_settings_is_bounded() {
         let mut stored = Stored::default();
         let settings = (0..MOST_SETTINGS).map(|index| (index.to_string(), "1".to_owned()));
         stored.settings = settings.collect();
         assert!(stored.apply(&[Change::set("0", "2")]).is_ok());
-        let one_more = [Change::set("new", "2")];
-        let full = stored.apply(&one_more);
+        let another = [Change::set("new", "2")];
+        let full = stored.apply(&another);
         assert!(matches!(full, Err(DatabaseError::TooMany { what: "settings", .. })), "{full:?}");
     }
 
     #[test]
-    fn names_are_kept_short_and_plain() {
+    fn author_names_are_truncated_and_cleaned() {
         let note = Note { door: "cli", who: Some(format!("a\n\0{}", "b".repeat(1_000))) };
-        let name = note.name().unwrap();
+        let name = note.author().unwrap();
         assert_eq!((name.len(), name.starts_with("abb")), (256, true));
     }
 }

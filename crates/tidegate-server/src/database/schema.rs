@@ -7,25 +7,25 @@ use super::DatabaseError;
 
 /// A migration, in SQL for both databases.
 #[derive(Debug)]
-pub(super) struct Step {
+pub(super) struct Migration {
     pub(super) sqlite: &'static str,
     pub(super) postgres: &'static str,
 }
 
 /// All migrations from an empty database to the current format.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Schema(pub(super) &'static [Step]);
+pub(super) struct Schema(pub(super) &'static [Migration]);
 
 /// State of a database relative to the current format.
 #[derive(Debug)]
-pub(super) enum Standing {
+pub(super) enum SchemaState {
     Current,
     /// These migrations are missing.
-    Behind(&'static [Step]),
+    Behind(&'static [Migration]),
 }
 
 /// The constraints of the tables, by name, with what they require.
-const RULES: [(&str, &str); 4] = [
+const CONSTRAINTS: [(&str, &str); 4] = [
     ("tidegate_key_length", "a key must have 1 to 256 characters"),
     ("tidegate_value_length", "a value must have 1 to 16384 characters"),
     ("tidegate_max_concurrent_requests", "it must be a whole number from 1 to 100"),
@@ -34,7 +34,7 @@ const RULES: [(&str, &str); 4] = [
 
 impl Schema {
     /// The schema that this version reads and writes.
-    pub(super) const CURRENT: Self = Self(&[Step {
+    pub(super) const CURRENT: Self = Self(&[Migration {
         sqlite: include_str!("schema/sqlite-1.sql"),
         postgres: include_str!("schema/postgres-1.sql"),
     }]);
@@ -45,23 +45,23 @@ impl Schema {
     }
 
     /// Compares the format of a database with the current one; `None` means empty.
-    pub(super) fn standing(self, found: Option<u32>) -> Result<Standing, DatabaseError> {
+    pub(super) fn state(self, found: Option<u32>) -> Result<SchemaState, DatabaseError> {
         let done = usize::try_from(found.unwrap_or(0)).unwrap_or(usize::MAX);
         match self.0.get(done..) {
             None => {
                 Err(DatabaseError::NewFormat { found: found.unwrap_or(0), known: self.format() })
             }
-            Some([]) => Ok(Standing::Current),
-            Some(missing) => Ok(Standing::Behind(missing)),
+            Some([]) => Ok(SchemaState::Current),
+            Some(missing) => Ok(SchemaState::Behind(missing)),
         }
     }
 
     /// Rejects every format except the current one.
     pub(super) fn require(self, found: Option<u32>) -> Result<(), DatabaseError> {
-        match (self.standing(found)?, found) {
-            (Standing::Current, _) => Ok(()),
-            (Standing::Behind(_), None) => Err(DatabaseError::NotMigrated),
-            (Standing::Behind(_), Some(found)) => {
+        match (self.state(found)?, found) {
+            (SchemaState::Current, _) => Ok(()),
+            (SchemaState::Behind(_), None) => Err(DatabaseError::NotMigrated),
+            (SchemaState::Behind(_), Some(found)) => {
                 Err(DatabaseError::OldFormat { found, needs: self.format() })
             }
         }
@@ -69,8 +69,8 @@ impl Schema {
 }
 
 /// Returns what a constraint requires, given its name or a message that ends with it.
-pub(super) fn rule(named: &str) -> &'static str {
-    let found = RULES.iter().find(|(name, _)| named.ends_with(name));
+pub(super) fn constraint_rule(name: &str) -> &'static str {
+    let found = CONSTRAINTS.iter().find(|(constraint, _)| name.ends_with(constraint));
     found.map_or("the database does not accept this value", |(_, rule)| rule)
 }
 
@@ -81,13 +81,15 @@ mod tests {
     use super::*;
 
     const TWO: Schema =
-        Schema(&[Step { sqlite: "1", postgres: "" }, Step { sqlite: "2", postgres: "" }]);
+        Schema(&[Migration { sqlite: "1", postgres: "" }, Migration { sqlite: "2", postgres: "" }]);
 
     #[test]
-    fn the_missing_steps_are_those_after_the_format_that_was_found() {
-        let missing = |found| match TWO.standing(found) {
-            Ok(Standing::Current) => "current".to_owned(),
-            Ok(Standing::Behind(steps)) => steps.iter().map(|step| step.sqlite).collect(),
+    fn missing_migrations_follow_the_format_found() {
+        let missing = |found| match TWO.state(found) {
+            Ok(SchemaState::Current) => "current".to_owned(),
+            Ok(SchemaState::Behind(migrations)) => {
+                migrations.iter().map(|migration| migration.sqlite).collect()
+            }
             Err(error) => error.to_string(),
         };
         assert_eq!(missing(None), "12");
@@ -98,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_current_format_will_do() {
+    fn only_the_current_format_is_accepted() {
         assert!(TWO.require(Some(2)).is_ok());
         assert!(matches!(TWO.require(None), Err(DatabaseError::NotMigrated)));
         let old = TWO.require(Some(1));
@@ -107,20 +109,25 @@ mod tests {
 
     /// A change that passes validation must not be rejected by the database for its length.
     #[test]
-    fn the_tables_take_what_a_change_may_have() {
-        let [Step { sqlite, postgres }] = Schema::CURRENT.0 else { panic!("look at the new step") };
+    fn the_tables_accept_the_longest_valid_key_and_value() {
+        let [Migration { sqlite, postgres }] = Schema::CURRENT.0 else {
+            panic!("look at the new migration")
+        };
         for (column, most) in [("key", LONGEST_KEY), ("value", LONGEST_VALUE)] {
             let check = format!("CHECK (length({column}) BETWEEN 1 AND {most})");
             assert!(sqlite.contains(&check) && postgres.contains(&check), "{check}");
-            let told = rule(&format!("tidegate_{column}_length"));
-            assert!(told.ends_with(&format!("1 to {most} characters")), "{told}");
+            let text = constraint_rule(&format!("tidegate_{column}_length"));
+            assert!(text.ends_with(&format!("1 to {most} characters")), "{text}");
         }
     }
 
     #[test]
-    fn rules_are_found_by_what_databases_call_them() {
-        assert_eq!(rule("tidegate_max_retries"), "it must be a whole number from 0 to 20");
-        assert!(rule("CHECK constraint failed: tidegate_key_length").contains("256"));
-        assert_eq!(rule("another"), "the database does not accept this value");
+    fn constraints_are_found_by_name_and_by_message() {
+        assert_eq!(
+            constraint_rule("tidegate_max_retries"),
+            "it must be a whole number from 0 to 20"
+        );
+        assert!(constraint_rule("CHECK constraint failed: tidegate_key_length").contains("256"));
+        assert_eq!(constraint_rule("another"), "the database does not accept this value");
     }
 }

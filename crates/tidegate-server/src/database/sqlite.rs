@@ -42,9 +42,12 @@ impl Sqlite {
     }
 
     /// Returns the settings if the revision differs from `since`.
-    pub(super) async fn newer(&self, since: u64) -> Result<Option<Stored>, DatabaseError> {
+    pub(super) async fn read_if_changed(
+        &self,
+        since: u64,
+    ) -> Result<Option<Stored>, DatabaseError> {
         self.run(move |file| match file.for_reading()? {
-            Some((connection, schema)) => tables::newer(connection, schema, since),
+            Some((connection, schema)) => tables::read_if_changed(connection, schema, since),
             None => Ok((since != 0).then(Stored::default)),
         })
         .await
@@ -82,17 +85,17 @@ impl Sqlite {
         work: impl FnOnce(&mut File) -> Result<T, DatabaseError> + Send + 'static,
     ) -> Result<T, DatabaseError> {
         let mut file = Arc::clone(&self.file).lock_owned().await;
-        let done = tokio::task::spawn_blocking(move || {
-            let done = work(&mut file);
-            file.settle(done.as_ref().err());
-            done
+        let result = tokio::task::spawn_blocking(move || {
+            let result = work(&mut file);
+            file.after_use(result.as_ref().err());
+            result
         });
-        done.await.map_err(DatabaseError::unavailable)?
+        result.await.map_err(DatabaseError::unavailable)?
     }
 }
 
 /// Maps an error of SQLite.
-fn meaning(error: rusqlite::Error) -> DatabaseError {
+fn map_error(error: rusqlite::Error) -> DatabaseError {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => DatabaseError::ReadOnly,

@@ -11,18 +11,18 @@ use tokio::net::{TcpListener, TcpStream};
 use super::files::OpenFiles;
 
 /// Pause after an accept error such as too many open files.
-const REST: Duration = Duration::from_millis(200);
+const ERROR_PAUSE: Duration = Duration::from_millis(200);
 
 /// Minimum interval between logged accept errors. At the limit of open files, each connection that
 /// ends lets one in and the next error follows immediately.
-const SILENCE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Maximum number of unsent bytes of a response that the kernel buffers. The socket becomes
 /// writable again when half of them are sent, so this is also how much a slow reader must take to
 /// count as reading. Without this option that is a third of the send buffer, which grows to
 /// megabytes: a reader of 100 kB/s was disconnected for taking nothing in 10 s.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-const UNSENT: u32 = 64 * 1024;
+const NOTSENT_LOWAT: u32 = 64 * 1024;
 
 /// Binds a listener. The returned address has the actual port if port 0 was asked for.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
@@ -41,12 +41,12 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     pub(crate) fn new(listener: TcpListener, files: OpenFiles) -> Self {
-        Self { listener, errors: ThrottledLog::every(SILENCE), files }
+        Self { listener, errors: ThrottledLog::every(LOG_INTERVAL), files }
     }
 
     /// Returns the next connection and the address of its peer. After an error it asks all
     /// listeners to close idle connections, pauses, and tries again. Repeated errors are logged
-    /// once per [`SILENCE`].
+    /// once per [`LOG_INTERVAL`].
     ///
     /// Dropping the future loses no connection. It ends the pause early, which is right if a
     /// connection has just ended: there is room again.
@@ -54,24 +54,24 @@ impl Acceptor {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    without_delay(&stream);
-                    with_little_unsent(&stream);
+                    disable_delay(&stream);
+                    limit_unsent(&stream);
                     return (stream, peer.ip());
                 }
-                Err(error) if is_of_the_caller(&error) => {
+                Err(error) if is_connection_error(&error) => {
                     tracing::debug!(%error, "connection closed before it was accepted");
                 }
                 Err(error) => {
-                    self.failed(&error);
+                    self.log_error(&error);
                     // Whichever resource ran out, open connections hold some of it.
-                    self.files.ran_out();
-                    tokio::time::sleep(REST).await;
+                    self.files.report_exhausted();
+                    tokio::time::sleep(ERROR_PAUSE).await;
                 }
             }
         }
     }
 
-    fn failed(&self, error: &io::Error) {
+    fn log_error(&self, error: &io::Error) {
         if let Some(suppressed) = self.errors.due(wall_now()) {
             tracing::warn!(%error, suppressed, "cannot accept connections; will retry");
         }
@@ -79,7 +79,7 @@ impl Acceptor {
 }
 
 /// Returns whether an error concerns a single connection, so that the next can be accepted at once.
-fn is_of_the_caller(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionRefused
@@ -89,7 +89,7 @@ fn is_of_the_caller(error: &io::Error) -> bool {
 }
 
 /// Responses are small and callers wait for each of them, so they must not be delayed.
-fn without_delay(stream: &TcpStream) {
+fn disable_delay(stream: &TcpStream) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "set_nodelay failed");
     }
@@ -97,11 +97,11 @@ fn without_delay(stream: &TcpStream) {
 
 /// Lets the write timeout distinguish a slow reader from one that takes nothing.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn with_little_unsent(stream: &TcpStream) {
-    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT) {
+fn limit_unsent(stream: &TcpStream) {
+    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(NOTSENT_LOWAT) {
         tracing::debug!(%error, "set_tcp_notsent_lowat failed");
     }
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-const fn with_little_unsent(_: &TcpStream) {}
+const fn limit_unsent(_: &TcpStream) {}

@@ -14,17 +14,17 @@ use tokio::time::Instant;
 
 use super::accept::Acceptor;
 use super::connections::{Admission, Capacity, Connections};
-use super::drain::Stop;
+use super::drain::StopSignal;
 use super::eviction::Evict;
 use super::files::OpenFiles;
-use super::workers::{Moved, Workers};
+use super::workers::{DetachedStream, Workers};
 use crate::metrics::ConnectionMetrics;
 
 /// Minimum interval between logged refusals, and between logged waits.
-const SILENCE: Duration = Duration::from_secs(60);
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often a connection that waits for capacity tries again to evict another.
-const RETRY: Duration = Duration::from_millis(100);
+const ADMIT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Capacity of a listener, and what is informed about its connections.
 #[derive(Debug)]
@@ -50,55 +50,55 @@ pub(crate) async fn serve<F>(
     listener: TcpListener,
     settings: AcceptSettings,
     workers: &Workers,
-    stop: Stop,
-    connection: impl Fn(Moved, IpAddr) -> (Arc<dyn Evict>, F),
+    stop: StopSignal,
+    connection: impl Fn(DetachedStream, IpAddr) -> (Arc<dyn Evict>, F),
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
     let mut files = settings.files.watch();
     let acceptor = Acceptor::new(listener, settings.files.clone());
-    let mut crowd = Crowd::new(settings);
+    let mut state = AcceptState::new(settings);
     let mut waiting: Option<(TcpStream, IpAddr)> = None;
-    let mut stop = pin!(stop.told());
+    let mut stop = pin!(stop.wait());
     loop {
         let (stream, peer) = tokio::select! {
             biased;
             () = &mut stop => break,
-            Some(ended) = crowd.tasks.join_next_with_id() => {
-                crowd.left(ended);
+            Some(ended) = state.tasks.join_next_with_id() => {
+                state.connection_ended(ended);
                 let Some(waiting) = waiting.take() else { continue };
                 waiting
             }
             Ok(()) = files.changed() => {
-                crowd.connections.relieve(Instant::now());
-                crowd.count_evicted();
+                state.connections.free_files(Instant::now());
+                state.count_evicted();
                 continue;
             }
-            () = tokio::time::sleep(RETRY), if waiting.is_some() => {
+            () = tokio::time::sleep(ADMIT_RETRY_INTERVAL), if waiting.is_some() => {
                 let Some(waiting) = waiting.take() else { continue };
                 waiting
             }
             accepted = acceptor.accept(), if waiting.is_none() => accepted,
         };
-        match crowd.admit(peer) {
+        match state.admit(peer) {
             Admission::Admitted => {
-                let (handle, served) = connection(Moved::new(stream), peer);
-                let task = crowd.tasks.spawn_on(served, workers.next());
-                crowd.connections.joined(task.id(), peer, handle);
+                let (handle, served) = connection(DetachedStream::new(stream), peer);
+                let task = state.tasks.spawn_on(served, workers.next());
+                state.connections.insert(task.id(), peer, handle);
             }
-            Admission::Refused => crowd.refuse(stream),
+            Admission::Refused => state.refuse(stream),
             Admission::Full => waiting = Some((stream, peer)),
         }
     }
     drop((acceptor, waiting));
-    while let Some(ended) = crowd.tasks.join_next_with_id().await {
-        crowd.left(ended);
+    while let Some(ended) = state.tasks.join_next_with_id().await {
+        state.connection_ended(ended);
     }
 }
 
 /// The open connections with their tasks.
 #[derive(Debug)]
-struct Crowd {
+struct AcceptState {
     tasks: JoinSet<()>,
     connections: Connections,
     settings: AcceptSettings,
@@ -106,10 +106,10 @@ struct Crowd {
     full: ThrottledLog,
 }
 
-impl Crowd {
+impl AcceptState {
     fn new(settings: AcceptSettings) -> Self {
         let connections = Connections::new(settings.capacity.clone());
-        let [refused, full] = [(); 2].map(|()| ThrottledLog::every(SILENCE));
+        let [refused, full] = [(); 2].map(|()| ThrottledLog::every(LOG_INTERVAL));
         Self { tasks: JoinSet::new(), connections, settings, refused, full }
     }
 
@@ -154,7 +154,7 @@ impl Crowd {
         self.settings.metrics.evicted(self.connections.take_evicted());
     }
 
-    fn left(&mut self, ended: Result<(Id, ()), JoinError>) {
+    fn connection_ended(&mut self, ended: Result<(Id, ()), JoinError>) {
         let id = match ended {
             Ok((id, ())) => id,
             Err(error) => {
@@ -162,6 +162,6 @@ impl Crowd {
                 error.id()
             }
         };
-        self.connections.left(id);
+        self.connections.remove(id);
     }
 }

@@ -9,12 +9,12 @@ use super::eviction::{Evict, Wait};
 
 /// The number of calls in flight on a connection, and whether it must close.
 #[derive(Debug)]
-pub(crate) struct Calls(Mutex<State>);
+pub(crate) struct ActiveCalls(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    under_way: usize,
-    has_asked: bool,
+    in_flight: usize,
+    has_received_call: bool,
     /// When the last call ended, or the connection began.
     since: Instant,
     is_evicted: bool,
@@ -22,12 +22,12 @@ struct State {
     task: Option<Waker>,
 }
 
-impl Calls {
+impl ActiveCalls {
     /// Creates the state of a connection that begins now.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(State {
-            under_way: 0,
-            has_asked: false,
+            in_flight: 0,
+            has_received_call: false,
             since: Instant::now(),
             is_evicted: false,
             task: None,
@@ -35,22 +35,22 @@ impl Calls {
     }
 
     /// Returns whether any call has been received.
-    pub(crate) fn has_asked(&self) -> bool {
-        self.state().has_asked
+    pub(crate) fn has_received_call(&self) -> bool {
+        self.state().has_received_call
     }
 
     /// Registers a call. It ends when the returned guard is dropped.
-    pub(crate) fn begin(self: &Arc<Self>) -> Call {
+    pub(crate) fn begin(self: &Arc<Self>) -> CallGuard {
         let mut state = self.state();
-        state.under_way += 1;
-        state.has_asked = true;
-        Call(self.clone())
+        state.in_flight += 1;
+        state.has_received_call = true;
+        CallGuard(self.clone())
     }
 
     /// Ready once the connection is evicted and no call is in flight.
     pub(crate) fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.is_evicted && state.under_way == 0 {
+        if state.is_evicted && state.in_flight == 0 {
             return Poll::Ready(());
         }
         state.task = Some(cx.waker().clone());
@@ -63,8 +63,8 @@ impl Calls {
 }
 
 impl State {
-    const fn waits(&self) -> Option<Wait> {
-        match (self.under_way, self.has_asked) {
+    const fn current_wait(&self) -> Option<Wait> {
+        match (self.in_flight, self.has_received_call) {
             (0, true) => Some(Wait::Request { since: self.since }),
             (0, false) => Some(Wait::Head { since: self.since }),
             _ => None,
@@ -72,14 +72,14 @@ impl State {
     }
 }
 
-impl Evict for Calls {
-    fn waits(&self) -> Option<Wait> {
-        self.state().waits()
+impl Evict for ActiveCalls {
+    fn current_wait(&self) -> Option<Wait> {
+        self.state().current_wait()
     }
 
     fn evict(&self, wait: Wait) -> bool {
         let mut state = self.state();
-        if state.waits() != Some(wait) {
+        if state.current_wait() != Some(wait) {
             return false;
         }
         state.is_evicted = true;
@@ -94,12 +94,12 @@ impl Evict for Calls {
 
 /// A call in flight.
 #[derive(Debug)]
-pub(crate) struct Call(Arc<Calls>);
+pub(crate) struct CallGuard(Arc<ActiveCalls>);
 
-impl Drop for Call {
+impl Drop for CallGuard {
     fn drop(&mut self) {
         let mut state = self.0.state();
-        state.under_way -= 1;
+        state.in_flight -= 1;
         state.since = Instant::now();
         let task = if state.is_evicted { state.task.take() } else { None };
         drop(state);

@@ -19,11 +19,11 @@ use hyper_util::rt::TokioIo;
 use tower::Service as _;
 
 use super::bounds::{Bounds, MAX_HEAD};
-use super::drain::Stop;
+use super::drain::StopSignal;
 use super::eviction::Evict;
 use super::stream::TimedStream;
-use super::timeouts::{End as Due, Timeouts};
-use super::workers::Moved;
+use super::timeouts::{CloseReason, Timeouts};
+use super::workers::DetachedStream;
 
 /// The response to a refused connection.
 pub(crate) const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
@@ -37,54 +37,54 @@ pub(crate) const REFUSAL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\n\
     \"detail\":\"too many connections from this address\"}";
 
 /// Why a connection ended.
-enum End {
+enum ConnectionEnd {
     Closed(hyper::Result<()>),
-    Due(Due),
+    Forced(CloseReason),
 }
 
 /// Returns the handle that evicts the connection, and the future that serves it. When the listener
 /// stops, a request that has begun is still answered. `handler` gets each request with the peer
 /// address.
 pub(crate) fn serve<F>(
-    stream: Moved,
+    stream: DetachedStream,
     peer: IpAddr,
-    answer: impl Fn(Request<Incoming>, IpAddr) -> F + Send + Sync + 'static,
+    handler: impl Fn(Request<Incoming>, IpAddr) -> F + Send + Sync + 'static,
     bounds: Bounds,
-    stop: Stop,
+    stop: StopSignal,
 ) -> (Arc<dyn Evict>, impl Future<Output = ()> + Send + 'static)
 where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let timeouts = Arc::new(Timeouts::new(bounds));
     let handle = timeouts.clone();
-    (handle, run(stream, timeouts, move |request| answer(request, peer), stop))
+    (handle, run(stream, timeouts, move |request| handler(request, peer), stop))
 }
 
 async fn run<F>(
-    stream: Moved,
+    stream: DetachedStream,
     timeouts: Arc<Timeouts>,
-    answer: impl Fn(Request<Incoming>) -> F,
-    stop: Stop,
+    handler: impl Fn(Request<Incoming>) -> F,
+    stop: StopSignal,
 ) where
     F: Future<Output = Response<Body>>,
 {
-    let Some(stream) = stream.arrive() else { return };
+    let Some(stream) = stream.attach() else { return };
     let stream = TokioIo::new(TimedStream::new(stream, timeouts.clone()));
     let service = service_fn(|request| {
-        timeouts.asked();
-        let (answer, timeouts) = (answer(request), timeouts.clone());
-        async move { Ok::<_, Infallible>(answer.await.map(|body| TimedBody { body, timeouts })) }
+        timeouts.head_received();
+        let (response, timeouts) = (handler(request), timeouts.clone());
+        async move { Ok::<_, Infallible>(response.await.map(|body| TimedBody { body, timeouts })) }
     });
     let mut http = http1::Builder::new();
     // Our own timeouts bound heads, since hyper's also runs while a connection is idle.
     http.header_read_timeout(None).max_buf_size(MAX_HEAD);
     let mut connection = pin!(http.serve_connection(stream, service));
-    let mut timer = pin!(tokio::time::sleep_until(timeouts.first_end()));
-    let (mut stop, mut stopping) = (pin!(stop.told()), false);
+    let mut timer = pin!(tokio::time::sleep_until(timeouts.first_deadline()));
+    let (mut stop, mut stopping) = (pin!(stop.wait()), false);
     let end = poll_fn(|cx| {
         loop {
             if let Poll::Ready(end) = connection.as_mut().poll(cx) {
-                return Poll::Ready(End::Closed(end));
+                return Poll::Ready(ConnectionEnd::Closed(end));
             }
             if stopping || stop.as_mut().poll(cx).is_pending() {
                 break;
@@ -92,13 +92,13 @@ async fn run<F>(
             stopping = true;
             connection.as_mut().graceful_shutdown();
         }
-        timeouts.poll_end(timer.as_mut(), cx).map(End::Due)
+        timeouts.poll_close(timer.as_mut(), cx).map(ConnectionEnd::Forced)
     });
     match end.await {
-        End::Closed(Ok(())) => {}
-        End::Closed(Err(error)) => tracing::debug!(%error, "connection failed"),
-        End::Due(Due::TimedOut) => tracing::debug!("connection timed out"),
-        End::Due(Due::Evicted) => tracing::debug!("idle connection evicted"),
+        ConnectionEnd::Closed(Ok(())) => {}
+        ConnectionEnd::Closed(Err(error)) => tracing::debug!(%error, "connection failed"),
+        ConnectionEnd::Forced(CloseReason::TimedOut) => tracing::debug!("connection timed out"),
+        ConnectionEnd::Forced(CloseReason::Evicted) => tracing::debug!("idle connection evicted"),
     }
 }
 
@@ -107,7 +107,7 @@ async fn run<F>(
 pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// Calls a router with the peer address in the request's extensions.
-pub(crate) async fn answered(
+pub(crate) async fn call_router(
     mut router: Router,
     mut request: Request<Incoming>,
     peer: IpAddr,
@@ -127,7 +127,7 @@ struct TimedBody {
 
 impl Drop for TimedBody {
     fn drop(&mut self) {
-        self.timeouts.answered();
+        self.timeouts.response_ended();
     }
 }
 

@@ -29,11 +29,11 @@ pub(crate) struct Capacity {
 
 /// How long a listener stays below the number of connections at which file descriptors ran out. The
 /// descriptors it leaves free are for connections to providers and stores.
-const FILES_SHORT: Duration = Duration::from_secs(60);
+const FILE_SHORTAGE_PERIOD: Duration = Duration::from_secs(60);
 
 /// One in this many connections is closed when file descriptors run out. At most that part plus
 /// this many may be closing at once.
-const RELIEF: usize = 16;
+const RELIEF_FRACTION: usize = 16;
 
 /// Decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,29 +53,29 @@ pub(super) struct Connections {
     networks: HashMap<ClientNetwork, Network>,
     candidates: Candidates,
     /// Number of evicted connections that have not closed yet.
-    leaving: usize,
+    closing: usize,
     evicted: u64,
     /// After file descriptors ran out: the target number of connections, and until when it applies.
-    short: Option<(usize, Instant)>,
+    file_shortage: Option<(usize, Instant)>,
 }
 
 struct Connection {
     network: ClientNetwork,
     handle: Arc<dyn Evict>,
-    is_leaving: bool,
+    is_closing: bool,
 }
 
 #[derive(Default)]
 struct Network {
     members: HashSet<Id>,
-    leaving: usize,
+    closing: usize,
     candidates: Candidates,
     is_trusted: bool,
 }
 
 impl Network {
-    fn staying(&self) -> usize {
-        self.members.len() - self.leaving
+    fn remaining(&self) -> usize {
+        self.members.len() - self.closing
     }
 }
 
@@ -86,49 +86,53 @@ impl Connections {
             open: HashMap::new(),
             networks: HashMap::new(),
             candidates: Candidates::default(),
-            leaving: 0,
+            closing: 0,
             evicted: 0,
-            short: None,
+            file_shortage: None,
         }
     }
 
     /// Decides about a new connection, and evicts another one if there is no room.
     pub(super) fn admit(&mut self, peer: IpAddr, now: Instant) -> Admission {
         let network = network_of(peer);
-        let staying = self.networks.get(&network).map_or(0, Network::staying);
-        if staying >= self.capacity.per_network
+        let remaining = self.networks.get(&network).map_or(0, Network::remaining);
+        if remaining >= self.capacity.per_network
             && !self.capacity.trusted.contains(peer)
             && !self.evict_in(network, now)
         {
             return Admission::Refused;
         }
-        if self.staying() >= self.capacity.total {
+        if self.remaining() >= self.capacity.total {
             // Closing connections still hold file descriptors, usually only for a moment.
-            let is_slow = self.leaving > self.capacity.total / RELIEF + RELIEF;
-            if is_slow || !self.evict_any(now) {
+            let is_closing_slow =
+                self.closing > self.capacity.total / RELIEF_FRACTION + RELIEF_FRACTION;
+            if is_closing_slow || !self.evict_any(now) {
                 return Admission::Full;
             }
-        } else if self.short.is_some_and(|(most, until)| now < until && self.staying() >= most) {
+        } else if self
+            .file_shortage
+            .is_some_and(|(most, until)| now < until && self.remaining() >= most)
+        {
             // If all are busy the new one is served anyway: descriptors may be available again.
             self.evict_any(now);
         }
         Admission::Admitted
     }
 
-    pub(super) fn joined(&mut self, id: Id, peer: IpAddr, handle: Arc<dyn Evict>) {
+    pub(super) fn insert(&mut self, id: Id, peer: IpAddr, handle: Arc<dyn Evict>) {
         let network = network_of(peer);
         let entry = self.networks.entry(network).or_default();
         entry.members.insert(id);
         entry.is_trusted = self.capacity.trusted.contains(peer);
-        self.open.insert(id, Connection { network, handle, is_leaving: false });
+        self.open.insert(id, Connection { network, handle, is_closing: false });
     }
 
-    pub(super) fn left(&mut self, id: Id) {
-        let Some(Connection { network, is_leaving, .. }) = self.open.remove(&id) else { return };
-        self.leaving -= usize::from(is_leaving);
+    pub(super) fn remove(&mut self, id: Id) {
+        let Some(Connection { network, is_closing, .. }) = self.open.remove(&id) else { return };
+        self.closing -= usize::from(is_closing);
         if let Some(entry) = self.networks.get_mut(&network) {
             entry.members.remove(&id);
-            entry.leaving -= usize::from(is_leaving);
+            entry.closing -= usize::from(is_closing);
             if entry.members.is_empty() {
                 self.networks.remove(&network);
             }
@@ -136,11 +140,11 @@ impl Connections {
     }
 
     /// Evicts connections after file descriptors ran out.
-    pub(super) fn relieve(&mut self, now: Instant) {
-        let wanted = (self.staying() / RELIEF).max(RELIEF / 2);
+    pub(super) fn free_files(&mut self, now: Instant) {
+        let wanted = (self.remaining() / RELIEF_FRACTION).max(RELIEF_FRACTION / 2);
         let closed = (0..wanted).take_while(|_| self.evict_any(now)).count();
         if closed > 0 {
-            self.short = Some((self.staying(), now + FILES_SHORT));
+            self.file_shortage = Some((self.remaining(), now + FILE_SHORTAGE_PERIOD));
         }
     }
 
@@ -149,8 +153,8 @@ impl Connections {
         std::mem::take(&mut self.evicted)
     }
 
-    fn staying(&self) -> usize {
-        self.open.len() - self.leaving
+    fn remaining(&self) -> usize {
+        self.open.len() - self.closing
     }
 
     /// Evicts the longest waiting connection of a network. Returns whether there was one.
@@ -177,23 +181,23 @@ impl Connections {
         &mut self,
         candidates: &mut Candidates,
         now: Instant,
-        look: impl Fn(&Self) -> Vec<Waiting>,
+        scan: impl Fn(&Self) -> Vec<Waiting>,
     ) -> bool {
         loop {
             while let Some((id, wait)) = candidates.pop() {
                 let Some(connection) = self.open.get_mut(&id) else { continue };
-                if connection.is_leaving || !connection.handle.evict(wait) {
+                if connection.is_closing || !connection.handle.evict(wait) {
                     continue;
                 }
-                connection.is_leaving = true;
-                self.leaving += 1;
+                connection.is_closing = true;
+                self.closing += 1;
                 self.evicted += 1;
                 if let Some(network) = self.networks.get_mut(&connection.network) {
-                    network.leaving += 1;
+                    network.closing += 1;
                 }
                 return true;
             }
-            if !candidates.is_due(now) || !candidates.fill(look(self), now) {
+            if !candidates.may_scan(now) || !candidates.fill(scan(self), now) {
                 return false;
             }
         }
@@ -202,8 +206,8 @@ impl Connections {
     fn waiting_in(&self, network: ClientNetwork) -> Vec<Waiting> {
         let members = self.networks.get(&network).into_iter().flat_map(|it| &it.members);
         let waiting = members.filter_map(|id| {
-            let connection = self.open.get(id).filter(|connection| !connection.is_leaving)?;
-            Some(Waiting { rank: 0, wait: connection.handle.waits()?, id: *id })
+            let connection = self.open.get(id).filter(|connection| !connection.is_closing)?;
+            Some(Waiting { rank: 0, wait: connection.handle.current_wait()?, id: *id })
         });
         waiting.collect()
     }
@@ -217,7 +221,7 @@ impl Connections {
             let mut waiting = self.waiting_in(*network);
             if !entry.is_trusted {
                 waiting.sort_unstable_by_key(|one| one.wait.since());
-                let ranks = (1..=entry.staying()).rev();
+                let ranks = (1..=entry.remaining()).rev();
                 waiting.iter_mut().zip(ranks).for_each(|(one, rank)| one.rank = rank);
             }
             all.append(&mut waiting);
@@ -231,7 +235,7 @@ impl fmt::Debug for Connections {
         f.debug_struct("Connections")
             .field("capacity", &self.capacity)
             .field("open", &self.open.len())
-            .field("leaving", &self.leaving)
+            .field("closing", &self.closing)
             .finish_non_exhaustive()
     }
 }

@@ -21,16 +21,16 @@ pub enum Drained {
 
 /// Signals a task to stop. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+pub(crate) struct StopSignal(watch::Receiver<bool>);
 
-impl Stop {
+impl StopSignal {
     /// Returns whether the task should stop.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 
     /// Waits until the task should stop.
-    pub(crate) async fn told(mut self) {
+    pub(crate) async fn wait(mut self) {
         // An error means that the sender is gone, which counts as the signal.
         let _ = self.0.wait_for(|stop| *stop).await;
     }
@@ -40,30 +40,30 @@ impl Stop {
 #[derive(Debug)]
 pub(crate) struct Drain {
     stop: watch::Sender<bool>,
-    doors: Vec<JoinHandle<()>>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Drain {
     pub(crate) fn new() -> Self {
-        Self { stop: watch::Sender::new(false), doors: Vec::new() }
+        Self { stop: watch::Sender::new(false), tasks: Vec::new() }
     }
 
     /// Returns the signal that asks the tasks to stop.
-    pub(crate) fn signal(&self) -> Stop {
-        Stop(self.stop.subscribe())
+    pub(crate) fn signal(&self) -> StopSignal {
+        StopSignal(self.stop.subscribe())
     }
 
     /// Spawns a task that [`drain`](Self::drain) waits for.
-    pub(crate) fn watch(&mut self, door: impl Future<Output = ()> + Send + 'static) {
-        self.doors.push(tokio::spawn(door));
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(tokio::spawn(task));
     }
 
     pub(crate) async fn drain(self, grace: Duration) -> Drained {
         self.stop.send_replace(true);
-        let mut doors = self.doors;
+        let mut tasks = self.tasks;
         let all = async {
-            for door in &mut doors {
-                if let Err(error) = door.await {
+            for task in &mut tasks {
+                if let Err(error) = task.await {
                     tracing::error!(%error, "task panicked");
                 }
             }
@@ -71,8 +71,8 @@ impl Drain {
         if tokio::time::timeout(grace, all).await.is_ok() {
             return Drained::Complete;
         }
-        for door in &doors {
-            door.abort();
+        for task in &tasks {
+            task.abort();
         }
         Drained::CutOff
     }

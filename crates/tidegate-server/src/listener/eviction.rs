@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const SLOW_HEAD: Duration = Duration::from_secs(1);
 
 /// Minimum interval between scans of all connections. A scan of 10,000 takes about a millisecond.
-const PAUSE: Duration = Duration::from_millis(100);
+const RESCAN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a connection waits for, and since when. Idle connections are closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Wait {
 /// Access of the accept loop to a connection.
 pub(crate) trait Evict: Send + Sync {
     /// Returns what the connection waits for; `None` while it is busy.
-    fn waits(&self) -> Option<Wait>;
+    fn current_wait(&self) -> Option<Wait>;
 
     /// Closes the connection if it is still in state `wait`. Returns whether it did.
     fn evict(&self, wait: Wait) -> bool;
@@ -48,7 +48,7 @@ pub(crate) trait Evict: Send + Sync {
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     queue: VecDeque<(Id, Wait)>,
-    looked: Option<Instant>,
+    last_scan: Option<Instant>,
 }
 
 /// A waiting connection. A higher rank is closed first.
@@ -66,14 +66,15 @@ impl Candidates {
     }
 
     /// Returns whether the connections may be scanned again.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
-        self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= PAUSE)
+    pub(super) fn may_scan(&self, now: Instant) -> bool {
+        self.last_scan
+            .is_none_or(|last_scan| now.saturating_duration_since(last_scan) >= RESCAN_INTERVAL)
     }
 
     /// Replaces the candidates with `found`: the idle connections or, if there are none, those with
     /// slow heads. Sorts by rank, then by age. Returns whether there are any.
     pub(super) fn fill(&mut self, mut found: Vec<Waiting>, now: Instant) -> bool {
-        self.looked = Some(now);
+        self.last_scan = Some(now);
         let is_idle = |one: &Waiting| matches!(one.wait, Wait::Request { .. });
         if found.iter().any(is_idle) {
             found.retain(is_idle);

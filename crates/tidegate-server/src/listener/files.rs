@@ -10,7 +10,7 @@ pub(crate) struct OpenFiles(Arc<watch::Sender<()>>);
 
 impl OpenFiles {
     /// Reports that a connection could not be accepted for lack of a file descriptor.
-    pub(crate) fn ran_out(&self) {
+    pub(crate) fn report_exhausted(&self) {
         self.0.send_replace(());
     }
 

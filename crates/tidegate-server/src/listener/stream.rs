@@ -22,11 +22,11 @@ impl TimedStream {
         Self { stream, timeouts }
     }
 
-    fn told(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn report_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if written.is_pending() {
-            self.timeouts.stuck();
+            self.timeouts.write_blocked();
         } else {
-            self.timeouts.wrote();
+            self.timeouts.write_progressed();
         }
         written
     }
@@ -41,7 +41,7 @@ impl AsyncRead for TimedStream {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
-            self.timeouts.read();
+            self.timeouts.bytes_read();
         }
         read
     }
@@ -54,7 +54,7 @@ impl AsyncWrite for TimedStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.told(written)
+        self.report_write(written)
     }
 
     fn poll_write_vectored(
@@ -63,7 +63,7 @@ impl AsyncWrite for TimedStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.told(written)
+        self.report_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {

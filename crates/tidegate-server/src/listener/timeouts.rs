@@ -14,7 +14,7 @@ use super::eviction::{Evict, Wait};
 
 /// Why a connection is closed by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum CloseReason {
     /// The caller exceeded a timeout.
     TimedOut,
     /// The connection was idle, and its place was needed for another.
@@ -41,7 +41,7 @@ struct State {
 
 impl State {
     /// Returns what the connection waits for, if it has nothing else to do.
-    fn waits(&self, bounds: &Bounds) -> Option<Wait> {
+    fn current_wait(&self, bounds: &Bounds) -> Option<Wait> {
         match (self.write, self.awaited) {
             (Some(_), _) | (None, Awaited::Nothing) => None,
             (None, Awaited::Head { until }) => Some(Wait::Head { since: until - bounds.head }),
@@ -51,7 +51,7 @@ impl State {
         }
     }
 
-    fn until(&self) -> Option<Instant> {
+    fn deadline(&self) -> Option<Instant> {
         let read = match self.awaited {
             Awaited::Head { until } | Awaited::Request { until } => Some(until),
             Awaited::Nothing => None,
@@ -60,7 +60,7 @@ impl State {
     }
 
     /// Stores the waker of the task, which rarely changes.
-    fn served_by(&mut self, task: &Waker) {
+    fn register_task(&mut self, task: &Waker) {
         if !self.task.as_ref().is_some_and(|known| known.will_wake(task)) {
             self.task = Some(task.clone());
         }
@@ -88,12 +88,12 @@ impl Timeouts {
     }
 
     /// Returns the deadline of a connection that never sends anything.
-    pub(crate) fn first_end(&self) -> Instant {
-        self.state().until().unwrap_or_else(Instant::now)
+    pub(crate) fn first_deadline(&self) -> Instant {
+        self.state().deadline().unwrap_or_else(Instant::now)
     }
 
     /// Records that bytes were read.
-    pub(crate) fn read(&self) {
+    pub(crate) fn bytes_read(&self) {
         let mut state = self.state();
         if let Awaited::Request { .. } = state.awaited {
             state.awaited = Awaited::Head { until: Instant::now() + self.bounds.head };
@@ -101,22 +101,22 @@ impl Timeouts {
     }
 
     /// Records that a request head is complete.
-    pub(crate) fn asked(&self) {
+    pub(crate) fn head_received(&self) {
         self.state().awaited = Awaited::Nothing;
     }
 
     /// Records that the response has ended.
-    pub(crate) fn answered(&self) {
+    pub(crate) fn response_ended(&self) {
         self.state().awaited = Awaited::Request { until: Instant::now() + self.bounds.idle };
     }
 
     /// Records progress in sending the response.
-    pub(crate) fn wrote(&self) {
+    pub(crate) fn write_progressed(&self) {
         self.state().write = None;
     }
 
     /// Records that sending the response is blocked.
-    pub(crate) fn stuck(&self) {
+    pub(crate) fn write_blocked(&self) {
         let until = || Instant::now() + self.bounds.write;
         self.state().write.get_or_insert_with(until);
     }
@@ -125,14 +125,18 @@ impl Timeouts {
     /// every call.
     ///
     /// Call this after polling the connection, so that everything that can be sent has been sent.
-    pub(crate) fn poll_end(&self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<End> {
+    pub(crate) fn poll_close(
+        &self,
+        mut timer: Pin<&mut Sleep>,
+        cx: &mut Context<'_>,
+    ) -> Poll<CloseReason> {
         let until = {
             let mut state = self.state();
-            if state.is_evicted && state.waits(&self.bounds).is_some() {
-                return Poll::Ready(End::Evicted);
+            if state.is_evicted && state.current_wait(&self.bounds).is_some() {
+                return Poll::Ready(CloseReason::Evicted);
             }
-            state.served_by(cx.waker());
-            state.until()
+            state.register_task(cx.waker());
+            state.deadline()
         };
         let Some(until) = until else { return Poll::Pending };
         if until < timer.deadline() {
@@ -142,7 +146,7 @@ impl Timeouts {
         // early, and is then set again.
         while timer.as_mut().poll(cx).is_ready() {
             if timer.deadline() >= until {
-                return Poll::Ready(End::TimedOut);
+                return Poll::Ready(CloseReason::TimedOut);
             }
             timer.as_mut().reset(until);
         }
@@ -155,13 +159,13 @@ impl Timeouts {
 }
 
 impl Evict for Timeouts {
-    fn waits(&self) -> Option<Wait> {
-        self.state().waits(&self.bounds)
+    fn current_wait(&self) -> Option<Wait> {
+        self.state().current_wait(&self.bounds)
     }
 
     fn evict(&self, wait: Wait) -> bool {
         let mut state = self.state();
-        if state.waits(&self.bounds) != Some(wait) {
+        if state.current_wait(&self.bounds) != Some(wait) {
             return false;
         }
         state.is_evicted = true;
@@ -187,57 +191,58 @@ mod tests {
     }
 
     /// Waits for the close in virtual time and returns how long it took.
-    async fn end(timeouts: &Timeouts, mut timer: Pin<&mut Sleep>) -> Duration {
+    async fn time_until_close(timeouts: &Timeouts, mut timer: Pin<&mut Sleep>) -> Duration {
         let start = Instant::now();
-        poll_fn(|cx| timeouts.poll_end(timer.as_mut(), cx)).await;
+        poll_fn(|cx| timeouts.poll_close(timer.as_mut(), cx)).await;
         start.elapsed()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_wait_has_its_own_bound() {
+    async fn each_wait_has_its_own_timeout() {
         let timeouts = Timeouts::new(Bounds::default());
         let mut timer = pin!(tokio::time::sleep(secs(1)));
-        assert_eq!(end(&timeouts, timer.as_mut()).await, secs(10));
-        timeouts.asked();
-        let never = tokio::time::timeout(secs(3_600), end(&timeouts, timer.as_mut())).await;
+        assert_eq!(time_until_close(&timeouts, timer.as_mut()).await, secs(10));
+        timeouts.head_received();
+        let never =
+            tokio::time::timeout(secs(3_600), time_until_close(&timeouts, timer.as_mut())).await;
         assert!(never.is_err());
-        timeouts.answered();
-        assert_eq!(end(&timeouts, timer.as_mut()).await, secs(60));
-        timeouts.answered();
+        timeouts.response_ended();
+        assert_eq!(time_until_close(&timeouts, timer.as_mut()).await, secs(60));
+        timeouts.response_ended();
         tokio::time::advance(secs(50)).await;
-        timeouts.read();
+        timeouts.bytes_read();
         tokio::time::advance(secs(4)).await;
-        timeouts.read();
-        assert_eq!(end(&timeouts, timer.as_mut()).await, secs(6));
-        timeouts.answered();
-        timeouts.stuck();
+        timeouts.bytes_read();
+        assert_eq!(time_until_close(&timeouts, timer.as_mut()).await, secs(6));
+        timeouts.response_ended();
+        timeouts.write_blocked();
         tokio::time::advance(secs(29)).await;
-        timeouts.stuck();
-        assert_eq!(end(&timeouts, timer.as_mut()).await, secs(1));
-        timeouts.wrote();
-        assert_eq!(end(&timeouts, timer.as_mut()).await, secs(30));
+        timeouts.write_blocked();
+        assert_eq!(time_until_close(&timeouts, timer.as_mut()).await, secs(1));
+        timeouts.write_progressed();
+        assert_eq!(time_until_close(&timeouts, timer.as_mut()).await, secs(30));
     }
 
     /// An evicted connection that has received another request answers it first.
     #[tokio::test(start_paused = true)]
-    async fn a_connection_makes_room_when_it_waits_for_its_caller() {
+    async fn an_evicted_connection_closes_once_it_is_idle() {
         let timeouts = Timeouts::new(Bounds::default());
         let mut timer = pin!(tokio::time::sleep(secs(3_600)));
         let start = Instant::now();
         let head = Wait::Head { since: start };
-        assert_eq!(timeouts.waits(), Some(head));
-        timeouts.asked();
-        assert!(timeouts.waits().is_none() && !timeouts.evict(head));
-        timeouts.answered();
-        timeouts.stuck();
-        assert_eq!(timeouts.waits(), None, "the answer is still being sent");
-        timeouts.wrote();
+        assert_eq!(timeouts.current_wait(), Some(head));
+        timeouts.head_received();
+        assert!(timeouts.current_wait().is_none() && !timeouts.evict(head));
+        timeouts.response_ended();
+        timeouts.write_blocked();
+        assert_eq!(timeouts.current_wait(), None, "the response is still being sent");
+        timeouts.write_progressed();
         assert!(timeouts.evict(Wait::Request { since: start }));
-        timeouts.asked();
+        timeouts.head_received();
         let mut next =
-            || timeouts.poll_end(timer.as_mut(), &mut Context::from_waker(Waker::noop()));
+            || timeouts.poll_close(timer.as_mut(), &mut Context::from_waker(Waker::noop()));
         assert_eq!(next(), Poll::Pending);
-        timeouts.answered();
-        assert_eq!(next(), Poll::Ready(End::Evicted));
+        timeouts.response_ended();
+        assert_eq!(next(), Poll::Ready(CloseReason::Evicted));
     }
 }

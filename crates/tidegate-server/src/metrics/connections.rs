@@ -27,7 +27,7 @@ impl ClosedConnections {
         Self(family)
     }
 
-    pub(super) fn door(&self, door: &'static str) -> ConnectionMetrics {
+    pub(super) fn listener(&self, door: &'static str) -> ConnectionMetrics {
         let counter = |reason| self.0.get_or_create_owned(&ConnectionLabels { door, reason });
         ConnectionMetrics { refused: counter("refused"), evicted: counter("evicted") }
     }

@@ -1,6 +1,6 @@
 //! Metrics of decisions, by listener, limit and outcome.
 //!
-//! A listener looks up its [`DoorMetrics`] once, and [`LimitMetrics`] once for each limit. Counting
+//! A listener looks up its [`ListenerMetrics`] once, and [`LimitMetrics`] once for each limit. Counting
 //! a decision is then one atomic addition.
 
 use std::sync::Arc;
@@ -36,14 +36,14 @@ struct DoorLabels {
 
 /// Outcome of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DecisionOutcome {
     Allowed,
     Denied,
     /// The store failed, and no decision was made.
     Failed,
 }
 
-impl Verdict {
+impl DecisionOutcome {
     const fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -56,25 +56,25 @@ impl Verdict {
 /// The metrics of all listeners.
 #[derive(Clone, Debug)]
 pub(super) struct Decisions {
-    decided: Family<DecisionLabels, Counter>,
+    counters: Family<DecisionLabels, Counter>,
     new_keys: Family<LimitLabels, Counter>,
-    took: Family<DoorLabels, Histogram, fn() -> Histogram>,
+    duration: Family<DoorLabels, Histogram, fn() -> Histogram>,
     names: Arc<Names>,
 }
 
 impl Decisions {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        let took: fn() -> Histogram = || Histogram::new(&histogram::DECISIONS);
+        let duration: fn() -> Histogram = || Histogram::new(&histogram::DECISIONS);
         let decisions = Self {
-            decided: Family::default(),
+            counters: Family::default(),
             new_keys: Family::default(),
-            took: Family::new_with_constructor(took),
+            duration: Family::new_with_constructor(duration),
             names: Arc::default(),
         };
         registry.register(
             "tidegate_decisions",
             "Decisions by door, limit and outcome",
-            decisions.decided.clone(),
+            decisions.counters.clone(),
         );
         registry.register(
             "tidegate_new_keys",
@@ -84,56 +84,56 @@ impl Decisions {
         registry.register(
             "tidegate_decision_duration_seconds",
             "Time from the complete request to its response",
-            decisions.took.clone(),
+            decisions.duration.clone(),
         );
         decisions
     }
 
-    pub(super) fn limits<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+    pub(super) fn add_limits<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         self.names.add(names);
     }
 
-    pub(super) fn door(&self, door: &'static str) -> DoorMetrics {
-        let took = self.took.get_or_create_owned(&DoorLabels { door });
-        DoorMetrics { door, took, decisions: self.clone() }
+    pub(super) fn listener(&self, door: &'static str) -> ListenerMetrics {
+        let duration = self.duration.get_or_create_owned(&DoorLabels { door });
+        ListenerMetrics { door, duration, decisions: self.clone() }
     }
 }
 
 /// The metrics of one listener. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct DoorMetrics {
+pub(crate) struct ListenerMetrics {
     door: &'static str,
-    took: Histogram,
+    duration: Histogram,
     decisions: Decisions,
 }
 
-impl DoorMetrics {
+impl ListenerMetrics {
     /// Returns the metrics of a limit; limits that are not configured share one. Look them up once
     /// with the limit, not with each request.
     pub(crate) fn limit(&self, name: &str) -> LimitMetrics {
-        self.labelled(self.decisions.names.label(name))
+        self.with_label(self.decisions.names.label(name))
     }
 
     /// Returns the metrics of inline policies.
     pub(crate) fn inline(&self) -> LimitMetrics {
-        self.labelled(INLINE.into())
+        self.with_label(INLINE.into())
     }
 
     /// Records how long a request took.
-    pub(crate) fn took(&self, span: Duration) {
-        self.took.record_span(span);
+    pub(crate) fn record_duration(&self, span: Duration) {
+        self.duration.record_span(span);
     }
 
-    fn labelled(&self, limit: Arc<str>) -> LimitMetrics {
-        let decided = |verdict: Verdict| {
+    fn with_label(&self, limit: Arc<str>) -> LimitMetrics {
+        let counter = |outcome: DecisionOutcome| {
             let (door, limit) = (self.door, limit.clone());
-            let labels = DecisionLabels { door, limit, outcome: verdict.name() };
-            self.decisions.decided.get_or_create_owned(&labels)
+            let labels = DecisionLabels { door, limit, outcome: outcome.name() };
+            self.decisions.counters.get_or_create_owned(&labels)
         };
         LimitMetrics {
-            allowed: decided(Verdict::Allowed),
-            denied: decided(Verdict::Denied),
-            failed: decided(Verdict::Failed),
+            allowed: counter(DecisionOutcome::Allowed),
+            denied: counter(DecisionOutcome::Denied),
+            failed: counter(DecisionOutcome::Failed),
             new_keys: self.decisions.new_keys.get_or_create_owned(&LimitLabels { limit }),
         }
     }
@@ -150,17 +150,17 @@ pub(crate) struct LimitMetrics {
 
 impl LimitMetrics {
     /// Counts a decision.
-    pub(crate) fn decided(&self, verdict: Verdict) {
-        let counter = match verdict {
-            Verdict::Allowed => &self.allowed,
-            Verdict::Denied => &self.denied,
-            Verdict::Failed => &self.failed,
+    pub(crate) fn count(&self, outcome: DecisionOutcome) {
+        let counter = match outcome {
+            DecisionOutcome::Allowed => &self.allowed,
+            DecisionOutcome::Denied => &self.denied,
+            DecisionOutcome::Failed => &self.failed,
         };
         counter.inc();
     }
 
     /// Counts a key that had no bucket, or whose bucket was full.
-    pub(crate) fn met_new_key(&self) {
+    pub(crate) fn count_new_key(&self) {
         self.new_keys.inc();
     }
 }

@@ -67,7 +67,7 @@ pub(super) struct Families {
 
 /// The metrics of one provider, and the model names that may be used as labels.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
+pub(super) struct ProviderSeries {
     pub(super) provider: Arc<str>,
     pub(super) models: BTreeSet<Arc<str>>,
     pub(super) acquisitions: Counter,
@@ -81,7 +81,7 @@ pub(super) struct Series {
     pub(super) retries: Histogram,
 }
 
-impl Series {
+impl ProviderSeries {
     /// Returns the gauge of a stage. It is incremented and decremented rather than set, since a
     /// provider has several queues.
     pub(super) const fn stage(&self, stage: Stage) -> Option<&Gauge> {
@@ -95,7 +95,7 @@ impl Series {
 
 impl Families {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        let mut add = Adding(registry);
+        let mut add = Registrar(registry);
         Self {
             acquisitions: add.counters("rate_limit_acquisitions", "Permits granted"),
             delays: add.counters("rate_limit_delays", "Permits granted after a wait"),
@@ -112,9 +112,9 @@ impl Families {
                 "llm_wait_seconds",
                 "Time that calls waited, by the limit that caused the longest wait",
             ),
-            throttles: add.counters("llm_upstream_429", "Calls throttled by the provider"),
-            waiting: add.family("llm_waiting", "Calls waiting for a permit"),
-            in_flight: add.family("llm_in_flight", "Calls that have a permit and no complete response yet"),
+            throttles: add.counters("llm_upstream_429", "ActiveCalls throttled by the provider"),
+            waiting: add.family("llm_waiting", "ActiveCalls waiting for a permit"),
+            in_flight: add.family("llm_in_flight", "ActiveCalls that have a permit and no complete response yet"),
             retry_delay: add.waits("llm_retry_delay_seconds", "Delay before a retry"),
             retries: add.histograms(
                 "llm_retries_until_success",
@@ -123,13 +123,13 @@ impl Families {
             ),
             failures: add.counters(
                 "llm_failures",
-                "Calls that failed after all retries, by class of the last failure",
+                "ActiveCalls that failed after all retries, by class of the last failure",
             ),
             answer_failures: add.counters(
                 "llm_answer_failures",
                 "Responses that failed after they had begun, by class; also counted in llm_failures",
             ),
-            requests: add.counters("llm_requests", "Calls, by outcome"),
+            requests: add.counters("llm_requests", "ActiveCalls, by outcome"),
             tokens: add.counters(
                 "llm_tokens",
                 "Tokens used, as reported by the provider or estimated here; cache_read and cache_write \
@@ -138,9 +138,9 @@ impl Families {
         }
     }
 
-    pub(super) fn series(&self, provider: Arc<str>) -> Series {
+    pub(super) fn series(&self, provider: Arc<str>) -> ProviderSeries {
         let labels = ProviderLabels { provider: provider.clone() };
-        Series {
+        ProviderSeries {
             provider,
             models: BTreeSet::new(),
             acquisitions: self.acquisitions.get_or_create_owned(&labels),
@@ -157,11 +157,11 @@ impl Families {
 }
 
 /// Registers metric families with the prefix `tidegate_`.
-struct Adding<'r>(&'r mut Registry);
+struct Registrar<'r>(&'r mut Registry);
 
-impl Adding<'_> {
+impl Registrar<'_> {
     fn family<F: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> F {
-        self.registered(name, help, F::default())
+        self.register(name, help, F::default())
     }
 
     fn counters<S>(&mut self, name: &str, help: &str) -> Counters<S>
@@ -184,10 +184,10 @@ impl Adding<'_> {
         Histograms<S>: Metric + Clone,
         S: Clone + Eq + Hash,
     {
-        self.registered(name, help, Family::new_with_constructor(new))
+        self.register(name, help, Family::new_with_constructor(new))
     }
 
-    fn registered<F: Metric + Clone>(&mut self, name: &str, help: &str, family: F) -> F {
+    fn register<F: Metric + Clone>(&mut self, name: &str, help: &str, family: F) -> F {
         self.0.register(format!("tidegate_{name}"), help, family.clone());
         family
     }

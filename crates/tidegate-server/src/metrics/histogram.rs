@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_on_a_bound_counts_below_it_and_one_above_all_bounds_at_the_end() {
+    fn bounds_are_inclusive_and_larger_values_go_to_the_last_bucket() {
         let histogram = Histogram::new(&RETRIES);
         for value in [0, 1, 1, 20, 21] {
             histogram.record(value);

@@ -10,7 +10,7 @@ pub(super) const OTHER: &str = "other";
 
 /// Maximum number of names of one kind with their own metrics. Without it, frequent configuration
 /// changes could add names without end.
-pub(super) const MOST: usize = 1_000;
+pub(super) const MAX_NAMES: usize = 1_000;
 
 /// The names of one kind. A name that was ever configured keeps its metrics, so that its counts do
 /// not disappear.
@@ -24,7 +24,7 @@ impl Names {
         self.0.rcu(|known| {
             let mut known = BTreeSet::clone(known);
             for name in &names {
-                if known.len() < MOST && !known.contains(*name) {
+                if known.len() < MAX_NAMES && !known.contains(*name) {
                     known.insert((*name).into());
                 }
             }
@@ -43,15 +43,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_gone_keeps_its_series_and_too_many_share_one() {
+    fn removed_names_keep_their_series_and_excess_names_share_one() {
         let names = Names::default();
         assert_eq!(&*names.label("client"), OTHER);
         names.add(["client"]);
         names.add(["organization"]);
         assert_eq!(&*names.label("client"), "client");
-        let many: Vec<String> = (0..MOST + 10).map(|n| format!("limit-{n:05}")).collect();
+        let many: Vec<String> = (0..MAX_NAMES + 10).map(|n| format!("limit-{n:05}")).collect();
         names.add(many.iter().map(String::as_str));
         let labels: BTreeSet<_> = many.iter().map(|name| names.label(name)).collect();
-        assert_eq!(labels.len(), MOST - 2 + 1);
+        assert_eq!(labels.len(), MAX_NAMES - 2 + 1);
     }
 }

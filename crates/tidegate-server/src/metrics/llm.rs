@@ -13,8 +13,10 @@ use prometheus_client::registry::Registry;
 use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage};
 use tidegate_providers::{Class, MeasuredUsage, Provider};
 
-use super::families::{FailureLabels, Families, RequestLabels, Series, TokenLabels, WaitLabels};
-use super::labels::{MOST, OTHER};
+use super::families::{
+    FailureLabels, Families, ProviderSeries, RequestLabels, TokenLabels, WaitLabels,
+};
+use super::labels::{MAX_NAMES, OTHER};
 
 /// A finished call to a provider.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +41,8 @@ pub(crate) struct LlmMetrics(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     families: Families,
-    providers: ArcSwap<BTreeMap<Arc<str>, Arc<Series>>>,
-    other: Series,
+    providers: ArcSwap<BTreeMap<Arc<str>, Arc<ProviderSeries>>>,
+    other: ProviderSeries,
 }
 
 impl LlmMetrics {
@@ -52,21 +54,21 @@ impl LlmMetrics {
 
     /// Sets the configured providers, each with the models that are counted by name. All others are
     /// `other`. Removed providers keep their metrics, since calls to them may still be in flight.
-    pub(crate) fn providers<'n, M>(&self, providers: impl IntoIterator<Item = (&'n str, M)>)
+    pub(crate) fn set_providers<'n, M>(&self, providers: impl IntoIterator<Item = (&'n str, M)>)
     where
         M: IntoIterator<Item = &'n str>,
     {
         let mut known = BTreeMap::clone(&self.0.providers.load());
         for (name, models) in providers {
             let old = known.get(name);
-            if old.is_none() && known.len() >= MOST {
+            if old.is_none() && known.len() >= MAX_NAMES {
                 continue;
             }
             let provider: Arc<str> = old.map_or_else(|| name.into(), |old| old.provider.clone());
             let mut series = self.0.families.series(provider.clone());
             series.models = old.map(|old| old.models.clone()).unwrap_or_default();
             for model in models {
-                if series.models.len() < MOST {
+                if series.models.len() < MAX_NAMES {
                     series.models.insert(model.into());
                 }
             }
@@ -87,12 +89,12 @@ impl LlmMetrics {
     pub(crate) fn finished(&self, call: &Call<'_>) {
         let Call { provider, model, outcome, usage, used_at, answer_failure } = *call;
         let families = &self.0.families;
-        self.with(provider, |series| {
+        self.with_series(provider, |series| {
             let provider = series.provider.clone();
             let model = series.models.get(model).cloned().unwrap_or_else(|| OTHER.into());
             families.requests.get_or_create(&RequestLabels { provider, model, outcome }).inc();
         });
-        self.with(used_at, |series| {
+        self.with_series(used_at, |series| {
             for (kind, source, tokens) in usage.as_ref().map(kinds).into_iter().flatten() {
                 let provider = series.provider.clone();
                 let labels = TokenLabels { provider, kind, source };
@@ -106,9 +108,9 @@ impl LlmMetrics {
         });
     }
 
-    fn with(&self, provider: &str, tell: impl FnOnce(&Series)) {
+    fn with_series(&self, provider: &str, record: impl FnOnce(&ProviderSeries)) {
         let providers = self.0.providers.load();
-        tell(providers.get(provider).map_or(&self.0.other, |series| series));
+        record(providers.get(provider).map_or(&self.0.other, |series| series));
     }
 }
 
@@ -127,7 +129,7 @@ const fn kinds(measured: &MeasuredUsage) -> [(&'static str, &'static str, u64); 
 
 impl Observer for LlmMetrics {
     fn acquired(&self, acquired: &Acquired<'_>) {
-        self.with(acquired.provider.as_str(), |series| {
+        self.with_series(acquired.provider.as_str(), |series| {
             series.acquisitions.inc();
             if !acquired.wait.is_zero() {
                 series.delays.inc();
@@ -141,25 +143,25 @@ impl Observer for LlmMetrics {
     }
 
     fn entered(&self, provider: &Provider, stage: Stage) {
-        self.with(provider.as_str(), |series| {
+        self.with_series(provider.as_str(), |series| {
             series.stage(stage).map(Gauge::inc);
         });
     }
 
     fn left(&self, provider: &Provider, stage: Stage) {
-        self.with(provider.as_str(), |series| {
+        self.with_series(provider.as_str(), |series| {
             series.stage(stage).map(Gauge::dec);
         });
     }
 
     fn throttled(&self, provider: &Provider, _limiter_key: &str, _pause: Duration) {
-        self.with(provider.as_str(), |series| {
+        self.with_series(provider.as_str(), |series| {
             series.throttles.inc();
         });
     }
 
     fn failed(&self, retried: &Retried<'_>) {
-        self.with(retried.provider.as_str(), |series| match retried.delay {
+        self.with_series(retried.provider.as_str(), |series| match retried.delay {
             Some(delay) => series.retry_delay.record_span(delay),
             None => {
                 let class = Class::name(retried.class);
@@ -170,6 +172,6 @@ impl Observer for LlmMetrics {
     }
 
     fn recovered(&self, provider: &Provider, retries: u32) {
-        self.with(provider.as_str(), |series| series.retries.record(retries.into()));
+        self.with_series(provider.as_str(), |series| series.retries.record(retries.into()));
     }
 }

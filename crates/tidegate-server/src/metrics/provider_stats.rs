@@ -13,11 +13,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use tidegate_core::breaker::BreakerState;
 
-use super::scraped::Sheet;
+use super::scraped::MetricsWriter;
 
 /// Statistics of the queues and limits of a provider.
 #[derive(Clone, Debug)]
-pub(crate) struct ProviderFigures {
+pub(crate) struct ProviderStats {
     /// Configured name of the provider.
     pub(crate) provider: String,
     /// Number of waiting calls.
@@ -29,18 +29,18 @@ pub(crate) struct ProviderFigures {
     /// Maximum number of concurrent calls, if bounded, and whether it is `fixed` or `auto_tuned`.
     pub(crate) concurrency: Option<(u64, &'static str)>,
     /// Statistics of its circuit breaker.
-    pub(crate) breaker: BreakerFigures,
+    pub(crate) breaker: BreakerStats,
     /// Number of models on hold, and the longest remaining hold.
     pub(crate) holds: (usize, Duration),
     /// The used fraction of the limit, by dimension.
     pub(crate) used: Vec<(&'static str, f64)>,
     /// The tightest limit for each model and dimension.
-    pub(crate) limits: Vec<LimitFigures>,
+    pub(crate) limits: Vec<LimitStats>,
 }
 
 /// Statistics of the circuit breaker of a provider.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct BreakerFigures {
+pub(crate) struct BreakerStats {
     /// State of the provider's breaker, or of the worst of its models'.
     pub(crate) state: BreakerState,
     /// Number of models, counted per key, whose own breaker is not closed.
@@ -58,7 +58,7 @@ pub(crate) const BREAKER_STATES: [(BreakerState, &str); 3] = [
 
 /// The tightest limit of a model on one dimension.
 #[derive(Clone, Debug)]
-pub(crate) struct LimitFigures {
+pub(crate) struct LimitStats {
     /// A configured name, `all` or `other`.
     pub(crate) model: Arc<str>,
     pub(crate) dimension: &'static str,
@@ -72,48 +72,48 @@ pub(crate) struct LimitFigures {
     pub(crate) reported: Option<u64>,
 }
 
-impl Sheet<'_> {
-    pub(super) fn providers(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
+impl MetricsWriter<'_> {
+    pub(super) fn providers(&mut self, stats: &[ProviderStats]) -> fmt::Result {
         let provider = "provider";
-        self.rows(
+        self.family(
             "tidegate_llm_queue_length",
-            "Calls waiting for a provider",
+            "ActiveCalls waiting for a provider",
             MetricType::Gauge,
-            figures.iter().map(|f| ([(provider, &*f.provider)], ConstGauge::new(f.queued))),
+            stats.iter().map(|f| ([(provider, &*f.provider)], ConstGauge::new(f.queued))),
         )?;
-        self.rows(
+        self.family(
             "tidegate_llm_queue_oldest_seconds",
             "Time that the oldest waiting call has waited",
             MetricType::Gauge,
-            figures
+            stats
                 .iter()
                 .map(|f| ([(provider, &*f.provider)], ConstGauge::new(f.oldest.as_secs_f64()))),
         )?;
-        let tenants = figures.iter().flat_map(|f| f.tenants.iter().map(move |one| (f, one)));
-        self.rows(
+        let tenants = stats.iter().flat_map(|f| f.tenants.iter().map(move |one| (f, one)));
+        self.family(
             "tidegate_llm_tenant_queue_length",
-            "Calls waiting for a provider, by hash of the tenant: the ten longest queues, and other",
+            "ActiveCalls waiting for a provider, by hash of the tenant: the ten longest queues, and other",
             MetricType::Gauge,
             tenants.map(|(f, (tenant, waiting))| {
                 let labels = [(provider, &*f.provider), ("tenant", &**tenant)];
                 (labels, ConstGauge::new(*waiting))
             }),
         )?;
-        self.rows(
+        self.family(
             "tidegate_llm_concurrency_limit",
             "Current limit on concurrent calls over all keys, models and endpoints, and whether it is \
              fixed or auto_tuned; absent if unlimited",
             MetricType::Gauge,
-            figures.iter().filter_map(|f| {
+            stats.iter().filter_map(|f| {
                 let (limit, reason) = f.concurrency?;
                 let labels = [(provider, &*f.provider), ("reason", reason)];
                 Some((labels, ConstGauge::new(limit)))
             }),
         )?;
-        self.holds(figures)?;
-        self.breakers(figures)?;
-        let used = figures.iter().flat_map(|f| f.used.iter().map(move |used| (f, used)));
-        self.rows(
+        self.holds(stats)?;
+        self.breakers(stats)?;
+        let used = stats.iter().flat_map(|f| f.used.iter().map(move |used| (f, used)));
+        self.family(
             "tidegate_llm_quota_used_ratio",
             "Used fraction of a limit, for the account that uses most: the part of a minute's or \
              day's bucket that is spent, or the use of the last minute where calls are paced. At \
@@ -124,12 +124,12 @@ impl Sheet<'_> {
                 (labels, ConstGauge::new(*ratio))
             }),
         )?;
-        self.limits(figures)
+        self.limits(stats)
     }
 
-    fn breakers(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
-        let states = figures.iter().flat_map(|f| BREAKER_STATES.map(|state| (f, state)));
-        self.rows(
+    fn breakers(&mut self, stats: &[ProviderStats]) -> fmt::Result {
+        let states = stats.iter().flat_map(|f| BREAKER_STATES.map(|state| (f, state)));
+        self.family(
             "tidegate_llm_breaker_state",
             "1 for the current state of the circuit breaker of a provider, or of its worst model",
             MetricType::Gauge,
@@ -138,44 +138,44 @@ impl Sheet<'_> {
                 (labels, ConstGauge::new(u32::from(f.breaker.state == state)))
             }),
         )?;
-        self.rows(
+        self.family(
             "tidegate_llm_breaker_open_models",
             "Models of a provider, counted per key, whose own circuit breaker is open or half-open",
             MetricType::Gauge,
-            figures
+            stats
                 .iter()
                 .map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.breaker.open_models))),
         )?;
-        self.rows(
+        self.family(
             "tidegate_llm_breaker_opened",
             "Number of times the circuit breaker of a provider or of one of its models opened",
             MetricType::Counter,
-            figures
+            stats
                 .iter()
                 .map(|f| ([("provider", &*f.provider)], ConstCounter::new(f.breaker.opened))),
         )
     }
 
-    fn holds(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
-        self.rows(
+    fn holds(&mut self, stats: &[ProviderStats]) -> fmt::Result {
+        self.family(
             "tidegate_llm_holds",
             "Models of accounts on hold, to which no calls are sent",
             MetricType::Gauge,
-            figures.iter().map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.holds.0))),
+            stats.iter().map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.holds.0))),
         )?;
-        self.rows(
+        self.family(
             "tidegate_llm_hold_remaining_seconds",
             "Remaining time of the longest hold",
             MetricType::Gauge,
-            figures
+            stats
                 .iter()
                 .map(|f| ([("provider", &*f.provider)], ConstGauge::new(f.holds.1.as_secs_f64()))),
         )
     }
 
-    fn limits(&mut self, figures: &[ProviderFigures]) -> fmt::Result {
-        let all = || figures.iter().flat_map(|f| f.limits.iter().map(move |limit| (f, limit)));
-        self.rows(
+    fn limits(&mut self, stats: &[ProviderStats]) -> fmt::Result {
+        let all = || stats.iter().flat_map(|f| f.limits.iter().map(move |limit| (f, limit)));
+        self.family(
             "tidegate_llm_limit",
             "Tightest current limit per minute (requests_per_day: per day), and its source",
             MetricType::Gauge,
@@ -185,13 +185,13 @@ impl Sheet<'_> {
                 (labels, ConstGauge::new(limit.limit))
             }),
         )?;
-        self.rows(
+        self.family(
             "tidegate_llm_limit_remaining",
             "Lowest balance of the buckets of a limit; negative in debt",
             MetricType::Gauge,
             all().filter_map(|(f, limit)| Some((labels(f, limit), ConstGauge::new(limit.bucket?)))),
         )?;
-        self.rows(
+        self.family(
             "tidegate_llm_limit_reported_remaining",
             "Lowest remaining amount of a limit that the provider last reported",
             MetricType::Gauge,
@@ -202,10 +202,7 @@ impl Sheet<'_> {
     }
 }
 
-fn labels<'f>(
-    figures: &'f ProviderFigures,
-    limit: &'f LimitFigures,
-) -> [(&'static str, &'f str); 3] {
-    let LimitFigures { model, dimension, .. } = limit;
-    [("provider", &figures.provider), ("model", model), ("dimension", dimension)]
+fn labels<'f>(stats: &'f ProviderStats, limit: &'f LimitStats) -> [(&'static str, &'f str); 3] {
+    let LimitStats { model, dimension, .. } = limit;
+    [("provider", &stats.provider), ("model", model), ("dimension", dimension)]
 }

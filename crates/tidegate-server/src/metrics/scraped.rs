@@ -13,24 +13,24 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use tidegate::guard::GuardStats;
 use tidegate_memory::Stats;
 
-use super::provider_figures::ProviderFigures;
+use super::provider_stats::ProviderStats;
 
 /// Statistics of the store.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StoreFigures {
+pub(crate) struct StoreStats {
     /// Kind of the store, such as `memory` or `shared`.
     pub(crate) store: &'static str,
     /// Statistics of the in-process table, if that is the store.
     pub(crate) table: Option<Stats>,
     /// Statistics of its snapshots, if configured.
-    pub(crate) snapshots: Option<SnapshotFigures>,
+    pub(crate) snapshots: Option<SnapshotStats>,
     /// Whether the store is up, and the counters of its guard; `None` if the store cannot fail.
     pub(crate) guard: Option<(bool, GuardStats)>,
 }
 
 /// Counters of snapshots.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SnapshotFigures {
+pub(crate) struct SnapshotStats {
     /// Snapshots written.
     pub(crate) saved: u64,
     /// Snapshots that failed.
@@ -38,12 +38,12 @@ pub(crate) struct SnapshotFigures {
 }
 
 /// Reads the statistics of providers. Asynchronous, since a shared store may have to be queried.
-type AskProviders =
-    dyn Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>> + Send + Sync;
+type ProvidersSource =
+    dyn Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderStats>> + Send>> + Send + Sync;
 
 /// Statistics of admission.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct AdmissionFigures {
+pub(crate) struct AdmissionStats {
     /// Pending requests: the number counted here or the last one reported, whichever is larger.
     pub(crate) pending: usize,
     /// All requests are rejected while more than this are pending.
@@ -52,7 +52,7 @@ pub(crate) struct AdmissionFigures {
 
 /// Statistics of the permits of the HTTP API.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PermitFigures {
+pub(crate) struct PermitStats {
     /// Permits currently held.
     pub(crate) held: usize,
     /// Acquires currently waiting.
@@ -67,90 +67,93 @@ pub(crate) struct PermitFigures {
 
 /// The sources of statistics. Each is set at most once.
 #[derive(Default)]
-pub(super) struct Scraped {
-    store: OnceLock<Box<dyn Fn() -> StoreFigures + Send + Sync>>,
-    providers: OnceLock<Box<AskProviders>>,
+pub(super) struct ScrapedStats {
+    store: OnceLock<Box<dyn Fn() -> StoreStats + Send + Sync>>,
+    providers: OnceLock<Box<ProvidersSource>>,
     /// The statistics of providers last read.
-    latest: ArcSwap<Vec<ProviderFigures>>,
-    admission: OnceLock<Box<dyn Fn() -> AdmissionFigures + Send + Sync>>,
-    permits: OnceLock<Box<dyn Fn() -> PermitFigures + Send + Sync>>,
+    latest: ArcSwap<Vec<ProviderStats>>,
+    admission: OnceLock<Box<dyn Fn() -> AdmissionStats + Send + Sync>>,
+    permits: OnceLock<Box<dyn Fn() -> PermitStats + Send + Sync>>,
 }
 
-impl Scraped {
-    pub(super) fn ask_store(&self, figures: impl Fn() -> StoreFigures + Send + Sync + 'static) {
-        if self.store.set(Box::new(figures)).is_err() {
+impl ScrapedStats {
+    pub(super) fn set_store_source(&self, source: impl Fn() -> StoreStats + Send + Sync + 'static) {
+        if self.store.set(Box::new(source)).is_err() {
             tracing::warn!("ignoring metrics of a second store");
         }
     }
 
-    pub(super) fn ask_providers(
+    pub(super) fn set_providers_source(
         &self,
-        figures: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderFigures>> + Send>>
+        source: impl Fn() -> Pin<Box<dyn Future<Output = Vec<ProviderStats>> + Send>>
         + Send
         + Sync
         + 'static,
     ) {
-        if self.providers.set(Box::new(figures)).is_err() {
+        if self.providers.set(Box::new(source)).is_err() {
             tracing::warn!("ignoring metrics of a second gateway");
         }
     }
 
-    pub(super) fn ask_admission(
+    pub(super) fn set_admission_source(
         &self,
-        figures: impl Fn() -> AdmissionFigures + Send + Sync + 'static,
+        source: impl Fn() -> AdmissionStats + Send + Sync + 'static,
     ) {
-        if self.admission.set(Box::new(figures)).is_err() {
+        if self.admission.set(Box::new(source)).is_err() {
             tracing::warn!("ignoring metrics of a second admission");
         }
     }
 
     /// Reads the statistics of providers for the next scrape.
     pub(super) async fn refresh(&self) {
-        if let Some(figures) = self.providers.get() {
-            self.latest.store(figures().await.into());
+        if let Some(stats) = self.providers.get() {
+            self.latest.store(stats().await.into());
         }
     }
 
-    pub(super) fn ask_permits(&self, figures: impl Fn() -> PermitFigures + Send + Sync + 'static) {
-        if self.permits.set(Box::new(figures)).is_err() {
+    pub(super) fn set_permits_source(
+        &self,
+        source: impl Fn() -> PermitStats + Send + Sync + 'static,
+    ) {
+        if self.permits.set(Box::new(source)).is_err() {
             tracing::warn!("ignoring metrics of a second HTTP API");
         }
     }
 }
 
-impl fmt::Debug for Scraped {
+impl fmt::Debug for ScrapedStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scraped").finish_non_exhaustive()
+        f.debug_struct("ScrapedStats").finish_non_exhaustive()
     }
 }
 
-impl Collector for Scraped {
+impl Collector for ScrapedStats {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut sheet = Sheet(encoder);
-        if let Some(figures) = self.store.get() {
-            let figures = figures();
-            if let Some(table) = figures.table {
-                sheet.table(&table)?;
+        let mut writer = MetricsWriter(encoder);
+        if let Some(stats) = self.store.get() {
+            let stats = stats();
+            if let Some(table) = stats.table {
+                writer.table(&table)?;
             }
-            sheet.store(&figures)?;
+            writer.store(&stats)?;
         }
-        if let Some(figures) = self.admission.get() {
-            sheet.admission(figures())?;
+        if let Some(stats) = self.admission.get() {
+            writer.admission(stats())?;
         }
-        if let Some(figures) = self.permits.get() {
-            sheet.permits(&figures())?;
+        if let Some(stats) = self.permits.get() {
+            writer.permits(&stats())?;
         }
         match self.providers.get() {
-            Some(_) => sheet.providers(&self.latest.load()),
+            Some(_) => writer.providers(&self.latest.load()),
             None => Ok(()),
         }
     }
 }
 
 /// Writes metrics to an encoder.
-pub(super) struct Sheet<'e>(DescriptorEncoder<'e>);
+pub(super) struct MetricsWriter<'e>(DescriptorEncoder<'e>);
 
-impl Sheet<'_> {
+impl MetricsWriter<'_> {
     fn table(&mut self, stats: &Stats) -> fmt::Result {
         self.gauge("tidegate_keys", "Keys in the in-process store", stats.keys)?;
         self.gauge(
@@ -177,16 +180,16 @@ impl Sheet<'_> {
         )
     }
 
-    fn store(&mut self, figures: &StoreFigures) -> fmt::Result {
-        let down = matches!(figures.guard, Some((false, _)));
-        self.rows(
+    fn store(&mut self, stats: &StoreStats) -> fmt::Result {
+        let down = matches!(stats.guard, Some((false, _)));
+        self.family(
             "tidegate_store_degraded",
             "1 while failure rules decide because the store is unavailable",
             MetricType::Gauge,
-            [([("store", figures.store)], ConstGauge::new(u32::from(down)))],
+            [([("store", stats.store)], ConstGauge::new(u32::from(down)))],
         )?;
-        if let Some(SnapshotFigures { saved, failed }) = figures.snapshots {
-            self.rows(
+        if let Some(SnapshotStats { saved, failed }) = stats.snapshots {
+            self.family(
                 "tidegate_snapshots",
                 "Snapshots of the in-process store, by outcome",
                 MetricType::Counter,
@@ -194,9 +197,9 @@ impl Sheet<'_> {
                     .map(|(outcome, count)| ([("outcome", outcome)], ConstCounter::new(count))),
             )?;
         }
-        let Some((_, stats)) = figures.guard else { return Ok(()) };
+        let Some((_, stats)) = stats.guard else { return Ok(()) };
         let by_rule = [("open", stats.open), ("local", stats.local), ("closed", stats.closed)];
-        self.rows(
+        self.family(
             "tidegate_degraded_decisions",
             "Decisions made by failure rules, by rule",
             MetricType::Counter,
@@ -207,7 +210,7 @@ impl Sheet<'_> {
             ("failed", stats.failed),
             ("rejected", stats.rejected),
         ];
-        self.rows(
+        self.family(
             "tidegate_store_failures",
             "Failed calls to the store, by kind: timed out, failed, or rejected by the store",
             MetricType::Counter,
@@ -220,16 +223,16 @@ impl Sheet<'_> {
         )
     }
 
-    fn permits(&mut self, figures: &PermitFigures) -> fmt::Result {
-        self.gauge("tidegate_permits", "Permits of the HTTP API currently held", figures.held)?;
+    fn permits(&mut self, stats: &PermitStats) -> fmt::Result {
+        self.gauge("tidegate_permits", "Permits of the HTTP API currently held", stats.held)?;
         self.gauge(
             "tidegate_permit_waiters",
             "Requests waiting for a permit of the HTTP API",
-            figures.waiting,
+            stats.waiting,
         )?;
         let ended =
-            [("released", figures.released), ("expired", figures.expired), ("lost", figures.lost)];
-        self.rows(
+            [("released", stats.released), ("expired", stats.expired), ("lost", stats.lost)];
+        self.family(
             "tidegate_permits_ended",
             "Permits of the HTTP API that ended, by outcome",
             MetricType::Counter,
@@ -237,8 +240,8 @@ impl Sheet<'_> {
         )
     }
 
-    fn admission(&mut self, figures: AdmissionFigures) -> fmt::Result {
-        let AdmissionFigures { pending, threshold } = figures;
+    fn admission(&mut self, stats: AdmissionStats) -> fmt::Result {
+        let AdmissionStats { pending, threshold } = stats;
         self.gauge(
             "tidegate_admission_pending",
             "Pending requests: the number counted here or last set by PUT /v1/pending, whichever is larger",
@@ -263,7 +266,7 @@ impl Sheet<'_> {
     }
 
     /// Writes a metric family: its descriptor, then a sample for each set of labels.
-    pub(super) fn rows<'l, const N: usize, M: EncodeMetric>(
+    pub(super) fn family<'l, const N: usize, M: EncodeMetric>(
         &mut self,
         name: &str,
         help: &str,

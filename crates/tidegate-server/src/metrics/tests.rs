@@ -13,38 +13,39 @@ use tidegate_testkit::launch::check_metrics;
 use super::*;
 
 /// Creates metrics with every value recorded at least once.
-async fn all_touched() -> Metrics {
+async fn all_recorded() -> Metrics {
     let metrics = Metrics::default();
-    metrics.limits(["client", "daily"]);
-    let door = metrics.door("http");
-    for limit in [door.limit("client"), door.inline(), door.limit("made-up")] {
-        for verdict in [Verdict::Allowed, Verdict::Denied, Verdict::Failed] {
-            limit.decided(verdict);
+    metrics.add_limits(["client", "daily"]);
+    let listener = metrics.listener("http");
+    for limit in [listener.limit("client"), listener.inline(), listener.limit("made-up")] {
+        for outcome in [DecisionOutcome::Allowed, DecisionOutcome::Denied, DecisionOutcome::Failed]
+        {
+            limit.count(outcome);
         }
-        limit.met_new_key();
+        limit.count_new_key();
     }
-    door.took(Duration::from_micros(40));
+    listener.record_duration(Duration::from_micros(40));
     let connections = metrics.connections("http");
     connections.refused();
     connections.evicted(2);
-    metrics.revised(7);
-    metrics.change_asked("admin", "applied");
-    tell_of_calls(&metrics.llm());
-    tell_of_admissions(&metrics);
+    metrics.set_revision(7);
+    metrics.count_change("admin", "applied");
+    record_calls(&metrics.llm());
+    record_admissions(&metrics);
     let memory = Arc::new(MemoryStore::builder().build().unwrap());
     let engine = Engine::on(memory.clone());
     let limiter = engine.limiter("client", Policy::per_second(1).build().unwrap()).unwrap();
     assert!(limiter.take("alice").await.unwrap().is_allowed());
     let guard = Guarded::builder(memory.clone() as Arc<dyn Store>).build().unwrap();
-    metrics.ask_store(move || StoreFigures {
+    metrics.set_store_source(move || StoreStats {
         store: "redis",
         table: Some(memory.stats()),
-        snapshots: Some(SnapshotFigures { saved: 9, failed: 2 }),
+        snapshots: Some(SnapshotStats { saved: 9, failed: 2 }),
         guard: Some((false, guard.stats())),
     });
-    metrics.ask_providers(|| {
+    metrics.set_providers_source(|| {
         Box::pin(async {
-            let limit = LimitFigures {
+            let limit = LimitStats {
                 model: "gpt-5".into(),
                 dimension: "tokens",
                 source: "learned",
@@ -52,13 +53,13 @@ async fn all_touched() -> Metrics {
                 bucket: Some(-40),
                 reported: Some(120),
             };
-            vec![ProviderFigures {
+            vec![ProviderStats {
                 provider: "openai".to_owned(),
                 queued: 3,
                 oldest: Duration::from_millis(1_500),
                 tenants: vec![("0f1e2d3c".to_owned(), 2), ("other".to_owned(), 1)],
                 concurrency: Some((8, "fixed")),
-                breaker: BreakerFigures { state: BreakerState::Open, open_models: 1, opened: 7 },
+                breaker: BreakerStats { state: BreakerState::Open, open_models: 1, opened: 7 },
                 holds: (1, Duration::from_millis(2_500)),
                 used: vec![("requests", 0.25), ("tokens", 0.5)],
                 limits: vec![limit],
@@ -70,14 +71,15 @@ async fn all_touched() -> Metrics {
 }
 
 /// Counts each admission outcome once.
-fn tell_of_admissions(metrics: &Metrics) {
+fn record_admissions(metrics: &Metrics) {
     use tidegate::Change;
     use tidegate::admission::{Admission, Caller, Rules};
     let rules = Rules::default().backpressure(5);
     let rules = rules.allow_organization("probes").allow_client("acme", "export");
     let admission = Admission::new(&Engine::new(), rules.clone()).unwrap();
-    let counted = metrics.admission();
-    let admit = |caller: Caller<'_>| counted.count(&admission.admit(caller).now().unwrap());
+    let metrics_of_admission = metrics.admission();
+    let admit =
+        |caller: Caller<'_>| metrics_of_admission.count(&admission.admit(caller).now().unwrap());
     let alice = Caller::new().organization("acme").client("alice");
     admit(alice);
     admit(alice.cost(1_000));
@@ -92,11 +94,11 @@ fn tell_of_admissions(metrics: &Metrics) {
     admit(alice);
     admission.disable();
     admit(alice);
-    metrics.ask_admission(move || AdmissionFigures { pending: 6, threshold: Some(5) });
+    metrics.set_admission_source(move || AdmissionStats { pending: 6, threshold: Some(5) });
 }
 
-fn tell_of_calls(llm: &LlmMetrics) {
-    llm.providers([("openai", ["gpt-5"])]);
+fn record_calls(llm: &LlmMetrics) {
+    llm.set_providers([("openai", ["gpt-5"])]);
     let openai = Provider::new("openai");
     let mut acquired = Acquired::new(&openai, "scope");
     acquired.estimated_tokens = 300;
@@ -133,8 +135,8 @@ fn has(text: &str, line: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prometheus_reads_every_metric_and_finds_nothing_wrong() {
-    let text = all_touched().await.text(Format::Classic);
+async fn promtool_accepts_every_metric() {
+    let text = all_recorded().await.text(Format::Classic);
     assert_eq!(check_metrics(&text), Vec::<String>::new(), "{text}");
     let typed = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
     let sampled: BTreeSet<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -142,8 +144,8 @@ async fn prometheus_reads_every_metric_and_finds_nothing_wrong() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_name_that_others_rely_on_is_there() {
-    let text = all_touched().await.text(Format::Classic);
+async fn every_documented_metric_exists() {
+    let text = all_recorded().await.text(Format::Classic);
     for line in [
         r#"tidegate_decisions_total{door="http",limit="client",outcome="allowed"} 1"#,
         r#"tidegate_decisions_total{door="http",limit="inline",outcome="denied"} 1"#,
@@ -211,13 +213,13 @@ async fn every_name_that_others_rely_on_is_there() {
 
 /// Labels chosen by callers can overload Prometheus with series.
 #[tokio::test(start_paused = true)]
-async fn made_up_names_add_no_series() {
-    let metrics = all_touched().await;
-    let (door, llm) = (metrics.door("http"), metrics.llm());
+async fn unconfigured_names_add_no_series() {
+    let metrics = all_recorded().await;
+    let (listener, llm) = (metrics.listener("http"), metrics.llm());
     let flood = |round: usize| {
         for n in 0..1_000 {
             let name = format!("name-{round}-{n}");
-            door.limit(&name).decided(Verdict::Denied);
+            listener.limit(&name).count(DecisionOutcome::Denied);
             let provider = Provider::new(&name);
             llm.acquired(&Acquired::new(&provider, &name));
             llm.throttled(&provider, &name, Duration::ZERO);
@@ -244,12 +246,12 @@ async fn made_up_names_add_no_series() {
 /// A call in flight when its provider is removed from the configuration must still decrement the
 /// gauge.
 #[test]
-fn gauges_of_a_provider_that_is_gone_come_back_to_zero() {
+fn gauges_of_a_removed_provider_return_to_zero() {
     let metrics = Metrics::default();
     let (llm, groq) = (metrics.llm(), Provider::new("groq"));
-    llm.providers([("groq", [])]);
+    llm.set_providers([("groq", [])]);
     llm.entered(&groq, Stage::InFlight);
-    llm.providers([("openai", ["gpt-5"])]);
+    llm.set_providers([("openai", ["gpt-5"])]);
     llm.left(&groq, Stage::InFlight);
     has(&metrics.text(Format::Classic), r#"tidegate_llm_in_flight{provider="groq"} 0"#);
 }
@@ -257,7 +259,7 @@ fn gauges_of_a_provider_that_is_gone_come_back_to_zero() {
 #[test]
 fn both_formats_have_the_same_samples() {
     let metrics = Metrics::default();
-    metrics.door("http").limit("client").decided(Verdict::Allowed);
+    metrics.listener("http").limit("client").count(DecisionOutcome::Allowed);
     let samples = |format| {
         let text = metrics.text(format);
         let samples = text.lines().filter(|line| !line.starts_with('#'));

@@ -49,14 +49,14 @@ fn classic(text: &str) -> String {
     let mut classic = String::with_capacity(text.len() + text.len() / 8);
     let mut help = None;
     for line in text.lines() {
-        if let Some(described) = line.strip_prefix("# HELP ") {
-            help = described.split_once(' ');
+        if let Some(description) = line.strip_prefix("# HELP ") {
+            help = description.split_once(' ');
         } else if let Some((name, kind)) =
             line.strip_prefix("# TYPE ").and_then(|typed| typed.split_once(' '))
         {
             let total = if kind == "counter" { "_total" } else { "" };
-            if let Some((_, words)) = help.take() {
-                classic.extend(["# HELP ", name, total, " ", words, "\n"]);
+            if let Some((_, text)) = help.take() {
+                classic.extend(["# HELP ", name, total, " ", text, "\n"]);
             }
             classic.extend(["# TYPE ", name, total, " ", kind, "\n"]);
         } else if !line.starts_with('#') {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_are_described_by_the_name_that_they_have() {
+    fn counters_are_described_by_their_sample_name() {
         let text = "# HELP a Some a.\n# TYPE a counter\na_total{x=\"# y\"} 1\n# HELP b Some b.\n\
                     # TYPE b gauge\nb 2\n# EOF\n";
         assert_eq!(
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_knows_the_newer_format_gets_it() {
+    fn openmetrics_is_used_if_accepted() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.75,text/plain;q=0.5,*/*";
         assert_eq!(Format::accepted(Some(prometheus)), Format::OpenMetrics);
         assert_eq!(Format::accepted(Some("*/*")), Format::Classic);

@@ -8,18 +8,18 @@ use tidegate::{Limiter, Settlement, StoreError};
 
 /// What a permit holds.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum GrantedPermit {
     /// The charges of a list, including slots.
-    List(Box<HeldList>),
+    Charges(Box<GrantedCharges>),
     /// A request that counts as pending; `None` if admission was disabled.
     Pending(#[expect(dead_code, reason = "counts until it is dropped")] Option<InFlight>),
 }
 
-impl Held {
+impl GrantedPermit {
     /// Returns the list of charges, if there is one.
-    pub(crate) fn list(&self) -> Option<&HeldList> {
+    pub(crate) fn charges(&self) -> Option<&GrantedCharges> {
         match self {
-            Self::List(list) => Some(list),
+            Self::Charges(charges) => Some(charges),
             Self::Pending(_) => None,
         }
     }
@@ -30,13 +30,13 @@ impl Held {
         self: Arc<Self>,
         actual: Vec<u64>,
     ) -> Result<Option<Settlement>, StoreError> {
-        let settling = async move {
-            match self.list() {
-                Some(list) => list.state.lock().await.settle(&actual).await,
+        let settle = async move {
+            match self.charges() {
+                Some(granted) => granted.state.lock().await.settle(&actual).await,
                 None => Ok(None),
             }
         };
-        to_its_end(settling).await
+        run_to_completion(settle).await
     }
 
     /// Settles the charges if `actual` is given, then frees the slots. Returns when the store has
@@ -45,9 +45,9 @@ impl Held {
         self: Arc<Self>,
         actual: Option<Vec<u64>>,
     ) -> Result<Option<Settlement>, StoreError> {
-        let releasing = async move {
-            let Some(list) = self.list() else { return Ok(None) };
-            let mut state = list.state.lock().await;
+        let release = async move {
+            let Some(granted) = self.charges() else { return Ok(None) };
+            let mut state = granted.state.lock().await;
             let settled = match actual {
                 Some(actual) => state.settle(&actual).await,
                 None => Ok(None),
@@ -57,29 +57,29 @@ impl Held {
             }
             settled
         };
-        to_its_end(releasing).await
+        run_to_completion(release).await
     }
 }
 
-async fn to_its_end<T: Send + 'static>(
+async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, StoreError>> + Send + 'static,
 ) -> Result<T, StoreError> {
-    let done = tokio::spawn(work).await;
-    done.unwrap_or_else(|error| Err(StoreError::Unavailable(error.into())))
+    let result = tokio::spawn(work).await;
+    result.unwrap_or_else(|error| Err(StoreError::Unavailable(error.into())))
 }
 
 /// A granted list of charges.
 #[derive(Debug)]
-pub(crate) struct HeldList {
+pub(crate) struct GrantedCharges {
     /// Locked during settlement and release.
-    state: tokio::sync::Mutex<ListState>,
-    pub(crate) charges: Vec<HeldCharge>,
+    state: tokio::sync::Mutex<ChargesState>,
+    pub(crate) charges: Vec<GrantedCharge>,
     _queue: Arc<Pacer>,
     _limiters: Vec<Arc<Limiter>>,
 }
 
 #[derive(Debug)]
-struct ListState {
+struct ChargesState {
     /// `None` after release.
     permit: Option<Permit>,
     settled: bool,
@@ -87,22 +87,22 @@ struct ListState {
 
 /// One charge of a granted list.
 #[derive(Clone, Debug)]
-pub(crate) struct HeldCharge {
+pub(crate) struct GrantedCharge {
     pub(crate) limit: String,
     pub(crate) key: String,
     pub(crate) cost: u64,
     pub(crate) is_slot: bool,
 }
 
-impl HeldList {
+impl GrantedCharges {
     /// Creates the list of a granted permit. `queue` and `limiters` live as long as it does.
     pub(crate) fn new(
         permit: Permit,
-        charges: Vec<HeldCharge>,
+        charges: Vec<GrantedCharge>,
         queue: Arc<Pacer>,
         limiters: Vec<Arc<Limiter>>,
     ) -> Self {
-        let state = tokio::sync::Mutex::new(ListState { permit: Some(permit), settled: false });
+        let state = tokio::sync::Mutex::new(ChargesState { permit: Some(permit), settled: false });
         Self { state, charges, _queue: queue, _limiters: limiters }
     }
 
@@ -113,7 +113,7 @@ impl HeldList {
     }
 }
 
-impl ListState {
+impl ChargesState {
     async fn settle(&mut self, actual: &[u64]) -> Result<Option<Settlement>, StoreError> {
         let Some(permit) = self.permit.as_mut().filter(|_| !self.settled) else { return Ok(None) };
         let settlement = permit.settle(actual).await?;

@@ -31,7 +31,7 @@ impl PermitId {
 
     /// Parses the output of [`Display`](fmt::Display).
     pub(crate) fn parse(text: &str) -> Result<Self, PermitIdError> {
-        let Some(bits) = text.strip_prefix(PREFIX) else {
+        let Some(encoded) = text.strip_prefix(PREFIX) else {
             return Err(if has_format(text) {
                 PermitIdError::Format
             } else {
@@ -39,7 +39,7 @@ impl PermitId {
             });
         };
         let mut bytes = [0; 16];
-        match URL_SAFE_NO_PAD.decode_slice(bits, &mut bytes) {
+        match URL_SAFE_NO_PAD.decode_slice(encoded, &mut bytes) {
             Ok(16) => Ok(Self(bytes)),
             _ => Err(PermitIdError::Malformed),
         }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_as_it_was_written_and_nothing_else_is() {
+    fn only_well_formed_ids_are_parsed() {
         let id = PermitId::random().unwrap();
         let text = id.to_string();
         assert_eq!((PermitId::parse(&text), text.len()), (Ok(id), 25));

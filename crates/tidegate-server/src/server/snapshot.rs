@@ -4,7 +4,7 @@
 //! another format or was written by another version prevents the start and is not touched: it may
 //! belong to another program. A failing save is logged once, and again when saving works again.
 
-mod aside;
+mod backup;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::StartError;
 use super::store::ServerStore;
-use crate::listener::drain::Stop;
-use crate::metrics::SnapshotFigures;
+use crate::listener::drain::StopSignal;
+use crate::metrics::SnapshotStats;
 
 /// Interval between snapshots, and so the most that a crash can lose.
-const EVERY: Duration = Duration::from_secs(60);
+const SAVE_INTERVAL: Duration = Duration::from_secs(60);
 /// How long the shutdown waits for the last snapshot. Together with
 /// [`GRACE`](crate::listener::drain::GRACE) this is 30 seconds, the usual time before a container
 /// is killed.
-const LAST: Duration = Duration::from_secs(5);
+const FINAL_SAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A snapshot file and the counters of saves to it.
 #[derive(Debug, Default)]
@@ -47,27 +47,27 @@ impl SnapshotFile {
         let file = Self { path: path.to_owned(), ..Self::default() };
         let why = match builder.clone().restore(path) {
             Ok((store, restored)) => {
-                tell(path, restored)?;
+                log_restored(path, restored)?;
                 return Ok((store, file));
             }
             Err(SnapshotError::NotFound) => return Ok((builder.clone().build()?, file)),
             Err(SnapshotError::Store(error)) => return Err(error.into()),
             Err(why @ SnapshotError::Damaged { .. }) => why,
             // It may belong to another program or another version.
-            Err(why) => return Err(file.refused(why)),
+            Err(why) => return Err(file.start_error(why)),
         };
-        let aside = aside::moved(path, ".damaged")?;
+        let aside = backup::rename(path, ".damaged")?;
         tracing::warn!(file = %path.display(), aside = %aside.display(), %why,
             "damaged snapshot renamed; starting with an empty store");
         Ok((builder.clone().build()?, file))
     }
 
-    fn refused(&self, why: SnapshotError) -> StartError {
+    fn start_error(&self, why: SnapshotError) -> StartError {
         StartError::Snapshot { path: self.path.display().to_string(), why }
     }
 
-    pub(super) fn figures(&self) -> SnapshotFigures {
-        SnapshotFigures {
+    pub(super) fn stats(&self) -> SnapshotStats {
+        SnapshotStats {
             saved: self.saved.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
         }
@@ -93,11 +93,11 @@ impl SnapshotFile {
         }
     }
 
-    /// Waits for the last save, at most [`LAST`].
-    async fn wait_for(&self, saving: impl Future<Output = ()>) {
-        if timeout(LAST, saving).await.is_err() {
+    /// Waits for the last save, at most [`FINAL_SAVE_TIMEOUT`].
+    async fn wait_for_final_save(&self, save: impl Future<Output = ()>) {
+        if timeout(FINAL_SAVE_TIMEOUT, save).await.is_err() {
             self.failed.fetch_add(1, Ordering::Relaxed);
-            tracing::error!(file = %self.path.display(), timeout = ?LAST,
+            tracing::error!(file = %self.path.display(), timeout = ?FINAL_SAVE_TIMEOUT,
                 "last snapshot timed out; changes since the previous one are lost");
         }
     }
@@ -105,11 +105,11 @@ impl SnapshotFile {
 
 /// Logs what was restored. Keeps a copy of the file if some keys did not fit, since the next
 /// snapshot will not contain them.
-fn tell(path: &Path, restored: Restored) -> Result<(), StartError> {
+fn log_restored(path: &Path, restored: Restored) -> Result<(), StartError> {
     let (file, Restored { keys, full, no_room, .. }) = (path.display(), restored);
     tracing::info!(%file, keys, full, "restored snapshot");
     if no_room > 0 {
-        let aside = aside::copied(path, ".too-large")?;
+        let aside = backup::copy(path, ".too-large")?;
         tracing::warn!(%file, no_room, aside = %aside.display(),
             "snapshot exceeds store.max_memory; dropped keys and kept a copy");
     }
@@ -118,28 +118,28 @@ fn tell(path: &Path, restored: Restored) -> Result<(), StartError> {
 
 /// Saves snapshots while the server runs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Keeper {
+pub(super) struct SnapshotSaver {
     engine: Engine,
     file: Arc<SnapshotFile>,
 }
 
-impl Keeper {
+impl SnapshotSaver {
     /// Returns `None` if the store has no snapshot file.
-    pub(super) fn of(opened: &ServerStore) -> Option<Self> {
+    pub(super) fn for_store(opened: &ServerStore) -> Option<Self> {
         let file = opened.snapshot.clone()?;
         Some(Self { engine: opened.engine.clone(), file })
     }
 
     /// Saves immediately, so that an unusable path is logged at start, and then at intervals until
     /// the server stops.
-    pub(super) async fn run(self, stop: Stop) {
-        let mut ticks = interval(EVERY);
+    pub(super) async fn run(self, stop: StopSignal) {
+        let mut ticks = interval(SAVE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             // The signal ends the loop even during a save: the shutdown must not wait for the disk
             // here.
             tokio::select! {
-                () = stop.clone().told() => return,
+                () = stop.clone().wait() => return,
                 () = async {
                     ticks.tick().await;
                     self.save().await;
@@ -148,9 +148,9 @@ impl Keeper {
         }
     }
 
-    /// Saves the last snapshot, or gives up after [`LAST`].
-    pub(super) async fn save_last(&self) {
-        self.file.wait_for(self.save()).await;
+    /// Saves the last snapshot, or gives up after [`FINAL_SAVE_TIMEOUT`].
+    pub(super) async fn save_final(&self) {
+        self.file.wait_for_final_save(self.save()).await;
     }
 
     /// Saves on a thread that may block on the disk.
@@ -167,12 +167,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_disk_that_does_not_answer_does_not_keep_the_server_from_stopping() {
-        let (file, begun) = (SnapshotFile::default(), tokio::time::Instant::now());
-        file.wait_for(std::future::ready(())).await;
-        assert_eq!(file.figures().failed, 0);
-        file.wait_for(std::future::pending()).await;
-        assert_eq!(begun.elapsed(), LAST);
-        assert_eq!(file.figures().failed, 1);
+    async fn shutdown_does_not_wait_forever_for_the_disk() {
+        let (file, start) = (SnapshotFile::default(), tokio::time::Instant::now());
+        file.wait_for_final_save(std::future::ready(())).await;
+        assert_eq!(file.stats().failed, 0);
+        file.wait_for_final_save(std::future::pending()).await;
+        assert_eq!(start.elapsed(), FINAL_SAVE_TIMEOUT);
+        assert_eq!(file.stats().failed, 1);
     }
 }

@@ -9,7 +9,7 @@ use tidegate_redis::RedisStore;
 
 use super::StartError;
 use super::snapshot::SnapshotFile;
-use crate::metrics::StoreFigures;
+use crate::metrics::StoreStats;
 
 /// An open store and what belongs to it.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct ServerStore {
 
 impl ServerStore {
     /// Wraps a store that cannot fail.
-    pub(super) fn sure(store: Arc<dyn Store>) -> Self {
+    pub(super) fn infallible(store: Arc<dyn Store>) -> Self {
         let engine = Engine::on(StoreHandle::shared(store));
         Self { engine, guard: None, snapshot: None }
     }
@@ -60,15 +60,15 @@ impl ServerStore {
     }
 
     /// Returns a function that reads the current statistics, for metrics.
-    pub(super) fn figures(&self) -> impl Fn() -> StoreFigures + Send + Sync + 'static {
+    pub(super) fn stats_source(&self) -> impl Fn() -> StoreStats + Send + Sync + 'static {
         let Self { engine, guard, snapshot } = self;
         let (engine, guard, snapshot) = (engine.clone(), guard.clone(), snapshot.clone());
         move || {
             let memory = engine.store().local();
-            StoreFigures {
+            StoreStats {
                 store: if memory.is_some() { "memory" } else { "shared" },
                 table: memory.map(MemoryStore::stats),
-                snapshots: snapshot.as_ref().map(|file| file.figures()),
+                snapshots: snapshot.as_ref().map(|file| file.stats()),
                 guard: guard.as_ref().map(|store| (store.is_up(), store.stats())),
             }
         }

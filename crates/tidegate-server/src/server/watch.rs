@@ -8,16 +8,16 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::configuration::{ActiveConfig, FileWatch};
 use crate::events::Event;
-use crate::listener::drain::Stop;
+use crate::listener::drain::StopSignal;
 
 /// How often the state of the store is polled. This only delays events; the guard itself reacts at
 /// once.
-const LOOK: Duration = Duration::from_millis(500);
+const STORE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches until the server stops.
-pub(super) async fn sources(config: Arc<ActiveConfig>, store: Option<Guarded>, stop: Stop) {
+pub(super) async fn sources(config: Arc<ActiveConfig>, store: Option<Guarded>, stop: StopSignal) {
     tokio::select! {
-        () = stop.told() => {}
+        () = stop.wait() => {}
         () = file(&config) => {}
         () = database(&config) => {}
         () = store_state(&config, store) => {}
@@ -31,7 +31,7 @@ async fn file(config: &ActiveConfig) {
     let mut watch = FileWatch::new(&path);
     loop {
         watch.changed().await;
-        config.follow_file().await;
+        config.reload_if_changed().await;
     }
 }
 
@@ -44,14 +44,14 @@ async fn database(config: &ActiveConfig) {
     loop {
         let stored = database.changed(revision).await;
         revision = stored.revision;
-        config.take_over(stored).await;
+        config.apply_stored_changes(stored).await;
     }
 }
 
 /// Publishes an event when the store goes down or comes back.
 async fn store_state(config: &ActiveConfig, store: Option<Guarded>) {
     let Some(store) = store else { return std::future::pending().await };
-    let mut ticks = interval(LOOK);
+    let mut ticks = interval(STORE_POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut was_up = true;
     loop {

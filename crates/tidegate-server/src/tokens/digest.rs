@@ -48,9 +48,9 @@ pub enum MintError {
 /// # Errors
 /// If the operating system's random number generator fails.
 pub fn mint() -> Result<Minted, MintError> {
-    let mut bits = [0; 32];
-    getrandom::fill(&mut bits).map_err(MintError::NoRandomness)?;
-    let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bits));
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(MintError::NoRandomness)?;
+    let token = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes));
     let digest = TokenDigest::of(&token);
     Ok(Minted { token, digest })
 }
@@ -67,11 +67,11 @@ impl TokenDigest {
     }
 
     /// Returns the first eight hexadecimal digits, enough to distinguish tokens in an audit log.
-    pub(super) fn who(self) -> String {
+    pub(super) fn short_hex(self) -> String {
         self.0[..4].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub(super) fn equals(&self, other: &Self) -> Choice {
+    pub(super) fn constant_time_eq(&self, other: &Self) -> Choice {
         self.0.ct_eq(&other.0)
     }
 }
@@ -84,7 +84,7 @@ impl From<&TokenHash> for TokenDigest {
 
 impl PartialEq for TokenDigest {
     fn eq(&self, other: &Self) -> bool {
-        self.equals(other).into()
+        self.constant_time_eq(other).into()
     }
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for TokenDigest {
 
 impl fmt::Debug for TokenDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TokenDigest({}..)", self.who())
+        write!(f, "TokenDigest({}..)", self.short_hex())
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_read_as_it_was_written_and_nothing_else_is() {
+    fn a_digest_round_trips_through_its_text() {
         let digest = TokenDigest::of("abc");
         assert_eq!(
             digest.to_string(),

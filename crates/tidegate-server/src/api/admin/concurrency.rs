@@ -10,12 +10,12 @@ const KEY: &str = "max_concurrent_requests";
 
 /// The current concurrency limit, shown beside the configured one.
 #[derive(Debug, Serialize)]
-pub(super) struct InForce {
+pub(super) struct CurrentConcurrency {
     pub(super) in_force: u64,
     pub(super) reason: String,
 }
 
-impl InForce {
+impl CurrentConcurrency {
     /// Returns the current value of a setting, if it is the concurrency of a provider.
     pub(super) fn of(setting: &Effective, gateway: &Gateway) -> Option<Self> {
         let provider = setting.key.strip_prefix("providers.")?.strip_suffix(KEY)?;

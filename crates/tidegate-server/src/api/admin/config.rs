@@ -14,23 +14,23 @@ use serde_json::Value;
 use tidegate_config::{Changed, Effective, Patch, Source};
 use tidegate_gateway::Gateway;
 
-use super::Open;
-use super::concurrency::InForce;
-use super::etag::{expected, tagged};
+use super::AdminState;
+use super::concurrency::CurrentConcurrency;
+use super::etag::{expected_revision, with_etag};
 use super::problem::AdminProblem;
 use crate::api::body::{self, json};
-use crate::api::body::{Declared, require_json};
+use crate::api::body::{MediaTypes, require_json};
 use crate::api::problem::Problem;
-use crate::configuration::{Applied, Current};
+use crate::configuration::{Applied, ConfigSnapshot};
 use crate::database::{Audit, json_value};
 use crate::tokens::Caller;
 
 /// Maximum and default number of past changes returned.
-const MOST_CHANGES: usize = 1_000;
-const SOME_CHANGES: usize = 100;
+const MAX_HISTORY: usize = 1_000;
+const DEFAULT_HISTORY: usize = 100;
 
 /// Settings of each provider in the summary.
-const OF_PROVIDERS: [&str; 4] =
+const SUMMARY_PROVIDER_KEYS: [&str; 4] =
     ["max_concurrent_requests", "max_retries", "requests_per_minute", "tokens_per_minute"];
 
 /// The part of the configuration that concerns callers.
@@ -44,20 +44,20 @@ struct Summary {
 type Sections = BTreeMap<String, BTreeMap<String, Value>>;
 
 /// `GET /config`.
-pub(super) async fn summary(State(open): State<Arc<Open>>) -> Response {
-    let current = open.api.config.current();
-    let summary = Summary::of(&current, &open.parts().gateway);
-    tagged(json(StatusCode::OK, &summary), current.revision)
+pub(super) async fn summary(State(state): State<Arc<AdminState>>) -> Response {
+    let current = state.api.config.current();
+    let summary = Summary::of(&current, &state.parts().gateway);
+    with_etag(json(StatusCode::OK, &summary), current.revision)
 }
 
 impl Summary {
-    fn of(current: &Current, gateway: &Gateway) -> Self {
+    fn of(current: &ConfigSnapshot, gateway: &Gateway) -> Self {
         let mut summary = Self { revision: current.revision, ..Self::default() };
         for setting in current.effective.iter() {
             let Effective { key, value, .. } = setting;
             let (sections, name, field) = if let Some(key) = key.strip_prefix("providers.") {
                 let Some((name, field)) = key.split_once('.') else { continue };
-                if !OF_PROVIDERS.contains(&field) {
+                if !SUMMARY_PROVIDER_KEYS.contains(&field) {
                     continue;
                 }
                 (&mut summary.providers, name, field)
@@ -69,8 +69,8 @@ impl Summary {
                 continue;
             };
             let section = sections.entry(name.to_owned()).or_default();
-            match InForce::of(setting, gateway) {
-                Some(InForce { in_force, reason }) => {
+            match CurrentConcurrency::of(setting, gateway) {
+                Some(CurrentConcurrency { in_force, reason }) => {
                     section.insert(field.to_owned(), in_force.into());
                     section.insert(format!("{field}_reason"), reason.into());
                 }
@@ -86,24 +86,24 @@ impl Summary {
 /// Query parameters: the part of the configuration to show.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Part {
+pub(super) struct ConfigQuery {
     /// A key, or a section with everything in it.
     key: Option<String>,
 }
 
 /// `GET /admin/config`.
 pub(super) async fn show(
-    State(open): State<Arc<Open>>,
-    part: Result<Query<Part>, QueryRejection>,
+    State(state): State<Arc<AdminState>>,
+    query: Result<Query<ConfigQuery>, QueryRejection>,
 ) -> Result<Response, AdminProblem> {
-    let Query(Part { key }) = part.map_err(|_| unread("key"))?;
-    let gateway = &open.parts().gateway;
-    Ok(shown(&open.api.config.current(), gateway, key.as_deref().unwrap_or(""), None))
+    let Query(ConfigQuery { key }) = query.map_err(|_| invalid_query("key"))?;
+    let gateway = &state.parts().gateway;
+    Ok(render_config(&state.api.config.current(), gateway, key.as_deref().unwrap_or(""), None))
 }
 
 /// The effects of a change, shown with the configuration after it.
 #[derive(Serialize)]
-struct Change<'a> {
+struct ChangeSummary<'a> {
     changes: &'a [Changed],
     /// Warnings caused by this change.
     warnings: Vec<String>,
@@ -111,7 +111,7 @@ struct Change<'a> {
     kept: &'static str,
 }
 
-impl<'a> Change<'a> {
+impl<'a> ChangeSummary<'a> {
     fn of(applied: &'a Applied, kept_by: Source) -> Self {
         Self {
             changes: &applied.changes,
@@ -122,86 +122,94 @@ impl<'a> Change<'a> {
 }
 
 /// Renders the part of the configuration that a key or section names.
-fn shown(current: &Current, gateway: &Gateway, part: &str, change: Option<Change<'_>>) -> Response {
+fn render_config(
+    current: &ConfigSnapshot,
+    gateway: &Gateway,
+    part: &str,
+    change: Option<ChangeSummary<'_>>,
+) -> Response {
     #[derive(Serialize)]
-    struct ShownSetting<'a> {
+    struct SettingJson<'a> {
         #[serde(flatten)]
         setting: &'a Effective,
         #[serde(flatten)]
-        in_force: Option<InForce>,
+        in_force: Option<CurrentConcurrency>,
     }
     #[derive(Serialize)]
-    struct Shown<'a> {
+    struct ConfigJson<'a> {
         revision: u64,
-        settings: Vec<ShownSetting<'a>>,
+        settings: Vec<SettingJson<'a>>,
         /// Warnings about the configuration.
         warnings: Vec<String>,
         #[serde(skip_serializing_if = "Option::is_none")]
-        change: Option<Change<'a>>,
+        change: Option<ChangeSummary<'a>>,
     }
-    let shown = Shown {
+    let body = ConfigJson {
         revision: current.revision,
         settings: (current.effective.iter().filter(|one| one.is_in(part)))
-            .map(|setting| ShownSetting { setting, in_force: InForce::of(setting, gateway) })
+            .map(|setting| SettingJson {
+                setting,
+                in_force: CurrentConcurrency::of(setting, gateway),
+            })
             .collect(),
         warnings: current.plan.warnings.iter().map(ToString::to_string).collect(),
         change,
     };
-    tagged(json(StatusCode::OK, &shown), current.revision)
+    with_etag(json(StatusCode::OK, &body), current.revision)
 }
 
 /// `PATCH` and `POST /admin/config`.
 pub(super) async fn change(
-    State(open): State<Arc<Open>>,
+    State(state): State<Arc<AdminState>>,
     Extension(caller): Extension<Caller>,
     request: Request,
 ) -> Result<Response, AdminProblem> {
-    let taken = match *request.method() {
-        Method::PATCH => Declared::MergePatch,
-        _ => Declared::Json,
+    let accepted = match *request.method() {
+        Method::PATCH => MediaTypes::MergePatch,
+        _ => MediaTypes::Json,
     };
-    require_json(request.headers(), taken)?;
-    let expected = expected(request.headers())?;
+    require_json(request.headers(), accepted)?;
+    let expected = expected_revision(request.headers())?;
     let peer = request.extensions().get().copied();
-    let patch = body::whole(request.into_body(), open.api.bounds.body).await?;
+    let patch = body::read_all(request.into_body(), state.api.bounds.body).await?;
     serde_json::from_slice::<IgnoredAny>(&patch).map_err(Problem::Malformed)?;
     let problem = |error| AdminProblem::Change { error, expected };
     // Parsed from the original bytes, so that duplicate keys can be rejected.
     let patch = Patch::from_json(&patch).map_err(|error| problem(error.into()))?;
     let note = caller.note("admin", peer);
-    let applied = open.api.config.update(patch, expected, note).await.map_err(problem)?;
-    let change = Change::of(&applied, open.api.config.kept_by());
-    let gateway = &open.parts().gateway;
-    Ok(shown(&open.api.config.current(), gateway, "", Some(change)))
+    let applied = state.api.config.update(patch, expected, note).await.map_err(problem)?;
+    let change = ChangeSummary::of(&applied, state.api.config.change_source());
+    let gateway = &state.parts().gateway;
+    Ok(render_config(&state.api.config.current(), gateway, "", Some(change)))
 }
 
 /// Query parameters: how many past changes to return.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Past {
+pub(super) struct HistoryQuery {
     limit: Option<usize>,
 }
 
 /// `GET /admin/history`.
 pub(super) async fn history(
-    State(open): State<Arc<Open>>,
-    past: Result<Query<Past>, QueryRejection>,
+    State(state): State<Arc<AdminState>>,
+    query: Result<Query<HistoryQuery>, QueryRejection>,
 ) -> Result<Response, AdminProblem> {
     #[derive(Serialize)]
     struct History {
         changes: Vec<Audit>,
     }
-    let Query(Past { limit }) = past.map_err(|_| unread("limit"))?;
-    let most = limit.unwrap_or(SOME_CHANGES);
-    if !(1..=MOST_CHANGES).contains(&most) {
-        return Err(unread("limit"));
+    let Query(HistoryQuery { limit }) = query.map_err(|_| invalid_query("limit"))?;
+    let count = limit.unwrap_or(DEFAULT_HISTORY);
+    if !(1..=MAX_HISTORY).contains(&count) {
+        return Err(invalid_query("limit"));
     }
-    let changes = open.api.config.history(most).await.map_err(AdminProblem::Database)?;
+    let changes = state.api.config.history(count).await.map_err(AdminProblem::Database)?;
     Ok(json(StatusCode::OK, &History { changes }))
 }
 
 /// Creates the problem for an invalid query.
-fn unread(parameter: &str) -> AdminProblem {
+fn invalid_query(parameter: &str) -> AdminProblem {
     let rule = match parameter {
         "limit" => "must be a whole number from 1 to 1000, and is the only parameter",
         _ => "must be a key or a section, given once, and is the only parameter",

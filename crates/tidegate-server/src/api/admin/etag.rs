@@ -8,7 +8,7 @@ use super::problem::AdminProblem;
 
 /// Returns the revision that a change expects. Without `If-Match`, or with `*`, any revision will
 /// do.
-pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, AdminProblem> {
+pub(super) fn expected_revision(headers: &HeaderMap) -> Result<Option<u64>, AdminProblem> {
     let mut fields = headers.get_all(IF_MATCH).iter();
     let field = match (fields.next(), fields.next()) {
         (None, _) => return Ok(None),
@@ -25,7 +25,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, AdminProblem>
 }
 
 /// Adds the revision to a response.
-pub(super) fn tagged(mut response: Response, revision: u64) -> Response {
+pub(super) fn with_etag(mut response: Response, revision: u64) -> Response {
     if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
         response.headers_mut().insert(ETAG, tag);
     }
@@ -41,11 +41,11 @@ mod tests {
         for field in fields {
             headers.append(IF_MATCH, HeaderValue::from_str(field).unwrap());
         }
-        expected(&headers).ok()
+        expected_revision(&headers).ok()
     }
 
     #[test]
-    fn a_revision_is_one_quoted_number() {
+    fn revisions_are_single_quoted_numbers() {
         assert_eq!(read(&[]), Some(None));
         assert_eq!(read(&["*"]), Some(None));
         assert_eq!(read(&[" \"7\" "]), Some(Some(7)));

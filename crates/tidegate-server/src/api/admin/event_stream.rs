@@ -16,10 +16,10 @@ use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse as _, Response};
 use futures_core::Stream;
 
-use super::Open;
+use super::AdminState;
 use super::problem::AdminProblem;
-use super::seats::Seat;
-use crate::events::{Id, Seen, Told, Watcher};
+use super::watcher_slots::WatcherSlot;
+use crate::events::{Id, PublishedEvent, Received, Watcher};
 use crate::listener::connection::Peer;
 use crate::tokens::Role;
 
@@ -27,29 +27,29 @@ use crate::tokens::Role;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// First message: the reconnection delay in milliseconds.
-const GREETING: &str = "retry: 2000\n\n";
+const RECONNECT_DELAY: &str = "retry: 2000\n\n";
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// `GET /admin/events`.
 pub(super) async fn events(
-    State(open): State<Arc<Open>>,
+    State(state): State<Arc<AdminState>>,
     Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, AdminProblem> {
-    let seat = open.seats.take(peer).ok_or(AdminProblem::TooManyWatchers)?;
-    let watcher = open.parts().events.watch(last_seen(&headers)?);
+    let slot = state.slots.take(peer).ok_or(AdminProblem::TooManyWatchers)?;
+    let watcher = state.parts().events.watch(last_event_id(&headers)?);
     // Keep only the token from the request head.
-    let brought = headers.get(AUTHORIZATION).cloned().map(|token| (AUTHORIZATION, token));
-    let headers = brought.into_iter().collect();
-    let visit = Visit { open, headers, watcher, begun: Begun::No };
-    let feed = Feed { next: Box::pin(visit.next()), _seat: seat };
+    let token = headers.get(AUTHORIZATION).cloned().map(|token| (AUTHORIZATION, token));
+    let headers = token.into_iter().collect();
+    let stream = WatcherStream { state, headers, watcher, progress: Progress::NotStarted };
+    let body = EventBody { next: Box::pin(stream.next()), _slot: slot };
     let head = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-store")];
-    Ok((head, Body::from_stream(feed)).into_response())
+    Ok((head, Body::from_stream(body)).into_response())
 }
 
 /// Returns the event that a reconnecting watcher has seen last.
-fn last_seen(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
     let Some(field) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let id = field.to_str().ok().and_then(Id::parse);
     let rule = "must be the id of an event received before";
@@ -57,78 +57,78 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
 }
 
 /// One watcher.
-struct Visit {
-    open: Arc<Open>,
+struct WatcherStream {
+    state: Arc<AdminState>,
     /// The token, which may be revoked while the stream is open.
     headers: HeaderMap,
     watcher: Watcher,
-    begun: Begun,
+    progress: Progress,
 }
 
 /// Progress of a stream.
 #[derive(PartialEq, Eq)]
-enum Begun {
-    No,
+enum Progress {
+    NotStarted,
     /// The first message was sent.
-    Just,
+    Greeted,
     /// An event or heartbeat was sent.
-    Yes,
+    Streaming,
 }
 
-impl Visit {
+impl WatcherStream {
     /// Returns the next message and the state to continue with; `None` at the end of the stream.
     async fn next(mut self) -> Option<(Bytes, Self)> {
-        if self.begun == Begun::No {
-            self.begun = Begun::Just;
-            return Some((Bytes::from_static(GREETING.as_bytes()), self));
+        if self.progress == Progress::NotStarted {
+            self.progress = Progress::Greeted;
+            return Some((Bytes::from_static(RECONNECT_DELAY.as_bytes()), self));
         }
-        let said = tokio::select! {
+        let message = tokio::select! {
             biased;
-            () = self.open.stop.clone().told() => return None,
+            () = self.state.stop.clone().wait() => return None,
             seen = self.watcher.next() => match seen {
-                Seen::Told(told) => written(&told).into(),
-                Seen::Missed if self.begun == Begun::Just => missed(),
+                Received::Event(event) => format_event(&event).into(),
+                Received::Missed if self.progress == Progress::Greeted => missed_event(),
                 // The watcher fell behind.
-                Seen::Missed => return None,
+                Received::Missed => return None,
             },
             () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b":\n\n"),
         };
-        self.open.parts().tokens.check(&self.headers, Role::Read).ok()?;
-        self.begun = Begun::Yes;
-        Some((said, self))
+        self.state.parts().tokens.authenticate(&self.headers, Role::Read).ok()?;
+        self.progress = Progress::Streaming;
+        Some((message, self))
     }
 }
 
-fn written(told: &Told) -> String {
-    let Told { id, name, data } = told;
+fn format_event(event: &PublishedEvent) -> String {
+    let PublishedEvent { id, name, data } = event;
     format!("id: {id}\nevent: {name}\ndata: {data}\n\n")
 }
 
 /// Tells a reconnecting watcher that events before the following ones are missing.
-fn missed() -> Bytes {
+fn missed_event() -> Bytes {
     Bytes::from_static(b"event: missed\ndata: {}\n\n")
 }
 
-type Next = Pin<Box<dyn Future<Output = Option<(Bytes, Visit)>> + Send>>;
+type Next = Pin<Box<dyn Future<Output = Option<(Bytes, WatcherStream)>> + Send>>;
 
 /// The response body of a watcher.
-struct Feed {
+struct EventBody {
     next: Next,
     /// Freed with the stream.
-    _seat: Seat,
+    _slot: WatcherSlot,
 }
 
-impl Stream for Feed {
+impl Stream for EventBody {
     type Item = Result<Bytes, std::convert::Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Poll::Ready(next) = self.next.as_mut().poll(cx) else { return Poll::Pending };
-        let Some((said, visit)) = next else {
+        let Some((message, stream)) = next else {
             // Polling again returns `None` again.
             self.next = Box::pin(std::future::ready(None));
             return Poll::Ready(None);
         };
-        self.next = Box::pin(visit.next());
-        Poll::Ready(Some(Ok(said)))
+        self.next = Box::pin(stream.next());
+        Poll::Ready(Some(Ok(message)))
     }
 }

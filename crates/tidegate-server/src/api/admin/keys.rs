@@ -6,23 +6,23 @@ use axum::Extension;
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
 
-use super::Open;
+use super::AdminState;
 use super::problem::AdminProblem;
-use crate::api::body::{self, Declared, require_json};
+use crate::api::body::{self, MediaTypes, require_json};
 use crate::api::http::KeyAction;
 use crate::tokens::Caller;
 
 /// `POST /admin/keys/peek`, `hold`, `reset` and `settle`.
 pub(super) async fn operate(
-    State(open): State<Arc<Open>>,
+    State(state): State<Arc<AdminState>>,
     Extension(caller): Extension<Caller>,
     Path(action): Path<String>,
     request: Request,
 ) -> Result<Response, AdminProblem> {
-    let action = KeyAction::named(&action).ok_or(AdminProblem::NotFound)?;
-    require_json(request.headers(), Declared::Json)?;
+    let action = KeyAction::from_name(&action).ok_or(AdminProblem::NotFound)?;
+    require_json(request.headers(), MediaTypes::Json)?;
     let peer = request.extensions().get().copied();
-    let body = body::whole(request.into_body(), open.api.bounds.body).await?;
+    let body = body::read_all(request.into_body(), state.api.bounds.body).await?;
     let note = caller.note("admin", peer);
-    Ok(action.carry_out(&open.api.config, &body, &note).await?)
+    Ok(action.execute(&state.api.config, &body, &note).await?)
 }

@@ -5,20 +5,20 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
 
-use super::MOST_WATCHERS;
-use super::etag::tagged;
+use super::MAX_WATCHERS;
+use super::etag::with_etag;
 use crate::api::change_error::{detail, field_errors};
-use crate::api::problem::{Problem, told};
+use crate::api::problem::{Problem, format_errors};
 use crate::configuration::ChangeError;
 use crate::database::DatabaseError;
-use crate::tokens::Refused;
+use crate::tokens::AuthError;
 
 /// Why a request failed. Nothing was changed, unless the text says that this is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminProblem {
     /// A problem that is common to all APIs.
     #[error(transparent)]
-    Any(#[from] Problem),
+    Common(#[from] Problem),
     #[error(
         "nothing is at this path; see /config, /admin/config, /admin/keys/peek, hold, reset and settle, /admin/history, /admin/events, /admin/providers, /metrics, /openapi.json, /healthz and /readyz"
     )]
@@ -26,9 +26,9 @@ pub(super) enum AdminProblem {
     /// Contains the configured providers.
     #[error("unknown provider; known providers are {}", .0.join(", "))]
     UnknownProvider(Vec<String>),
-    #[error("{}", refusal(.0))]
-    Refused(Refused),
-    #[error("{}", told(.0))]
+    #[error("{}", auth_message(.0))]
+    Unauthorized(AuthError),
+    #[error("{}", format_errors(.0))]
     BadRequest(Vec<FieldError>),
     /// A change was not made. `expected` is the revision that the request named.
     #[error("{}", detail(.error))]
@@ -37,18 +37,18 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Database(DatabaseError),
     #[error(
-        "at most {MOST_WATCHERS} watchers are allowed, a quarter of them from one address; retry later"
+        "at most {MAX_WATCHERS} watchers are allowed, a quarter of them from one address; retry later"
     )]
     TooManyWatchers,
 }
 
-fn refusal(refused: &Refused) -> &'static str {
-    match refused {
-        Refused::NoToken => {
+fn auth_message(auth_error: &AuthError) -> &'static str {
+    match auth_error {
+        AuthError::NoToken => {
             "a token is required: authorization: Bearer ...; create one with `tidegate key`"
         }
-        Refused::UnknownToken => "this token is not configured",
-        Refused::ReadOnly => "this token is read-only",
+        AuthError::UnknownToken => "this token is not configured",
+        AuthError::ReadOnly => "this token is read-only",
     }
 }
 
@@ -58,15 +58,15 @@ impl AdminProblem {
         Self::BadRequest(vec![FieldError { field: field.to_owned(), rule: rule.to_owned() }])
     }
 
-    fn kind(&self) -> ProblemType {
+    fn problem_type(&self) -> ProblemType {
         match self {
             // `Any` renders itself.
-            Self::Any(_) | Self::Change { error: ChangeError::Interrupted, .. } => {
+            Self::Common(_) | Self::Change { error: ChangeError::Interrupted, .. } => {
                 ProblemType::Internal
             }
             Self::NotFound | Self::UnknownProvider(_) => ProblemType::NotFound,
-            Self::Refused(Refused::ReadOnly) => ProblemType::Forbidden,
-            Self::Refused(_) => ProblemType::Unauthorized,
+            Self::Unauthorized(AuthError::ReadOnly) => ProblemType::Forbidden,
+            Self::Unauthorized(_) => ProblemType::Unauthorized,
             Self::BadRequest(_) => ProblemType::InvalidRequest,
             Self::Change { error, .. } if error.is_invalid() => ProblemType::InvalidConfiguration,
             Self::Change { error, .. } if error.conflict().is_some() => ProblemType::Conflict,
@@ -77,50 +77,51 @@ impl AdminProblem {
 
     /// Returns the status. A conflict has another one if the request named a revision.
     fn status(&self) -> StatusCode {
-        match (self.kind(), self) {
+        match (self.problem_type(), self) {
             (ProblemType::Conflict, Self::Change { expected: Some(_), .. }) => {
                 StatusCode::PRECONDITION_FAILED
             }
-            (kind, _) => kind.status(),
+            (problem_type, _) => problem_type.status(),
         }
     }
 
     /// Returns the `WWW-Authenticate` challenge.
     fn challenge(&self) -> Option<&'static str> {
-        let Self::Refused(refused) = self else { return None };
-        Some(match refused {
-            Refused::NoToken => "Bearer realm=\"tidegate\"",
-            Refused::UnknownToken => "Bearer realm=\"tidegate\", error=\"invalid_token\"",
-            Refused::ReadOnly => "Bearer realm=\"tidegate\", error=\"insufficient_scope\"",
+        let Self::Unauthorized(auth_error) = self else { return None };
+        Some(match auth_error {
+            AuthError::NoToken => "Bearer realm=\"tidegate\"",
+            AuthError::UnknownToken => "Bearer realm=\"tidegate\", error=\"invalid_token\"",
+            AuthError::ReadOnly => "Bearer realm=\"tidegate\", error=\"insufficient_scope\"",
         })
     }
 }
 
 impl IntoResponse for AdminProblem {
     fn into_response(self) -> Response {
-        let of_change;
+        let change_errors;
         let errors: &[FieldError] = match &self {
             Self::BadRequest(errors) => errors,
             Self::Change { error, .. } => {
-                of_change = field_errors(error);
-                &of_change
+                change_errors = field_errors(error);
+                &change_errors
             }
             _ => &[],
         };
         let detail = match &self {
-            Self::Change { .. } if !errors.is_empty() => told(errors),
+            Self::Change { .. } if !errors.is_empty() => format_errors(errors),
             problem => problem.to_string(),
         };
-        let document = Document::new(self.kind(), detail).status(self.status()).errors(errors);
+        let document =
+            Document::new(self.problem_type(), detail).status(self.status()).errors(errors);
         let mut response = document.response().map(Body::from);
         if let Some(challenge) = self.challenge() {
             let challenge = HeaderValue::from_static(challenge);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
         }
         match self {
-            Self::Any(problem) => problem.into_response(),
+            Self::Common(problem) => problem.into_response(),
             Self::Change { error, .. } => match error.conflict() {
-                Some(now) => tagged(response, now),
+                Some(now) => with_etag(response, now),
                 None => response,
             },
             _ => response,

@@ -16,42 +16,45 @@ use tidegate_llm::rate_limit::{LimitView, ModelView, QueueView};
 use tidegate_providers::Provider;
 use tidegate_providers::name::short_hash;
 
-use super::Open;
+use super::AdminState;
 use super::problem::AdminProblem;
 use crate::api::body::json;
 
 /// Maximum number of queues shown per account, and of models per queue.
-const MOST_SHOWN: usize = 64;
+const MAX_SHOWN: usize = 64;
 /// Maximum number of characters shown of a model name, which callers choose.
-const LONGEST_MODEL: usize = 128;
+const MAX_MODEL_CHARS: usize = 128;
 
 /// `GET /admin/providers`.
-pub(super) async fn all(State(open): State<Arc<Open>>) -> Response {
+pub(super) async fn all(State(state): State<Arc<AdminState>>) -> Response {
     #[derive(Serialize)]
-    struct Shown {
-        providers: Vec<ShownProvider>,
+    struct ProvidersJson {
+        providers: Vec<ProviderJson>,
     }
-    let seen = open.parts().gateway.inspect().await;
-    json(StatusCode::OK, &Shown { providers: seen.into_iter().map(ShownProvider::of).collect() })
+    let providers = state.parts().gateway.inspect().await;
+    json(
+        StatusCode::OK,
+        &ProvidersJson { providers: providers.into_iter().map(ProviderJson::of).collect() },
+    )
 }
 
 /// `GET /admin/providers/NAME`.
 pub(super) async fn one(
-    State(open): State<Arc<Open>>,
+    State(state): State<Arc<AdminState>>,
     Path(name): Path<String>,
 ) -> Result<Response, AdminProblem> {
-    let mut seen = open.parts().gateway.inspect().await;
+    let mut providers = state.parts().gateway.inspect().await;
     let name = Provider::new(&name);
-    match seen.iter().position(|view| view.status.provider == name) {
-        Some(index) => Ok(json(StatusCode::OK, &ShownProvider::of(seen.swap_remove(index)))),
+    match providers.iter().position(|view| view.status.provider == name) {
+        Some(index) => Ok(json(StatusCode::OK, &ProviderJson::of(providers.swap_remove(index)))),
         None => Err(AdminProblem::UnknownProvider(
-            seen.iter().map(|view| view.status.provider.as_str().to_owned()).collect(),
+            providers.iter().map(|view| view.status.provider.as_str().to_owned()).collect(),
         )),
     }
 }
 
 #[derive(Serialize)]
-struct ShownProvider {
+struct ProviderJson {
     provider: String,
     /// What the calls in the longest queue wait for.
     limited_by: Option<&'static str>,
@@ -63,16 +66,16 @@ struct ShownProvider {
     oldest_wait_ms: u64,
     /// Number of tenants with waiting calls.
     tenants_waiting: usize,
-    tenants: Vec<ShownTenant>,
+    tenants: Vec<TenantJson>,
     waiting_of_other_tenants: usize,
     /// Limits that all API keys of callers share.
-    all_keys: Vec<ShownLimit>,
+    all_keys: Vec<LimitJson>,
     accounts_known: usize,
-    accounts: Vec<ShownAccount>,
+    accounts: Vec<AccountJson>,
 }
 
 #[derive(Serialize)]
-struct ShownTenant {
+struct TenantJson {
     tenant: String,
     /// The hash that identifies the tenant in metrics.
     id: String,
@@ -81,16 +84,16 @@ struct ShownTenant {
 }
 
 #[derive(Serialize)]
-struct ShownAccount {
+struct AccountJson {
     owner: &'static str,
     /// The hash of its API key.
     id: String,
     queues_known: usize,
-    queues: Vec<ShownQueue>,
+    queues: Vec<QueueJson>,
 }
 
 #[derive(Serialize)]
-struct ShownQueue {
+struct QueueJson {
     /// `null` if all models share the queue.
     model: Option<String>,
     endpoint: Option<String>,
@@ -99,27 +102,27 @@ struct ShownQueue {
     waiting: usize,
     limited_by: Option<&'static str>,
     /// Configured limits.
-    limits: Vec<ShownLimit>,
+    limits: Vec<LimitJson>,
     models_known: usize,
     /// Learned limits, by model.
-    models: Vec<ShownModel>,
+    models: Vec<ModelJson>,
 }
 
 #[derive(Serialize)]
-struct ShownModel {
+struct ModelJson {
     model: String,
-    hold: Option<ShownHold>,
-    limits: Vec<ShownLimit>,
+    hold: Option<HoldJson>,
+    limits: Vec<LimitJson>,
 }
 
 #[derive(Serialize)]
-struct ShownHold {
+struct HoldJson {
     remaining_ms: u64,
     cause: &'static str,
 }
 
 #[derive(Serialize)]
-struct ShownLimit {
+struct LimitJson {
     dimension: &'static str,
     /// The endpoint or models that the limit is for; `null` if for all of the queue.
     applies_to: Option<String>,
@@ -133,13 +136,13 @@ struct ShownLimit {
     used_ratio: Option<f64>,
     used_in_last_minute: u64,
     reserved: u64,
-    reported: Option<ShownReport>,
-    bucket: Option<ShownBucket>,
-    pace: Option<ShownPace>,
+    reported: Option<ReportJson>,
+    bucket: Option<BucketJson>,
+    pace: Option<PaceJson>,
 }
 
 #[derive(Serialize)]
-struct ShownReport {
+struct ReportJson {
     remaining: u64,
     reset_ms: Option<u64>,
     from: &'static str,
@@ -147,20 +150,20 @@ struct ShownReport {
 }
 
 #[derive(Serialize)]
-struct ShownBucket {
+struct BucketJson {
     remaining: i64,
     capacity: u64,
 }
 
 #[derive(Serialize)]
-struct ShownPace {
+struct PaceJson {
     per_minute: u64,
     burst: u64,
     slowed_to: Option<f64>,
     ramp_remaining_ms: Option<u64>,
 }
 
-impl ShownProvider {
+impl ProviderJson {
     fn of(view: ProviderView) -> Self {
         let queues = view.queues().filter(|queue| queue.gauges.waiting > 0);
         let longest = queues.max_by_key(|queue| queue.gauges.waiting);
@@ -174,16 +177,16 @@ impl ShownProvider {
             waiting: status.queued,
             oldest_wait_ms: millis(status.oldest_wait),
             tenants_waiting: tenants.tenants,
-            tenants: tenants.longest.iter().map(ShownTenant::of).collect(),
+            tenants: tenants.longest.iter().map(TenantJson::of).collect(),
             waiting_of_other_tenants: tenants.waiting_of_others,
-            all_keys: view.all_keys.iter().map(ShownLimit::of).collect(),
+            all_keys: view.all_keys.iter().map(LimitJson::of).collect(),
             accounts_known: status.accounts,
-            accounts: view.accounts.into_iter().map(ShownAccount::of).collect(),
+            accounts: view.accounts.into_iter().map(AccountJson::of).collect(),
         }
     }
 }
 
-impl ShownTenant {
+impl TenantJson {
     fn of(queue: &TenantQueue) -> Self {
         Self {
             tenant: queue.tenant.as_ref().to_owned(),
@@ -194,63 +197,63 @@ impl ShownTenant {
     }
 }
 
-impl ShownAccount {
+impl AccountJson {
     fn of(mut view: AccountView) -> Self {
         // The busiest queues come first, as not all may be shown.
-        let busy = |queue: &QueueView| {
+        let load = |queue: &QueueView| {
             queue.gauges.in_flight + u64::try_from(queue.gauges.waiting).unwrap_or(u64::MAX / 2)
         };
-        view.queues.sort_by_key(|queue| Reverse(busy(queue)));
+        view.queues.sort_by_key(|queue| Reverse(load(queue)));
         let queues_known = view.queues.len();
         Self {
             owner: view.owner.name(),
             id: view.id,
             queues_known,
-            queues: view.queues.iter().take(MOST_SHOWN).map(ShownQueue::of).collect(),
+            queues: view.queues.iter().take(MAX_SHOWN).map(QueueJson::of).collect(),
         }
     }
 }
 
-impl ShownQueue {
+impl QueueJson {
     fn of(view: &QueueView) -> Self {
         // Models with known limits come first, as not all may be shown.
         let mut models: Vec<&ModelView> = view.models.iter().collect();
         models.sort_by_key(|model| model.limits.is_empty() && model.hold.is_none());
         Self {
-            model: view.model.as_deref().map(short),
+            model: view.model.as_deref().map(truncate),
             endpoint: view.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
             in_flight: view.gauges.in_flight,
             concurrency_limit: view.gauges.concurrency,
             waiting: view.gauges.waiting,
             limited_by: view.limited_by,
-            limits: view.limits.iter().map(ShownLimit::of).collect(),
+            limits: view.limits.iter().map(LimitJson::of).collect(),
             models_known: models.len(),
-            models: models.into_iter().take(MOST_SHOWN).map(ShownModel::of).collect(),
+            models: models.into_iter().take(MAX_SHOWN).map(ModelJson::of).collect(),
         }
     }
 }
 
-impl ShownModel {
+impl ModelJson {
     fn of(view: &ModelView) -> Self {
-        let hold = |(left, cause)| ShownHold { remaining_ms: millis(left), cause };
+        let hold = |(left, cause)| HoldJson { remaining_ms: millis(left), cause };
         Self {
-            model: short(&view.model),
+            model: truncate(&view.model),
             hold: view.hold.map(hold),
-            limits: view.limits.iter().map(ShownLimit::of).collect(),
+            limits: view.limits.iter().map(LimitJson::of).collect(),
         }
     }
 }
 
-impl ShownLimit {
+impl LimitJson {
     fn of(view: &LimitView) -> Self {
-        let report = |(remaining, (from, age))| ShownReport {
+        let report = |(remaining, (from, age))| ReportJson {
             remaining,
             reset_ms: view.reported_reset.map(millis),
             from,
             age_ms: millis(age),
         };
-        let bucket = |(remaining, capacity)| ShownBucket { remaining, capacity };
-        let pace = |(per_minute, burst)| ShownPace {
+        let bucket = |(remaining, capacity)| BucketJson { remaining, capacity };
+        let pace = |(per_minute, burst)| PaceJson {
             per_minute,
             burst,
             slowed_to: view.slowed_to,
@@ -258,7 +261,7 @@ impl ShownLimit {
         };
         Self {
             dimension: view.name,
-            applies_to: view.applies_to.as_deref().map(short),
+            applies_to: view.applies_to.as_deref().map(truncate),
             limit: view.allowed.map(|(amount, _)| amount),
             window_ms: view.allowed.map(|(_, window)| millis(window)),
             limit_per_minute: view.per_minute(),
@@ -280,6 +283,6 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn short(model: &str) -> String {
-    model.chars().take(LONGEST_MODEL).collect()
+fn truncate(model: &str) -> String {
+    model.chars().take(MAX_MODEL_CHARS).collect()
 }

@@ -1,9 +1,9 @@
 //! The admin API over real sockets.
 
 mod access;
-mod changing;
-mod showing;
-mod watching;
+mod changes;
+mod event_streams;
+mod reads;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -46,18 +46,18 @@ url = "redis://127.0.0.1:6379"
 
 /// Creates a configuration at revision 1, without a database.
 fn config(text: &str) -> Arc<ActiveConfig> {
-    configuration::of_text(text, Stored { revision: 1, ..Stored::default() }, None)
+    configuration::from_text(text, Stored { revision: 1, ..Stored::default() }, None)
 }
 
 /// A running admin API.
-struct Gate {
+struct TestServer {
     address: SocketAddr,
     config: Arc<ActiveConfig>,
     tokens: Arc<Tokens>,
     events: Events,
     metrics: Metrics,
     /// Number of limits that deny because the store is down.
-    undecided: Arc<AtomicUsize>,
+    denying_limits: Arc<AtomicUsize>,
     agent: ureq::Agent,
     /// Stops the other listeners.
     others: Option<Drain>,
@@ -67,26 +67,28 @@ struct Gate {
     _folder: Option<TempDir>,
 }
 
-impl Gate {
+impl TestServer {
     fn open() -> Self {
-        Self::bounded(Bounds::default())
+        Self::with_bounds(Bounds::default())
     }
 
-    fn bounded(bounds: Bounds) -> Self {
+    fn with_bounds(bounds: Bounds) -> Self {
         Self::serving(config(TEXT), bounds)
     }
 
     /// Starts a server with a database, at revision 1.
-    fn keeping(text: &str) -> Self {
+    fn with_database(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::sqlite(folder.path().join("tidegate.db"));
         let runtime = Runtime::new().unwrap();
         let (first, note) =
             (Change::set("limits.clients.rate", "\"1/s\""), Note { door: "cli", who: None });
         let stored = runtime.block_on(database.write(&[first], &note, None)).unwrap();
-        let gate =
-            Self::serving(configuration::of_text(text, stored, Some(database)), Bounds::default());
-        Self { _folder: Some(folder), ..gate }
+        let server = Self::serving(
+            configuration::from_text(text, stored, Some(database)),
+            Bounds::default(),
+        );
+        Self { _folder: Some(folder), ..server }
     }
 
     fn serving(config: Arc<ActiveConfig>, bounds: Bounds) -> Self {
@@ -95,14 +97,14 @@ impl Gate {
         let any = "127.0.0.1:0".parse().unwrap();
         let (listener, address) = runtime.block_on(accept::bind(any)).unwrap();
         let (others, mut own) = (Drain::new(), Drain::new());
-        let undecided = Arc::new(AtomicUsize::new(0));
-        let counted = undecided.clone();
+        let denying_limits = Arc::new(AtomicUsize::new(0));
+        let counted = denying_limits.clone();
         let health = Health::new(others.signal(), move || counted.load(Ordering::Relaxed));
         let host_check = HostCheck::new(address, Vec::new());
         let api = AdminApi { config: config.clone(), host_check, bounds, health };
         let Parts { tokens, events, metrics, .. } = config.parts().clone();
         let stop = own.signal();
-        runtime.block_on(async { own.watch(api.serve(listener, OpenFiles::default(), stop)) });
+        runtime.block_on(async { own.spawn(api.serve(listener, OpenFiles::default(), stop)) });
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let (others, own) = (Some(others), Some(own));
         Self {
@@ -111,7 +113,7 @@ impl Gate {
             tokens,
             events,
             metrics,
-            undecided,
+            denying_limits,
             agent,
             others,
             own,
@@ -126,17 +128,17 @@ impl Gate {
     }
 
     /// Starts a server with a read token and a write token.
-    fn guarded() -> (Self, Minted, Minted) {
+    fn with_tokens() -> (Self, Minted, Minted) {
         let (reader, writer) = (mint().unwrap(), mint().unwrap());
         let tokens = format!(
             "[admin]\nread_tokens = [\"{}\"]\nwrite_tokens = [\"{}\"]\n",
             reader.digest, writer.digest
         );
-        (Self::keeping(&format!("{TEXT}{tokens}")), reader, writer)
+        (Self::with_database(&format!("{TEXT}{tokens}")), reader, writer)
     }
 
     /// Sends a request with these headers.
-    fn ask(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Reply {
+    fn request(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> Response {
         let mut request = Request::builder().method(method);
         request = request.uri(format!("http://{}{path}", self.address));
         for (name, value) in fields {
@@ -145,28 +147,28 @@ impl Gate {
         let request = request.body(body.to_owned()).unwrap();
         let request =
             self.agent.configure_request(request).allow_non_standard_methods(true).build();
-        Reply::of(self.agent.run(request).unwrap())
+        Response::of(self.agent.run(request).unwrap())
     }
 
-    fn get(&self, path: &str) -> Reply {
-        self.ask("GET", path, &[], "")
+    fn get(&self, path: &str) -> Response {
+        self.request("GET", path, &[], "")
     }
 
-    fn patch(&self, fields: &[(&str, &str)], body: &str) -> Reply {
+    fn patch(&self, fields: &[(&str, &str)], body: &str) -> Response {
         let fields = [fields, &[("content-type", "application/json")]].concat();
-        self.ask("PATCH", "/admin/config", &fields, body)
+        self.request("PATCH", "/admin/config", &fields, body)
     }
 }
 
 /// A response.
 #[derive(Debug)]
-struct Reply {
+struct Response {
     status: u16,
     headers: http::HeaderMap,
     body: String,
 }
 
-impl Reply {
+impl Response {
     /// Renders a problem.
     fn rendered(problem: AdminProblem) -> Self {
         let (head, body) = problem.into_response().into_parts();
@@ -192,7 +194,7 @@ impl Reply {
 
     /// Asserts that the response is this problem.
     #[track_caller]
-    fn refused(&self, status: u16, kind: &str) {
+    fn assert_problem(&self, status: u16, kind: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.header("content-type"), "application/problem+json");
         assert_eq!(self.json()["type"], format!("urn:tidegate:problem:{kind}"));

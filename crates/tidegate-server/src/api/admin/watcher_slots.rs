@@ -9,11 +9,11 @@ use tidegate_http::identity::{ClientNetwork, TrustedProxies};
 use crate::listener::connections::network_of;
 
 /// One network may have one in this many slots.
-const PART: usize = 4;
+const NETWORK_SHARE: usize = 4;
 
 /// The slots. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Seats(Arc<Inner>);
+pub(super) struct WatcherSlots(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -22,24 +22,24 @@ struct Inner {
     taken: Mutex<HashMap<ClientNetwork, usize>>,
 }
 
-impl Seats {
+impl WatcherSlots {
     /// Creates `total` slots. Trusted proxies may take all of them.
     pub(super) fn new(total: usize, trusted: TrustedProxies) -> Self {
         Self(Arc::new(Inner { total, trusted, taken: Mutex::default() }))
     }
 
     /// Takes a slot for this peer, if one is free.
-    pub(super) fn take(&self, peer: IpAddr) -> Option<Seat> {
+    pub(super) fn take(&self, peer: IpAddr) -> Option<WatcherSlot> {
         let Inner { total, trusted, .. } = &*self.0;
         let network = network_of(peer);
         let mut taken = self.0.taken();
         let own = taken.get(&network).copied().unwrap_or(0);
-        let most = if trusted.contains(peer) { *total } else { total.div_ceil(PART) };
-        if own >= most || taken.values().sum::<usize>() >= *total {
+        let max = if trusted.contains(peer) { *total } else { total.div_ceil(NETWORK_SHARE) };
+        if own >= max || taken.values().sum::<usize>() >= *total {
             return None;
         }
         taken.insert(network, own + 1);
-        Some(Seat { seats: self.clone(), network })
+        Some(WatcherSlot { slots: self.clone(), network })
     }
 
     /// Returns the number of free slots.
@@ -57,14 +57,14 @@ impl Inner {
 
 /// A slot, freed on drop.
 #[derive(Debug)]
-pub(super) struct Seat {
-    seats: Seats,
+pub(super) struct WatcherSlot {
+    slots: WatcherSlots,
     network: ClientNetwork,
 }
 
-impl Drop for Seat {
+impl Drop for WatcherSlot {
     fn drop(&mut self) {
-        let mut taken = self.seats.0.taken();
+        let mut taken = self.slots.0.taken();
         if let Some(own) = taken.get_mut(&self.network) {
             *own -= 1;
             if *own == 0 {

@@ -21,20 +21,20 @@ use tidegate_http::field::RetryAfter;
 use tidegate_http::problem::FieldError;
 
 use super::HttpApi;
-use super::answer::{self, Deny, Reply, State, least, longest_reset};
 use super::permit_request::Acquire;
 use super::request::{Item, List, Reader};
+use super::response::{self, ApiResponse, DenyStatus, State, max_reset_ms, min_remaining};
 use crate::api::body::json;
 use crate::api::problem::Problem;
-use crate::metrics::Verdict;
-use crate::permits::{Held, HeldCharge, HeldList, Line, Wanted};
+use crate::metrics::DecisionOutcome;
+use crate::permits::{GrantedCharge, GrantedCharges, GrantedPermit, QueueEntry, RequestedCharge};
 
 /// Minimum wait with a shared store, which needs this long to find out whether there is anything to
 /// wait for.
-const SHARED_WAIT: Duration = Duration::from_millis(50);
+const MIN_SHARED_WAIT: Duration = Duration::from_millis(50);
 
 #[derive(Serialize)]
-struct Acquired<'a> {
+struct AcquireResponse<'a> {
     allowed: bool,
     id: String,
     expires_in_ms: u64,
@@ -48,7 +48,7 @@ struct Acquired<'a> {
 }
 
 /// State of the buckets of a list, as reported by the store.
-struct Standing {
+struct ListState {
     outcomes: Vec<Outcome>,
     degraded: Option<FailureRule>,
     /// Index of the charge that does not fit, if any, and when to retry.
@@ -61,50 +61,52 @@ impl HttpApi {
         &self,
         reader: Reader<'_>,
         body: &Value<'_>,
-        (deny, peer): (Deny, IpAddr),
+        (deny, peer): (DenyStatus, IpAddr),
     ) -> Result<Response, Problem> {
-        let asked = reader.acquire(body)?;
+        let request = reader.acquire(body)?;
         let engine = &self.config.parts().engine;
         if self.is_stopping() {
             return Err(Problem::Stopping);
         }
-        let place = self.permits.reserve(peer)?;
-        let limiters = self.limiters(&asked.list, engine)?;
-        let wanted = wanted(&asked.list, &limiters);
-        let Some(line) = self.permits.queues().line(engine, &wanted, asked.tenant) else {
+        let reservation = self.permits.reserve(peer)?;
+        let limiters = self.limiters(&request.list, engine)?;
+        let requested = requested_charges(&request.list, &limiters);
+        let Some(entry) = self.permits.queues().entry(engine, &requested, request.tenant) else {
             return Err(Problem::Invalid(Vec::new()));
         };
         let granted = tokio::select! {
-            granted = wait(&line, &asked, engine) => granted,
+            granted = wait(&entry, &request, engine) => granted,
             () = self.stopping() => return Err(Problem::Stopping),
         };
         let permit = match granted {
             Ok(permit) => permit,
-            Err(error) => return not_granted(error, &asked, (&wanted, &line), engine, deny).await,
+            Err(error) => {
+                return deny_response(error, &request, (&requested, &entry), engine, deny).await;
+            }
         };
         // Until the response is ready, the permit refunds everything if the caller disconnects.
-        let standing = Standing::of(engine, &wanted, |_| 0).await?;
-        for (item, outcome) in asked.list.items.iter().zip(&standing.outcomes) {
-            item.metrics.decided(Verdict::Allowed);
+        let state = ListState::peek(engine, &requested, |_| 0).await?;
+        for (item, outcome) in request.list.items.iter().zip(&state.outcomes) {
+            item.metrics.count(DecisionOutcome::Allowed);
             if outcome.remaining.checked_add(item.amount) == Some(outcome.capacity) {
-                item.metrics.met_new_key();
+                item.metrics.count_new_key();
             }
         }
         let waited = permit.waited();
         self.config.parts().metrics.permit_waited(waited);
-        let held = held(permit, &wanted, line, &limiters);
-        let id = place.fill(Held::List(Box::new(held)), asked.ttl);
-        let answer = Acquired {
+        let granted_charges = into_granted(permit, &requested, entry, &limiters);
+        let id = reservation.grant(GrantedPermit::Charges(Box::new(granted_charges)), request.ttl);
+        let response = AcquireResponse {
             allowed: true,
             id: id.to_string(),
-            expires_in_ms: millis(asked.ttl),
+            expires_in_ms: millis(request.ttl),
             waited_ms: millis(waited),
-            remaining: least(&standing.outcomes),
-            reset_after_ms: longest_reset(&standing.outcomes),
-            degraded: standing.degraded.map(FailureRule::as_str),
-            charges: answer::states(&asked.list, &standing.outcomes),
+            remaining: min_remaining(&state.outcomes),
+            reset_after_ms: max_reset_ms(&state.outcomes),
+            degraded: state.degraded.map(FailureRule::as_str),
+            charges: response::states(&request.list, &state.outcomes),
         };
-        Ok(json(StatusCode::OK, &answer))
+        Ok(json(StatusCode::OK, &response))
     }
 
     /// Returns the limiters of a list. Those of inline policies live as long as the permit, and are
@@ -119,19 +121,20 @@ impl HttpApi {
                 return Ok(Arc::new(limiter.clone()));
             }
             let policy = *item.limit.policy();
-            let made = self.permits.queues().inline(item.limit.shared_identity(), || {
-                match item.calendar.as_deref() {
-                    Some(calendar) => engine
-                        .inline_calendar(
-                            calendar.name(),
-                            policy.capacity(),
-                            calendar.schedule().clone(),
-                        )
-                        .map_err(|error| error.to_string()),
-                    None => engine.inline(policy).map_err(|error| error.to_string()),
-                }
+            let limiter = self.permits.queues().inline(item.limit.shared_identity(), || match item
+                .calendar
+                .as_deref()
+            {
+                Some(calendar) => engine
+                    .inline_calendar(
+                        calendar.name(),
+                        policy.capacity(),
+                        calendar.schedule().clone(),
+                    )
+                    .map_err(|error| error.to_string()),
+                None => engine.inline(policy).map_err(|error| error.to_string()),
             });
-            made.map_err(|rule| {
+            limiter.map_err(|rule| {
                 Problem::Invalid(vec![FieldError {
                     field: format!("charges[{index}].policy"),
                     rule,
@@ -143,65 +146,71 @@ impl HttpApi {
 }
 
 /// Waits for a list, up to the requested time.
-async fn wait(line: &Line, asked: &Acquire<'_>, engine: &Engine) -> Result<Permit, AcquireError> {
+async fn wait(
+    entry: &QueueEntry,
+    request: &Acquire<'_>,
+    engine: &Engine,
+) -> Result<Permit, AcquireError> {
     let is_shared = engine.store().local().is_none();
-    let least = if is_shared { SHARED_WAIT } else { Duration::ZERO };
-    let acquire = line.queue.acquire(line.charges.iter().cloned()).tenant(&line.tenant);
-    let acquire = acquire.priority(asked.priority).max_wait(asked.max_wait.max(least));
+    let min_wait = if is_shared { MIN_SHARED_WAIT } else { Duration::ZERO };
+    let acquire = entry.queue.acquire(entry.charges.iter().cloned()).tenant(&entry.tenant);
+    let acquire = acquire.priority(request.priority).max_wait(request.max_wait.max(min_wait));
     acquire.refund_on_drop(true).await
 }
 
 /// Responds to a list that was not granted.
-async fn not_granted(
+async fn deny_response(
     error: AcquireError,
-    asked: &Acquire<'_>,
-    (wanted, line): (&[Wanted<'_>], &Line),
+    request: &Acquire<'_>,
+    (requested, entry): (&[RequestedCharge<'_>], &QueueEntry),
     engine: &Engine,
-    deny: Deny,
+    deny: DenyStatus,
 ) -> Result<Response, Problem> {
-    let count_failure = || {
-        asked.list.items.iter().for_each(|item| item.metrics.decided(Verdict::Failed));
+    let count_failed = || {
+        request.list.items.iter().for_each(|item| item.metrics.count(DecisionOutcome::Failed));
     };
     let projected = match error {
         AcquireError::TooLong { projected, .. } => Some(RetryAfter::from(projected)),
         AcquireError::TimedOut(_) | AcquireError::WouldWait | AcquireError::NeverFits(_) => None,
         AcquireError::QueueFull(waiting) => return Err(Problem::QueueFull(waiting)),
         AcquireError::Store(error) => {
-            count_failure();
+            count_failed();
             return Err(error.into());
         }
         other => {
-            count_failure();
-            return Err(Problem::NoWaiting(other.to_string()));
+            count_failed();
+            return Err(Problem::CannotWait(other.to_string()));
         }
     };
-    let standing = Standing::of(engine, wanted, |wanted| wanted.cost).await?;
+    let state = ListState::peek(engine, requested, |requested| requested.cost).await?;
     // If all charges fit now, other waiters were ahead for an unknown time.
-    let (by, retry) = standing.binding.unwrap_or((line.of, Some(RetryAfter::ON_RELEASE)));
+    let (by, retry) = state.binding.unwrap_or((entry.charge_index, Some(RetryAfter::ON_RELEASE)));
     // A slot may be released long before its lease ends, or be renewed.
-    let is_slot = wanted.get(by).is_some_and(Wanted::is_slot);
+    let is_slot = requested.get(by).is_some_and(RequestedCharge::is_slot);
     let retry = retry.map(|retry| if is_slot { RetryAfter::ON_RELEASE } else { retry });
     let retry = match (retry, projected) {
         (Some(retry), Some(projected)) if projected.wait() > retry.wait() => Some(projected),
         (retry, _) => retry,
     };
-    if let Some(item) = asked.list.items.get(by) {
-        item.metrics.decided(Verdict::Denied);
+    if let Some(item) = request.list.items.get(by) {
+        item.metrics.count(DecisionOutcome::Denied);
     }
-    let told = (standing.outcomes.as_slice(), standing.degraded);
-    Ok(Reply::denied(answer::refused(by, retry, told, &asked.list), retry, deny).into_response())
+    let outcome = (state.outcomes.as_slice(), state.degraded);
+    Ok(ApiResponse::denied(response::denied_by(by, retry, outcome, &request.list), retry, deny)
+        .into_response())
 }
 
-impl Standing {
+impl ListState {
     /// Peeks at the buckets of a list with these costs; spends nothing.
-    async fn of(
+    async fn peek(
         engine: &Engine,
-        wanted: &[Wanted<'_>],
-        cost: impl Fn(&Wanted<'_>) -> u64,
+        requested: &[RequestedCharge<'_>],
+        cost: impl Fn(&RequestedCharge<'_>) -> u64,
     ) -> Result<Self, StoreError> {
-        let snapshots: Vec<_> = wanted.iter().map(|wanted| wanted.limiter.snapshot()).collect();
-        let charges: Vec<_> = std::iter::zip(&snapshots, wanted)
-            .map(|(snapshot, wanted)| snapshot.charge(wanted.key, cost(wanted)))
+        let snapshots: Vec<_> =
+            requested.iter().map(|requested| requested.limiter.snapshot()).collect();
+        let charges: Vec<_> = std::iter::zip(&snapshots, requested)
+            .map(|(snapshot, requested)| snapshot.charge(requested.key, cost(requested)))
             .collect();
         let decision: Decision = engine.operation(Operation::Peek(&charges)).await?;
         let (degraded, binding) = match &decision {
@@ -215,29 +224,32 @@ impl Standing {
     }
 }
 
-fn wanted<'w>(list: &'w List<'_, u64>, limiters: &'w [Arc<Limiter>]) -> Vec<Wanted<'w>> {
-    let wanted = |(item, limiter): (&'w Item<'_, u64>, &'w Arc<Limiter>)| Wanted {
+fn requested_charges<'w>(
+    list: &'w List<'_, u64>,
+    limiters: &'w [Arc<Limiter>],
+) -> Vec<RequestedCharge<'w>> {
+    let requested = |(item, limiter): (&'w Item<'_, u64>, &'w Arc<Limiter>)| RequestedCharge {
         limiter,
         key: item.key(),
         cost: item.amount,
     };
-    list.items.iter().zip(limiters).map(wanted).collect()
+    list.items.iter().zip(limiters).map(requested).collect()
 }
 
 /// Converts a granted permit to what is held by id. From now on dropping it refunds nothing.
-fn held(
+fn into_granted(
     mut permit: Permit,
-    wanted: &[Wanted<'_>],
-    line: Line,
+    requested: &[RequestedCharge<'_>],
+    entry: QueueEntry,
     limiters: &[Arc<Limiter>],
-) -> HeldList {
+) -> GrantedCharges {
     permit.set_refund_on_drop(false);
-    let charge = |wanted: &Wanted<'_>| HeldCharge {
-        limit: wanted.limiter.limit().name().to_owned(),
-        key: wanted.key.name().to_owned(),
-        cost: wanted.cost,
-        is_slot: wanted.is_slot(),
+    let charge = |requested: &RequestedCharge<'_>| GrantedCharge {
+        limit: requested.limiter.limit().name().to_owned(),
+        key: requested.key.name().to_owned(),
+        cost: requested.cost,
+        is_slot: requested.is_slot(),
     };
-    let charges = wanted.iter().map(charge).collect();
-    HeldList::new(permit, charges, line.queue, limiters.to_vec())
+    let charges = requested.iter().map(charge).collect();
+    GrantedCharges::new(permit, charges, entry.queue, limiters.to_vec())
 }

@@ -16,20 +16,20 @@ use tidegate_config::{Rule, Value};
 use tidegate_core::ceil_millis as millis;
 use tidegate_http::field::RetryAfter;
 
-use super::answer::{Deny, Reply};
 use super::audit::Auditor;
 use super::permit_request;
 use super::request::{self, key_text, read};
+use super::response::{ApiResponse, DenyStatus};
 use crate::api::body::json;
 use crate::api::problem::Problem;
 use crate::configuration::limits::ConfiguredLimits;
-use crate::metrics::{AdmissionMetrics, Verdict as Decided};
-use crate::permits::{Held, Permits};
+use crate::metrics::{AdmissionMetrics, DecisionOutcome};
+use crate::permits::{GrantedPermit, Permits};
 
 /// Default lifetime of a reported number of pending requests.
-const GOOD_FOR: Duration = Duration::from_secs(10);
+const DEFAULT_PENDING_TTL: Duration = Duration::from_secs(10);
 /// Longest accepted lifetime.
-const LONGEST: Duration = Duration::from_secs(3_600);
+const MAX_PENDING_TTL: Duration = Duration::from_secs(3_600);
 
 #[derive(Serialize)]
 struct Admitted {
@@ -87,7 +87,7 @@ struct Pending {
 }
 
 /// An admission request.
-struct Asked<'v> {
+struct AdmitRequest<'v> {
     caller: Caller<'v>,
     /// How long the request counts as pending once admitted, if it asked for that.
     hold: Option<Duration>,
@@ -99,17 +99,17 @@ pub(super) async fn admit(
     (limits, admissions): (&ConfiguredLimits, &AdmissionMetrics),
     permits: &Permits,
     body: &Value<'_>,
-    (deny, peer): (Deny, IpAddr),
+    (deny, peer): (DenyStatus, IpAddr),
 ) -> Result<Response, Problem> {
     let address = OnceLock::new();
-    let count = |tier: Tier, verdict| {
+    let count = |tier: Tier, outcome| {
         if let Some(limit) = limits.get(tier.as_str()) {
-            limit.metrics.decided(verdict);
+            limit.metrics.count(outcome);
         }
     };
-    let Asked { caller, hold } =
-        asked(body, || address.get_or_init(|| peer.to_canonical().to_string()).as_str())?;
-    let place = match hold {
+    let AdmitRequest { caller, hold } =
+        parse_admit(body, || address.get_or_init(|| peer.to_canonical().to_string()).as_str())?;
+    let reservation = match hold {
         Some(ttl) => Some((permits.reserve(peer)?, ttl)),
         None => None,
     };
@@ -117,25 +117,30 @@ pub(super) async fn admit(
     admissions.count(&verdict);
     Ok(match verdict {
         Verdict::Admitted(pass) => {
-            pass.outcomes().for_each(|(tier, _)| count(tier, Decided::Allowed));
-            let mut answer = admitted(&pass);
-            answer.permit = place.map(|(place, ttl)| PendingPermit {
-                id: place.fill(Held::Pending(pass.into_in_flight()), ttl).to_string(),
+            pass.outcomes().for_each(|(tier, _)| count(tier, DecisionOutcome::Allowed));
+            let mut response = admitted(&pass);
+            response.permit = reservation.map(|(reservation, ttl)| PendingPermit {
+                id: reservation
+                    .grant(GrantedPermit::Pending(pass.into_in_flight()), ttl)
+                    .to_string(),
                 expires_in_ms: millis(ttl),
             });
-            json(StatusCode::OK, &answer)
+            json(StatusCode::OK, &response)
         }
         Verdict::Rejected(rejection) => {
-            count(rejection.tier, Decided::Denied);
+            count(rejection.tier, DecisionOutcome::Denied);
             let retry = RetryAfter::of(rejection.retry);
-            Reply::denied(rejected(&rejection), retry, deny).into_response()
+            ApiResponse::denied(rejected(&rejection), retry, deny).into_response()
         }
         // The enum is non-exhaustive; an unknown result is not admitted.
         _ => json(StatusCode::TOO_MANY_REQUESTS, &()),
     })
 }
 
-fn asked<'v>(body: &'v Value<'v>, address: impl FnOnce() -> &'v str) -> Result<Asked<'v>, Problem> {
+fn parse_admit<'v>(
+    body: &'v Value<'v>,
+    address: impl FnOnce() -> &'v str,
+) -> Result<AdmitRequest<'v>, Problem> {
     let known = ["organization", "client", "connection", "cost", "hold", "ttl_ms"];
     read(body, &known, |top| {
         let organization = top.read("organization", key_text);
@@ -163,7 +168,7 @@ fn asked<'v>(body: &'v Value<'v>, address: impl FnOnce() -> &'v str) -> Result<A
             caller = caller.connection(address());
         }
         let ttl = ttl?;
-        Some(Asked { caller, hold: hold.then_some(ttl) })
+        Some(AdmitRequest { caller, hold: hold.then_some(ttl) })
     })
 }
 
@@ -217,16 +222,16 @@ pub(super) fn set_pending(
     body: &Value<'_>,
     auditor: &Auditor<'_>,
 ) -> Result<Response, Problem> {
-    let (value, good_for) = read(body, &["value", "ttl_ms"], |top| {
+    let (value, ttl) = read(body, &["value", "ttl_ms"], |top| {
         let value = top.require("value", depth);
         let ttl = match top.get("ttl_ms") {
             Some(_) => top.read("ttl_ms", lifetime),
-            None => Some(GOOD_FOR),
+            None => Some(DEFAULT_PENDING_TTL),
         };
         Some((value?, ttl?))
     })?;
-    admission.set_pending(value, good_for);
-    auditor.log_pending(value, good_for);
+    admission.set_pending(value, ttl);
+    auditor.log_pending(value, ttl);
     Ok(pending(admission))
 }
 
@@ -238,7 +243,7 @@ pub(super) fn pending(admission: &Admission) -> Response {
 /// Parses the lifetime of a reported number. It is short because a stale number would keep
 /// rejecting requests after its sender died.
 fn lifetime(value: &Value<'_>) -> Result<Duration, Rule> {
-    value.to_whole_between(0, LONGEST.as_secs() * 1_000).map(Duration::from_millis)
+    value.to_whole_between(0, MAX_PENDING_TTL.as_secs() * 1_000).map(Duration::from_millis)
 }
 
 /// Parses a queue depth.

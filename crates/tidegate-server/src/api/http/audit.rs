@@ -65,7 +65,7 @@ impl<'a> Auditor<'a> {
         let (door, who, outcome) = (self.door, self.who, outcome.as_str());
         match operation {
             Operation::Hold(item) if self.may_write() => {
-                let Named { limit, key_hash, group_hash } = Named::of(item);
+                let BucketName { limit, key_hash, group_hash } = BucketName::of(item);
                 let for_ms = millis(item.amount);
                 tracing::info!(
                     target: "tidegate::audit", door, who, limit, key_hash, group_hash, for_ms,
@@ -73,7 +73,7 @@ impl<'a> Auditor<'a> {
                 );
             }
             Operation::Reset(item) if self.may_write() => {
-                let Named { limit, key_hash, group_hash } = Named::of(item);
+                let BucketName { limit, key_hash, group_hash } = BucketName::of(item);
                 tracing::info!(
                     target: "tidegate::audit", door, who, limit, key_hash, group_hash, outcome,
                     "key reset"
@@ -81,7 +81,7 @@ impl<'a> Auditor<'a> {
             }
             Operation::Settle(Settle { list, receipt: None }) => {
                 for item in list.items.iter().filter(|_| self.may_write()) {
-                    let Named { limit, key_hash, group_hash } = Named::of(item);
+                    let BucketName { limit, key_hash, group_hash } = BucketName::of(item);
                     tracing::info!(
                         target: "tidegate::audit", door, who, limit, key_hash, group_hash,
                         delta = item.amount, outcome, "key corrected"
@@ -90,16 +90,16 @@ impl<'a> Auditor<'a> {
             }
             Operation::Settle(Settle { list, receipt: Some(_) }) if logs_settlements() => {
                 for item in &list.items {
-                    let Named { limit, key_hash, group_hash } = Named::of(item);
+                    let BucketName { limit, key_hash, group_hash } = BucketName::of(item);
                     tracing::debug!(
                         target: "tidegate::audit", door, who, limit, key_hash, group_hash,
                         delta = item.amount, outcome, "charge settled"
                     );
                 }
             }
-            Operation::Peek(asked) => {
-                for item in &asked.list.items {
-                    let Named { limit, key_hash, group_hash } = Named::of(item);
+            Operation::Peek(request) => {
+                for item in &request.list.items {
+                    let BucketName { limit, key_hash, group_hash } = BucketName::of(item);
                     tracing::info!(
                         target: "tidegate::audit", door, who, limit, key_hash, group_hash,
                         outcome, "key peeked"
@@ -111,9 +111,9 @@ impl<'a> Auditor<'a> {
     }
 
     /// Logs that the number of pending requests was set.
-    pub(super) fn log_pending(&self, value: u32, good_for: Duration) {
+    pub(super) fn log_pending(&self, value: u32, ttl: Duration) {
         if self.may_write() {
-            let (door, who, for_ms) = (self.door, self.who, millis(good_for));
+            let (door, who, for_ms) = (self.door, self.who, millis(ttl));
             let outcome = ActionOutcome::Done.as_str();
             tracing::info!(
                 target: "tidegate::audit", door, who, value, for_ms, outcome,
@@ -138,13 +138,13 @@ fn millis(span: Duration) -> u64 {
 }
 
 /// The identity of a bucket, as it may be logged.
-struct Named<'i> {
+struct BucketName<'i> {
     limit: &'i str,
     key_hash: String,
     group_hash: String,
 }
 
-impl<'i> Named<'i> {
+impl<'i> BucketName<'i> {
     fn of<N>(item: &'i Item<'_, N>) -> Self {
         let (key, group) = item.names();
         let group_hash = group.map_or_else(|| "-".to_owned(), hash);
@@ -164,7 +164,7 @@ mod tests {
 
     /// The output of `printf %s alice | sha256sum`.
     #[test]
-    fn a_key_is_named_by_the_start_of_its_hash() {
+    fn keys_are_logged_by_the_first_digits_of_their_hash() {
         assert_eq!(hash("alice"), "2bd806c9");
     }
 }

@@ -16,10 +16,10 @@ use tidegate_config::{Fields, Path, Rule, Value};
 use tidegate_http::problem::FieldError;
 
 use super::HttpApi;
-use super::answer::{Body, Deny, Reply};
-use super::hints::Hints;
-use super::operation::{Lines, Operation, Verb};
+use super::hints::RetryHints;
+use super::operation::{Operation, OperationItems, Verb};
 use super::request::{Reader, read};
+use super::response::{ApiResponse, Body, DenyStatus};
 use crate::api::body::json;
 use crate::api::problem::Problem;
 
@@ -27,10 +27,10 @@ use crate::api::problem::Problem;
 const MAX_OPERATIONS: usize = 256;
 
 /// Maximum length of a response, in bytes.
-const MAX_ANSWER: usize = 128 * 1024;
+const MAX_RESPONSE: usize = 128 * 1024;
 
 /// Key of the verb of an operation.
-const OP: &str = "op";
+const VERB_KEY: &str = "op";
 
 /// Validation rules of a batch, in addition to those of its operations.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +38,10 @@ enum BatchRule {
     #[error("must be a list of 1 to {MAX_OPERATIONS} operations")]
     Number,
     #[error(
-        "could have a response of {0} bytes, but at most {MAX_ANSWER} are allowed; send fewer \
+        "could have a response of {0} bytes, but at most {MAX_RESPONSE} are allowed; send fewer \
          operations, or fewer charges in each"
     )]
-    LongAnswer(usize),
+    LongResponse(usize),
     #[error("must be one of {}", verbs())]
     UnknownVerb,
     #[error(
@@ -63,17 +63,17 @@ impl From<BatchRule> for Rule {
 
 #[derive(Serialize)]
 struct Answers<'a> {
-    answers: Vec<Told<'a>>,
+    answers: Vec<BatchAnswer<'a>>,
 }
 
 /// The serialized answer to one operation.
-struct Told<'a>(Result<&'a Reply<Body<'a>>, &'a Problem>);
+struct BatchAnswer<'a>(Result<&'a ApiResponse<Body<'a>>, &'a Problem>);
 
-impl Serialize for Told<'_> {
+impl Serialize for BatchAnswer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            Ok(Reply { status, body, .. }) => {
-                Numbered { status: status.as_u16(), body }.serialize(serializer)
+            Ok(ApiResponse { status, body, .. }) => {
+                WithStatus { status: status.as_u16(), body }.serialize(serializer)
             }
             // A problem document contains its status.
             Err(problem) => problem.document().serialize(serializer),
@@ -82,7 +82,7 @@ impl Serialize for Told<'_> {
 }
 
 #[derive(Serialize)]
-struct Numbered<'a> {
+struct WithStatus<'a> {
     status: u16,
     #[serde(flatten)]
     body: &'a Body<'a>,
@@ -94,47 +94,51 @@ impl HttpApi {
         &self,
         reader: Reader<'_>,
         body: &Value<'_>,
-        (deny, peer): (Deny, IpAddr),
-        hints: Hints<'_>,
+        (deny, peer): (DenyStatus, IpAddr),
+        hints: RetryHints<'_>,
     ) -> Result<Response, Problem> {
         let operations = read(body, &["operations"], |top| top.require("operations", list))?;
-        let reader = Reader { beside: &[OP], ..reader };
+        let reader = Reader { extra_keys: &[VERB_KEY], ..reader };
         let read = |operation| Operation::read(verb(operation)?, reader, operation);
-        let asked: Vec<Result<Operation<'_>, Problem>> = operations.iter().map(read).collect();
-        check_answer(&asked)?;
+        let parsed: Vec<Result<Operation<'_>, Problem>> = operations.iter().map(read).collect();
+        check_response_len(&parsed)?;
         // Only valid operations go to the store; the others already have their answers.
-        let lines: Vec<Lines<'_>> = asked.iter().flatten().map(Operation::lines).collect();
-        let batch: Batch<'_, _> = std::iter::zip(asked.iter().flatten(), &lines)
-            .map(|(asked, lines)| asked.request(lines, &self.config.parts().engine))
+        let items: Vec<OperationItems<'_>> =
+            parsed.iter().flatten().map(Operation::items).collect();
+        let batch: Batch<'_, _> = std::iter::zip(parsed.iter().flatten(), &items)
+            .map(|(operation, items)| operation.request(items, &self.config.parts().engine))
             .collect();
         let answers = batch.await;
-        for asked in asked.iter().flatten() {
-            self.permits.queues().nudge(&asked.opened());
+        for operation in parsed.iter().flatten() {
+            self.permits.queues().nudge(&operation.refunded_buckets());
         }
-        let answered: Vec<_> = std::iter::zip(asked.iter().flatten(), answers)
-            .map(|(asked, answer)| self.answered(asked, answer, (deny, peer), hints))
+        let responses: Vec<_> = std::iter::zip(parsed.iter().flatten(), answers)
+            .map(|(operation, answer)| self.respond(operation, answer, (deny, peer), hints))
             .collect();
-        answered.iter().filter_map(|answer| answer.as_ref().err()).for_each(|why| self.note(why));
-        let mut answered = answered.iter();
-        let told = asked.iter().filter_map(|asked| match asked {
-            Ok(_) => answered.next().map(|answer| Told(answer.as_ref())),
-            Err(problem) => Some(Told(Err(problem))),
+        responses
+            .iter()
+            .filter_map(|answer| answer.as_ref().err())
+            .for_each(|problem| self.log_store_error(problem));
+        let mut responses = responses.iter();
+        let answers = parsed.iter().filter_map(|operation| match operation {
+            Ok(_) => responses.next().map(|answer| BatchAnswer(answer.as_ref())),
+            Err(problem) => Some(BatchAnswer(Err(problem))),
         });
-        Ok(json(StatusCode::OK, &Answers { answers: told.collect() }))
+        Ok(json(StatusCode::OK, &Answers { answers: answers.collect() }))
     }
 }
 
 /// Rejects a batch whose response could be too long, before anything is spent.
-fn check_answer(asked: &[Result<Operation<'_>, Problem>]) -> Result<(), Problem> {
+fn check_response_len(parsed: &[Result<Operation<'_>, Problem>]) -> Result<(), Problem> {
     let longest = |one: &Result<Operation<'_>, Problem>| match one {
-        Ok(operation) => operation.longest_answer(),
+        Ok(operation) => operation.max_response_len(),
         Err(problem) => serde_json::to_vec(&problem.document()).map_or(0, |text| text.len() + 1),
     };
-    let bytes = asked.iter().map(longest).sum();
-    if bytes <= MAX_ANSWER {
+    let bytes = parsed.iter().map(longest).sum();
+    if bytes <= MAX_RESPONSE {
         return Ok(());
     }
-    let rule = BatchRule::LongAnswer(bytes).to_string();
+    let rule = BatchRule::LongResponse(bytes).to_string();
     Err(Problem::Invalid(vec![FieldError { field: "operations".to_owned(), rule }]))
 }
 
@@ -151,13 +155,13 @@ fn list<'v>(value: &'v Value<'v>) -> Result<&'v [Value<'v>], Rule> {
 fn verb(operation: &Value<'_>) -> Result<Verb, Problem> {
     let mut faults = Vec::new();
     let fields = Fields::any(operation, Path::Root, &mut faults);
-    let verb = fields.and_then(|mut fields| fields.require(OP, named));
+    let verb = fields.and_then(|mut fields| fields.require(VERB_KEY, parse_verb));
     verb.ok_or_else(|| faults.into())
 }
 
-fn named(value: &Value<'_>) -> Result<Verb, Rule> {
+fn parse_verb(value: &Value<'_>) -> Result<Verb, Rule> {
     let name = value.to_text()?;
-    Verb::named(name).ok_or_else(|| match name {
+    Verb::from_name(name).ok_or_else(|| match name {
         "acquire" => BatchRule::Waits.into(),
         _ => BatchRule::UnknownVerb.into(),
     })

@@ -4,30 +4,30 @@
 use tidegate::{Decision, StoreError};
 
 use super::request::List;
-use crate::metrics::Verdict;
+use crate::metrics::DecisionOutcome;
 
 /// Counts a decision and returns it.
-pub(super) fn of(
+pub(super) fn count(
     decision: Result<Decision, StoreError>,
     list: &List<'_, u64>,
 ) -> Result<Decision, StoreError> {
     match &decision {
         Ok(Decision::Allowed(grant)) => {
             for (item, outcome) in list.items.iter().zip(&grant.outcomes) {
-                item.metrics.decided(Verdict::Allowed);
+                item.metrics.count(DecisionOutcome::Allowed);
                 // If the remaining amount plus the cost is the capacity, the bucket was full or
                 // new.
                 if outcome.remaining.checked_add(item.amount) == Some(outcome.capacity) {
-                    item.metrics.met_new_key();
+                    item.metrics.count_new_key();
                 }
             }
         }
         Ok(decision) => {
             if let Some(item) = list.items.get(decision.binding()) {
-                item.metrics.decided(Verdict::Denied);
+                item.metrics.count(DecisionOutcome::Denied);
             }
         }
-        Err(_) => list.items.iter().for_each(|item| item.metrics.decided(Verdict::Failed)),
+        Err(_) => list.items.iter().for_each(|item| item.metrics.count(DecisionOutcome::Failed)),
     }
     decision
 }

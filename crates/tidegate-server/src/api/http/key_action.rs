@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 use axum::response::{IntoResponse as _, Response};
 use tidegate::Jitter;
 
-use super::answer::Deny;
 use super::audit::{ActionOutcome, Auditor};
-use super::hints::Hints;
+use super::hints::RetryHints;
 use super::operation::{Operation, Verb};
 use super::request::{self, Reader};
+use super::response::DenyStatus;
 use crate::api::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
 use crate::database::Note;
@@ -21,14 +21,14 @@ pub(crate) struct KeyAction(Verb);
 
 impl KeyAction {
     /// Returns the action with this name: `peek`, `hold`, `reset` or `settle`.
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        let verb = Verb::named(name)?;
-        let by_hand = matches!(verb, Verb::Peek | Verb::Hold | Verb::Reset | Verb::Settle);
-        by_hand.then_some(Self(verb))
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        let verb = Verb::from_name(name)?;
+        let is_manual = matches!(verb, Verb::Peek | Verb::Hold | Verb::Reset | Verb::Settle);
+        is_manual.then_some(Self(verb))
     }
 
     /// Executes the action on behalf of the author named in `note`.
-    pub(crate) async fn carry_out(
+    pub(crate) async fn execute(
         self,
         config: &ActiveConfig,
         body: &[u8],
@@ -38,15 +38,15 @@ impl KeyAction {
         let Parts { engine, metrics, .. } = config.parts();
         let read_at = OnceLock::new();
         let wall = || *read_at.get_or_init(|| engine.wall_time());
-        let (current, inline) = (config.current(), metrics.door("http").inline());
+        let (current, inline) = (config.current(), metrics.listener("http").inline());
         let limits = &current.limits;
-        let reader = Reader { limits, inline: &inline, wall: &wall, beside: &[] };
+        let reader = Reader { limits, inline: &inline, wall: &wall, extra_keys: &[] };
         let operation = Operation::read(self.0, reader, &body)?;
-        let lines = operation.lines();
-        let answer = operation.request(&lines, engine).await;
-        let exact = Hints { jitter: &Jitter::new(), percent: 0 };
-        let answered = operation.answered(answer, Deny::Ok, exact);
-        Auditor::of(note).log(&operation, ActionOutcome::of(&answered));
-        Ok(answered?.into_response())
+        let items = operation.items();
+        let answer = operation.request(&items, engine).await;
+        let exact = RetryHints { jitter: &Jitter::new(), percent: 0 };
+        let response = operation.respond(answer, DenyStatus::Ok, exact);
+        Auditor::of(note).log(&operation, ActionOutcome::of(&response));
+        Ok(response?.into_response())
     }
 }

@@ -22,14 +22,14 @@ const PATHS: &[&str] = &[
 ];
 
 /// Longest path, in bytes, for which a correction is suggested.
-const LONGEST: usize = 128;
+const MAX_PATH_LEN: usize = 128;
 
 /// Returns the text for a path that does not exist.
-pub(super) fn advice(path: &str, plan: &Plan) -> String {
-    let meant = meant(path, plan).map(|meant| format!("; did you mean {meant}?"));
+pub(super) fn detail(path: &str, plan: &Plan) -> String {
+    let hint = suggestion(path, plan).map(|path| format!("; did you mean {path}?"));
     format!(
         "nothing is at this path{}; gateway paths: {}; decision API paths: {}",
-        meant.unwrap_or_default(),
+        hint.unwrap_or_default(),
         gateway(plan),
         PATHS.join(", ")
     )
@@ -37,7 +37,7 @@ pub(super) fn advice(path: &str, plan: &Plan) -> String {
 
 /// Returns the text for a provider's path without anything after it, if the provider has no root
 /// resource.
-pub(super) fn bare_provider(path: &str, plan: &Plan) -> Option<String> {
+pub(super) fn provider_root(path: &str, plan: &Plan) -> Option<String> {
     let name = path.strip_prefix('/')?;
     let name = name.strip_suffix('/').unwrap_or(name);
     let provider = plan.providers.get(name)?;
@@ -64,8 +64,8 @@ fn reachable(plan: &Plan) -> impl Iterator<Item = (&str, &ProviderPlan)> {
 }
 
 /// Returns the path that the caller probably meant.
-fn meant(path: &str, plan: &Plan) -> Option<String> {
-    let is_plain = path.len() <= LONGEST && path.bytes().all(|byte| byte.is_ascii_graphic());
+fn suggestion(path: &str, plan: &Plan) -> Option<String> {
+    let is_plain = path.len() <= MAX_PATH_LEN && path.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_plain || path.len() < 2 {
         return None;
     }
@@ -96,13 +96,13 @@ fn without_provider<'p>(path: &str, plan: &'p Plan) -> Option<&'p str> {
     if !is_api.iter().any(|root| path.starts_with(root)) {
         return None;
     }
-    let speaks = |dialect: Dialect| {
+    let provider_with = |dialect: Dialect| {
         reachable(plan).find(|(_, it)| it.dialect() == dialect).map(|(name, _)| name)
     };
     dialects.iter().find_map(|dialect| {
         let purpose = Purpose::of(*dialect, path);
         let is_own = purpose.is_some_and(|purpose| purpose.dialect == *dialect);
-        (is_own || LISTS.contains(&path)).then(|| speaks(*dialect)).flatten()
+        (is_own || LISTS.contains(&path)).then(|| provider_with(*dialect)).flatten()
     })
 }
 
@@ -117,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn a_call_without_its_provider_is_shown_with_it() {
-        for (path, shown) in [
+    fn a_path_without_its_provider_is_completed() {
+        for (path, expected) in [
             ("/v1/chat/completions", Some("/openai/v1/chat/completions")),
             ("/v1/embeddings", Some("/openai/v1/embeddings")),
             ("/v1/models", Some("/openai/v1/models")),
@@ -133,26 +133,26 @@ mod tests {
             ("/weather", None),
             ("/", None),
         ] {
-            assert_eq!(meant(path, &plan()).as_deref(), shown, "{path}");
+            assert_eq!(suggestion(path, &plan()).as_deref(), expected, "{path}");
         }
     }
 
     #[test]
-    fn everything_there_is_is_named() {
-        let told = advice("/nothing/of/this", &plan());
+    fn all_paths_are_listed() {
+        let text = detail("/nothing/of/this", &plan());
         for path in ["/openai/...", "/anthropic/...", "/v1/take", "/v1/admit", "/healthz"] {
-            assert!(told.contains(path), "{told}");
+            assert!(text.contains(path), "{text}");
         }
-        assert!(!told.contains("did you mean"), "{told}");
+        assert!(!text.contains("did you mean"), "{text}");
     }
 
     #[test]
-    fn the_path_of_a_provider_alone_tells_its_base_url() {
-        let told = bare_provider("/openai", &plan()).unwrap();
-        assert!(told.contains("use /openai/v1 of this address"), "{told}");
-        assert_eq!(bare_provider("/openai/", &plan()).unwrap(), told);
+    fn the_root_of_a_provider_gives_its_base_url() {
+        let text = provider_root("/openai", &plan()).unwrap();
+        assert!(text.contains("use /openai/v1 of this address"), "{text}");
+        assert_eq!(provider_root("/openai/", &plan()).unwrap(), text);
         for path in ["/ollama", "/ollama/", "/openai/v1", "/nobody", "/"] {
-            assert_eq!(bare_provider(path, &plan()), None, "{path}");
+            assert_eq!(provider_root(path, &plan()), None, "{path}");
         }
     }
 }

@@ -8,11 +8,11 @@ use tidegate::{Engine, Request, StoreError};
 use tidegate_config::Value;
 use tidegate_core::{Answer, Charge, Correction, Operation as StoreOperation, Target};
 
-use super::answer::{self, Body, Deny, Extra, Reply};
 use super::audit;
-use super::hints::Hints;
+use super::decision_counter;
+use super::hints::RetryHints;
 use super::request::{Item, List, Reader, Reserve, Settle, Spend};
-use super::tally;
+use super::response::{self, ApiResponse, Body, DenyStatus, ExtraFields};
 use crate::api::problem::Problem;
 
 /// The operations that the HTTP API offers.
@@ -32,7 +32,7 @@ impl Verb {
         [Self::Take, Self::Peek, Self::Reserve, Self::Settle, Self::Hold, Self::Reset];
 
     /// Returns the verb with this name.
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
@@ -60,7 +60,7 @@ pub(super) enum Operation<'v> {
 }
 
 /// The list that is passed to the engine.
-pub(super) enum Lines<'l> {
+pub(super) enum OperationItems<'l> {
     None,
     Charges(Vec<Charge<'l>>),
     Corrections(Vec<Correction<'l>>),
@@ -82,13 +82,13 @@ impl<'v> Operation<'v> {
         })
     }
 
-    pub(super) fn lines(&self) -> Lines<'_> {
+    pub(super) fn items(&self) -> OperationItems<'_> {
         match self {
             Self::Take(Spend { list, .. })
             | Self::Peek(Spend { list, .. })
-            | Self::Reserve(Reserve { list, .. }) => Lines::Charges(charges(list)),
-            Self::Settle(Settle { list, .. }) => Lines::Corrections(corrections(list)),
-            Self::Hold(_) | Self::Reset(_) => Lines::None,
+            | Self::Reserve(Reserve { list, .. }) => OperationItems::Charges(charges(list)),
+            Self::Settle(Settle { list, .. }) => OperationItems::Corrections(corrections(list)),
+            Self::Hold(_) | Self::Reset(_) => OperationItems::None,
         }
     }
 
@@ -96,17 +96,19 @@ impl<'v> Operation<'v> {
     /// operation.
     pub(super) fn request<'a>(
         &'a self,
-        lines: &'a Lines<'a>,
+        items: &'a OperationItems<'a>,
         engine: &'a Engine,
     ) -> Request<'a, Answer> {
-        let charges = lines.charges();
+        let charges = items.charges();
         engine.operation(match self {
             Self::Take(_) => StoreOperation::Take(charges),
             Self::Peek(_) => StoreOperation::Peek(charges),
-            Self::Reserve(asked) => StoreOperation::Reserve { charges, horizon: asked.max_wait },
-            Self::Settle(asked) => StoreOperation::Settle {
-                corrections: lines.corrections(),
-                receipt: asked.receipt.as_ref(),
+            Self::Reserve(request) => {
+                StoreOperation::Reserve { charges, horizon: request.max_wait }
+            }
+            Self::Settle(request) => StoreOperation::Settle {
+                corrections: items.corrections(),
+                receipt: request.receipt.as_ref(),
             },
             Self::Hold(item) => StoreOperation::Hold { target: item.target(), span: item.amount },
             Self::Reset(item) => StoreOperation::Reset { target: item.target() },
@@ -118,76 +120,86 @@ impl<'v> Operation<'v> {
     pub(super) fn is_audited(&self) -> bool {
         match self {
             Self::Hold(_) | Self::Reset(_) => true,
-            Self::Settle(asked) => asked.receipt.is_none() || audit::logs_settlements(),
+            Self::Settle(request) => request.receipt.is_none() || audit::logs_settlements(),
             Self::Take(_) | Self::Peek(_) | Self::Reserve(_) => false,
         }
     }
 
     /// Returns the buckets that may have got tokens back.
-    pub(super) fn opened(&self) -> Vec<Target<'_>> {
+    pub(super) fn refunded_buckets(&self) -> Vec<Target<'_>> {
         match self {
-            Self::Settle(asked) => asked.list.items.iter().map(Item::target).collect(),
+            Self::Settle(request) => request.list.items.iter().map(Item::target).collect(),
             Self::Reset(item) => vec![item.target()],
             _ => Vec::new(),
         }
     }
 
     /// Returns the maximum length of the response, in bytes.
-    pub(super) fn longest_answer(&self) -> usize {
+    pub(super) fn max_response_len(&self) -> usize {
         match self {
-            Self::Take(Spend { list, receipt }) => longest(list, *receipt),
-            Self::Peek(Spend { list, .. }) => longest(list, false),
-            Self::Reserve(Reserve { list, .. }) => longest(list, true),
-            Self::Settle(Settle { list, .. }) => longest(list, false),
-            Self::Hold(_) | Self::Reset(_) => SHORT_ANSWER,
+            Self::Take(Spend { list, receipt }) => max_len(list, *receipt),
+            Self::Peek(Spend { list, .. }) => max_len(list, false),
+            Self::Reserve(Reserve { list, .. }) => max_len(list, true),
+            Self::Settle(Settle { list, .. }) => max_len(list, false),
+            Self::Hold(_) | Self::Reset(_) => BASE_LEN,
         }
     }
 
     /// Converts the result to a response, and counts decisions.
-    pub(super) fn answered(
+    pub(super) fn respond(
         &self,
         answer: Result<Answer, StoreError>,
-        deny: Deny,
-        hints: Hints<'_>,
-    ) -> Result<Reply<Body<'_>>, Problem> {
+        deny: DenyStatus,
+        hints: RetryHints<'_>,
+    ) -> Result<ApiResponse<Body<'_>>, Problem> {
         let hints = Some(hints);
         Ok(match self {
-            Self::Take(asked) => {
-                let decision = tally::of(typed(answer), &asked.list)?;
-                let extra = if asked.receipt { Extra::Receipt } else { Extra::Nothing };
-                answer::decided(&decision, &asked.list, extra, deny, hints)
+            Self::Take(request) => {
+                let decision = decision_counter::count(into_typed(answer), &request.list)?;
+                let extra = if request.receipt { ExtraFields::Receipt } else { ExtraFields::None };
+                response::decision(&decision, &request.list, extra, deny, hints)
             }
-            Self::Peek(asked) => {
-                answer::decided(&typed(answer)?, &asked.list, Extra::Nothing, deny, None)
+            Self::Peek(request) => response::decision(
+                &into_typed(answer)?,
+                &request.list,
+                ExtraFields::None,
+                deny,
+                None,
+            ),
+            Self::Reserve(request) => {
+                let decision = decision_counter::count(into_typed(answer), &request.list)?;
+                response::decision(
+                    &decision,
+                    &request.list,
+                    ExtraFields::WaitAndReceipt,
+                    deny,
+                    hints,
+                )
             }
-            Self::Reserve(asked) => {
-                let decision = tally::of(typed(answer), &asked.list)?;
-                answer::decided(&decision, &asked.list, Extra::WaitAndReceipt, deny, hints)
-            }
-            Self::Settle(asked) => answer::settled(&typed(answer)?, &asked.list),
-            Self::Hold(_) => answer::held(typed(answer)?),
-            Self::Reset(_) => answer::reset(typed(answer)?),
+            Self::Settle(request) => response::settlement(&into_typed(answer)?, &request.list),
+            Self::Hold(_) => response::hold(into_typed(answer)?),
+            Self::Reset(_) => response::reset(into_typed(answer)?),
         })
     }
 }
 
 /// Maximum length of a response without a list: names of members, and numbers of 20 digits.
-const SHORT_ANSWER: usize = 220;
+const BASE_LEN: usize = 220;
 /// Maximum length of one charge in a response, without the name of its limit.
-const CHARGE: usize = 90;
+const CHARGE_LEN: usize = 90;
 /// Maximum length of a receipt, and of one charge in it.
-const RECEIPT: usize = 40;
-const STAMP: usize = 52;
+const RECEIPT_LEN: usize = 40;
+const RECEIPT_CHARGE_LEN: usize = 52;
 
-fn longest<N>(list: &List<'_, N>, receipt: bool) -> usize {
+fn max_len<N>(list: &List<'_, N>, receipt: bool) -> usize {
     let names = list.items.iter().map(|item| item.limit.name().len());
-    let (longest_name, all_names) = (names.clone().max().unwrap_or(0), names.sum::<usize>());
-    let charges = if list.listed { all_names + list.items.len() * CHARGE } else { 0 };
-    let receipt = if receipt { RECEIPT + list.items.len() * STAMP } else { 0 };
-    SHORT_ANSWER + longest_name + charges + receipt
+    let (max_name, all_names) = (names.clone().max().unwrap_or(0), names.sum::<usize>());
+    let charges = if list.is_list { all_names + list.items.len() * CHARGE_LEN } else { 0 };
+    let receipt = if receipt { RECEIPT_LEN + list.items.len() * RECEIPT_CHARGE_LEN } else { 0 };
+    BASE_LEN + max_name + charges + receipt
 }
 
-impl<'l> Lines<'l> {
+impl<'l> OperationItems<'l> {
     fn charges(&self) -> &[Charge<'l>] {
         match self {
             Self::Charges(charges) => charges,
@@ -203,7 +215,7 @@ impl<'l> Lines<'l> {
     }
 }
 
-fn typed<T>(answer: Result<Answer, StoreError>) -> Result<T, StoreError>
+fn into_typed<T>(answer: Result<Answer, StoreError>) -> Result<T, StoreError>
 where
     T: TryFrom<Answer, Error = StoreError>,
 {

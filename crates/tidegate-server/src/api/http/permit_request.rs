@@ -8,19 +8,19 @@ use tidegate_http::problem::FieldError;
 
 use super::request::{List, Reader, cost, key_text, read, signed};
 use crate::api::problem::Problem;
-use crate::permits::{HeldCharge, PermitId, PermitIdError};
+use crate::permits::{GrantedCharge, PermitId, PermitIdError};
 
 /// Default maximum wait of an acquire.
 const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Longest accepted maximum wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(3_600);
+const MAX_WAIT: Duration = Duration::from_secs(3_600);
 
 /// Default lifetime of a permit.
 pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
 /// Longest accepted lifetime of a permit.
-const LONGEST_TTL: Duration = Duration::from_secs(24 * 3_600);
+const MAX_TTL: Duration = Duration::from_secs(24 * 3_600);
 
 const PRIORITIES: &[&str] = &["high", "normal", "low"];
 
@@ -55,22 +55,22 @@ pub(super) struct Acquire<'v> {
 }
 
 /// Request of release, renew and settle: a permit, and what changes.
-pub(super) struct OfPermit<'v> {
+pub(super) struct PermitRequest<'v> {
     pub(super) id: PermitId,
     pub(super) id_text: &'v str,
     pub(super) ttl: Option<Duration>,
-    pub(super) spent: Option<Spent<'v>>,
+    pub(super) costs: Option<ActualCosts<'v>>,
 }
 
 /// Actual costs.
-pub(super) enum Spent<'v> {
+pub(super) enum ActualCosts<'v> {
     /// Of the only charge that is not a slot.
     One(Amount),
-    Listed(Vec<SpentOn<'v>>),
+    Listed(Vec<ActualCost<'v>>),
 }
 
 /// Actual cost of one charge.
-pub(super) struct SpentOn<'v> {
+pub(super) struct ActualCost<'v> {
     /// Limit and key identify the charge; without both, the position in the list does.
     limit: Option<&'v str>,
     key: Option<&'v str>,
@@ -108,10 +108,10 @@ impl<'v> Reader<'v> {
             "priority",
         ];
         self.read(body, &known, |top| {
-            let max_wait = given(top, "max_wait_ms", |value| span(value, 0, LONGEST_WAIT));
-            let ttl = given(top, "ttl_ms", ttl);
+            let max_wait = optional(top, "max_wait_ms", |value| span(value, 0, MAX_WAIT));
+            let ttl = optional(top, "ttl_ms", ttl);
             let tenant = top.read("tenant", key_text);
-            let priority = given(top, "priority", priority);
+            let priority = optional(top, "priority", priority);
             let list = self.list(top, "cost", cost)?;
             Some(Acquire {
                 list,
@@ -125,39 +125,42 @@ impl<'v> Reader<'v> {
 }
 
 /// Parses `/v1/renew`.
-pub(super) fn renew<'v>(body: &'v Value<'v>) -> Result<OfPermit<'v>, Problem> {
+pub(super) fn parse_renew<'v>(body: &'v Value<'v>) -> Result<PermitRequest<'v>, Problem> {
     read(body, &["id", "ttl_ms"], |top| {
-        let ttl = given(top, "ttl_ms", ttl);
+        let ttl = optional(top, "ttl_ms", ttl);
         let (id, id_text) = id(top)?;
-        Some(OfPermit { id, id_text, ttl: ttl?, spent: None })
+        Some(PermitRequest { id, id_text, ttl: ttl?, costs: None })
     })
 }
 
 /// Parses `/v1/release`, and `/v1/settle` with an id.
-pub(super) fn spent<'v>(body: &'v Value<'v>, required: Required) -> Result<OfPermit<'v>, Problem> {
+pub(super) fn parse_costs<'v>(
+    body: &'v Value<'v>,
+    required: RequiredFields,
+) -> Result<PermitRequest<'v>, Problem> {
     read(body, &["id", "cost", "delta", "charges"], |top| {
-        let spent = if top.get("charges").is_some() {
+        let costs = if top.get("charges").is_some() {
             for key in ["cost", "delta"] {
                 if top.get(key).is_some() {
                     top.refuse(key, PermitRule::BesideCharges.into());
                 }
             }
-            listed(top).map(|listed| Some(Spent::Listed(listed)))
-        } else if required == Required::Costs
+            listed_costs(top).map(|listed| Some(ActualCosts::Listed(listed)))
+        } else if required == RequiredFields::Costs
             || ["cost", "delta"].iter().any(|it| top.get(it).is_some())
         {
-            amount(top).map(|amount| Some(Spent::One(amount)))
+            amount(top).map(|amount| Some(ActualCosts::One(amount)))
         } else {
             Some(None)
         };
         let (id, id_text) = id(top)?;
-        Some(OfPermit { id, id_text, ttl: None, spent: spent? })
+        Some(PermitRequest { id, id_text, ttl: None, costs: costs? })
     })
 }
 
 /// Whether a request must contain actual costs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Required {
+pub(super) enum RequiredFields {
     Costs,
     Nothing,
 }
@@ -168,17 +171,18 @@ pub(super) fn has_id(body: &Value<'_>) -> bool {
     Fields::any(body, Path::Root, &mut faults).is_some_and(|fields| fields.get("id").is_some())
 }
 
-impl Spent<'_> {
+impl ActualCosts<'_> {
     /// Returns the actual cost of each charge of a permit. Slots keep their cost until they are
     /// released.
-    pub(super) fn actual(&self, charges: &[HeldCharge]) -> Result<Vec<u64>, Problem> {
+    pub(super) fn actual(&self, charges: &[GrantedCharge]) -> Result<Vec<u64>, Problem> {
         let mut actual: Vec<u64> = charges.iter().map(|charge| charge.cost).collect();
         match self {
             Self::One(amount) => {
-                let mut spending = charges.iter().enumerate().filter(|(_, charge)| !charge.is_slot);
-                let (Some((index, charge)), None) = (spending.next(), spending.next()) else {
+                let mut chargeable =
+                    charges.iter().enumerate().filter(|(_, charge)| !charge.is_slot);
+                let (Some((index, charge)), None) = (chargeable.next(), chargeable.next()) else {
                     let charges = charges.len();
-                    return Err(wrong(
+                    return Err(invalid(
                         "cost",
                         format!(
                             "is for a permit with one charge, but this one has {charges}; use `charges`"
@@ -188,10 +192,10 @@ impl Spent<'_> {
                 actual[index] = amount.of(charge.cost);
             }
             Self::Listed(listed) => {
-                for (place, spent) in listed.iter().enumerate() {
-                    let index = spent.index(place, charges, listed.len())?;
+                for (position, cost) in listed.iter().enumerate() {
+                    let index = cost.index(position, charges, listed.len())?;
                     if !charges[index].is_slot {
-                        actual[index] = spent.amount.of(charges[index].cost);
+                        actual[index] = cost.amount.of(charges[index].cost);
                     }
                 }
             }
@@ -200,35 +204,43 @@ impl Spent<'_> {
     }
 }
 
-impl SpentOn<'_> {
+impl ActualCost<'_> {
     /// Returns the index of the charge that this is about.
-    fn index(&self, place: usize, charges: &[HeldCharge], listed: usize) -> Result<usize, Problem> {
+    fn index(
+        &self,
+        position: usize,
+        charges: &[GrantedCharge],
+        listed_len: usize,
+    ) -> Result<usize, Problem> {
         if self.limit.is_none() && self.key.is_none() {
-            if listed != charges.len() {
+            if listed_len != charges.len() {
                 let rule = format!(
                     "must have {} entries, one for each charge of the permit",
                     charges.len()
                 );
-                return Err(wrong("charges", rule));
+                return Err(invalid("charges", rule));
             }
-            return Ok(place);
+            return Ok(position);
         }
-        let is_it = |charge: &HeldCharge| {
+        let matches = |charge: &GrantedCharge| {
             self.limit.is_none_or(|limit| charge.limit == limit)
                 && self.key.is_none_or(|key| charge.key == key)
         };
-        let mut found = charges.iter().enumerate().filter(|(_, charge)| is_it(charge));
+        let mut found = charges.iter().enumerate().filter(|(_, charge)| matches(charge));
         match (found.next(), found.next()) {
             (Some((index, _)), None) => Ok(index),
             (found, _) => {
-                let many = if found.is_some() { "several charges" } else { "no charge" };
-                Err(wrong(&format!("charges[{place}]"), format!("matches {many} of the permit")))
+                let matched = if found.is_some() { "several charges" } else { "no charge" };
+                Err(invalid(
+                    &format!("charges[{position}]"),
+                    format!("matches {matched} of the permit"),
+                ))
             }
         }
     }
 }
 
-fn wrong(field: &str, rule: String) -> Problem {
+fn invalid(field: &str, rule: String) -> Problem {
     Problem::Invalid(vec![FieldError { field: field.to_owned(), rule }])
 }
 
@@ -239,7 +251,7 @@ fn id<'v>(top: &mut Fields<'v, '_>) -> Option<(PermitId, &'v str)> {
     })
 }
 
-fn listed<'v>(top: &mut Fields<'v, '_>) -> Option<Vec<SpentOn<'v>>> {
+fn listed_costs<'v>(top: &mut Fields<'v, '_>) -> Option<Vec<ActualCost<'v>>> {
     let charges = top.get("charges")?;
     let charges = top.read("charges", |_| charges.to_list())?;
     let path = top.path();
@@ -249,7 +261,7 @@ fn listed<'v>(top: &mut Fields<'v, '_>) -> Option<Vec<SpentOn<'v>>> {
         let mut fields = Fields::open(charge, path, &known, top.faults())?;
         let limit = fields.read("limit", Value::to_text);
         let key = fields.read("key", key_text);
-        Some(SpentOn { limit, key, amount: amount(&mut fields)? })
+        Some(ActualCost { limit, key, amount: amount(&mut fields)? })
     };
     charges.iter().enumerate().map(read).collect::<Vec<_>>().into_iter().collect()
 }
@@ -265,7 +277,7 @@ fn amount(fields: &mut Fields<'_, '_>) -> Option<Amount> {
 }
 
 /// Reads an optional field. The outer `None` means that it is invalid.
-fn given<'v, T>(
+fn optional<'v, T>(
     fields: &mut Fields<'v, '_>,
     key: &'static str,
     read: impl FnOnce(&'v Value<'v>) -> Result<T, Rule>,
@@ -278,7 +290,7 @@ fn given<'v, T>(
 
 /// Parses the lifetime of a permit.
 pub(super) fn ttl(value: &Value<'_>) -> Result<Duration, Rule> {
-    span(value, 1, LONGEST_TTL)
+    span(value, 1, MAX_TTL)
 }
 
 fn span(value: &Value<'_>, least: u64, longest: Duration) -> Result<Duration, Rule> {

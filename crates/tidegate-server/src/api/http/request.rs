@@ -13,13 +13,13 @@ use tidegate_core::{
     ChargeError, KeyError, Limit, MAX_CHARGES, MAX_SPAN, ReceiptError, Target, WallTime, Windows,
 };
 
-use super::answer::Deny;
+use super::response::DenyStatus;
 use crate::api::problem::Problem;
 use crate::configuration::limits::{ConfiguredLimit, ConfiguredLimits};
 use crate::metrics::LimitMetrics;
 
 /// Maximum number of limits listed in an error.
-const MAX_LISTED: usize = 10;
+const MAX_LISTED_LIMITS: usize = 10;
 
 /// Validation rules of requests, in addition to those of policies.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +67,7 @@ pub(crate) struct Reader<'s> {
     pub(crate) inline: &'s LimitMetrics,
     pub(crate) wall: &'s (dyn Fn() -> WallTime + Sync),
     /// Keys that every request may have besides those of its verb, and that were read before.
-    pub(crate) beside: &'static [&'static str],
+    pub(crate) extra_keys: &'static [&'static str],
 }
 
 /// One bucket of a request, with an amount.
@@ -105,7 +105,7 @@ impl<N> Item<'_, N> {
 }
 
 /// A limit that a request names, or an inline policy.
-struct Found<'v> {
+struct ResolvedLimit<'v> {
     limit: Cow<'v, Limit>,
     limiter: Option<&'v Limiter>,
     calendar: Option<Cow<'v, Calendar>>,
@@ -115,7 +115,7 @@ struct Found<'v> {
 /// The buckets of a request: a single one, or a list under `charges`.
 pub(crate) struct List<'v, N> {
     pub(crate) items: Vec<Item<'v, N>>,
-    pub(crate) listed: bool,
+    pub(crate) is_list: bool,
 }
 
 /// Request of take and peek.
@@ -142,18 +142,18 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value<'_>, Problem> {
 }
 
 /// Parses `deny_status` in the query: the status of denials.
-pub(crate) fn deny_status(query: Option<&str>) -> Result<Deny, Problem> {
-    let (root, mut faults, mut deny) = (Path::Root, Vec::new(), Deny::default());
+pub(crate) fn deny_status(query: Option<&str>) -> Result<DenyStatus, Problem> {
+    let (root, mut faults, mut deny) = (Path::Root, Vec::new(), DenyStatus::default());
     let parameters = query.unwrap_or("").split('&').filter(|parameter| !parameter.is_empty());
     for parameter in parameters {
         let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
         let rule = match (name, value) {
             ("deny_status", "200") => {
-                deny = Deny::Ok;
+                deny = DenyStatus::Ok;
                 continue;
             }
             ("deny_status", "429") => {
-                deny = Deny::TooManyRequests;
+                deny = DenyStatus::TooManyRequests;
                 continue;
             }
             ("deny_status", _) => RequestRule::DenyStatus.into(),
@@ -215,7 +215,7 @@ impl<'v> Reader<'v> {
         known: &[&'static str],
         read: impl FnOnce(&mut Fields<'v, '_>) -> Option<T>,
     ) -> Result<T, Problem> {
-        self::read(body, &[known, self.beside].concat(), read)
+        self::read(body, &[known, self.extra_keys].concat(), read)
     }
 
     pub(super) fn list<N>(
@@ -226,7 +226,7 @@ impl<'v> Reader<'v> {
     ) -> Option<List<'v, N>> {
         let Some(charges) = top.get("charges") else {
             let item = self.item(top, amount)?;
-            return Some(List { items: vec![item], listed: false });
+            return Some(List { items: vec![item], is_list: false });
         };
         let known = ["key", amount_key, "limit", "policy", "group"];
         for key in known {
@@ -244,7 +244,7 @@ impl<'v> Reader<'v> {
                 items.extend(self.item(&mut fields, amount));
             }
         }
-        Some(List { items, listed: true })
+        Some(List { items, is_list: true })
     }
 
     fn item<N>(
@@ -255,21 +255,27 @@ impl<'v> Reader<'v> {
         let key = fields.require("key", key_text);
         let group = fields.read("group", key_text);
         let amount = amount(fields);
-        let Found { limit, limiter, calendar, metrics } = self.limit(fields)?;
+        let ResolvedLimit { limit, limiter, calendar, metrics } = self.limit(fields)?;
         let windows = calendar.as_deref().map(|calendar| calendar.windows((self.wall)()));
         let (key, amount) = (key?, amount?);
         Some(Item { limit, limiter, calendar, metrics, key, group, windows, amount })
     }
 
-    fn limit(self, fields: &mut Fields<'v, '_>) -> Option<Found<'v>> {
+    fn limit(self, fields: &mut Fields<'v, '_>) -> Option<ResolvedLimit<'v>> {
         match (fields.get("limit"), fields.get("policy")) {
             (Some(_), Some(_)) => fields.refuse("limit", RequestRule::LimitAndPolicy.into()),
             (None, None) => fields.refuse("limit", RequestRule::NoLimit.into()),
             (Some(_), None) => {
-                let found = fields.read("limit", |value| self.named(value.to_text()?))?;
+                let found =
+                    fields.read("limit", |value| self.configured_limit(value.to_text()?))?;
                 let calendar = found.calendar.as_ref().map(Cow::Borrowed);
                 let (limit, metrics) = (Cow::Borrowed(&found.limit), &found.metrics);
-                return Some(Found { limit, limiter: Some(&found.limiter), calendar, metrics });
+                return Some(ResolvedLimit {
+                    limit,
+                    limiter: Some(&found.limiter),
+                    calendar,
+                    metrics,
+                });
             }
             (None, Some(policy)) => {
                 let path = fields.path();
@@ -280,15 +286,21 @@ impl<'v> Reader<'v> {
                     None => Limit::inline(plan.policy),
                 };
                 let (limit, calendar) = (Cow::Owned(limit), plan.calendar.map(Cow::Owned));
-                return Some(Found { limit, limiter: None, calendar, metrics: self.inline });
+                return Some(ResolvedLimit {
+                    limit,
+                    limiter: None,
+                    calendar,
+                    metrics: self.inline,
+                });
             }
         }
         None
     }
 
-    fn named(self, name: &str) -> Result<&'v ConfiguredLimit, Rule> {
+    fn configured_limit(self, name: &str) -> Result<&'v ConfiguredLimit, Rule> {
         self.limits.get(name).ok_or_else(|| {
-            let known = self.limits.names().take(MAX_LISTED).map(ToOwned::to_owned).collect();
+            let known =
+                self.limits.names().take(MAX_LISTED_LIMITS).map(ToOwned::to_owned).collect();
             let name = name.chars().take(64).collect();
             RequestRule::UnknownLimit { name, known }.into()
         })

@@ -11,12 +11,12 @@ use tidegate::{Decision, Denial, FailureRule, Grant, Outcome, Receipt, Settlemen
 use tidegate_core::ceil_millis as millis;
 use tidegate_http::field::RetryAfter;
 
-use super::hints::Hints;
+use super::hints::RetryHints;
 use super::request::List;
 use crate::api::body::json;
 
 /// A response, or the part of one that belongs to an operation of a batch.
-pub(crate) struct Reply<B> {
+pub(crate) struct ApiResponse<B> {
     pub(crate) status: StatusCode,
     pub(crate) body: B,
     retry: Option<RetryAfter>,
@@ -24,7 +24,7 @@ pub(crate) struct Reply<B> {
 
 /// Status of a denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Deny {
+pub(crate) enum DenyStatus {
     /// Status 429.
     #[default]
     TooManyRequests,
@@ -34,8 +34,8 @@ pub(crate) enum Deny {
 
 /// What the response to an allowed request contains besides the state.
 #[derive(Clone, Copy)]
-pub(crate) enum Extra {
-    Nothing,
+pub(crate) enum ExtraFields {
+    None,
     Receipt,
     WaitAndReceipt,
 }
@@ -106,21 +106,23 @@ pub(crate) struct State<'a> {
     reset_after_ms: Option<u64>,
 }
 
-impl<B> Reply<B> {
+impl<B> ApiResponse<B> {
     pub(crate) const fn ok(body: B) -> Self {
         Self { status: StatusCode::OK, body, retry: None }
     }
 
     /// Creates the response to a denial, with the wait if there is one.
-    pub(crate) fn denied(body: B, retry: Option<RetryAfter>, deny: Deny) -> Self {
+    pub(crate) fn denied(body: B, retry: Option<RetryAfter>, deny: DenyStatus) -> Self {
         match deny {
-            Deny::TooManyRequests => Self { status: StatusCode::TOO_MANY_REQUESTS, body, retry },
-            Deny::Ok => Self::ok(body),
+            DenyStatus::TooManyRequests => {
+                Self { status: StatusCode::TOO_MANY_REQUESTS, body, retry }
+            }
+            DenyStatus::Ok => Self::ok(body),
         }
     }
 }
 
-impl<B: Serialize> IntoResponse for Reply<B> {
+impl<B: Serialize> IntoResponse for ApiResponse<B> {
     fn into_response(self) -> Response {
         let mut response = json(self.status, &self.body);
         if let Some(retry) = self.retry {
@@ -131,37 +133,39 @@ impl<B: Serialize> IntoResponse for Reply<B> {
 }
 
 /// Renders the decision on a take, peek or reserve. Without `hints` the retry time is exact.
-pub(crate) fn decided<'a>(
+pub(crate) fn decision<'a>(
     decision: &Decision,
     list: &'a List<'_, u64>,
-    extra: Extra,
-    deny: Deny,
-    hints: Option<Hints<'_>>,
-) -> Reply<Body<'a>> {
+    extra: ExtraFields,
+    deny: DenyStatus,
+    hints: Option<RetryHints<'_>>,
+) -> ApiResponse<Body<'a>> {
     match decision {
-        Decision::Allowed(grant) => Reply::ok(Body::Allowed(allowed(grant, list, extra))),
+        Decision::Allowed(grant) => ApiResponse::ok(Body::Allowed(allowed(grant, list, extra))),
         Decision::Denied(denial) => {
             let exact = || RetryAfter::of(denial.retry);
-            let retry = hints.map_or_else(exact, |hints| hints.spread(denial.retry));
-            Reply::denied(Body::Denied(denied(denial, list, retry)), retry, deny)
+            let retry = hints.map_or_else(exact, |hints| hints.jittered(denial.retry));
+            ApiResponse::denied(Body::Denied(denied(denial, list, retry)), retry, deny)
         }
         // The enum is non-exhaustive; an unknown kind of decision is not allowed.
-        _ => {
-            Reply { status: StatusCode::INTERNAL_SERVER_ERROR, body: Body::Unknown {}, retry: None }
-        }
+        _ => ApiResponse {
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            body: Body::Unknown {},
+            retry: None,
+        },
     }
 }
 
-fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: Extra) -> Allowed<'a> {
+fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: ExtraFields) -> Allowed<'a> {
     let (wait_ms, receipt) = match extra {
-        Extra::Nothing => (None, None),
-        Extra::Receipt => (None, Some(encoded(&grant.receipt))),
-        Extra::WaitAndReceipt => (Some(millis(grant.wait)), Some(encoded(&grant.receipt))),
+        ExtraFields::None => (None, None),
+        ExtraFields::Receipt => (None, Some(encode(&grant.receipt))),
+        ExtraFields::WaitAndReceipt => (Some(millis(grant.wait)), Some(encode(&grant.receipt))),
     };
     Allowed {
         allowed: true,
-        remaining: least(&grant.outcomes),
-        reset_after_ms: longest_reset(&grant.outcomes),
+        remaining: min_remaining(&grant.outcomes),
+        reset_after_ms: max_reset_ms(&grant.outcomes),
         wait_ms,
         receipt,
         degraded: grant.degraded.map(FailureRule::as_str),
@@ -170,11 +174,11 @@ fn allowed<'a>(grant: &Grant, list: &'a List<'_, u64>, extra: Extra) -> Allowed<
 }
 
 fn denied<'a>(denial: &Denial, list: &'a List<'_, u64>, retry: Option<RetryAfter>) -> Denied<'a> {
-    refused(denial.by, retry, (&denial.outcomes, denial.degraded), list)
+    denied_by(denial.by, retry, (&denial.outcomes, denial.degraded), list)
 }
 
 /// Renders a denial: the binding charge, when to retry, and the state of all charges.
-pub(crate) fn refused<'a>(
+pub(crate) fn denied_by<'a>(
     by: usize,
     retry: Option<RetryAfter>,
     (outcomes, degraded): (&[Outcome], Option<FailureRule>),
@@ -183,8 +187,8 @@ pub(crate) fn refused<'a>(
     Denied {
         allowed: false,
         by: list.items.get(by).map_or("", |item| item.limit.name()),
-        by_index: list.listed.then_some(by),
-        remaining: least(outcomes),
+        by_index: list.is_list.then_some(by),
+        remaining: min_remaining(outcomes),
         retry_after_ms: retry.map(RetryAfter::millis),
         degraded: degraded.map(FailureRule::as_str),
         charges: states(list, outcomes),
@@ -192,29 +196,32 @@ pub(crate) fn refused<'a>(
 }
 
 /// Renders a settlement.
-pub(crate) fn settled<'a>(settlement: &Settlement, list: &'a List<'_, i64>) -> Reply<Body<'a>> {
-    Reply::ok(Body::Settled(Settled {
-        remaining: least(&settlement.outcomes),
-        reset_after_ms: longest_reset(&settlement.outcomes),
-        saturated: settlement.saturated > 0,
-        dropped: settlement.dropped > 0,
-        charges: states(list, &settlement.outcomes),
+pub(crate) fn settlement<'a>(
+    result: &Settlement,
+    list: &'a List<'_, i64>,
+) -> ApiResponse<Body<'a>> {
+    ApiResponse::ok(Body::Settled(Settled {
+        remaining: min_remaining(&result.outcomes),
+        reset_after_ms: max_reset_ms(&result.outcomes),
+        saturated: result.saturated > 0,
+        dropped: result.dropped > 0,
+        charges: states(list, &result.outcomes),
     }))
 }
 
 /// Renders a hold.
-pub(crate) fn held(span: Duration) -> Reply<Body<'static>> {
-    Reply::ok(Body::Held { held_ms: millis(span) })
+pub(crate) fn hold(span: Duration) -> ApiResponse<Body<'static>> {
+    ApiResponse::ok(Body::Held { held_ms: millis(span) })
 }
 
 /// Renders a reset.
-pub(crate) const fn reset(reset: bool) -> Reply<Body<'static>> {
-    Reply::ok(Body::Reset { reset })
+pub(crate) const fn reset(reset: bool) -> ApiResponse<Body<'static>> {
+    ApiResponse::ok(Body::Reset { reset })
 }
 
 pub(crate) fn states<'a, N>(list: &'a List<'_, N>, outcomes: &[Outcome]) -> Option<Vec<State<'a>>> {
     let names = list.items.iter().map(|item| item.limit.name());
-    list.listed.then(|| states_of(names, outcomes))
+    list.is_list.then(|| states_of(names, outcomes))
 }
 
 /// Returns the state of the charges on these limits.
@@ -230,17 +237,17 @@ pub(crate) fn states_of<'a>(
     limits.zip(outcomes).map(state).collect()
 }
 
-pub(crate) fn least(outcomes: &[Outcome]) -> u64 {
+pub(crate) fn min_remaining(outcomes: &[Outcome]) -> u64 {
     outcomes.iter().map(|outcome| outcome.remaining).min().unwrap_or(0)
 }
 
 /// Returns when all buckets are full again; `None` if one of them does not fill by time alone.
-pub(crate) fn longest_reset(outcomes: &[Outcome]) -> Option<u64> {
+pub(crate) fn max_reset_ms(outcomes: &[Outcome]) -> Option<u64> {
     let resets = outcomes.iter().map(|outcome| outcome.reset);
     let all: Option<Vec<_>> = resets.collect();
     all?.into_iter().max().map(millis)
 }
 
-fn encoded(receipt: &Receipt) -> String {
+fn encode(receipt: &Receipt) -> String {
     URL_SAFE_NO_PAD.encode(receipt.to_bytes())
 }

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_guard_has_told_is_no_news() {
+    fn errors_that_the_guard_logged_are_skipped() {
         let down = NotAsked::Down { retry_after: Duration::from_secs(1) };
         assert!(is_known_to_be_down(&StoreError::Unavailable(down.into())));
         assert!(!is_known_to_be_down(&StoreError::Unavailable("refused".into())));

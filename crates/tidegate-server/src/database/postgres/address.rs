@@ -19,7 +19,7 @@ use super::super::DatabaseError;
 #[derive(Debug)]
 pub(super) struct Address {
     config: Config,
-    trusted: Option<PathBuf>,
+    root_certificates: Option<PathBuf>,
 }
 
 impl Address {
@@ -37,7 +37,7 @@ impl Address {
         if config.get_application_name().is_none() {
             config.application_name("tidegate");
         }
-        Ok(Self { config, trusted: url.trusted().map(Into::into) })
+        Ok(Self { config, root_certificates: url.trusted().map(Into::into) })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -45,8 +45,8 @@ impl Address {
     }
 
     /// Returns the file of root certificates, if not the system's.
-    pub(super) fn trusted(&self) -> Option<&PathBuf> {
-        self.trusted.as_ref()
+    pub(super) fn root_certificates(&self) -> Option<&PathBuf> {
+        self.root_certificates.as_ref()
     }
 
     pub(super) fn is_encrypted(&self) -> bool {
@@ -75,9 +75,9 @@ fn default_mode(config: &Config) -> SslMode {
         #[cfg(unix)]
         Host::Unix(_) => true,
     };
-    let here = config.get_hosts().iter().all(is_local)
+    let is_local_only = config.get_hosts().iter().all(is_local)
         && config.get_hostaddrs().iter().all(IpAddr::is_loopback);
-    if here { SslMode::Disable } else { SslMode::Prefer }
+    if is_local_only { SslMode::Disable } else { SslMode::Prefer }
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_encrypted_unless_it_stays_on_the_machine() {
+    fn connections_are_encrypted_except_to_the_local_machine() {
         assert_eq!(mode("postgres://db.example.org/tidegate"), SslMode::Prefer);
         assert_eq!(mode("postgresql://user@127.0.0.1:5433/tidegate"), SslMode::Disable);
         assert_eq!(mode("postgres://localhost/tidegate?sslmode=prefer"), SslMode::Prefer);
@@ -100,22 +100,22 @@ mod tests {
     }
 
     #[test]
-    fn a_password_may_have_a_question_mark_in_it() {
+    fn passwords_may_contain_question_marks() {
         let address = Address::parse("postgres://user:a?b=c@h/t?sslmode=require").unwrap();
         assert_eq!(address.config.get_password(), Some(b"a?b=c".as_slice()));
         assert_eq!(address.config.get_ssl_mode(), SslMode::Require);
     }
 
     #[test]
-    fn certificates_to_trust_can_be_named() {
-        let trusted = |url: &str| Address::parse(url).unwrap().trusted;
+    fn root_certificates_can_be_configured() {
+        let root_certificates = |url: &str| Address::parse(url).unwrap().root_certificates;
         let url = "postgres://h/t?sslrootcert=/etc/my%20ca.pem&connect_timeout=3";
-        assert_eq!(trusted(url), Some(PathBuf::from("/etc/my ca.pem")));
-        assert_eq!(trusted("postgres://h/t?sslrootcert=system"), None);
+        assert_eq!(root_certificates(url), Some(PathBuf::from("/etc/my ca.pem")));
+        assert_eq!(root_certificates("postgres://h/t?sslrootcert=system"), None);
     }
 
     #[test]
-    fn what_is_no_address_is_not_repeated() {
+    fn errors_do_not_repeat_the_url() {
         for url in [
             "mysql://user:s3cret@host/name",
             "host=localhost password=s3cret",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_do_not_show() {
+    fn passwords_are_not_shown() {
         let address = Address::parse("postgres://user:s3cret@db.example.org/name").unwrap();
         assert_eq!(address.to_string(), "db.example.org:5432");
         assert!(!format!("{address:?}").contains("s3cret"));

@@ -12,84 +12,87 @@ use tokio::sync::watch;
 use tokio_postgres::AsyncMessage;
 
 use super::super::DatabaseError;
-use super::line::{Line, Task, Wire, ask};
+use super::connection::{AbortOnDrop, Connector, PgConnection, with_timeout};
 
 /// Name of the notification channel.
 pub(super) const CHANNEL: &str = "tidegate_config";
 
 /// First and longest pause between attempts to connect.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 /// Interval between checks of the connection.
-const BEAT: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A connection that listens for notifications, opened when first needed.
 #[derive(Debug)]
 pub(super) struct Listener {
-    line: Arc<Line>,
-    bell: watch::Sender<()>,
-    task: Mutex<Option<Task>>,
+    connector: Arc<Connector>,
+    notifications: watch::Sender<()>,
+    task: Mutex<Option<AbortOnDrop>>,
 }
 
 impl Listener {
-    pub(super) fn new(line: Arc<Line>) -> Self {
-        Self { line, bell: watch::Sender::new(()), task: Mutex::new(None) }
+    pub(super) fn new(connector: Arc<Connector>) -> Self {
+        Self { connector, notifications: watch::Sender::new(()), task: Mutex::new(None) }
     }
 
     /// Returns a receiver that changes whenever the settings may have changed. Must be called in a
     /// tokio runtime, which listens until the listener is dropped or the runtime ends.
-    pub(super) fn bell(&self) -> watch::Receiver<()> {
+    pub(super) fn notifications(&self) -> watch::Receiver<()> {
         let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
-        task.take_if(|task| task.has_ended());
+        task.take_if(|task| task.is_finished());
         task.get_or_insert_with(|| {
-            let keep = keep_listening(Arc::clone(&self.line), self.bell.clone());
-            Task::new(tokio::spawn(keep))
+            let listening = keep_listening(Arc::clone(&self.connector), self.notifications.clone());
+            AbortOnDrop::new(tokio::spawn(listening))
         });
-        self.bell.subscribe()
+        self.notifications.subscribe()
     }
 }
 
-async fn keep_listening(line: Arc<Line>, bell: watch::Sender<()>) {
-    let mut pause = FIRST_PAUSE;
+async fn keep_listening(connector: Arc<Connector>, notifications: watch::Sender<()>) {
+    let mut delay = FIRST_RETRY_DELAY;
     loop {
-        let began = tokio::time::Instant::now();
-        if let Err(error) = listen(&line, &bell).await {
+        let start = tokio::time::Instant::now();
+        if let Err(error) = listen(&connector, &notifications).await {
             // Receivers now query the server themselves, and log its errors.
             tracing::debug!(%error, "cannot listen for database changes; will retry");
         }
-        bell.send_replace(());
-        if began.elapsed() > LONGEST_PAUSE {
-            pause = FIRST_PAUSE;
+        notifications.send_replace(());
+        if start.elapsed() > MAX_RETRY_DELAY {
+            delay = FIRST_RETRY_DELAY;
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(MAX_RETRY_DELAY);
     }
 }
 
 /// Listens until the connection breaks.
-async fn listen(line: &Line, bell: &watch::Sender<()>) -> Result<(), DatabaseError> {
-    let (client, wire) = line.connect().await?;
+async fn listen(
+    connector: &Connector,
+    notifications: &watch::Sender<()>,
+) -> Result<(), DatabaseError> {
+    let (client, connection) = connector.connect().await?;
     let (ended, mut end) = watch::channel(());
-    let ring = bell.clone();
-    let _carrier = Task::new(tokio::spawn(async move {
-        carry(wire, &ring).await;
+    let sender = notifications.clone();
+    let _driver = AbortOnDrop::new(tokio::spawn(async move {
+        drive(connection, &sender).await;
         drop(ended);
     }));
-    ask(client.batch_execute(&format!("LISTEN {CHANNEL}"))).await?;
+    with_timeout(client.batch_execute(&format!("LISTEN {CHANNEL}"))).await?;
     loop {
-        bell.send_replace(());
-        if tokio::time::timeout(BEAT, end.changed()).await.is_ok() {
+        notifications.send_replace(());
+        if tokio::time::timeout(CHECK_INTERVAL, end.changed()).await.is_ok() {
             return Ok(());
         }
-        ask(client.check_connection()).await?;
+        with_timeout(client.check_connection()).await?;
     }
 }
 
 /// Drives a connection, and notifies receivers of every notification.
-async fn carry(mut wire: Wire, bell: &watch::Sender<()>) {
-    while let Some(Ok(message)) = poll_fn(|context| wire.poll_message(context)).await {
+async fn drive(mut connection: PgConnection, notifications: &watch::Sender<()>) {
+    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if matches!(message, AsyncMessage::Notification(_)) {
-            bell.send_replace(());
+            notifications.send_replace(());
         }
     }
 }

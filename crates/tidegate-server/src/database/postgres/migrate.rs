@@ -5,27 +5,27 @@ use tokio_postgres::{Client, Transaction};
 use super::super::DatabaseError;
 use super::super::error::Damage;
 use super::super::record::Migrated;
-use super::super::schema::{Schema, Standing};
-use super::line::ask;
+use super::super::schema::{Schema, SchemaState};
+use super::connection::with_timeout;
 use super::tables;
 
 /// Advisory lock that serializes migrations: "tidegate" in ASCII.
 const LOCK: i64 = 0x7469_6465_6761_7465;
 
 pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated, DatabaseError> {
-    let transaction = ask(client.transaction()).await?;
-    ask(transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])).await?;
+    let transaction = with_timeout(client.transaction()).await?;
+    with_timeout(transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK])).await?;
     let from = format(&transaction).await?;
     let to = schema.format();
-    let Standing::Behind(steps) = schema.standing(from)? else {
+    let SchemaState::Behind(migrations) = schema.state(from)? else {
         return Ok(Migrated { from, to, backup: None });
     };
-    for step in steps {
-        ask(transaction.batch_execute(step.postgres)).await?;
+    for migration in migrations {
+        with_timeout(transaction.batch_execute(migration.postgres)).await?;
     }
     let format = i32::try_from(to).map_err(|_| Damage::Number)?;
-    ask(transaction.execute("UPDATE tidegate_meta SET format = $1", &[&format])).await?;
-    ask(transaction.commit()).await?;
+    with_timeout(transaction.execute("UPDATE tidegate_meta SET format = $1", &[&format])).await?;
+    with_timeout(transaction.commit()).await?;
     tracing::info!(from, to, "database migrated");
     Ok(Migrated { from, to, backup: None })
 }
@@ -34,9 +34,9 @@ pub(super) async fn run(client: &mut Client, schema: Schema) -> Result<Migrated,
 async fn format(transaction: &Transaction<'_>) -> Result<Option<u32>, DatabaseError> {
     // Querying a missing table would abort the transaction.
     let find = "SELECT to_regclass('tidegate_meta') IS NOT NULL";
-    let found = ask(transaction.query_one(find, &[])).await?;
-    if found.try_get(0).map_err(super::meaning)? {
-        tables::head(transaction, "").await.map(|(format, _)| Some(format))
+    let found = with_timeout(transaction.query_one(find, &[])).await?;
+    if found.try_get(0).map_err(super::map_error)? {
+        tables::read_meta(transaction, "").await.map(|(format, _)| Some(format))
     } else {
         Ok(None)
     }
@@ -48,27 +48,27 @@ mod tests {
 
     use super::super::super::AutoMigrate;
     use super::super::super::record::{Change, Note};
-    use super::super::super::schema::Step;
+    use super::super::super::schema::Migration;
     use super::super::Postgres;
     use super::*;
 
     const FIRST: &str = include_str!("../schema/postgres-1.sql");
-    const ONE: Schema = Schema(&[Step { sqlite: "", postgres: FIRST }]);
+    const ONE: Schema = Schema(&[Migration { sqlite: "", postgres: FIRST }]);
     const TWO: Schema = Schema(&[
-        Step { sqlite: "", postgres: FIRST },
-        Step {
+        Migration { sqlite: "", postgres: FIRST },
+        Migration {
             sqlite: "",
             postgres: "ALTER TABLE tidegate_setting ADD COLUMN note text; \
                        UPDATE tidegate_setting SET value = '7' WHERE key = 'a'",
         },
     ]);
     const BROKEN: Schema = Schema(&[
-        Step { sqlite: "", postgres: FIRST },
-        Step { sqlite: "", postgres: "DELETE FROM tidegate_setting; SELECT no_such_column" },
+        Migration { sqlite: "", postgres: FIRST },
+        Migration { sqlite: "", postgres: "DELETE FROM tidegate_setting; SELECT no_such_column" },
     ]);
 
     #[tokio::test]
-    async fn older_tables_are_migrated_when_somebody_says_so_and_whole() {
+    async fn older_tables_are_migrated_on_request_and_atomically() {
         let server = PostgresServer::start();
         let open = |auto, schema| Postgres::new(&server.url(), auto, schema).unwrap();
         let old = open(AutoMigrate::Yes, ONE);
@@ -76,15 +76,18 @@ mod tests {
         old.write(&[Change::set("a", "1")], &note, None).await.unwrap();
 
         let refused = open(AutoMigrate::No, TWO).read().await;
-        let asks = matches!(refused, Err(DatabaseError::OldFormat { found: 1, needs: 2 }));
-        assert!(asks, "{refused:?}");
+        let is_old_format = matches!(refused, Err(DatabaseError::OldFormat { found: 1, needs: 2 }));
+        assert!(is_old_format, "{refused:?}");
         assert!(open(AutoMigrate::No, BROKEN).migrate().await.is_err());
         assert_eq!(old.read().await.unwrap().settings["a"], "1", "nothing has changed");
 
         let migrated = open(AutoMigrate::No, TWO).migrate().await.unwrap();
         assert_eq!(migrated, Migrated { from: Some(1), to: 2, backup: None });
         assert_eq!(open(AutoMigrate::Yes, TWO).read().await.unwrap().settings["a"], "7");
-        let late = old.read().await;
-        assert!(matches!(late, Err(DatabaseError::NewFormat { found: 2, known: 1 })), "{late:?}");
+        let outdated = old.read().await;
+        assert!(
+            matches!(outdated, Err(DatabaseError::NewFormat { found: 2, known: 1 })),
+            "{outdated:?}"
+        );
     }
 }

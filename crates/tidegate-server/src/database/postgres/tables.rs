@@ -6,27 +6,27 @@ use tokio_postgres::{Client, IsolationLevel, Row, Transaction};
 
 use super::super::DatabaseError;
 use super::super::error::Damage;
-use super::super::record::{self, Audit, Change, MOST_KEPT, Note, Replaced, Stored};
+use super::super::record::{self, Audit, Change, MAX_STORED_HISTORY, Note, Replaced, Stored};
 use super::super::schema::{self, Schema};
-use super::line::ask;
+use super::connection::with_timeout;
 use super::listen::CHANNEL;
-use super::meaning;
+use super::map_error;
 
 pub(super) async fn read(client: &mut Client, schema: Schema) -> Result<Stored, DatabaseError> {
-    let transaction = reading(client).await?;
-    let (format, revision) = head(&transaction, "").await?;
+    let transaction = begin_read(client).await?;
+    let (format, revision) = read_meta(&transaction, "").await?;
     schema.require(Some(format))?;
     stored(&transaction, revision).await
 }
 
 /// Returns the settings if the revision differs from `since`.
-pub(super) async fn newer(
+pub(super) async fn read_if_changed(
     client: &mut Client,
     schema: Schema,
     since: u64,
 ) -> Result<Option<Stored>, DatabaseError> {
-    let transaction = reading(client).await?;
-    let (format, revision) = head(&transaction, "").await?;
+    let transaction = begin_read(client).await?;
+    let (format, revision) = read_meta(&transaction, "").await?;
     schema.require(Some(format))?;
     if revision == since {
         return Ok(None);
@@ -41,12 +41,12 @@ pub(super) async fn write(
     note: &Note,
     expected: Option<u64>,
 ) -> Result<Stored, DatabaseError> {
-    let transaction = ask(client.transaction()).await?;
+    let transaction = with_timeout(client.transaction()).await?;
     // This row lock serializes writers, so everything read below is current.
-    let (format, revision) = head(&transaction, "FOR UPDATE").await?;
+    let (format, revision) = read_meta(&transaction, "FOR UPDATE").await?;
     schema.require(Some(format))?;
     let mut stored = stored(&transaction, revision).await?;
-    stored.expect(expected)?;
+    stored.check_revision(expected)?;
     if changes.is_empty() {
         return Ok(stored);
     }
@@ -54,18 +54,18 @@ pub(super) async fn write(
     let revision = i64::try_from(stored.revision).map_err(|_| Damage::Number)?;
     unset(&transaction, changes).await?;
     // Skip values that a later change of the same write replaces or removes.
-    let lasts = |change: &&Change| stored.settings.get(&change.key) == change.value.as_ref();
-    for change in changes.iter().filter(lasts) {
+    let is_final = |change: &&Change| stored.settings.get(&change.key) == change.value.as_ref();
+    for change in changes.iter().filter(is_final) {
         let Some(value) = &change.value else { continue };
         set(&transaction, &change.key, value, revision).await?;
     }
-    remember(&transaction, &replaced, note, revision).await?;
+    write_audit(&transaction, &replaced, note, revision).await?;
     let update = "UPDATE tidegate_meta SET revision = $1";
-    ask(transaction.execute(update, &[&revision])).await?;
+    with_timeout(transaction.execute(update, &[&revision])).await?;
     // The server sends the notification when the transaction commits.
-    let tell = "SELECT pg_notify($1, $2)";
-    ask(transaction.execute(tell, &[&CHANNEL, &revision.to_string()])).await?;
-    ask(transaction.commit()).await?;
+    let notify = "SELECT pg_notify($1, $2)";
+    with_timeout(transaction.execute(notify, &[&CHANNEL, &revision.to_string()])).await?;
+    with_timeout(transaction.commit()).await?;
     Ok(stored)
 }
 
@@ -75,33 +75,34 @@ pub(super) async fn history(
     schema: Schema,
     most: usize,
 ) -> Result<Vec<Audit>, DatabaseError> {
-    let transaction = reading(client).await?;
-    schema.require(Some(head(&transaction, "").await?.0))?;
+    let transaction = begin_read(client).await?;
+    schema.require(Some(read_meta(&transaction, "").await?.0))?;
     let select = "SELECT revision, at_ms, door, who, key, was, became FROM tidegate_change \
                   ORDER BY id DESC LIMIT $1";
-    let rows = ask(transaction.query(select, &[&record::told(most)])).await?;
+    let rows = with_timeout(transaction.query(select, &[&record::history_limit(most)])).await?;
     rows.iter().map(audit).collect()
 }
 
 /// Returns the format and the revision, which every format stores in the same columns.
-pub(super) async fn head(
+pub(super) async fn read_meta(
     transaction: &Transaction<'_>,
     lock: &'static str,
 ) -> Result<(u32, u64), DatabaseError> {
     let select = format!("SELECT format, revision FROM tidegate_meta {lock}");
-    let row = ask(transaction.query_opt(&select, &[])).await?.ok_or(Damage::NoMeta)?;
+    let row = with_timeout(transaction.query_opt(&select, &[])).await?.ok_or(Damage::NoMeta)?;
     let format = u32::try_from(column::<i32>(&row, 0)?).map_err(|_| Damage::Number)?;
     Ok((format, number(&row, 1)?))
 }
 
 /// Begins a read-only transaction on a consistent snapshot.
-async fn reading(client: &mut Client) -> Result<Transaction<'_>, DatabaseError> {
+async fn begin_read(client: &mut Client) -> Result<Transaction<'_>, DatabaseError> {
     let begin = client.build_transaction().read_only(true);
-    ask(begin.isolation_level(IsolationLevel::RepeatableRead).start()).await
+    with_timeout(begin.isolation_level(IsolationLevel::RepeatableRead).start()).await
 }
 
 async fn stored(transaction: &Transaction<'_>, revision: u64) -> Result<Stored, DatabaseError> {
-    let rows = ask(transaction.query("SELECT key, value FROM tidegate_setting", &[])).await?;
+    let rows =
+        with_timeout(transaction.query("SELECT key, value FROM tidegate_setting", &[])).await?;
     let settings = rows.iter().map(|row| Ok((column(row, 0)?, column(row, 1)?)));
     let settings = settings.collect::<Result<_, DatabaseError>>()?;
     Ok(Stored { revision, settings })
@@ -109,11 +110,11 @@ async fn stored(transaction: &Transaction<'_>, revision: u64) -> Result<Stored, 
 
 /// Deletes all removed settings in one statement, since there may be many.
 async fn unset(transaction: &Transaction<'_>, changes: &[Change]) -> Result<(), DatabaseError> {
-    let gone = changes.iter().filter(|change| change.value.is_none());
-    let gone: Vec<&str> = gone.map(|change| change.key.as_str()).collect();
-    if !gone.is_empty() {
+    let removed = changes.iter().filter(|change| change.value.is_none());
+    let removed: Vec<&str> = removed.map(|change| change.key.as_str()).collect();
+    if !removed.is_empty() {
         let unset = "DELETE FROM tidegate_setting WHERE key = ANY($1)";
-        ask(transaction.execute(unset, &[&gone])).await?;
+        with_timeout(transaction.execute(unset, &[&removed])).await?;
     }
     Ok(())
 }
@@ -128,21 +129,21 @@ async fn set(
                ON CONFLICT (key) DO UPDATE \
                SET value = excluded.value, revision = excluded.revision";
     let refused = |error: tokio_postgres::Error| match error.as_db_error() {
-        Some(said) if *said.code() == SqlState::CHECK_VIOLATION => {
-            let rule = schema::rule(said.constraint().unwrap_or_default());
+        Some(db_error) if *db_error.code() == SqlState::CHECK_VIOLATION => {
+            let rule = schema::constraint_rule(db_error.constraint().unwrap_or_default());
             DatabaseError::refused(key, rule)
         }
-        _ => meaning(error),
+        _ => map_error(error),
     };
-    let done = async {
-        let done = transaction.execute(set, &[&key, &value, &revision]).await;
-        Ok(done.map(|_| ()).map_err(refused))
+    let insert = async {
+        let inserted = transaction.execute(set, &[&key, &value, &revision]).await;
+        Ok(inserted.map(|_| ()).map_err(refused))
     };
-    ask(done).await?
+    with_timeout(insert).await?
 }
 
 /// Writes the changes to the audit trail in one statement, and deletes its oldest entries.
-async fn remember(
+async fn write_audit(
     transaction: &Transaction<'_>,
     replaced: &[Replaced<'_>],
     note: &Note,
@@ -152,17 +153,17 @@ async fn remember(
     let old: Vec<Option<&str>> = replaced.iter().map(|entry| entry.old.as_deref()).collect();
     let new: Vec<Option<&str>> =
         replaced.iter().map(|entry| entry.change.value.as_deref()).collect();
-    let remember = "INSERT INTO tidegate_change (revision, at_ms, door, who, key, was, became) \
+    let insert = "INSERT INTO tidegate_change (revision, at_ms, door, who, key, was, became) \
                     SELECT $1, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
                     $2, $3, key, was, became \
                     FROM unnest($4::text[], $5::text[], $6::text[]) \
                     WITH ORDINALITY AS entry (key, was, became, place) ORDER BY place";
     let row: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
-        [&revision, &note.door, &note.name(), &keys, &old, &new];
-    ask(transaction.execute(remember, &row)).await?;
-    let forget = "DELETE FROM tidegate_change \
+        [&revision, &note.door, &note.author(), &keys, &old, &new];
+    with_timeout(transaction.execute(insert, &row)).await?;
+    let trim = "DELETE FROM tidegate_change \
                   WHERE id <= (SELECT max(id) FROM tidegate_change) - $1";
-    ask(transaction.execute(forget, &[&MOST_KEPT])).await?;
+    with_timeout(transaction.execute(trim, &[&MAX_STORED_HISTORY])).await?;
     Ok(())
 }
 

@@ -16,8 +16,8 @@ use super::address::Address;
 pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, DatabaseError> {
     let mut roots = RootCertStore::empty();
     if address.is_encrypted() {
-        let certificates = match address.trusted() {
-            Some(file) => named(file)?,
+        let certificates = match address.root_certificates() {
+            Some(file) => read_certificates(file)?,
             None => rustls_native_certs::load_native_certs().certs,
         };
         // System stores often contain a few unparsable certificates, which can be ignored.
@@ -35,7 +35,7 @@ pub(super) fn connector(address: &Address) -> Result<MakeRustlsConnect, Database
     Ok(MakeRustlsConnect::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
-fn named(file: &Path) -> Result<Vec<CertificateDer<'static>>, DatabaseError> {
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, DatabaseError> {
     let certificates = CertificateDer::pem_file_iter(file).map_err(DatabaseError::unavailable)?;
     certificates.collect::<Result<_, _>>().map_err(DatabaseError::unavailable)
 }

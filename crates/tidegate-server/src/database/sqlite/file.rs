@@ -15,21 +15,21 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::super::record::Migrated;
 use super::super::{DatabaseError, Schema};
 use super::migrate::{self, Backup};
-use super::{meaning, tables};
+use super::{map_error, tables};
 
 /// How long to wait for another process that has locked the file.
-const PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file, and the connection to it if open.
 #[derive(Debug)]
 pub(super) struct File {
     path: PathBuf,
     schema: Schema,
-    open: Option<Open>,
+    open: Option<OpenFile>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenFile {
     connection: Connection,
     identity: Identity,
     access: Access,
@@ -41,7 +41,7 @@ enum Access {
     Full,
     Read,
     /// Opened as immutable, which is only safe for a moment.
-    Once,
+    Immutable,
 }
 
 /// Identifies a file independently of its name.
@@ -62,7 +62,7 @@ impl File {
             self.open = None;
             return Ok(None);
         };
-        let open = self.opened(identity)?;
+        let open = self.open_connection(identity)?;
         let found = tables::format(&open.connection)?;
         if found.is_none() {
             return Ok(None);
@@ -76,7 +76,7 @@ impl File {
     /// Returns a connection for writing. Creates the file if it is missing.
     pub(super) fn for_writing(&mut self) -> Result<(&mut Connection, Schema), DatabaseError> {
         let schema = self.schema;
-        self.make()?;
+        self.create()?;
         let open = self.writable()?;
         if schema.require(tables::format(&open.connection)?).is_err() {
             self.migrate_open()?;
@@ -86,40 +86,40 @@ impl File {
 
     /// Migrates the file to the current format, or creates it.
     pub(super) fn migrate(&mut self) -> Result<Migrated, DatabaseError> {
-        self.make()?;
+        self.create()?;
         self.writable()?;
         self.migrate_open()
     }
 
     /// Closes a connection that must not be reused. Call it after every use.
-    pub(super) fn settle(&mut self, error: Option<&DatabaseError>) {
+    pub(super) fn after_use(&mut self, error: Option<&DatabaseError>) {
         let broken =
             matches!(error, Some(DatabaseError::Unavailable(_) | DatabaseError::Damaged(_)));
         self.open.take_if(|open| broken || open.access != Access::Full);
     }
 
     fn migrate_open(&mut self) -> Result<Migrated, DatabaseError> {
-        let backup = Backup::beside(&self.path);
+        let backup = Backup::of(&self.path);
         let Some(open) = self.open.as_mut() else { return Err(DatabaseError::ReadOnly) };
         migrate::run(&mut open.connection, self.schema, &backup)
     }
 
-    fn writable(&mut self) -> Result<&mut Open, DatabaseError> {
+    fn writable(&mut self) -> Result<&mut OpenFile, DatabaseError> {
         let gone = || DatabaseError::unavailable(io::Error::from(ErrorKind::NotFound));
         let identity = self.identity()?.ok_or_else(gone)?;
-        match self.opened(identity)? {
+        match self.open_connection(identity)? {
             open if open.access == Access::Full => Ok(open),
             _ => Err(DatabaseError::ReadOnly),
         }
     }
 
-    fn opened(&mut self, identity: Identity) -> Result<&mut Open, DatabaseError> {
+    fn open_connection(&mut self, identity: Identity) -> Result<&mut OpenFile, DatabaseError> {
         self.open.take_if(|open| open.identity != identity);
         let open = match self.open.take() {
             Some(open) => open,
             None => {
                 let (connection, access) = connect(&self.path)?;
-                Open { connection, identity, access }
+                OpenFile { connection, identity, access }
             }
         };
         Ok(self.open.insert(open))
@@ -134,15 +134,15 @@ impl File {
     }
 
     /// Creates the file and its parent directories, accessible to the owner only.
-    fn make(&self) -> Result<(), DatabaseError> {
+    fn create(&self) -> Result<(), DatabaseError> {
         if self.identity()?.is_some() {
             return Ok(());
         }
-        let made = match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => make_folders(folder),
+        let created = match self.path.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => create_directories(directory),
             _ => Ok(()),
         };
-        match made.and_then(|()| private_file().create_new(true).open(&self.path)) {
+        match created.and_then(|()| private_file().create_new(true).open(&self.path)) {
             Ok(_) => Ok(()),
             // Another process created it first.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
@@ -155,12 +155,14 @@ impl File {
 /// Opens an existing file with as much access as possible.
 fn connect(path: &Path) -> Result<(Connection, Access), DatabaseError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = match Connection::open_with_flags(path, flags).and_then(greeted) {
+    let connection = match Connection::open_with_flags(path, flags).and_then(configure) {
         Ok(connection) => connection,
-        Err(error) if cannot_share(&error) => return Ok((alone(path)?, Access::Once)),
-        Err(error) => return Err(meaning(error)),
+        Err(error) if lacks_shared_files(&error) => {
+            return Ok((open_immutable(path)?, Access::Immutable));
+        }
+        Err(error) => return Err(map_error(error)),
     };
-    if connection.is_readonly("main").map_err(meaning)? {
+    if connection.is_readonly("main").map_err(map_error)? {
         return Ok((connection, Access::Read));
     }
     let mode = connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()));
@@ -170,28 +172,28 @@ fn connect(path: &Path) -> Result<(Connection, Access), DatabaseError> {
         // durable.
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
         // The file is writable but its directory is not, so a journal cannot be created.
-        Err(error) if cannot_share(&error) => return Ok((connection, Access::Read)),
-        Err(error) => return Err(meaning(error)),
+        Err(error) if lacks_shared_files(&error) => return Ok((connection, Access::Read)),
+        Err(error) => return Err(map_error(error)),
     }
-    connection.pragma_update(None, "synchronous", "full").map_err(meaning)?;
+    connection.pragma_update(None, "synchronous", "full").map_err(map_error)?;
     Ok((connection, Access::Full))
 }
 
 /// Applies the common settings, and checks that the file can be read.
-fn greeted(connection: Connection) -> rusqlite::Result<Connection> {
-    connection.busy_timeout(PATIENCE)?;
+fn configure(connection: Connection) -> rusqlite::Result<Connection> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
 
 /// Returns whether the shared files of WAL mode cannot be created next to the database.
-fn cannot_share(error: &rusqlite::Error) -> bool {
+fn lacks_shared_files(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
 }
 
 /// Opens a file on a read-only file system, where readers need no locks.
-fn alone(path: &Path) -> Result<Connection, DatabaseError> {
+fn open_immutable(path: &Path) -> Result<Connection, DatabaseError> {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     if fs::metadata(log).is_ok_and(|log| log.len() > 0) {
@@ -203,11 +205,11 @@ fn alone(path: &Path) -> Result<Connection, DatabaseError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_URI;
-    Connection::open_with_flags(uri(path), flags).and_then(greeted).map_err(meaning)
+    Connection::open_with_flags(immutable_uri(path), flags).and_then(configure).map_err(map_error)
 }
 
 /// Returns the SQLite URI of an immutable file.
-fn uri(path: &Path) -> String {
+fn immutable_uri(path: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
     let mut uri = "file:".to_owned();
     for byte in path.as_os_str().as_encoded_bytes() {
@@ -242,14 +244,14 @@ pub(super) fn private_file() -> OpenOptions {
 }
 
 #[cfg(unix)]
-fn make_folders(folder: &Path) -> io::Result<()> {
+fn create_directories(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 #[cfg(not(unix))]
-fn make_folders(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).create(folder)
+fn create_directories(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).create(directory)
 }
 
 impl Identity {
@@ -271,7 +273,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_nothing_special_in_it() {
-        assert_eq!(uri(Path::new("/a b/c?d#e%.db")), "file:/a%20b/c%3Fd%23e%25.db?immutable=1");
+    fn special_characters_in_uris_are_escaped() {
+        assert_eq!(
+            immutable_uri(Path::new("/a b/c?d#e%.db")),
+            "file:/a%20b/c%3Fd%23e%25.db?immutable=1"
+        );
     }
 }

@@ -10,12 +10,12 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::super::DatabaseError;
 use super::super::record::Migrated;
-use super::super::schema::{Schema, Standing};
+use super::super::schema::{Schema, SchemaState};
 use super::file::{is_read_only, private_file};
-use super::{meaning, tables};
+use super::{map_error, tables};
 
 /// Maximum number of backups of one format next to a file, so that they cannot fill the disk.
-const MOST_COPIES: usize = 100;
+const MAX_BACKUPS: usize = 100;
 
 /// Makes backups of a file.
 #[derive(Debug)]
@@ -30,18 +30,18 @@ pub(super) fn run(
     backup: &Backup,
 ) -> Result<Migrated, DatabaseError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-    let transaction = transaction.map_err(meaning)?;
+    let transaction = transaction.map_err(map_error)?;
     let from = tables::format(&transaction)?;
     let to = schema.format();
-    let Standing::Behind(steps) = schema.standing(from)? else {
+    let SchemaState::Behind(migrations) = schema.state(from)? else {
         return Ok(Migrated { from, to, backup: None });
     };
-    let backup = from.map(|format| backup.take(format)).transpose()?;
-    for step in steps {
-        transaction.execute_batch(step.sqlite).map_err(meaning)?;
+    let backup = from.map(|format| backup.create(format)).transpose()?;
+    for migration in migrations {
+        transaction.execute_batch(migration.sqlite).map_err(map_error)?;
     }
-    transaction.execute("UPDATE tidegate_meta SET format = ?1", [to]).map_err(meaning)?;
-    transaction.commit().map_err(meaning)?;
+    transaction.execute("UPDATE tidegate_meta SET format = ?1", [to]).map_err(map_error)?;
+    transaction.commit().map_err(map_error)?;
     if let Some(backup) = &backup {
         tracing::info!(from, to, backup = %backup.display(), "database migrated");
     }
@@ -49,88 +49,91 @@ pub(super) fn run(
 }
 
 impl Backup {
-    pub(super) fn beside(path: &Path) -> Self {
+    pub(super) fn of(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
     /// Copies the file; the caller's transaction keeps others from writing. The final name never
     /// holds a partial copy, and existing backups are not replaced.
-    fn take(&self, format: u32) -> Result<PathBuf, DatabaseError> {
-        let unfinished = self.named(&format!(".format{format}.bak.new"));
-        let copied = self.copy(&unfinished);
-        let named = copied.and_then(|()| self.put(&unfinished, format));
-        if named.is_err() {
-            let _ = fs::remove_file(&unfinished);
+    fn create(&self, format: u32) -> Result<PathBuf, DatabaseError> {
+        let partial = self.with_suffix(&format!(".format{format}.bak.new"));
+        let copy = self.copy(&partial);
+        let renamed = copy.and_then(|()| self.rename(&partial, format));
+        if renamed.is_err() {
+            let _ = fs::remove_file(&partial);
         }
-        named
+        renamed
     }
 
     fn copy(&self, to: &Path) -> Result<(), DatabaseError> {
         // A partial copy of an earlier attempt is useless.
         match fs::remove_file(to) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(cannot(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(map_io_error(error));
+            }
             _ => {}
         }
-        private_file().create_new(true).open(to).map_err(cannot)?;
+        private_file().create_new(true).open(to).map_err(map_io_error)?;
         // The writing connection cannot be the source of a backup, but another one can.
         let readable = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let from = Connection::open_with_flags(&self.path, readable).map_err(meaning)?;
-        let mut copy = Connection::open(to).map_err(meaning)?;
-        let backup = rusqlite::backup::Backup::new(&from, &mut copy).map_err(meaning)?;
-        if backup.step(-1).map_err(meaning)? != StepResult::Done {
+        let from = Connection::open_with_flags(&self.path, readable).map_err(map_error)?;
+        let mut copy = Connection::open(to).map_err(map_error)?;
+        let backup = rusqlite::backup::Backup::new(&from, &mut copy).map_err(map_error)?;
+        if backup.step(-1).map_err(map_error)? != StepResult::Done {
             return Err(DatabaseError::unavailable(io::Error::from(io::ErrorKind::ResourceBusy)));
         }
         drop(backup);
-        copy.close().map_err(|(_, error)| meaning(error))
+        copy.close().map_err(|(_, error)| map_error(error))
     }
 
-    fn put(&self, unfinished: &Path, format: u32) -> Result<PathBuf, DatabaseError> {
+    fn rename(&self, partial: &Path, format: u32) -> Result<PathBuf, DatabaseError> {
         let name = |copy: usize| match copy {
-            1 => self.named(&format!(".format{format}.bak")),
-            _ => self.named(&format!(".format{format}.{copy}.bak")),
+            1 => self.with_suffix(&format!(".format{format}.bak")),
+            _ => self.with_suffix(&format!(".format{format}.{copy}.bak")),
         };
-        let free = (1..=MOST_COPIES).map(name).find(|path| !path.exists());
-        let most = || DatabaseError::TooMany { what: "backups of the database", most: MOST_COPIES };
-        let path = free.ok_or_else(most)?;
-        fs::rename(unfinished, &path).map_err(cannot)?;
+        let free = (1..=MAX_BACKUPS).map(name).find(|path| !path.exists());
+        let too_many =
+            || DatabaseError::TooMany { what: "backups of the database", most: MAX_BACKUPS };
+        let path = free.ok_or_else(too_many)?;
+        fs::rename(partial, &path).map_err(map_io_error)?;
         // Sync the directory before the original changes.
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = fs::File::open(folder.unwrap_or(Path::new("."))).map_err(cannot)?;
-        folder.sync_all().map_err(cannot)?;
+        let folder = fs::File::open(folder.unwrap_or(Path::new("."))).map_err(map_io_error)?;
+        folder.sync_all().map_err(map_io_error)?;
         Ok(path)
     }
 
-    fn named(&self, ending: &str) -> PathBuf {
+    fn with_suffix(&self, ending: &str) -> PathBuf {
         let mut name = self.path.as_os_str().to_owned();
         name.push(ending);
         PathBuf::from(name)
     }
 }
 
-fn cannot(error: io::Error) -> DatabaseError {
+fn map_io_error(error: io::Error) -> DatabaseError {
     if is_read_only(&error) { DatabaseError::ReadOnly } else { DatabaseError::unavailable(error) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::record::{Change, Note};
-    use super::super::super::schema::Step;
+    use super::super::super::schema::Migration;
     use super::super::Sqlite;
     use super::*;
 
     const FIRST: &str = include_str!("../schema/sqlite-1.sql");
-    const ONE: Schema = Schema(&[Step { sqlite: FIRST, postgres: "" }]);
+    const ONE: Schema = Schema(&[Migration { sqlite: FIRST, postgres: "" }]);
     const TWO: Schema = Schema(&[
-        Step { sqlite: FIRST, postgres: "" },
-        Step {
+        Migration { sqlite: FIRST, postgres: "" },
+        Migration {
             sqlite: "ALTER TABLE tidegate_setting ADD COLUMN note TEXT; \
                      UPDATE tidegate_setting SET value = '7' WHERE key = 'a';",
             postgres: "",
         },
     ]);
     const BROKEN: Schema = Schema(&[
-        Step { sqlite: FIRST, postgres: "" },
-        Step { sqlite: "DELETE FROM tidegate_setting; SELECT no_such_column;", postgres: "" },
+        Migration { sqlite: FIRST, postgres: "" },
+        Migration { sqlite: "DELETE FROM tidegate_setting; SELECT no_such_column;", postgres: "" },
     ]);
 
     struct Folder(tempfile::TempDir);
@@ -149,7 +152,7 @@ mod tests {
         }
 
         /// Creates a file of format 1 with `a = 1`.
-        async fn of_format_1() -> Self {
+        async fn with_format_1() -> Self {
             let folder = Self::new();
             folder.set(ONE, "1").await.unwrap();
             folder
@@ -162,58 +165,62 @@ mod tests {
         }
     }
 
-    async fn a_of(database: &Sqlite) -> String {
+    async fn value_of_a(database: &Sqlite) -> String {
         database.read().await.unwrap().settings["a"].clone()
     }
 
     #[tokio::test]
-    async fn an_older_file_is_copied_and_migrated_by_whoever_reads_it() {
-        let folder = Folder::of_format_1().await;
-        assert_eq!(a_of(&folder.database(TWO)).await, "7", "the step was taken");
+    async fn reading_an_older_file_backs_it_up_and_migrates_it() {
+        let folder = Folder::with_format_1().await;
+        assert_eq!(value_of_a(&folder.database(TWO)).await, "7", "the migration was applied");
         let old = folder.database(ONE).read().await;
         let new_format = DatabaseError::NewFormat { found: 2, known: 1 };
         assert_eq!(old.unwrap_err().to_string(), new_format.to_string());
-        let copy = folder.at("tidegate.db.format1.bak");
-        assert_eq!(a_of(&Sqlite::new(copy, ONE)).await, "1", "the copy is as it was before");
+        let backup = folder.at("tidegate.db.format1.bak");
+        assert_eq!(
+            value_of_a(&Sqlite::new(backup, ONE)).await,
+            "1",
+            "the backup has the old content"
+        );
     }
 
     #[tokio::test]
-    async fn an_older_file_is_migrated_before_it_is_written() {
-        let folder = Folder::of_format_1().await;
+    async fn writing_an_older_file_migrates_it_first() {
+        let folder = Folder::with_format_1().await;
         folder.set(TWO, "9").await.unwrap();
         let database = folder.database(TWO);
-        assert_eq!(a_of(&database).await, "9");
+        assert_eq!(value_of_a(&database).await, "9");
         let again = database.migrate().await.unwrap();
         assert_eq!(again, Migrated { from: Some(2), to: 2, backup: None });
     }
 
     #[tokio::test]
-    async fn a_copy_that_is_there_stays() {
-        let folder = Folder::of_format_1().await;
-        let copy = folder.at("tidegate.db.format1.bak");
-        fs::write(&copy, "dear to somebody").unwrap();
+    async fn an_existing_backup_is_kept() {
+        let folder = Folder::with_format_1().await;
+        let backup = folder.at("tidegate.db.format1.bak");
+        fs::write(&backup, "an older backup").unwrap();
         fs::write(folder.at("tidegate.db.format1.bak.new"), "left from a crash").unwrap();
         let migrated = folder.database(TWO).migrate().await.unwrap();
         let second = folder.at("tidegate.db.format1.2.bak");
         assert_eq!(migrated.backup.as_ref(), Some(&second));
-        assert_eq!(fs::read_to_string(copy).unwrap(), "dear to somebody");
-        assert_eq!(a_of(&Sqlite::new(second, ONE)).await, "1");
+        assert_eq!(fs::read_to_string(backup).unwrap(), "an older backup");
+        assert_eq!(value_of_a(&Sqlite::new(second, ONE)).await, "1");
         assert!(!folder.at("tidegate.db.format1.bak.new").exists());
     }
 
     #[tokio::test]
-    async fn a_step_that_fails_leaves_everything_as_it_was() {
-        let folder = Folder::of_format_1().await;
+    async fn a_failed_migration_changes_nothing() {
+        let folder = Folder::with_format_1().await;
         assert!(folder.database(BROKEN).read().await.is_err());
-        assert_eq!(a_of(&folder.database(ONE)).await, "1");
+        assert_eq!(value_of_a(&folder.database(ONE)).await, "1");
     }
 
     #[tokio::test]
-    async fn two_who_migrate_at_once_do_it_once() {
-        let folder = Folder::of_format_1().await;
+    async fn concurrent_migrations_run_once() {
+        let folder = Folder::with_format_1().await;
         let (one, other) = (folder.database(TWO), folder.database(TWO));
         let (one, other) = tokio::join!(one.migrate(), other.migrate());
-        let copies = [one.unwrap().backup, other.unwrap().backup];
-        assert_eq!(copies.iter().flatten().count(), 1, "{copies:?}");
+        let backups = [one.unwrap().backup, other.unwrap().backup];
+        assert_eq!(backups.iter().flatten().count(), 1, "{backups:?}");
     }
 }

@@ -4,35 +4,35 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 
 use super::super::DatabaseError;
 use super::super::error::Damage;
-use super::super::record::{self, Audit, Change, MOST_KEPT, Note, Stored};
+use super::super::record::{self, Audit, Change, MAX_STORED_HISTORY, Note, Stored};
 use super::super::schema::{self, Schema};
-use super::meaning;
+use super::map_error;
 
 /// Returns the format of a file; `None` if it is empty.
 pub(super) fn format(connection: &Connection) -> Result<Option<u32>, DatabaseError> {
     let tables = "SELECT count(*), count(*) FILTER (WHERE name = 'tidegate_meta') \
                   FROM sqlite_schema WHERE type = 'table'";
     let counts = connection.query_row(tables, [], |row| Ok((row.get(0)?, row.get(1)?)));
-    match counts.map_err(meaning)? {
+    match counts.map_err(map_error)? {
         (0_i64, _) => Ok(None),
         (_, 0_i64) => Err(DatabaseError::Foreign),
-        _ => Ok(Some(head(connection)?.0)),
+        _ => Ok(Some(read_meta(connection)?.0)),
     }
 }
 
 pub(super) fn read(connection: &mut Connection, schema: Schema) -> Result<Stored, DatabaseError> {
-    let transaction = connection.transaction().map_err(meaning)?;
+    let transaction = connection.transaction().map_err(map_error)?;
     stored(&transaction, schema)
 }
 
 /// Returns the settings if the revision differs from `since`.
-pub(super) fn newer(
+pub(super) fn read_if_changed(
     connection: &mut Connection,
     schema: Schema,
     since: u64,
 ) -> Result<Option<Stored>, DatabaseError> {
-    let transaction = connection.transaction().map_err(meaning)?;
-    let (format, revision) = head(&transaction)?;
+    let transaction = connection.transaction().map_err(map_error)?;
+    let (format, revision) = read_meta(&transaction)?;
     schema.require(Some(format))?;
     if revision == since { Ok(None) } else { stored(&transaction, schema).map(Some) }
 }
@@ -45,30 +45,30 @@ pub(super) fn write(
     expected: Option<u64>,
 ) -> Result<Stored, DatabaseError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate);
-    let transaction = transaction.map_err(meaning)?;
+    let transaction = transaction.map_err(map_error)?;
     let mut stored = stored(&transaction, schema)?;
-    stored.expect(expected)?;
+    stored.check_revision(expected)?;
     if changes.is_empty() {
         return Ok(stored);
     }
     let replaced = stored.apply(changes)?;
     let revision = i64::try_from(stored.revision).map_err(|_| Damage::Number)?;
-    let who = note.name();
+    let who = note.author();
     for replaced in replaced {
         let Change { key, value } = replaced.change;
         set(&transaction, key, value.as_deref(), revision)?;
-        let remember = "INSERT INTO tidegate_change (revision, at_ms, door, who, key, was, became) \
+        let insert = "INSERT INTO tidegate_change (revision, at_ms, door, who, key, was, became) \
                         VALUES (?1, CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER), \
                         ?2, ?3, ?4, ?5, ?6)";
         let row = params![revision, note.door, who, key, replaced.old, value];
-        transaction.execute(remember, row).map_err(meaning)?;
+        transaction.execute(insert, row).map_err(map_error)?;
     }
     let update = "UPDATE tidegate_meta SET revision = ?1";
-    transaction.execute(update, [revision]).map_err(meaning)?;
-    let forget = "DELETE FROM tidegate_change \
+    transaction.execute(update, [revision]).map_err(map_error)?;
+    let trim = "DELETE FROM tidegate_change \
                   WHERE id <= (SELECT max(id) FROM tidegate_change) - ?1";
-    transaction.execute(forget, [MOST_KEPT]).map_err(meaning)?;
-    transaction.commit().map_err(meaning)?;
+    transaction.execute(trim, [MAX_STORED_HISTORY]).map_err(map_error)?;
+    transaction.commit().map_err(map_error)?;
     Ok(stored)
 }
 
@@ -78,13 +78,13 @@ pub(super) fn history(
     schema: Schema,
     most: usize,
 ) -> Result<Vec<Audit>, DatabaseError> {
-    let transaction = connection.transaction().map_err(meaning)?;
-    schema.require(Some(head(&transaction)?.0))?;
+    let transaction = connection.transaction().map_err(map_error)?;
+    schema.require(Some(read_meta(&transaction)?.0))?;
     let select = "SELECT revision, at_ms, door, who, key, was, became FROM tidegate_change \
                   ORDER BY id DESC LIMIT ?1";
-    let mut statement = transaction.prepare(select).map_err(meaning)?;
-    let rows = statement.query_map([record::told(most)], audit).map_err(meaning)?;
-    rows.collect::<Result<_, _>>().map_err(meaning)
+    let mut statement = transaction.prepare(select).map_err(map_error)?;
+    let rows = statement.query_map([record::history_limit(most)], audit).map_err(map_error)?;
+    rows.collect::<Result<_, _>>().map_err(map_error)
 }
 
 fn audit(row: &Row<'_>) -> rusqlite::Result<Audit> {
@@ -100,20 +100,20 @@ fn audit(row: &Row<'_>) -> rusqlite::Result<Audit> {
 }
 
 fn stored(transaction: &Transaction<'_>, schema: Schema) -> Result<Stored, DatabaseError> {
-    let (format, revision) = head(transaction)?;
+    let (format, revision) = read_meta(transaction)?;
     schema.require(Some(format))?;
     let select = "SELECT key, value FROM tidegate_setting";
-    let mut statement = transaction.prepare(select).map_err(meaning)?;
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(meaning)?;
-    let settings = rows.collect::<Result<_, _>>().map_err(meaning)?;
+    let mut statement = transaction.prepare(select).map_err(map_error)?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(map_error)?;
+    let settings = rows.collect::<Result<_, _>>().map_err(map_error)?;
     Ok(Stored { revision, settings })
 }
 
 /// Returns the format and the revision, which every format stores in the same columns.
-fn head(connection: &Connection) -> Result<(u32, u64), DatabaseError> {
+fn read_meta(connection: &Connection) -> Result<(u32, u64), DatabaseError> {
     let select = "SELECT format, revision FROM tidegate_meta";
     let head = connection.query_row(select, [], |row| Ok((row.get(0)?, number(row, 1)?)));
-    Ok(head.optional().map_err(meaning)?.ok_or(Damage::NoMeta)?)
+    Ok(head.optional().map_err(map_error)?.ok_or(Damage::NoMeta)?)
 }
 
 fn set(
@@ -122,7 +122,7 @@ fn set(
     value: Option<&str>,
     revision: i64,
 ) -> Result<(), DatabaseError> {
-    let done = match value {
+    let result = match value {
         Some(value) => {
             let set = "INSERT INTO tidegate_setting (key, value, revision) VALUES (?1, ?2, ?3) \
                        ON CONFLICT (key) DO UPDATE \
@@ -131,14 +131,14 @@ fn set(
         }
         None => transaction.execute("DELETE FROM tidegate_setting WHERE key = ?1", [key]),
     };
-    match done {
+    match result {
         Ok(_) => Ok(()),
         Err(rusqlite::Error::SqliteFailure(error, message))
             if error.code == rusqlite::ErrorCode::ConstraintViolation =>
         {
-            Err(DatabaseError::refused(key, schema::rule(&message.unwrap_or_default())))
+            Err(DatabaseError::refused(key, schema::constraint_rule(&message.unwrap_or_default())))
         }
-        Err(error) => Err(meaning(error)),
+        Err(error) => Err(map_error(error)),
     }
 }
 

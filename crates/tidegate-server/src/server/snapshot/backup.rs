@@ -7,33 +7,33 @@ use std::{fs, io};
 use super::super::StartError;
 
 /// Maximum number of files kept with one suffix, so that they cannot fill the disk.
-const MOST: u32 = 100;
+const MAX_BACKUPS: u32 = 100;
 
 /// Renames a file to the first free name with this suffix, and returns that name.
-pub(super) fn moved(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
-    keep(path, suffix, |aside| fs::rename(path, aside))
+pub(super) fn rename(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
+    back_up(path, suffix, |aside| fs::rename(path, aside))
 }
 
 /// Copies a file to the first free name with this suffix, and returns that name.
-pub(super) fn copied(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
+pub(super) fn copy(path: &Path, suffix: &str) -> Result<PathBuf, StartError> {
     // `fs::copy` keeps the permissions, so the copy is as private as the original.
-    keep(path, suffix, |aside| fs::copy(path, aside).map(drop))
+    back_up(path, suffix, |aside| fs::copy(path, aside).map(drop))
 }
 
-fn keep(
+fn back_up(
     path: &Path,
     suffix: &str,
-    how: impl FnOnce(&Path) -> io::Result<()>,
+    operation: impl FnOnce(&Path) -> io::Result<()>,
 ) -> Result<PathBuf, StartError> {
-    let refused = |aside: &Path, why| {
+    let error = |aside: &Path, why| {
         let (path, aside) = (path.display().to_string(), aside.display().to_string());
         StartError::Aside { path, aside, why }
     };
     let Some(aside) = names(path, suffix).find(|name| is_free(name)) else {
         let why = io::Error::new(io::ErrorKind::AlreadyExists, "too many kept files, remove some");
-        return Err(refused(&with_suffix(path, suffix), why));
+        return Err(error(&with_suffix(path, suffix), why));
     };
-    how(&aside).map_err(|why| refused(&aside, why))?;
+    operation(&aside).map_err(|why| error(&aside, why))?;
     Ok(aside)
 }
 
@@ -42,7 +42,7 @@ fn names(path: &Path, suffix: &str) -> impl Iterator<Item = PathBuf> {
     let first = with_suffix(path, suffix);
     let others = first.clone();
     std::iter::once(first)
-        .chain((1..MOST).map(move |number| with_suffix(&others, &format!(".{number}"))))
+        .chain((1..MAX_BACKUPS).map(move |number| with_suffix(&others, &format!(".{number}"))))
 }
 
 /// Returns whether nothing has this name, not even a dangling symbolic link.
@@ -61,17 +61,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_taken_twice_and_there_is_an_end_to_it() {
+    fn names_are_never_reused_and_their_number_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("buckets");
-        for number in 0..MOST {
+        for number in 0..MAX_BACKUPS {
             fs::write(&path, number.to_string()).unwrap();
-            let aside = moved(&path, ".damaged").unwrap();
+            let aside = rename(&path, ".damaged").unwrap();
             assert_eq!(fs::read_to_string(aside).unwrap(), number.to_string());
         }
         assert!(folder.path().join("buckets.damaged.99").exists());
         fs::write(&path, "one too many").unwrap();
-        let error = moved(&path, ".damaged").unwrap_err().to_string();
+        let error = rename(&path, ".damaged").unwrap_err().to_string();
         assert!(error.starts_with("store.snapshot: "), "{error}");
         assert!(error.ends_with("buckets.damaged: too many kept files, remove some"), "{error}");
         assert!(path.exists());

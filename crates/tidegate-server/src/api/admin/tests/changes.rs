@@ -8,17 +8,21 @@ use crate::database::DatabaseError;
 const CHANGE: &str = r#"{"limits":{"client":{"capacity":7}}}"#;
 
 #[test]
-fn a_change_is_answered_with_the_state_after_it_and_remembered() {
-    let gate = Gate::keeping(TEXT);
-    let reply = gate.patch(&[], r#"{"providers":{"openai":{"max_retries":3}}}"#);
-    assert_eq!((reply.status, reply.header("etag")), (200, "\"2\""));
-    assert_eq!(reply.json()["revision"], 2);
+fn a_change_returns_the_new_state_and_is_recorded() {
+    let server = TestServer::with_database(TEXT);
+    let response = server.patch(&[], r#"{"providers":{"openai":{"max_retries":3}}}"#);
+    assert_eq!((response.status, response.header("etag")), (200, "\"2\""));
+    assert_eq!(response.json()["revision"], 2);
     let json = [("content-type", "application/json")];
-    let reply =
-        gate.ask("POST", "/admin/config", &json, r#"{"providers":{"openai":{"max_retries":4}}}"#);
-    assert_eq!((reply.status, reply.header("etag")), (200, "\"3\""));
-    assert_eq!(gate.get("/config").json()["providers"]["openai"]["max_retries"], 4);
-    let mut history = gate.get("/admin/history?limit=1").json();
+    let response = server.request(
+        "POST",
+        "/admin/config",
+        &json,
+        r#"{"providers":{"openai":{"max_retries":4}}}"#,
+    );
+    assert_eq!((response.status, response.header("etag")), (200, "\"3\""));
+    assert_eq!(server.get("/config").json()["providers"]["openai"]["max_retries"], 4);
+    let mut history = server.get("/admin/history?limit=1").json();
     assert_ne!(history["changes"][0]["at_ms"].take(), 0, "a time of the database");
     assert_eq!(
         history["changes"],
@@ -26,34 +30,36 @@ fn a_change_is_answered_with_the_state_after_it_and_remembered() {
                 "key": "providers.openai.max_retries", "old": 3, "new": 4}])
     );
     for query in ["limit=0", "limit=1001", "limit=x", "most=3"] {
-        gate.get(&format!("/admin/history?{query}")).refused(400, "invalid-request");
+        server.get(&format!("/admin/history?{query}")).assert_problem(400, "invalid-request");
     }
 }
 
 #[test]
-fn a_change_for_another_revision_is_not_made() {
-    let gate = Gate::open();
-    assert_eq!(gate.patch(&[("if-match", "\"1\"")], CHANGE).status, 200);
-    let reply = gate.patch(&[("if-match", "\"1\"")], r#"{"limits":{"client":{"capacity":8}}}"#);
-    reply.refused(412, "conflict");
-    assert_eq!(reply.header("etag"), "\"2\"");
+fn a_change_for_an_outdated_revision_is_refused() {
+    let server = TestServer::open();
+    assert_eq!(server.patch(&[("if-match", "\"1\"")], CHANGE).status, 200);
+    let response =
+        server.patch(&[("if-match", "\"1\"")], r#"{"limits":{"client":{"capacity":8}}}"#);
+    response.assert_problem(412, "conflict");
+    assert_eq!(response.header("etag"), "\"2\"");
     let error = DatabaseError::Conflict { now: 2 }.into();
-    let reply = Reply::rendered(AdminProblem::Change { error, expected: None });
-    reply.refused(409, "conflict");
-    assert_eq!(reply.header("etag"), "\"2\"");
-    gate.patch(&[("if-match", "1")], r#"{"limits":{"client":{"capacity":8}}}"#)
-        .refused(400, "invalid-request");
-    assert_eq!(gate.revision(), 2);
+    let response = Response::rendered(AdminProblem::Change { error, expected: None });
+    response.assert_problem(409, "conflict");
+    assert_eq!(response.header("etag"), "\"2\"");
+    server
+        .patch(&[("if-match", "1")], r#"{"limits":{"client":{"capacity":8}}}"#)
+        .assert_problem(400, "invalid-request");
+    assert_eq!(server.revision(), 2);
 }
 
 #[test]
-fn every_mistake_is_told_by_its_key() {
-    let gate = Gate::open();
+fn every_error_is_reported_by_its_key() {
+    let server = TestServer::open();
     let change = r#"{"providers":{"openai":{"max_retries":99}},"store":{"url":"memory:"}}"#;
-    let reply = gate.patch(&[], change);
-    reply.refused(422, "invalid-configuration");
+    let response = server.patch(&[], change);
+    response.assert_problem(422, "invalid-configuration");
     assert_eq!(
-        reply.json()["errors"],
+        response.json()["errors"],
         json!([
             {"field": "providers.openai.max_retries", "rule": "must be a whole number between 0 and 20 (change: 99)"},
             {"field": "store.url", "rule": "never comes from the database: what was counted lives in the store, and a running program cannot move it (change)"},
@@ -69,55 +75,55 @@ fn a_database_that_cannot_be_written_is_503() {
         DatabaseError::NotMigrated,
     ];
     for error in errors.map(ChangeError::from) {
-        let said = detail(&error);
-        let reply = Reply::rendered(AdminProblem::Change { error, expected: None });
-        reply.refused(503, "database");
-        assert_eq!(reply.json()["detail"], said);
+        let text = detail(&error);
+        let response = Response::rendered(AdminProblem::Change { error, expected: None });
+        response.assert_problem(503, "database");
+        assert_eq!(response.json()["detail"], text);
     }
     // A directory is not a database.
     let folder = tempfile::tempdir().unwrap();
     let (stored, database) =
         (Stored { revision: 1, ..Stored::default() }, Database::sqlite(folder.path()));
-    let config = configuration::of_text(TEXT, stored, Some(database));
-    let gate = Gate::serving(config, Bounds::default());
-    gate.patch(&[], CHANGE).refused(503, "database");
-    assert_eq!(gate.revision(), 1);
+    let config = configuration::from_text(TEXT, stored, Some(database));
+    let server = TestServer::serving(config, Bounds::default());
+    server.patch(&[], CHANGE).assert_problem(503, "database");
+    assert_eq!(server.revision(), 1);
 }
 
 /// RFC 7396 defines a media type for merge patches.
 #[test]
-fn a_merge_patch_may_be_called_one() {
-    let gate = Gate::open();
+fn patch_accepts_the_merge_patch_media_type() {
+    let server = TestServer::open();
     let merge = [("content-type", "application/merge-patch+json; charset=utf-8")];
-    let reply = gate.ask("PATCH", "/admin/config", &merge, CHANGE);
-    assert_eq!((reply.status, reply.header("etag")), (200, "\"2\""));
-    gate.ask("POST", "/admin/config", &merge, CHANGE).refused(415, "not-json");
+    let response = server.request("PATCH", "/admin/config", &merge, CHANGE);
+    assert_eq!((response.status, response.header("etag")), (200, "\"2\""));
+    server.request("POST", "/admin/config", &merge, CHANGE).assert_problem(415, "not-json");
 }
 
 #[test]
-fn only_whole_json_of_a_bounded_size_is_taken() {
-    let gate = Gate::open();
-    gate.ask("PATCH", "/admin/config", &[], "{}").refused(415, "not-json");
+fn only_complete_json_of_bounded_size_is_accepted() {
+    let server = TestServer::open();
+    server.request("PATCH", "/admin/config", &[], "{}").assert_problem(415, "not-json");
     let form = [("content-type", "text/plain")];
-    gate.ask("POST", "/admin/config", &form, "{}").refused(415, "not-json");
-    gate.patch(&[], "{").refused(400, "malformed-body");
-    gate.patch(&[], "{} {}").refused(400, "malformed-body");
+    server.request("POST", "/admin/config", &form, "{}").assert_problem(415, "not-json");
+    server.patch(&[], "{").assert_problem(400, "malformed-body");
+    server.patch(&[], "{} {}").assert_problem(400, "malformed-body");
     let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(64 * 1024));
-    gate.patch(&[], &large).refused(413, "body-too-large");
-    assert_eq!(gate.revision(), 1);
+    server.patch(&[], &large).assert_problem(413, "body-too-large");
+    assert_eq!(server.revision(), 1);
 }
 
 /// R360 and G13: values adjusted to the allowed range are reported with every change.
 #[test]
-fn a_change_is_answered_with_what_it_changed_and_what_to_look_at() {
-    let gate = Gate::keeping(TEXT);
+fn a_change_returns_its_effects_and_warnings() {
+    let server = TestServer::with_database(TEXT);
     let change = |asked: u32| {
         let body = format!(r#"{{"providers":{{"openai":{{"max_concurrent_requests":{asked}}}}}}}"#);
-        let reply = gate.patch(&[], &body);
-        assert_eq!(reply.status, 200, "{reply:?}");
-        reply.json()["change"].clone()
+        let response = server.patch(&[], &body);
+        assert_eq!(response.status, 200, "{response:?}");
+        response.json()["change"].clone()
     };
-    let told = |old: u32, asked: u32| {
+    let expected = |old: u32, asked: u32| {
         json!({
             "changes": [{"key": "providers.openai.max_concurrent_requests", "old": old,
                          "new": 32, "asked": asked, "source": "database"}],
@@ -128,24 +134,24 @@ fn a_change_is_answered_with_what_it_changed_and_what_to_look_at() {
         })
     };
     // The first change also applies what the database already contains.
-    assert_eq!(gate.patch(&[], CHANGE).status, 200);
+    assert_eq!(server.patch(&[], CHANGE).status, 200);
     let mut first = change(64);
     let warnings = first["warnings"].as_array_mut().unwrap();
     // The value in the file is shadowed from now on.
     assert!(warnings.pop().unwrap().as_str().unwrap().contains("is shadowed by 64"));
-    assert_eq!(first, told(8, 64));
+    assert_eq!(first, expected(8, 64));
     let mut second = change(77);
     second["warnings"].as_array_mut().unwrap().pop();
-    assert_eq!(second, told(32, 77));
+    assert_eq!(second, expected(32, 77));
     let nothing = json!({"changes": [], "warnings": [], "kept": "database"});
     assert_eq!(change(77), nothing);
-    assert_eq!(gate.get("/admin/config").json()["change"], Value::Null);
+    assert_eq!(server.get("/admin/config").json()["change"], Value::Null);
 }
 
 #[test]
-fn without_a_database_a_change_says_that_it_is_lost_at_the_end() {
-    let gate = Gate::open();
-    let change = gate.patch(&[], CHANGE).json()["change"].clone();
+fn without_a_database_a_change_warns_that_it_is_temporary() {
+    let server = TestServer::open();
+    let change = server.patch(&[], CHANGE).json()["change"].clone();
     assert_eq!(
         (&change["kept"], &change["changes"][0]["source"]),
         (&json!("until_restart"), &json!("runtime"))
@@ -156,25 +162,26 @@ fn without_a_database_a_change_says_that_it_is_lost_at_the_end() {
 
 /// G13: an operator peeks at a key, holds it, and refunds it.
 #[test]
-fn keys_are_looked_at_and_corrected_by_hand() {
-    let gate = Gate::open();
+fn operators_can_peek_and_correct_keys() {
+    let server = TestServer::open();
     let json = [("content-type", "application/json")];
-    let ask =
-        |action: &str, body: &str| gate.ask("POST", &format!("/admin/keys/{action}"), &json, body);
+    let post = |action: &str, body: &str| {
+        server.request("POST", &format!("/admin/keys/{action}"), &json, body)
+    };
     let key = r#"{"key":"alice","limit":"client","cost":0}"#;
-    assert_eq!(ask("peek", key).json()["remaining"], 100);
+    assert_eq!(post("peek", key).json()["remaining"], 100);
     let charge = r#"{"key":"alice","limit":"client","delta":40}"#;
-    assert_eq!(ask("settle", charge).json()["remaining"], 60);
+    assert_eq!(post("settle", charge).json()["remaining"], 60);
     let refund = r#"{"key":"alice","limit":"client","delta":-40}"#;
-    assert_eq!(ask("settle", refund).json()["remaining"], 100);
+    assert_eq!(post("settle", refund).json()["remaining"], 100);
     let hold = r#"{"key":"alice","limit":"client","for_ms":60000}"#;
-    assert_eq!(ask("hold", hold).status, 200);
-    let held = ask("peek", &key.replace("\"cost\":0", "\"cost\":1"));
+    assert_eq!(post("hold", hold).status, 200);
+    let held = post("peek", &key.replace("\"cost\":0", "\"cost\":1"));
     assert_eq!((held.status, &held.json()["allowed"]), (200, &json!(false)));
-    assert_eq!(ask("reset", r#"{"key":"alice","limit":"client"}"#).json()["reset"], true);
-    assert_eq!(ask("peek", key).json()["allowed"], true);
+    assert_eq!(post("reset", r#"{"key":"alice","limit":"client"}"#).json()["reset"], true);
+    assert_eq!(post("peek", key).json()["allowed"], true);
     for action in ["take", "reserve", "batch", "Peek", ""] {
-        ask(action, key).refused(404, "not-found");
+        post(action, key).assert_problem(404, "not-found");
     }
-    ask("peek", r#"{"key":"alice"}"#).refused(400, "invalid-request");
+    post("peek", r#"{"key":"alice"}"#).assert_problem(400, "invalid-request");
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::listener::drain::Stop;
+use crate::listener::drain::StopSignal;
 
 /// Burst of lines of one peer: as many as the largest batch causes.
 const BURST: u32 = 256;
@@ -22,13 +22,13 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of peers with a budget of their own; further peers share one.
 const MAX_PEERS: usize = 1_024;
 /// How often the number of suppressed lines is logged.
-const REPORT: Duration = Duration::from_secs(1);
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The budgets of all peers.
 #[derive(Debug, Default)]
 pub(crate) struct AuditThrottle {
     /// When the budget of each peer is full again.
-    whole_at: Mutex<HashMap<IpAddr, Instant>>,
+    full_at: Mutex<HashMap<IpAddr, Instant>>,
     suppressed: AtomicU64,
     changed: Notify,
 }
@@ -45,15 +45,15 @@ impl AuditThrottle {
     }
 
     fn admit_at(&self, peer: IpAddr, now: Instant) -> bool {
-        let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut peer = prefix(peer);
-        if whole_at.len() >= MAX_PEERS && !whole_at.contains_key(&peer) {
-            whole_at.retain(|_, at| *at > now);
-            if whole_at.len() >= MAX_PEERS {
+        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peer = peer_network(peer);
+        if full_at.len() >= MAX_PEERS && !full_at.contains_key(&peer) {
+            full_at.retain(|_, at| *at > now);
+            if full_at.len() >= MAX_PEERS {
                 peer = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             }
         }
-        let at = whole_at.entry(peer).or_insert(now);
+        let at = full_at.entry(peer).or_insert(now);
         let next = (*at).max(now) + INTERVAL;
         let is_admitted = next.duration_since(now) <= INTERVAL * BURST;
         if is_admitted {
@@ -63,12 +63,12 @@ impl AuditThrottle {
     }
 
     /// Logs the number of suppressed lines, until the server stops.
-    pub(crate) async fn report(&self, stop: Stop) {
-        let mut stopped = std::pin::pin!(stop.told());
+    pub(crate) async fn report(&self, stop: StopSignal) {
+        let mut stopped = std::pin::pin!(stop.wait());
         loop {
             let due = async {
                 self.changed.notified().await;
-                sleep(REPORT).await;
+                sleep(REPORT_INTERVAL).await;
             };
             let is_last = tokio::select! {
                 () = &mut stopped => true,
@@ -89,7 +89,7 @@ impl AuditThrottle {
 }
 
 /// Returns an IPv4 address, or the /64 network of an IPv6 address.
-fn prefix(peer: IpAddr) -> IpAddr {
+fn peer_network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {
             Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_has_a_burst_and_a_rate_and_does_not_silence_others() {
+    fn each_peer_has_its_own_burst_and_rate() {
         let (throttle, now) = (AuditThrottle::default(), Instant::now());
         assert_eq!(admitted(&throttle, "192.0.2.1", now), 256);
         assert_eq!(admitted(&throttle, "192.0.2.1", now + Duration::from_secs(1)), 20);
@@ -123,6 +123,6 @@ mod tests {
         for number in 0..4_000_u32 {
             throttle.admit_at(std::net::Ipv4Addr::from(number).into(), now);
         }
-        assert!(throttle.whole_at.lock().unwrap().len() <= MAX_PEERS + 1);
+        assert!(throttle.full_at.lock().unwrap().len() <= MAX_PEERS + 1);
     }
 }
