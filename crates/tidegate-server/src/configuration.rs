@@ -128,7 +128,7 @@ pub(crate) fn listeners(admin: SocketAddr, grpc: SocketAddr) -> [(&'static str, 
 
 /// Creates a configuration from text on an in-process store, for tests.
 #[cfg(any(test, feature = "fuzzing"))]
-#[allow(clippy::unwrap_used, reason = "tests bring a text that is a configuration")]
+#[allow(clippy::unwrap_used, reason = "tests pass a valid configuration")]
 pub(crate) fn from_text(
     text: &str,
     stored: Stored,

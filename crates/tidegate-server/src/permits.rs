@@ -236,7 +236,7 @@ impl Permits {
         let next = loop {
             match table.by_expiry.first().copied() {
                 Some((expires_at, id)) if expires_at <= now => {
-                    ended.extend(table.end(id, PermitEnd::Expired))
+                    ended.extend(table.end(id, PermitEnd::Expired));
                 }
                 next => break next.map(|(expires_at, _)| expires_at),
             }

@@ -158,14 +158,17 @@ impl Server {
     async fn load_stored(&mut self, database: &Database) -> Stored {
         if self.plan.database.auto_migrate.value {
             match database.migrate().await {
-                Ok(migrated) => tracing::debug!(format = migrated.to, "database migrated"),
+                Ok(migrated) => tracing::debug!(format = migrated.to, "database is ready"),
                 Err(error) => tracing::error!(%error, "database migration failed"),
             }
         }
         let stored = match database.read().await {
             Ok(stored) => stored,
             Err(error) => {
-                tracing::error!(%error, "cannot read the database; using environment, file and defaults");
+                tracing::error!(
+                    %error,
+                    "cannot read the database; using environment, file and defaults"
+                );
                 return Stored::default();
             }
         };
@@ -308,7 +311,7 @@ impl Running {
     /// Reloads the configuration file. If the file is invalid, the current configuration stays in
     /// effect and the error is logged.
     pub async fn reload(&self) {
-        // `reread` logs the result.
+        // `ActiveConfig::reload` logs the result.
         let _ = self.config.reload(&Note { door: "signal", who: None }).await;
     }
 

@@ -141,8 +141,8 @@ enum Unauthenticated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{door} listener: {address} would accept unauthenticated requests because no tokens are \
-     configured; create one with `tidegate key` and add its hash to `write_tokens` under [admin], or \
-     listen on 127.0.0.1:{port}, or set `allow_unauthenticated = true` under [admin] if access is \
+     configured; create one with `tidegate key` and add its hash to `write_tokens` under [admin], \
+     or listen on 127.0.0.1:{port}, or set `allow_unauthenticated = true` under [admin] if access is \
      restricted otherwise",
     port = address.port()
 )]

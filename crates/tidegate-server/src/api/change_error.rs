@@ -54,13 +54,12 @@ pub(crate) fn detail(error: &ChangeError) -> String {
         ),
         // The write may already have been sent.
         ChangeError::Database(DatabaseError::Unavailable(_)) => {
-            "the database is unavailable, and it is unknown whether the change was stored; read the \
-             configuration before you repeat it"
+            "the database is unavailable, and it is unknown whether the change was stored; read \
+             the configuration before you repeat it"
                 .to_owned()
         }
         ChangeError::Database(DatabaseError::ReadOnly) => {
-            "the change cannot be stored: the database is read-only; nothing was changed"
-                .to_owned()
+            "the change cannot be stored: the database is read-only; nothing was changed".to_owned()
         }
         error => error.to_string(),
     }

@@ -45,7 +45,7 @@ impl ActiveConfig {
             config.publish(&note, result)
         });
         change.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "configuration change panicked");
+            tracing::error!(%error, "configuration change task failed");
             Err(ChangeError::Interrupted)
         })
     }

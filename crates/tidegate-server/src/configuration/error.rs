@@ -48,9 +48,7 @@ pub enum ChangeError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The task that applies the change panicked.
-    #[error(
-        "the change failed unexpectedly and may or may not have been applied; read the configuration"
-    )]
+    #[error("the change failed unexpectedly and may have been applied; read the configuration")]
     Interrupted,
 }
 

@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn the_tables_accept_the_longest_valid_key_and_value() {
         let [Migration { sqlite, postgres }] = Schema::CURRENT.0 else {
-            panic!("look at the new migration")
+            panic!("adapt this test to the new migration")
         };
         for (column, most) in [("key", LONGEST_KEY), ("value", LONGEST_VALUE)] {
             let check = format!("CHECK (length({column}) BETWEEN 1 AND {most})");

@@ -24,7 +24,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const NOTSENT_LOWAT: u32 = 64 * 1024;
 
-/// Binds a listener. The returned address has the actual port if port 0 was asked for.
+/// Binds a listener. The returned address has the actual port if port 0 was requested.
 pub(crate) async fn bind(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address).await?;
     let bound = listener.local_addr()?;

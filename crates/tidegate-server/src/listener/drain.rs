@@ -64,7 +64,7 @@ impl Drain {
         let all = async {
             for task in &mut tasks {
                 if let Err(error) = task.await {
-                    tracing::error!(%error, "task panicked");
+                    tracing::error!(%error, "task failed");
                 }
             }
         };

@@ -35,8 +35,8 @@ impl AdmissionMetrics {
         let family = Family::<AdmissionLabels, Counter>::default();
         registry.register(
             "tidegate_admissions",
-            "Requests checked by admission, by tier and outcome: admitted counts for each tier that was \
-             passed, rejected and shadow (would have been rejected) for the tier that rejects, \
+            "Requests checked by admission, by tier and outcome: admitted counts for each tier that \
+             was passed, rejected and shadow (would have been rejected) for the tier that rejects, \
              allow_listed for the tier of the entry",
             family.clone(),
         );

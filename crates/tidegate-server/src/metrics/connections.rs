@@ -20,8 +20,8 @@ impl ClosedConnections {
         let family = Family::default();
         registry.register(
             "tidegate_connections_closed",
-            "Connections that a listener closed at a connection limit: refused because their network \
-             had too many, or evicted while idle",
+            "Connections that a listener closed at a connection limit: refused because their \
+             network had too many, or evicted while idle",
             Family::clone(&family),
         );
         Self(family)

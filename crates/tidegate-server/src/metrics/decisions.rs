@@ -1,7 +1,7 @@
 //! Metrics of decisions, by listener, limit and outcome.
 //!
-//! A listener looks up its [`ListenerMetrics`] once, and [`LimitMetrics`] once for each limit. Counting
-//! a decision is then one atomic addition.
+//! A listener looks up its [`ListenerMetrics`] once, and [`LimitMetrics`] once for each limit.
+//! Counting a decision is then one atomic addition.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -112,9 +112,10 @@ impl Families {
                 "llm_wait_seconds",
                 "Time that calls waited, by the limit that caused the longest wait",
             ),
-            throttles: add.counters("llm_upstream_429", "ActiveCalls throttled by the provider"),
-            waiting: add.family("llm_waiting", "ActiveCalls waiting for a permit"),
-            in_flight: add.family("llm_in_flight", "ActiveCalls that have a permit and no complete response yet"),
+            throttles: add.counters("llm_upstream_429", "Calls throttled by the provider"),
+            waiting: add.family("llm_waiting", "Calls waiting for a permit"),
+            in_flight: add
+                .family("llm_in_flight", "Calls with a permit and no complete response yet"),
             retry_delay: add.waits("llm_retry_delay_seconds", "Delay before a retry"),
             retries: add.histograms(
                 "llm_retries_until_success",
@@ -123,17 +124,17 @@ impl Families {
             ),
             failures: add.counters(
                 "llm_failures",
-                "ActiveCalls that failed after all retries, by class of the last failure",
+                "Calls that failed after all retries, by class of the last failure",
             ),
             answer_failures: add.counters(
                 "llm_answer_failures",
-                "Responses that failed after they had begun, by class; also counted in llm_failures",
+                "Responses that failed after they had begun, by class; also in llm_failures",
             ),
-            requests: add.counters("llm_requests", "ActiveCalls, by outcome"),
+            requests: add.counters("llm_requests", "Calls, by outcome"),
             tokens: add.counters(
                 "llm_tokens",
-                "Tokens used, as reported by the provider or estimated here; cache_read and cache_write \
-                 are parts of input, reasoning is part of output",
+                "Tokens used, as reported by the provider or estimated here; cache_read and \
+                 cache_write are parts of input, reasoning is part of output",
             ),
         }
     }

@@ -77,7 +77,7 @@ impl MetricsWriter<'_> {
         let provider = "provider";
         self.family(
             "tidegate_llm_queue_length",
-            "ActiveCalls waiting for a provider",
+            "Calls waiting for a provider",
             MetricType::Gauge,
             stats.iter().map(|f| ([(provider, &*f.provider)], ConstGauge::new(f.queued))),
         )?;
@@ -92,7 +92,7 @@ impl MetricsWriter<'_> {
         let tenants = stats.iter().flat_map(|f| f.tenants.iter().map(move |one| (f, one)));
         self.family(
             "tidegate_llm_tenant_queue_length",
-            "ActiveCalls waiting for a provider, by hash of the tenant: the ten longest queues, and other",
+            "Calls waiting for a provider, by hash of the tenant: ten longest queues, and other",
             MetricType::Gauge,
             tenants.map(|(f, (tenant, waiting))| {
                 let labels = [(provider, &*f.provider), ("tenant", &**tenant)];
@@ -101,8 +101,8 @@ impl MetricsWriter<'_> {
         )?;
         self.family(
             "tidegate_llm_concurrency_limit",
-            "Current limit on concurrent calls over all keys, models and endpoints, and whether it is \
-             fixed or auto_tuned; absent if unlimited",
+            "Current limit on concurrent calls over all keys, models and endpoints, and whether it \
+             is fixed or auto_tuned; absent if unlimited",
             MetricType::Gauge,
             stats.iter().filter_map(|f| {
                 let (limit, reason) = f.concurrency?;

@@ -170,7 +170,7 @@ impl MetricsWriter<'_> {
         )?;
         self.counter(
             "tidegate_overflow",
-            "Decisions made on a shared bucket, or denied, because the store was full of keys in debt",
+            "Decisions on a shared bucket, or denied, because the store was full of keys in debt",
             stats.overflowed,
         )?;
         self.counter(
@@ -244,7 +244,7 @@ impl MetricsWriter<'_> {
         let AdmissionStats { pending, threshold } = stats;
         self.gauge(
             "tidegate_admission_pending",
-            "Pending requests: the number counted here or last set by PUT /v1/pending, whichever is larger",
+            "Pending requests: counted here or set by PUT /v1/pending, whichever is larger",
             pending,
         )?;
         let Some(threshold) = threshold else { return Ok(()) };

@@ -59,7 +59,7 @@ fn decisions_by_failure_rules_are_marked() {
     }
     let closed = take("daily");
     assert_eq!((closed.status, closed.header("retry-after")), (429, Some("1")));
-    assert_eq!(closed.member("degraded"), "closed", "a quota, without a rule of its own");
+    assert_eq!(closed.member("degraded"), "closed", "quotas are closed by default");
     let list = r#"{"charges":[{"key":"k","limit":"open"},{"key":"k","limit":"closed"}]}"#;
     let response = server.post("/v1/take?deny_status=200", list);
     assert_eq!((response.status, response.member("by")), (200, "closed".into()));

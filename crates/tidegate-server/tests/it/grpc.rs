@@ -182,7 +182,7 @@ fn tokens_are_those_of_the_admin_api() {
     let set = [("limits.api.capacity", "4")];
     for (token, can_read, can_change) in [
         (None, Code::Unauthenticated, Code::Unauthenticated),
-        (Some("generated_directory-up".to_owned()), Code::Unauthenticated, Code::Unauthenticated),
+        (Some("made-up".to_owned()), Code::Unauthenticated, Code::Unauthenticated),
         (Some(reader.token.to_string()), Code::Ok, Code::PermissionDenied),
         (Some(writer.token.to_string()), Code::Ok, Code::Ok),
     ] {

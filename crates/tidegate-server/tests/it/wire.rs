@@ -45,7 +45,7 @@ impl Response {
     }
 
     fn parse(response: &str) -> Self {
-        let (head, body) = response.split_once("\r\n\r\n").expect("an response with a head");
+        let (head, body) = response.split_once("\r\n\r\n").expect("a response with a head");
         let mut lines = head.lines();
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let headers = lines.filter_map(|line| line.split_once(": "));

@@ -56,7 +56,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Id>, AdminProblem> {
     id.map(Some).ok_or_else(|| AdminProblem::field("last-event-id", rule))
 }
 
-/// One watcher.
+/// Produces the messages for one watcher.
 struct WatcherStream {
     state: Arc<AdminState>,
     /// The token, which may be revoked while the stream is open.

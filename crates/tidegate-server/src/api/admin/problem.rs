@@ -37,7 +37,7 @@ pub(super) enum AdminProblem {
     #[error(transparent)]
     Database(DatabaseError),
     #[error(
-        "at most {MAX_WATCHERS} watchers are allowed, a quarter of them from one address; retry later"
+        "at most {MAX_WATCHERS} watchers, a quarter of them from one address, are allowed; retry later"
     )]
     TooManyWatchers,
 }

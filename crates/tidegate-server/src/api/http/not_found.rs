@@ -46,8 +46,8 @@ pub(super) fn provider_root(path: &str, plan: &Plan) -> Option<String> {
     let sdk = provider.sdk_path();
     (!has_root).then(|| {
         format!(
-            "calls to {name} go below this path; SDKs use {sdk} of this address as their base URL, and \
-             the path of a call follows /{name}"
+            "calls to {name} go below this path; SDKs use {sdk} of this address as their base URL, \
+             and the path of a call follows /{name}"
         )
     })
 }

@@ -185,7 +185,7 @@ impl ActualCosts<'_> {
                     return Err(invalid(
                         "cost",
                         format!(
-                            "is for a permit with one charge, but this one has {charges}; use `charges`"
+                            "needs a permit with one charge, this one has {charges}; use `charges`"
                         ),
                     ));
                 };

@@ -199,7 +199,7 @@ fn open_immutable(path: &Path) -> Result<Connection, DatabaseError> {
     if fs::metadata(log).is_ok_and(|log| log.len() > 0) {
         // An immutable connection ignores the log, which contains the latest changes.
         return Err(DatabaseError::unavailable(io::Error::other(
-            "its latest changes are in its -wal file, which can only be read in a writable directory",
+            "its latest changes are in its -wal file, which needs a writable directory",
         )));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY

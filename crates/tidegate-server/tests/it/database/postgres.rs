@@ -102,7 +102,7 @@ async fn a_change_notifies_other_nodes() {
     let began = Instant::now();
     // Half of the node's own polling interval.
     let received = timeout(TIMEOUT / 2, waiting).await.unwrap().unwrap();
-    println!("the change was received of after {:?}", began.elapsed());
+    println!("the notification arrived after {:?}", began.elapsed());
     assert_eq!(received, written);
 }
 

@@ -129,7 +129,7 @@ fn an_invalid_operation_gets_its_own_error_and_spends_nothing() {
     assert_eq!(wrong(6), "ops: is not a known key; did you mean `op`?");
     assert!(wrong(7).starts_with("receipt: "), "{}", wrong(7));
     assert!(wrong(8).starts_with("charges[0].op: is not a known key"), "{}", wrong(8));
-    assert_eq!(answers[9]["remaining"], 8, "the two that were right were spent");
+    assert_eq!(answers[9]["remaining"], 8, "the two valid operations were charged");
 }
 
 #[test]

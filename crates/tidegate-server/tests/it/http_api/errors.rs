@@ -49,8 +49,8 @@ fn all_invalid_fields_are_reported_at_once_and_nothing_is_spent() {
             "cost: must be in the items of `charges` if there is such a list",
             "charges[1].key: must not be empty",
             "charges[1].cost: must be a whole number >= 0",
-            "charges[1].limit: \"clint\" is not a configured limit; known limits are client, daily, \
-             messages, organization",
+            "charges[1].limit: \"clint\" is not a configured limit; known limits are client, \
+             daily, messages, organization",
             "charges[2].kye: is not a known key; did you mean `key`?",
             "charges[2].key: is required",
             "charges[2].policy.capacity: Rate limit capacity must be >= 1",
@@ -162,8 +162,8 @@ fn unknown_limits_list_a_bounded_number_of_known_ones() {
     assert_eq!(
         violations,
         [
-            "limit: \"nope\" is not a configured limit; known limits are l10, l11, l12, l13, l14, l15, l16, \
-          l17, l18, l19"
+            "limit: \"nope\" is not a configured limit; known limits are l10, l11, l12, l13, l14, l15, \
+             l16, l17, l18, l19"
         ]
     );
     let none = TestServer::configured("[limits]\n");

@@ -23,7 +23,7 @@ fn a_change_returns_the_new_state_and_is_recorded() {
     assert_eq!((response.status, response.header("etag")), (200, "\"3\""));
     assert_eq!(server.get("/config").json()["providers"]["openai"]["max_retries"], 4);
     let mut history = server.get("/admin/history?limit=1").json();
-    assert_ne!(history["changes"][0]["at_ms"].take(), 0, "a time of the database");
+    assert_ne!(history["changes"][0]["at_ms"].take(), 0, "set by the database");
     assert_eq!(
         history["changes"],
         json!([{"revision": 3, "at_ms": null, "door": "admin", "who": "127.0.0.1",
