@@ -1,15 +1,15 @@
-//! Admission: what a service lets in, in three tiers.
+//! Admission control for a service, in three tiers.
 //!
-//! 1. **Back-pressure**: while more is pending than the service can bear, nobody gets in. What is
-//!    pending is one atomic load, and no bucket is touched.
-//! 2. **Client**: each client of an organization has a bucket, so that one that misbehaves harms
-//!    itself only.
+//! 1. **Back-pressure**: while more requests are pending than the service can handle, every request
+//!    is rejected. The check is one atomic load and touches no bucket.
+//! 2. **Client**: each client of an organization has a bucket, so that a misbehaving client harms
+//!    only itself.
 //! 3. **Organization**: all clients of an organization share a bucket, so that no organization
 //!    harms another.
 //!
-//! Client and organization are charged together: who is rejected by one is not charged by the
-//! other. Any of the three can be left out. The rules change while requests are served, whole;
-//! a switch turns all of it off and on.
+//! Client and organization are charged together: a request that one tier rejects is not charged by
+//! the other. Each tier is optional. The rules can be replaced atomically while requests are
+//! served, and admission can be switched off and on.
 //!
 //! ```
 //! use tidegate::Engine;
@@ -56,28 +56,28 @@ use crate::store_handle::StoreClock;
 use live::{Live, Shared};
 use pending::Pending;
 
-/// Three tiers at the door of a service. Cheap to clone; clones share everything.
+/// Admission control for a service. Cheap to clone; clones share everything.
 ///
-/// See the [module](self) for what the tiers are.
+/// The [module](self) documentation describes the three tiers.
 #[derive(Clone)]
 pub struct Admission {
     engine: Engine,
     shared: Arc<Shared>,
-    /// The names of the limits of client and organization tier.
+    /// Names of the limits of the client and the organization tier.
     names: Arc<[String; 2]>,
 }
 
 impl Admission {
-    /// An admission with these rules. Its limits are named `client` and `organization`.
+    /// Creates an admission with these rules. Its limits are named `client` and `organization`.
     ///
     /// # Errors
-    /// When a threshold is zero, a tier has no token bucket, or the engine has a limit of that
-    /// name with another policy.
+    /// When a threshold is zero, a tier's policy is not a token bucket, or the engine already has a
+    /// limit of that name with another policy.
     pub fn new(engine: &Engine, rules: Rules) -> Result<Self, AdmissionError> {
         Self::with_names(engine, rules, ["client".to_owned(), "organization".to_owned()])
     }
 
-    /// An admission beside others on one engine: its limits are named `<name>.client` and
+    /// Creates an admission next to others on one engine. Its limits are named `<name>.client` and
     /// `<name>.organization`.
     ///
     /// ```
@@ -90,7 +90,7 @@ impl Admission {
     /// ```
     ///
     /// # Errors
-    /// As for [`new`](Self::new), or when the name is not `[a-z][a-z0-9_.-]*`.
+    /// As for [`new`](Self::new), or when the name does not match `[a-z][a-z0-9_.-]*`.
     pub fn named(engine: &Engine, name: &str, rules: Rules) -> Result<Self, AdmissionError> {
         let names = ["client", "organization"].map(|tier| format!("{name}.{tier}"));
         Self::with_names(engine, rules, names)
@@ -108,18 +108,19 @@ impl Admission {
         Ok(admission)
     }
 
-    /// Asks whether a caller gets in.
+    /// Checks whether a caller is admitted.
     ///
-    /// The order is back-pressure, client, organization: a rejection names the first of them that
-    /// rejects. Whoever gets in is pending until its pass is dropped.
+    /// The tiers are checked in the order back-pressure, client, organization; a rejection names
+    /// the first tier that rejects. An admitted request is pending until its pass is dropped.
     #[inline]
     pub fn admit<'a>(&'a self, caller: Caller<'a>) -> Admit<'a> {
         Admit { engine: &self.engine, shared: &self.shared, caller, billed: false }
     }
 
-    /// Corrects what a caller was charged by `delta` tokens in every tier that charged it:
-    /// positive charges more, into debt if need be, negative gives back. It takes the same caller
-    /// and the [bill](Pass::bill) of its pass. A store in this process answers in the first poll.
+    /// Corrects what a caller was charged by `delta` tokens in every tier that charged it. A
+    /// positive delta charges more, into debt if necessary; a negative one gives back. Pass the
+    /// same caller, and the [bill](Pass::bill) of its pass. An in-process store answers in the
+    /// first poll.
     ///
     /// ```
     /// use tidegate::Engine;
@@ -136,7 +137,7 @@ impl Admission {
     /// ```
     ///
     /// # Errors
-    /// When the bill is not one of this caller's, or the store cannot answer.
+    /// When the bill does not belong to this caller, or the store cannot answer.
     pub async fn settle(
         &self,
         caller: Caller<'_>,
@@ -150,7 +151,7 @@ impl Admission {
         self.engine.operation(Operation::Settle { corrections: &corrections, receipt }).await
     }
 
-    /// Whether everybody gets in, and rejections are only told.
+    /// Whether every request is admitted and rejections are only reported.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
         self.shared.live.load().rules.mode == Mode::Shadow
@@ -161,38 +162,39 @@ impl Admission {
         self.shared.live.load().rules.clone()
     }
 
-    /// The engine, for its store and its clock.
+    /// The engine that holds the limits.
     #[must_use]
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Switches all of it on, as it is from the start.
+    /// Switches admission on. It is on from the start.
     pub fn enable(&self) {
         self.shared.enabled.store(true, Ordering::Relaxed);
     }
 
-    /// Switches all of it off: everybody gets in, nothing is charged and nothing is counted. It
-    /// costs a check one relaxed load.
+    /// Switches admission off: every request is admitted, and nothing is charged or counted. A
+    /// check then costs one relaxed load.
     pub fn disable(&self) {
         self.shared.enabled.store(false, Ordering::Relaxed);
     }
 
-    /// Whether it is switched on.
+    /// Whether admission is switched on.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.shared.enabled.load(Ordering::Relaxed)
     }
 
-    /// How much is pending: what is counted here, or what was told from outside and is still good,
-    /// whichever is more.
+    /// Number of pending requests: those counted here, or the number last set with
+    /// [`set_pending`](Self::set_pending) while it is valid, whichever is larger.
     #[must_use]
     pub fn pending(&self) -> u32 {
         self.shared.pending.now()
     }
 
-    /// Tells how much is pending, as counted elsewhere: the depth of a queue, say. It is good for
-    /// `good_for`, so that nobody is kept out by a number whose sender is gone.
+    /// Sets the number of pending requests as counted elsewhere, for example the depth of a queue.
+    /// It is valid for `good_for`, so that requests are not rejected because of a number whose
+    /// source is gone.
     ///
     /// ```
     /// use std::time::Duration;
@@ -209,13 +211,13 @@ impl Admission {
         self.shared.pending.tell(value, good_for);
     }
 
-    /// Counts one more as pending until the guard is dropped, without asking whether it gets in:
-    /// for work that comes by other ways.
+    /// Counts one more pending request until the returned guard is dropped, without a check. For
+    /// work that does not come through [`admit`](Self::admit).
     pub fn enter(&self) -> InFlight {
         InFlight::start(&self.shared.pending)
     }
 
-    /// The limit of a tier; `None` for back-pressure and for a tier that there has never been.
+    /// The limit of a tier; `None` for back-pressure and for a tier that has never been configured.
     #[must_use]
     pub fn limit(&self, tier: Tier) -> Option<Limit> {
         let live = self.shared.live.load();
@@ -226,8 +228,8 @@ impl Admission {
         }
     }
 
-    /// The limiter of a tier, to peek, hold or reset by [`key`](Self::key); `None` for
-    /// back-pressure and for a tier that there has never been.
+    /// The limiter of a tier, to peek, hold or reset a [`key`](Self::key); `None` for back-pressure
+    /// and for a tier that has never been configured.
     #[must_use]
     pub fn limiter(&self, tier: Tier) -> Option<Limiter> {
         let tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +241,7 @@ impl Admission {
         terms.map(|terms| Limiter::on(self.engine.clone(), terms))
     }
 
-    /// The key of a caller's bucket in a tier, if it has one there.
+    /// The key of a caller's bucket in a tier, if it has one.
     ///
     /// ```
     /// use tidegate::Engine;
@@ -261,26 +263,26 @@ impl Admission {
         Some(target.key.into())
     }
 
-    /// How many callers a tier has rejected.
+    /// Number of requests that a tier has rejected.
     #[must_use]
     pub fn rejected(&self, tier: Tier) -> u64 {
         self.shared.rejected.of(tier)
     }
 
-    /// How many callers a tier would have rejected, had it not been in shadow mode.
+    /// Number of requests that a tier would have rejected without shadow mode.
     #[must_use]
     pub fn shadowed(&self, tier: Tier) -> u64 {
         self.shared.shadowed.of(tier)
     }
 
-    /// How many callers were let in because they are on the allow-list.
+    /// Number of requests admitted because of the allow-list.
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.shared.allowed.load(Ordering::Relaxed)
     }
 }
 
-/// The corrections of everything that a bill has charged.
+/// Corrections for every tier that a bill was charged in.
 fn corrections<'c>(
     live: &'c Live,
     caller: &'c Caller<'_>,

@@ -1,4 +1,4 @@
-//! Charges on limiters: what lists are made of, and what a pacer waits for.
+//! Charges on limiters: the elements of a list, and what a pacer waits for.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use tidegate_core::AnyKey;
 use crate::store_handle::StoreHandle;
 use crate::terms::{Snapshot, Terms};
 
-/// Tokens of one key of a limiter, under the policy that holds when they are spent.
+/// A number of tokens of one key of a limiter, under the policy in force when they are spent.
 ///
-/// Made by [`Limiter::charge`](crate::Limiter::charge). An [`Engine`](crate::Engine) decides lists of
-/// them at once, a [`Pacer`](crate::pacer::Pacer) waits until a list fits.
+/// Made by [`Limiter::charge`](crate::Limiter::charge). An [`Engine`](crate::Engine) decides a list
+/// of charges at once; a [`Pacer`](crate::pacer::Pacer) waits until a list fits.
 ///
 /// ```
 /// use tidegate::{Engine, Policy};
@@ -28,7 +28,7 @@ pub struct Charge<'a> {
     pub(crate) store: StoreHandle,
     pub(crate) key: AnyKey<'a>,
     pub(crate) cost: u64,
-    /// What it is expected to cost in the end, if that is less.
+    /// Expected final cost, if lower than `cost`.
     pub(crate) expected: Option<u64>,
     pub(crate) own: bool,
 }
@@ -43,38 +43,39 @@ impl<'a> Charge<'a> {
         Self { terms, store, key, cost, expected: None, own: false }
     }
 
-    /// For a pacer: the limit is the tenant's own. While it is not ready, other tenants go on.
+    /// Marks the limit as the tenant's own, for a pacer: while it is not ready, other tenants go
+    /// on.
     ///
-    /// A limit that several tenants share must not be marked so, or they would overtake each
-    /// other on it.
+    /// Do not mark a limit that several tenants share: they would overtake each other on it.
     #[must_use]
     pub const fn own(mut self) -> Self {
         self.own = true;
         self
     }
 
-    /// For a pacer: the permit will be settled to about so many tokens. The whole cost is charged
-    /// when it is granted, but a projected wait counts on what is given back: nobody is refused for
-    /// the sake of tokens that those ahead will not use. Default: the cost.
+    /// Sets the number of tokens that the permit is expected to be settled to, for a pacer.
+    ///
+    /// The grant charges the full cost, but projected waits count on the refund: a caller is not
+    /// refused because of tokens that the waiters ahead of it will not use. Default: the cost.
     #[must_use]
     pub const fn expected(mut self, tokens: u64) -> Self {
         self.expected = Some(tokens);
         self
     }
 
-    /// How many tokens.
+    /// Number of tokens.
     #[must_use]
     pub const fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// The name of the limit.
+    /// Name of the limit.
     #[must_use]
     pub fn limit(&self) -> String {
         self.terms.limit().name().to_owned()
     }
 
-    /// Copies a borrowed key, so that the charge can be kept.
+    /// Copies a borrowed key, so that the charge can be stored.
     #[must_use]
     pub fn into_owned(self) -> Charge<'static> {
         let Self { terms, store, key, cost, expected, own } = self;

@@ -1,4 +1,4 @@
-//! An engine: a store, and lists of charges decided on it all-or-nothing.
+//! An engine: a store, and lists of charges that it decides all or nothing.
 
 pub(crate) mod limit_registry;
 mod save;
@@ -19,9 +19,9 @@ use crate::request::{Call, ListVerb, Request};
 use crate::store_handle::StoreHandle;
 use crate::terms::Terms;
 
-/// A store to decide on. Cheap to clone; clones share the buckets.
+/// A store and the named limits on it. Cheap to clone; clones share the buckets.
 ///
-/// The verbs here take lists. A list is spent whole or not at all, and a denial names the
+/// The methods here take lists. A list is spent completely or not at all. A denial names the
 /// binding limit and the longest wait:
 ///
 /// ```
@@ -43,7 +43,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine on an in-process store of at most 64 MiB.
+    /// Creates an engine on an in-process store of at most 64 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self::on(MemoryStore::new())
@@ -57,10 +57,12 @@ impl Default for Engine {
 }
 
 impl Engine {
-    /// An engine on a store that several processes share, such as a `RedisStore`, or on any other
-    /// [`Store`](crate::Store). It is put behind a [guard](crate::guard) with its defaults: nobody
-    /// waits for the store longer than 50 ms, and while it does not answer the failure rules of the limits decide.
-    /// A guard with other settings goes into [`on`](Self::on).
+    /// Creates an engine on a store that several processes share, such as a `RedisStore`, or on any
+    /// other [`Store`](crate::Store).
+    ///
+    /// The store is put behind a [guard](crate::guard) with default settings: a call waits for the
+    /// store at most 50 ms, and while the store does not answer, the failure rules of the limits
+    /// decide. For other settings, build a guard and pass it to [`on`](Self::on).
     ///
     /// ```
     /// use tidegate::{Engine, MemoryStore, Policy};
@@ -74,14 +76,14 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the operating system gives no random bytes.
+    /// When the operating system provides no random bytes.
     #[cfg(feature = "tokio")]
     pub fn shared(store: impl crate::Store + 'static) -> Result<Self, crate::guard::GuardError> {
         Ok(Self::on(crate::guard::Guarded::builder(Arc::new(store)).build()?))
     }
 
-    /// An engine on this store: a [`MemoryStore`], one behind a guard, or any other that
-    /// is a [shared](StoreHandle::shared) handle.
+    /// Creates an engine on a store: a [`MemoryStore`], a guarded store, or any
+    /// [shared](StoreHandle::shared) handle.
     ///
     /// ```
     /// use tidegate::{Engine, MemoryStore};
@@ -90,13 +92,13 @@ impl Engine {
     /// # Ok::<(), tidegate_memory::MemoryError>(())
     /// ```
     ///
-    /// Names are known to an engine and its clones: make one engine for a store.
+    /// Limit names are known to an engine and its clones only, so create one engine per store.
     #[must_use]
     pub fn on(store: impl Into<StoreHandle>) -> Self {
         Self { store: store.into(), limits: Arc::default() }
     }
 
-    /// The store.
+    /// The store that this engine decides on.
     ///
     /// ```
     /// use tidegate::Engine;
@@ -107,8 +109,8 @@ impl Engine {
         &self.store
     }
 
-    /// A limiter on this store, under a name. Limiters of one name share their buckets and their
-    /// policy, also when it is [reconfigured](Limiter::reconfigure).
+    /// Returns a limiter under this name. Limiters with the same name share their buckets and their
+    /// policy, including later [changes](Limiter::reconfigure) of it.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -122,14 +124,14 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the name is not `[a-z][a-z0-9_.-]*`, has another policy already, or the policy is a
-    /// calendar quota, which needs a schedule: see `calendar`.
+    /// When the name does not match `[a-z][a-z0-9_.-]*`, when it already has another policy, or
+    /// when the policy is a calendar quota: that needs a schedule, see `calendar`.
     pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter, LimitError> {
         self.register(Terms::new(Limit::named(name, policy)?)?)
     }
 
-    /// The limiter of a name, if one was made on this engine or on a clone of it. It has the policy of
-    /// this moment, whatever it was made with.
+    /// Returns the limiter with this name, if it was created on this engine or a clone. Its policy
+    /// is the current one, not necessarily the one it was created with.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -144,8 +146,8 @@ impl Engine {
         Some(Limiter::on(self.clone(), self.limits.find(name)?))
     }
 
-    /// The limits that have a name, each as it is now. [Retired](Self::retire) limits are among
-    /// them: their buckets may still be in the store.
+    /// Returns all named limits in their current state. This includes [retired](Self::retire)
+    /// limits, because their buckets may still be in the store.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -159,12 +161,14 @@ impl Engine {
         self.limits.all()
     }
 
-    /// Takes a limit out of use. Its name is free, also for another policy; a limit that is made
-    /// under it later goes on where this one was: buckets keep their tokens. Answers whether there
-    /// was such a limit. Limiters that were made before keep deciding, by the same policy as later ones of the name.
+    /// Retires a limit. Returns whether there was a limit with this name.
     ///
-    /// The 16,384 limits that were retired last are remembered. A limit beyond them that comes back
-    /// begins anew: what was spent under a policy that it had been revised to counts as empty.
+    /// The name becomes free, also for another policy. A limit that is later created under the name
+    /// continues from this one: buckets keep their tokens. Existing limiters keep deciding, and
+    /// follow the policy of a later limit with the name.
+    ///
+    /// The engine remembers the 16,384 most recently retired limits. A limit older than those
+    /// starts from scratch when it comes back: tokens spent under a revised policy are forgotten.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -193,7 +197,7 @@ impl Engine {
         &self.limits
     }
 
-    /// A limiter on this store without a name: limiters of equal policy share their buckets.
+    /// Returns an unnamed limiter. Unnamed limiters with equal policies share their buckets.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -203,12 +207,12 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the policy is a calendar quota, which needs a schedule.
+    /// When the policy is a calendar quota: that needs a schedule.
     pub fn inline(&self, policy: Policy) -> Result<Limiter, LimitError> {
         Ok(Limiter::on(self.clone(), Arc::new(Terms::new(Limit::inline(policy))?)))
     }
 
-    /// A limiter of `amount` in every window of a schedule, under a name.
+    /// Returns a limiter of `amount` tokens per window of a schedule, under a name.
     ///
     /// ```
     /// use tidegate::{Engine, Schedule};
@@ -219,7 +223,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the amount is zero or the name is not `[a-z][a-z0-9_.-]*`.
+    /// When the amount is zero or the name does not match `[a-z][a-z0-9_.-]*`.
     #[cfg(feature = "calendar")]
     pub fn calendar(
         &self,
@@ -231,8 +235,8 @@ impl Engine {
         self.register(Terms::scheduled(limit, schedule))
     }
 
-    /// A limiter of `amount` in every window of a schedule, without a name: limiters of equal amount
-    /// on a calendar of the same name share their buckets.
+    /// Returns an unnamed limiter of `amount` tokens per window of a schedule. Limiters with the
+    /// same calendar name and amount share their buckets.
     ///
     /// ```
     /// use tidegate::{Engine, Schedule};
@@ -255,14 +259,14 @@ impl Engine {
         Ok(Limiter::on(self.clone(), Arc::new(Terms::scheduled(limit, schedule))))
     }
 
-    /// The wall time to compute calendar windows from: the store's if it can tell, else the
+    /// Wall time from which calendar windows are computed: the store's, if it has one, else the
     /// machine's.
     #[must_use]
     pub fn wall_time(&self) -> WallTime {
         self.store.wall_time()
     }
 
-    /// Spends every charge now, or denies and spends nothing.
+    /// Spends all charges now, or denies and spends nothing.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -279,7 +283,8 @@ impl Engine {
         self.list(charges, ListVerb::Take)
     }
 
-    /// Says what [`take`](Self::take) would say; spends nothing. Advisory: others may be faster.
+    /// Returns the decision that [`take`](Self::take) would make now, and spends nothing. Advisory:
+    /// another caller may be faster.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -296,9 +301,9 @@ impl Engine {
         self.list(charges, ListVerb::Peek)
     }
 
-    /// Spends every charge now or at a stated time, not later than `max_wait` from now.
+    /// Spends all charges now or at a later time, at most `max_wait` from now.
     ///
-    /// The caller goes ahead after [`Grant::wait`](crate::Grant::wait). To cancel before that,
+    /// The caller proceeds after [`Grant::wait`](crate::Grant::wait). To cancel before that,
     /// [`settle`](Self::settle) the negative costs with the receipt.
     ///
     /// ```
@@ -319,9 +324,9 @@ impl Engine {
         self.list(charges, ListVerb::Reserve(max_wait))
     }
 
-    /// Corrects an earlier spend by a number of tokens for each charge: positive ones charge more,
-    /// into debt if need be, negative ones give back. The receipt names the buckets that were really
-    /// charged. The costs of the charges do not matter here.
+    /// Corrects an earlier spend by a number of tokens per charge. Positive numbers charge more,
+    /// into debt if necessary; negative numbers give back. The receipt identifies the buckets that
+    /// were actually charged. The costs of the charges are ignored.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -342,8 +347,8 @@ impl Engine {
         self.list(charges, ListVerb::Settle(deltas, receipt))
     }
 
-    /// Gives back the concurrency slots of a receipt, whose charges these are. Answers how many were
-    /// still held.
+    /// Releases the concurrency slots of a receipt; `charges` are those of the receipt. Returns how
+    /// many were still held.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -363,8 +368,8 @@ impl Engine {
         self.list(charges, ListVerb::Release(receipt))
     }
 
-    /// Starts the leases of a receipt's slots anew, whose charges these are. Answers how many were
-    /// still held.
+    /// Renews the slot leases of a receipt; `charges` are those of the receipt. Returns how many
+    /// were still held.
     ///
     /// ```
     /// use std::time::Duration;
@@ -385,8 +390,8 @@ impl Engine {
         self.list(charges, ListVerb::Renew(receipt))
     }
 
-    /// An operation of the [`Store`](crate::Store) contract with limits that the caller holds, for
-    /// servers that decide for others. Its answer is of the kind that the operation gives.
+    /// Runs an operation of the [`Store`](crate::Store) contract on limits that the caller holds,
+    /// for servers that decide on behalf of clients. `T` must be the answer type of the operation.
     ///
     /// ```
     /// use tidegate::{Decision, Engine, Policy};

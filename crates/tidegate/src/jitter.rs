@@ -1,10 +1,11 @@
-//! Waits that differ, so that callers who were rejected together do not come back together.
+//! Random extensions of waits, so that callers that were rejected together do not come back
+//! together.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Makes waits longer, each by another part.
+/// Extends waits by a varying amount.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,19 +21,19 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// A sequence that begins at a random place.
+    /// Creates a sequence with a random start.
     #[must_use]
     pub fn new() -> Self {
         Self { next: AtomicU64::new(RandomState::new().hash_one(0_u8)) }
     }
 
-    /// The wait, longer by up to `percent` of it.
+    /// Extends the wait by up to `percent` of it.
     #[must_use]
     pub fn lengthen(&self, wait: Duration, percent: u8) -> Duration {
         if percent == 0 {
             return wait;
         }
-        // Multiples of the golden ratio, modulo one, fill an interval evenly from any start on.
+        // Multiples of the golden ratio, modulo one, cover an interval evenly from any start.
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
         let part = self.next.fetch_add(GOLDEN, Ordering::Relaxed) >> 32;
         let most = wait.as_nanos().saturating_mul(percent.into()) / 100;

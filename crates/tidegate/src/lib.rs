@@ -1,6 +1,6 @@
-//! One rate-limiting engine for both directions of a call.
+//! Rate limiting for both directions of a call: requests you serve and requests you send.
 //!
-//! A [`Limiter`] is a policy and the store its buckets live in:
+//! A [`Limiter`] is a policy and the store that holds its buckets:
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -14,16 +14,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - The verbs are described at [`Limiter`]; several limits are decided together, all-or-nothing, by
-//!   an [`Engine`]. [`Limiter::wait`] waits for one limit, a [`pacer`] for several, fairly.
-//! - A [`Request`] is carried out at once by [`now`](Request::now) on the in-process store, and by
-//!   `.await` on any store. There is one set of verbs for both.
-//! - Many requests are decided in one go, each by itself, as a [`Batch`].
-//! - Denied is a value ([`Decision`]); only a store that cannot answer is an error.
-//! - A store that several processes share is put behind a guard by `Engine::shared` (feature
-//!   `tokio`), with a failure rule for each limit.
-//! - Tests drive a [`clock::ManualClock`].
-//! - Those who write a store use `tidegate-core`: the [`Store`] contract and its types.
+//! - [`Limiter`] describes the operations on one key. An [`Engine`] decides several limits
+//!   together, all or nothing. [`Limiter::wait`] waits for one limit; a [`pacer`] waits for
+//!   several, in fair order.
+//! - A [`Request`] runs at once with [`now`](Request::now) on the in-process store, or with
+//!   `.await` on any store. Both take the same methods.
+//! - A [`Batch`] decides many independent requests in one call.
+//! - A denial is a value ([`Decision`]). Only a store that cannot answer is an error.
+//! - `Engine::shared` (feature `tokio`) puts a store that several processes share behind a guard,
+//!   with a failure rule for each limit.
+//! - Tests can drive time with a [`clock::ManualClock`].
+//! - To implement a store, use `tidegate-core`: it has the [`Store`] contract and its types.
 
 pub mod admission;
 mod charge;
@@ -43,8 +44,8 @@ mod terms;
 mod tokio_clock;
 
 pub mod clock {
-    //! Clocks for the in-process store: the system's, tokio's, and one for tests. `tidegate-memory`
-    //! has more: the processor's own, and one that is kept in memory.
+    //! Clocks for the in-process store: the system clock, tokio's clock, and a manual one for
+    //! tests. `tidegate-memory` has two more: the processor's counter, and a cached clock.
     pub use tidegate_memory::clock::{Clock, ManualClock, SystemClock, wall_now};
 
     #[cfg(feature = "tokio")]
@@ -53,8 +54,8 @@ pub mod clock {
 
 #[cfg(feature = "redis")]
 pub mod redis {
-    //! The store for several machines, in Redis or Valkey. Its builder and errors are described in
-    //! `tidegate-redis`.
+    //! The store that several machines share, in Redis or Valkey. `tidegate-redis` documents its
+    //! builder and its errors.
     pub use tidegate_redis::RedisStore;
 }
 
@@ -75,7 +76,7 @@ pub use tidegate_core::{
 };
 pub use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder, Overflow};
 
-/// The examples of the README are compiled with the others.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[cfg(all(feature = "calendar", feature = "redis"))]
 #[doc = include_str!("../README.md")]

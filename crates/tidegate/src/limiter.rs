@@ -1,4 +1,4 @@
-//! A limiter: one policy on one store, and the verbs for a single key.
+//! A limiter: one policy on one store, and the operations on a single key.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::terms::{Snapshot, Terms};
 
 /// One policy on one store. Cheap to clone; clones share the buckets.
 ///
-/// | verb | meaning |
+/// | method | meaning |
 /// | --- | --- |
-/// | [`take`](Self::take) | spend now or be denied with an exact hint |
+/// | [`take`](Self::take) | spend now, or be denied with an exact retry hint |
 /// | [`wait`](Self::wait) | spend as soon as it fits |
-/// | [`slot`](Self::slot) | one of the slots of a concurrency limit, given back on drop |
-/// | [`peek`](Self::peek) | what `take` would say |
-/// | [`reserve`](Self::reserve) | spend now or at a stated time |
+/// | [`slot`](Self::slot) | take a slot of a concurrency limit, released on drop |
+/// | [`peek`](Self::peek) | what `take` would decide |
+/// | [`reserve`](Self::reserve) | spend now or at a stated later time |
 /// | [`settle`](Self::settle) | correct an earlier spend |
 /// | [`hold`](Self::hold) | close a key for a time |
 /// | [`reset`](Self::reset) | forget a key |
@@ -53,9 +53,9 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// A limiter on an in-process store of its own, of at most 64 MiB.
+    /// Creates a limiter on its own in-process store of at most 64 MiB.
     ///
-    /// Several limiters share one store through an [`Engine`].
+    /// To share one store between limiters, use an [`Engine`].
     ///
     /// # Panics
     /// When the policy is a calendar quota: that needs a schedule, see `Engine::calendar`.
@@ -69,7 +69,7 @@ impl Limiter {
     }
 }
 
-/// The name of a limit that has a store for itself.
+/// Name of the limit of a limiter that has its own store.
 const NAME_OF_ONE: &str = "default";
 
 impl Limiter {
@@ -77,19 +77,19 @@ impl Limiter {
         Self { engine, terms }
     }
 
-    /// A charge on this limiter: for a list that an [`Engine`] decides, or for a
-    /// [`Pacer`](crate::pacer::Pacer) to wait for.
+    /// Creates a charge on this limiter, for a list that an [`Engine`] decides or that a
+    /// [`Pacer`](crate::pacer::Pacer) waits for.
     pub fn charge<'a>(&self, key: impl Into<AnyKey<'a>>, cost: u64) -> Charge<'a> {
         Charge::new(self.terms.clone(), self.engine.store().clone(), key.into(), cost)
     }
 
-    /// The engine, for lists that join several limiters.
+    /// The engine, for lists over several limiters.
     #[must_use]
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The limit now: name, policy and generation.
+    /// The current limit: name, policy and generation.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -102,14 +102,14 @@ impl Limiter {
         self.terms.limit()
     }
 
-    /// The policy now.
+    /// The current policy.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(2).capacity(5).build()?);
     /// let Policy::Bucket(bucket) = limiter.policy() else { unreachable!() };
     /// let outcome = limiter.take("alice").now()?.outcomes()[0];
-    /// // Capacity, rate, and tokens to a thousandth, for people to look at.
+    /// Capacity, rate, and the level in thousandths of a token, for display.
     /// assert_eq!(bucket.capacity(), 5);
     /// assert_eq!(bucket.rate(), "2/s".parse()?);
     /// assert_eq!(bucket.millitokens(outcome.reset.unwrap()), 4_000);
@@ -120,9 +120,9 @@ impl Limiter {
         *self.terms.limit().policy()
     }
 
-    /// Puts another policy in place, for every clone of this limiter and from the next decision
-    /// on. Existing buckets are converted as `change` says when they are next touched; a full
-    /// bucket stays full.
+    /// Replaces the policy, for all limiters of this name, from the next decision on. An existing
+    /// bucket is converted according to `change` the next time it is used; a full bucket stays
+    /// full.
     ///
     /// ```
     /// use tidegate::{Change, Limiter, Policy};
@@ -134,14 +134,14 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// When the limiter is an [inline](Engine::inline) one, whose policy is its identity; or when the
-    /// policy is a calendar quota and the limiter has no schedule.
+    /// When the limiter is [inline](Engine::inline), because its policy is its identity; or when
+    /// the policy is a calendar quota and the limiter has no schedule.
     pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         self.terms.revise(policy, change)
     }
 
-    /// Sets what is decided while the store does not answer, for every limiter of this name and
-    /// from the next decision on. It takes a store behind a `guard` to decide so.
+    /// Sets what is decided while the store does not answer, for all limiters of this name, from
+    /// the next decision on. Only a store behind a `guard` uses it.
     ///
     /// ```
     /// use tidegate::{Engine, FailureRule, Policy};
@@ -154,17 +154,19 @@ impl Limiter {
         self.terms.set_failure_rule(rule.into());
     }
 
-    /// The terms of this moment, for a list of charges over several limiters; see [`Engine`].
+    /// Reads the current limit, for a list of charges over several limiters; see [`Engine`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.terms.snapshot_on(self.engine.store())
     }
 
-    /// Spends one token of a key now, or [another cost](Request::cost); or denies and spends nothing.
-    /// A key is a text, an address or a number ([`AnyKey`]); empty ones and those of more than
-    /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES) are an error. While
-    /// a [`Pacer`](crate::pacer::Pacer) has somebody waiting for tokens of the key it is denied,
-    /// with the wait that those leave to it.
+    /// Spends one token of a key now, or [another cost](Request::cost); or denies and spends
+    /// nothing.
+    ///
+    /// A key is a string, an address or a number ([`AnyKey`]). An empty key, or one of more than
+    /// [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES) bytes, is an error. While a
+    /// [`Pacer`](crate::pacer::Pacer) has waiters for the key, the request is denied, with the wait
+    /// that they leave to it.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -178,12 +180,12 @@ impl Limiter {
         self.request(key, Verb::Take(1))
     }
 
-    /// The fast path: spends tokens of a key at once and without a receipt, for callers that settle
-    /// nothing later. The tokens were spent if the outcome has no `retry`.
+    /// Spends tokens of a key on the fast path: at once and without a receipt, for callers that
+    /// settle nothing later. The tokens were spent if the outcome has no `retry`.
     ///
-    /// `None` says that nothing has happened and [`take`](Self::take) is the way: the store is
-    /// shared, somebody waits for the key, the key is new or held, or the limit is not a token
-    /// bucket. The snapshot is one of this limiter's.
+    /// Returns `None`, with nothing done, if the caller has to use [`take`](Self::take): the store
+    /// is shared, the key has waiters, the key is new or held, or the limit is not a token bucket.
+    /// `snapshot` must come from this limiter.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -213,7 +215,7 @@ impl Limiter {
         if decided { outcomes.first().copied() } else { None }
     }
 
-    /// Says what [`take`](Self::take) would say; spends nothing.
+    /// Returns the decision that [`take`](Self::take) would make now, and spends nothing.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -226,8 +228,8 @@ impl Limiter {
         self.request(key, Verb::Peek(1))
     }
 
-    /// Spends one token, or [another cost](Request::cost), now or at a stated time not later
-    /// than `max_wait` from now.
+    /// Spends one token, or [another cost](Request::cost), now or at a later time, at most
+    /// `max_wait` from now.
     ///
     /// ```
     /// use std::time::Duration;
@@ -247,9 +249,11 @@ impl Limiter {
         self.request(key, Verb::Reserve(1, max_wait))
     }
 
-    /// Corrects an earlier spend by `delta` tokens: positive charges more, into debt if need be,
-    /// negative gives back. A receipt names the bucket that was really charged; it is no proof of
-    /// payment, and may be used again: the caller keeps the books.
+    /// Corrects an earlier spend by `delta` tokens. A positive delta charges more, into debt if
+    /// necessary; a negative one gives back.
+    ///
+    /// The receipt identifies the bucket that was actually charged. It is not a proof of payment
+    /// and can be used more than once: keeping track of settlements is up to the caller.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -268,13 +272,15 @@ impl Limiter {
         self.request(key, Verb::Settle(delta, receipt))
     }
 
-    /// Waits until a token can be spent, in order of arrival, and spends it; or
-    /// [another cost](Acquire::cost). Keys do not wait for each other, and all limiters of one name
-    /// in this process share the queue. A waiter that is dropped has spent nothing.
+    /// Waits until a token, or [another cost](Acquire::cost), can be spent, and spends it. Waiters
+    /// are served in order of arrival.
     ///
-    /// The [`Permit`](crate::pacer::Permit) tells how long it took, and can be settled; dropping it
-    /// gives no tokens back. To wait for several limits, in turns between tenants or under a bound on
-    /// concurrency, use a [`Pacer`].
+    /// Keys do not wait for each other. All limiters of this name in the process share the queue. A
+    /// waiter that is dropped has spent nothing.
+    ///
+    /// The [`Permit`](crate::pacer::Permit) reports how long the wait was, and can be settled;
+    /// dropping it gives no tokens back. To wait for several limits, with turns between tenants or
+    /// with bounded concurrency, use a [`Pacer`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -294,7 +300,7 @@ impl Limiter {
     pub fn wait<'a>(&self, key: impl Into<AnyKey<'a>>) -> Acquire {
         let key = key.into();
         let key = key.as_key();
-        // A tenant for each key, so that no key waits for another.
+        // One tenant per key, so that no key waits for another.
         let tenant = match key.group() {
             Some(group) => Cow::Owned(format!("{group}\0{}", key.name())),
             None => Cow::Borrowed(key.name()),
@@ -303,10 +309,12 @@ impl Limiter {
         pacer.acquire([self.charge(key, 1).own()]).tenant(&tenant)
     }
 
-    /// One slot of a limit on [concurrency](Policy::concurrency), given back when the permit is
-    /// dropped. At once by [`now`](Acquire::now), or as soon as one is free by `.await`. A lease is
-    /// renewed while the permit lives. On a limit of another kind it is the same as
-    /// [`wait`](Self::wait): there is no slot to give back.
+    /// Takes one slot of a [concurrency](Policy::concurrency) limit: at once with
+    /// [`now`](Acquire::now), or as soon as one is free with `.await`. The slot is released when
+    /// the permit is dropped.
+    ///
+    /// A lease is renewed while the permit lives. On a limit of another kind this is
+    /// [`wait`](Self::wait), and dropping the permit releases nothing.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -321,8 +329,8 @@ impl Limiter {
         self.wait(key)
     }
 
-    /// Gives back the slots of a [`take`](Self::take) on a limit on concurrency. Answers how many
-    /// were still held. A [`slot`](Self::slot) does it by itself.
+    /// Releases the slots of a [`take`](Self::take) on a concurrency limit. Returns how many were
+    /// still held. The permit of a [`slot`](Self::slot) releases its slot by itself.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -339,8 +347,7 @@ impl Limiter {
         self.request(key, Verb::Release(receipt))
     }
 
-    /// Starts the leases of the slots of a [`take`](Self::take) anew. Answers how many were still
-    /// held.
+    /// Renews the slot leases of a [`take`](Self::take). Returns how many were still held.
     ///
     /// ```
     /// use std::time::Duration;
@@ -358,7 +365,7 @@ impl Limiter {
         self.request(key, Verb::Renew(receipt))
     }
 
-    /// Closes a key for `span`; it reopens empty. Answers how long it is closed from now.
+    /// Closes a key for `span`; it reopens empty. Returns how long the key is closed from now.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};
@@ -372,7 +379,7 @@ impl Limiter {
         self.request(key, Verb::Hold(span))
     }
 
-    /// Forgets a key. Answers whether there was anything to forget.
+    /// Forgets the state of a key. Returns whether there was any.
     ///
     /// ```
     /// use tidegate::{Limiter, Policy};

@@ -1,29 +1,31 @@
-//! Waiting well: fair queues, deadlines, exact cancellation, concurrency that adapts.
+//! Waiting for limits: fair queues, deadlines, exact cancellation, adaptive concurrency.
 //!
-//! A [`Pacer`] is the queue of one scope: one set of shared limits, such as those of an API key.
-//! [`acquire`](Pacer::acquire) waits until all charges fit together and returns a [`Permit`]. In
-//! process nothing is spent ahead: the whole list is charged at the instant of the grant.
+//! A [`Pacer`] is one queue for one set of shared limits, such as those of an API key.
+//! [`acquire`](Pacer::acquire) waits until all charges fit together and returns a [`Permit`]. On
+//! the in-process store nothing is spent ahead of time: the whole list is charged at the instant of
+//! the grant.
 //!
-//! - Inside a tenant waiters go in order of arrival, between tenants deficit round robin shares by
-//!   cost, above that priorities with guaranteed shares. Nobody is overtaken by a smaller request.
-//! - Whoever serves strangers names the [`Caller`] of each request: callers take turns first, and
-//!   tenants and priorities divide only the share of the caller that uses them.
-//! - Only a granted task is woken: N waiters cost N wake-ups. No lock is held asleep.
-//! - Dropping a waiter at any point gives back exactly what it held and moves the others on.
+//! - Within a tenant, waiters go in order of arrival; between tenants, deficit round robin shares
+//!   by cost; above that come priorities with guaranteed shares. No waiter is overtaken by a
+//!   smaller request.
+//! - A service with untrusted clients names the [`Caller`] of each request. Callers take turns
+//!   first; tenants and priorities divide only the share of their caller.
+//! - Only a granted task is woken: N waiters cost N wake-ups. No task sleeps while it holds a lock.
+//! - Dropping a waiter at any point gives back exactly what it held and lets the others advance.
 //! - A wait that would be too long is refused at once.
-//! - Slots of the store that have a lease are renewed while their permit lives. Without its
-//!   process they run out, so that a crash frees them.
+//! - Slots of the store that have a lease are renewed while their permit lives. If the process dies
+//!   they expire, so a crash frees them.
 //!
-//! On a shared store the queue stays in this process, and only its head talks to the store: it is
-//! asked to reserve within the last 250 ms, so that holds, priorities and changes of policy still
-//! count. Order is promised inside a process, not between processes, and a wait that is too long is
-//! found out when its turn comes.
+//! On a shared store the queue stays in this process, and only its head calls the store: it makes a
+//! reservation at most 250 ms ahead, so that holds, priorities and policy changes still take
+//! effect. Order is guaranteed within a process, not between processes, and a wait that is too long
+//! is detected only when the waiter reaches the head.
 //!
-//! A [`take`](crate::Limiter::take) on a limiter, and a list decided by an [`Engine`], are denied, with
-//! the projected wait, while somebody waits for tokens of the same key: nobody is overtaken by them.
-//! Between two pacers there is no order: those who shall take turns wait in one of them. A pacer is
-//! one queue, whose head holds up the others; limits with many keys are waited for by
-//! [`Limiter::wait`](crate::Limiter::wait), which keeps keys apart, or in a pacer for each key.
+//! While a key has waiters, a [`take`](crate::Limiter::take) on a limiter, or a list decided by an
+//! [`Engine`], is denied with the projected wait, so that it overtakes nobody. There is no order
+//! between two pacers: waiters that should take turns must use the same one. A pacer is one queue,
+//! and its head blocks the others. To wait for a limit with many keys, use
+//! [`Limiter::wait`](crate::Limiter::wait), which keeps keys apart, or one pacer per key.
 
 mod acquire;
 mod adaptive;
@@ -66,10 +68,10 @@ use scheduler::class::Shares;
 use scheduler::slots::Slots;
 use scope::Scope;
 
-/// How many may wait unless set otherwise.
+/// Default maximum number of waiters.
 const DEFAULT_MAX_WAITING: usize = 100_000;
 
-/// The queue of one scope. Cheap to clone; clones share the queue.
+/// A fair queue for one set of limits. Cheap to clone; clones share the queue.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -97,35 +99,35 @@ const DEFAULT_MAX_WAITING: usize = 100_000;
 #[derive(Clone)]
 pub struct Pacer {
     scope: Arc<Scope>,
-    /// The pool of a concurrency that adapts, which this pacer has for itself.
+    /// The pool of an adaptive concurrency, used by this pacer alone.
     own_pool: Option<SlotPool>,
 }
 
-/// How a pacer stands.
+/// State of a pacer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gauges {
-    /// How many wait.
+    /// Number of waiters.
     pub waiting: usize,
-    /// How many permits are out.
+    /// Number of permits in use.
     pub in_flight: u64,
-    /// How many may be out, by the smaller of its own bound and that of its pool; `None` if there is
-    /// no bound.
+    /// Maximum number of permits in use: the smaller of the pacer's own limit and that of its pool;
+    /// `None` if unlimited.
     pub concurrency: Option<u64>,
-    /// Whether there is no slot, of its own or of its pool, for another permit.
+    /// Whether there is no free slot, of its own or of its pool, for another permit.
     pub is_full: bool,
-    /// How many permits were found to have [lost](Permit::is_lost) slots of the store so far.
+    /// Number of permits so far that [lost](Permit::is_lost) slots of the store.
     pub lost: u64,
 }
 
 impl Pacer {
-    /// A pacer on the store of this engine, without a bound on concurrency.
+    /// Creates a pacer on the store of this engine, with unlimited concurrency.
     #[must_use]
     pub fn new(engine: &Engine) -> Self {
         Self::builder(engine).build()
     }
 
-    /// A pacer with other settings.
+    /// Returns a builder for a pacer on the store of this engine.
     pub fn builder(engine: &Engine) -> PacerBuilder {
         PacerBuilder {
             store: engine.store().clone(),
@@ -138,15 +140,15 @@ impl Pacer {
         }
     }
 
-    /// Waits until all charges fit together, then spends them. See [`Acquire`] for options.
+    /// Waits until all charges fit together, then spends them. [`Acquire`] has the options.
     pub fn acquire<'a>(&self, charges: impl IntoIterator<Item = Charge<'a>>) -> Acquire {
         Acquire::new(self.scope.clone(), charges.into_iter().map(Claim::from).collect())
     }
 
-    /// Changes how many permits may be out. Shrinking lets those under way drain; growing wakes
-    /// waiters at once. A concurrency that adapts goes on from here, within its bounds; `None` takes
-    /// the bound away, and ends the adapting. The size of a shared [pool](PacerBuilder::pool) is
-    /// another limit, which stays.
+    /// Changes the maximum number of permits in use. If it shrinks, permits in use drain; if it
+    /// grows, waiters are woken at once. An adaptive concurrency continues from this value, within
+    /// its bounds; `None` removes the limit and ends the adaptation. The size of a shared
+    /// [pool](PacerBuilder::pool) is a separate limit and does not change.
     ///
     /// ```
     /// # use tidegate::{Engine, Policy, pacer::Pacer};
@@ -169,7 +171,7 @@ impl Pacer {
         }
     }
 
-    /// How it stands.
+    /// Returns the current state.
     ///
     /// ```
     /// use tidegate::pacer::Pacer;
@@ -194,8 +196,8 @@ impl Pacer {
         }
     }
 
-    /// The name of the limit that those who wait wait for now, or
-    /// [`WaitPart::CONCURRENCY`]; `None` if nobody waits.
+    /// Name of the limit that waiters currently wait for, or [`WaitPart::CONCURRENCY`]; `None` if
+    /// there are no waiters.
     ///
     /// ```
     /// # use std::future::{Future, IntoFuture};
@@ -216,9 +218,9 @@ impl Pacer {
         self.scope.lock().scheduler.waits_for().cloned()
     }
 
-    /// Renews leases that are due, grants what can be granted now, and says how long until there is more to do; `None` until
-    /// something happens. Drivers do this by themselves, unless the pacer is driven
-    /// [by hand](PacerBuilder::by_hand).
+    /// Renews leases that are due and grants what can be granted now. Returns how long until there
+    /// is more to do; `None` means not before something changes. Drivers call this automatically,
+    /// unless the pacer is driven [by hand](PacerBuilder::by_hand).
     ///
     /// ```
     /// use std::future::{Future, IntoFuture};
@@ -247,9 +249,8 @@ impl Pacer {
         until.map(|until| until.since(self.scope.now()))
     }
 
-    /// Looks at the limits again now. Changes of policy and permits of this pacer do that by
-    /// themselves, permits of other pacers too; call it after a limiter was reset, refunded or
-    /// opened in another way.
+    /// Checks the limits again now. Policy changes and permits, of this pacer and of others, do
+    /// that automatically. Call it after a limiter was reset, refunded or opened in another way.
     pub fn nudge(&self) {
         self.scope.act(|state| state.scheduler.nudge(self.scope.now()));
     }
@@ -275,48 +276,49 @@ pub struct PacerBuilder {
 }
 
 impl PacerBuilder {
-    /// How many permits may be out at the same time, at least 1. Default: no bound.
+    /// Sets the maximum number of permits in use, at least 1. Default: unlimited.
     pub fn concurrency(mut self, limit: u64) -> Self {
         self.concurrency = Some(limit.max(1));
         self
     }
 
-    /// Lets the concurrency adapt to what the calls report through
-    /// [`Permit::finish`], within bounds. A pool that several pacers share has a size of its own
-    /// ([`PoolSize`]), and this is ignored then.
+    /// Lets the concurrency adapt, within bounds, to the outcomes that calls report with
+    /// [`Permit::finish`]. Ignored if the pacer uses a shared [`pool`](Self::pool): that has its
+    /// own size ([`PoolSize`]).
     pub fn adaptive(mut self, tuning: Tuning) -> Self {
         self.adaptive = Some(tuning);
         self
     }
 
-    /// Takes slots from a pool that it shares with other pacers, beside its own concurrency.
+    /// Takes slots from a pool that is shared with other pacers, in addition to its own
+    /// concurrency.
     pub fn pool(mut self, pool: &SlotPool) -> Self {
         self.pool = Some(pool.clone());
         self
     }
 
-    /// How many may wait; others are refused at once. Default: 100,000.
+    /// Sets the maximum number of waiters; further ones are refused at once. Default: 100,000.
     pub fn max_waiting(mut self, waiters: usize) -> Self {
         self.max_waiting = waiters;
         self
     }
 
-    /// The share in percent that a class gets whatever classes above it want. Default: 20 for
-    /// normal, 5 for low. What goes beyond 100 together is cut off the lower classes.
+    /// Sets the share in percent that a class gets no matter what higher classes want. Default: 20
+    /// for normal, 5 for low. If the sum exceeds 100, lower classes are cut.
     pub fn min_share(mut self, priority: Priority, percent: u8) -> Self {
         self.shares[priority.index()] = percent.min(100);
         self
     }
 
-    /// Leaves the time to the owner, who calls [`Pacer::poll`]: neither timers nor threads are
-    /// used. For simulations and tests on a [`ManualClock`](crate::clock::ManualClock), and for
-    /// programs that have a timer of their own.
+    /// Leaves time to the owner, who calls [`Pacer::poll`]: the pacer uses neither timers nor
+    /// threads. For simulations and tests on a [`ManualClock`](crate::clock::ManualClock), and for
+    /// programs with their own timers.
     pub fn by_hand(mut self) -> Self {
         self.by_hand = true;
         self
     }
 
-    /// The pacer.
+    /// Builds the pacer.
     #[must_use]
     pub fn build(self) -> Pacer {
         let mut left = 100;
@@ -329,7 +331,7 @@ impl PacerBuilder {
             let clock = StoreClock::of(&self.store);
             SlotPool::on(clock, PoolSize::Adaptive(tuning))
         });
-        // A concurrency that adapts replaces a fixed one.
+        // An adaptive concurrency replaces a fixed one.
         let concurrency = self.concurrency.filter(|_| own_pool.is_none());
         let member = self.pool.as_ref().or(own_pool.as_ref()).map(SlotPool::own_member);
         let scheduler = Scheduler::new(Slots::new(concurrency), self.max_waiting, shares);

@@ -1,4 +1,4 @@
-//! A request to a store: described once, carried out now or awaited.
+//! A request to a store: described once, then run at once or awaited.
 
 pub(crate) mod batch;
 mod call;
@@ -16,10 +16,11 @@ use store_future::{Ask, StoreFuture};
 
 pub(crate) use call::{Asked, Call, ListVerb, Parts, Snapshots, Verb};
 
-/// What a verb of [`Limiter`](crate::Limiter) or [`Engine`](crate::Engine) asks of a store.
+/// A request to a store, made by a method of [`Limiter`](crate::Limiter) or
+/// [`Engine`](crate::Engine).
 ///
-/// Nothing happens until it is carried out: by [`now`](Self::now) on the in-process store, by
-/// `.await` on any store.
+/// Nothing happens until it runs: with [`now`](Self::now) on the in-process store, or with `.await`
+/// on any store.
 ///
 /// ```
 /// use tidegate::{Limiter, Policy};
@@ -43,8 +44,8 @@ impl<'a, T> Request<'a, T> {
         Self { store, call, answer: PhantomData }
     }
 
-    /// The same request with an answer of any kind, to go into one [`Batch`](crate::Batch) with
-    /// requests of other verbs.
+    /// Converts the request to one with an answer of any type, so that requests of different kinds
+    /// can go into one [`Batch`](crate::Batch).
     pub fn any(self) -> Request<'a, Answer> {
         Request::new(self.store, self.call)
     }
@@ -55,9 +56,10 @@ impl<'a, T> Request<'a, T> {
 }
 
 impl Request<'_, Decision> {
-    /// With another cost than one token. Zero reports the state and is never denied.
+    /// Sets the cost, which is one token by default. A cost of zero reports the state and is never
+    /// denied.
     ///
-    /// It has no effect on a list, whose charges have their own costs.
+    /// Has no effect on a list: its charges have their own costs.
     pub fn cost(mut self, tokens: u64) -> Self {
         if let Call::One {
             verb: Verb::Take(cost) | Verb::Peek(cost) | Verb::Reserve(cost, _),
@@ -71,12 +73,12 @@ impl Request<'_, Decision> {
 }
 
 impl<T: FromAnswer> Request<'_, T> {
-    /// Carries the request out at once, on the in-process store.
+    /// Runs the request at once, on the in-process store.
     ///
     /// # Errors
-    /// When a key, the list or the receipt is wrong, when there is no room for a hold or a slot, or
-    /// when the store is shared and has to be awaited. In process a plain `take` of a
-    /// [`Limiter`](crate::Limiter) with a valid key never fails.
+    /// When a key, the list or the receipt is invalid, when the store has no space for a hold or a
+    /// slot, or when the store is shared and has to be awaited. On the in-process store, a `take`
+    /// of a [`Limiter`](crate::Limiter) with a valid key never fails.
     #[inline]
     pub fn now(self) -> Result<T, StoreError> {
         let store = self.store.local().ok_or(StoreError::MustAwait)?;
@@ -127,9 +129,9 @@ impl<T> fmt::Debug for Request<'_, T> {
     }
 }
 
-/// The answers that requests give: one kind, or [`Answer`] for any.
+/// Types that a request can return: one kind of answer, or [`Answer`] for any.
 pub trait FromAnswer: Sized {
-    /// This kind of answer out of one of any kind.
+    /// Converts an answer of any kind to this one.
     fn from_answer(answer: Answer) -> Result<Self, StoreError>;
 }
 

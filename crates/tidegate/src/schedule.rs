@@ -1,7 +1,7 @@
 //! Calendar windows: days, weeks, months and years of a time zone.
 //!
-//! Zone rules live here and not in the core. A schedule turns a wall time into the previous,
-//! current and next window; the store then picks by its own clock.
+//! Time zone rules live here and not in the core. A schedule turns a wall time into the previous,
+//! current and next window; the store then picks one by its own clock.
 
 use std::str::FromStr;
 
@@ -10,26 +10,26 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
 use tidegate_core::{WallTime, Windows};
 
-/// Why a schedule cannot be made.
+/// Why a schedule is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// Not `day`, `week`, `month` or `year`.
+    /// The period is not `day`, `week`, `month` or `year`.
     #[error("{0:?} is not a calendar window: day, week, month or year")]
     Every(String),
-    /// Not the name of a time zone.
+    /// The time zone is not known.
     #[error("{0:?} is not a time zone such as UTC or America/Los_Angeles")]
     Zone(String),
 }
 
-/// How long a calendar window is.
+/// Length of a calendar window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Every {
     /// From midnight to midnight.
     Day,
     /// From Monday to Monday.
     Week,
-    /// From the first to the first.
+    /// From the first day of a month to the first day of the next.
     Month,
     /// From 1 January to 1 January.
     Year,
@@ -65,42 +65,42 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Every `day`, `week`, `month` or `year`, as configurations spell it.
+    /// Windows of a `day`, `week`, `month` or `year`, as spelled in configuration files.
     ///
     /// # Errors
-    /// When the period or the zone is not known.
+    /// When the period or the time zone is not known.
     pub fn every(period: &str, zone: &str) -> Result<Self, ScheduleError> {
         Self::new(period.parse()?, zone)
     }
 
-    /// From midnight to midnight in this time zone, by its IANA name.
+    /// Windows from midnight to midnight in this time zone, by its IANA name.
     ///
     /// # Errors
-    /// When the zone is not known.
+    /// When the time zone is not known.
     pub fn daily(zone: &str) -> Result<Self, ScheduleError> {
         Self::new(Every::Day, zone)
     }
 
-    /// From Monday to Monday in this time zone, by its IANA name.
+    /// Windows from Monday to Monday in this time zone, by its IANA name.
     ///
     /// # Errors
-    /// When the zone is not known.
+    /// When the time zone is not known.
     pub fn weekly(zone: &str) -> Result<Self, ScheduleError> {
         Self::new(Every::Week, zone)
     }
 
-    /// From the first of a month to the next in this time zone, by its IANA name.
+    /// Windows of calendar months in this time zone, by its IANA name.
     ///
     /// # Errors
-    /// When the zone is not known.
+    /// When the time zone is not known.
     pub fn monthly(zone: &str) -> Result<Self, ScheduleError> {
         Self::new(Every::Month, zone)
     }
 
-    /// From 1 January to 1 January in this time zone, by its IANA name.
+    /// Windows of calendar years in this time zone, by its IANA name.
     ///
     /// # Errors
-    /// When the zone is not known.
+    /// When the time zone is not known.
     pub fn yearly(zone: &str) -> Result<Self, ScheduleError> {
         Self::new(Every::Year, zone)
     }
@@ -112,19 +112,19 @@ impl Schedule {
 
     /// The previous, current and next window around a wall time.
     ///
-    /// A day that a change of the clocks makes longer or shorter is one window all the same.
+    /// A day that is longer or shorter because of a clock change is still one window.
     #[must_use]
     pub fn windows(&self, wall: WallTime) -> Windows {
         let nanos = i128::from(wall.as_nanos());
         let now = Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX);
         let start = self.start_of(now.to_zoned(self.zone.clone()).date());
         let bounds = |steps: [i64; 4]| steps.map(|steps| self.bound(start, steps));
-        // The first window of all, with which a clock of a test may begin, has none before it.
+        // The very first window, where the clock of a test may start, has no predecessor.
         let bounds = match bounds([-1, 0, 1, 2]) {
             [before, first, ..] if before == first => bounds([0, 1, 2, 3]),
             bounds => bounds,
         };
-        // Only a time at the very end of the representable calendar gives equal bounds.
+        // Bounds are equal only at the very end of the representable calendar.
         Windows::new(bounds).unwrap_or_else(|| {
             let end = u32::MAX;
             Windows::new([end - 3, end - 2, end - 1, end]).unwrap_or_else(|| unreachable!())
@@ -143,7 +143,7 @@ impl Schedule {
         }
     }
 
-    /// The first instant, in Unix seconds, of the window `steps` after the one at `start`.
+    /// First instant, in Unix seconds, of the window `steps` after the one at `start`.
     fn bound(&self, start: Date, steps: i64) -> u32 {
         let span = match self.every {
             Every::Day => steps.days(),

@@ -1,7 +1,7 @@
-//! The store of an engine: the one of this process, or a shared one.
+//! The store of an engine: the in-process store, or a shared one.
 //!
-//! A local store is called directly and answers before the call returns. A shared one is a
-//! [`Store`] behind a pointer, and is awaited.
+//! A local store is called directly and answers before the call returns. A shared store is a
+//! [`Store`] behind a pointer, and has to be awaited.
 
 use std::future::Future;
 use std::pin::pin;
@@ -12,8 +12,8 @@ use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Time, WallTim
 use tidegate_memory::MemoryStore;
 use tidegate_memory::clock::{Clock as _, wall_now};
 
-/// Where the buckets of an [`Engine`](crate::Engine) live. Cheap to clone; clones are the same
-/// store.
+/// Where the buckets of an [`Engine`](crate::Engine) are stored. Cheap to clone; clones refer to
+/// the same store.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -31,13 +31,14 @@ enum Kind {
 }
 
 impl StoreHandle {
-    /// A store that is awaited: one that several processes share, or any other [`Store`].
+    /// Wraps a store that has to be awaited: one that several processes share, or any other
+    /// [`Store`].
     #[must_use]
     pub fn shared(store: Arc<dyn Store>) -> Self {
         Self(Kind::Shared(store))
     }
 
-    /// The store of this process; `None` if the store is shared.
+    /// The in-process store; `None` if the store is shared.
     #[must_use]
     #[inline]
     pub fn local(&self) -> Option<&MemoryStore> {
@@ -47,7 +48,7 @@ impl StoreHandle {
         }
     }
 
-    /// Whether both are the same store.
+    /// Whether both handles refer to the same store.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -57,7 +58,7 @@ impl StoreHandle {
         }
     }
 
-    /// The wall time to compute calendar windows from: the store's if it can tell, else the
+    /// Wall time from which calendar windows are computed: the store's, if it has one, else the
     /// machine's.
     pub(crate) fn wall_time(&self) -> WallTime {
         match &self.0 {
@@ -67,7 +68,7 @@ impl StoreHandle {
         .unwrap_or_else(wall_now)
     }
 
-    /// Asks the store one thing.
+    /// Runs one operation.
     pub(crate) async fn ask(&self, operation: Operation<'_>) -> Result<Answer, StoreError> {
         match &self.0 {
             Kind::Local(store) => store.execute(&operation),
@@ -79,7 +80,7 @@ impl StoreHandle {
         }
     }
 
-    /// Asks the store several things at once; one answer is pushed for each.
+    /// Runs several operations; one answer is pushed for each.
     pub(crate) async fn submit(&self, operations: &[Operation<'_>], answers: &mut Answers) {
         match &self.0 {
             Kind::Local(store) => store.submit(operations, answers).await,
@@ -87,11 +88,11 @@ impl StoreHandle {
         }
     }
 
-    /// Runs work on this store that nobody waits for: to its end before this returns if the store
-    /// is local, else in a task. Answers `false` if the work was dropped, because the store is
-    /// shared and there is no tokio runtime to run a task in.
+    /// Runs work on this store in the background: on a local store it completes before this
+    /// returns, on a shared store it runs in a task. Returns `false` if the work was dropped,
+    /// because the store is shared and there is no tokio runtime to spawn the task on.
     ///
-    /// The work awaits nothing but this store.
+    /// The work must not await anything but this store.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};
@@ -135,8 +136,9 @@ impl From<crate::guard::Guarded> for StoreHandle {
     }
 }
 
-/// The value of a future that is ready when it is first polled, as all are that await nothing but a
-/// [local](StoreHandle::local) store. `None` drops a future that is not.
+/// Polls a future once and returns its value if it is ready. Futures that await nothing but a
+/// [local](StoreHandle::local) store always are. A pending future is dropped, and the result is
+/// `None`.
 ///
 /// ```
 /// assert_eq!(tidegate::now_or_never(async { 1 }), Some(1));
@@ -151,13 +153,14 @@ pub fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
-/// The error of an operation that the store gave no answer to.
+/// The error of an operation that the store left unanswered.
 pub(crate) fn no_answer() -> StoreError {
     StoreError::Unavailable("the store gave no answer".into())
 }
 
-/// The clock by which a pacer waits and by which a pending count expires: that of a local store,
-/// else one of its own. A shared store reports waits as spans, so the two need not agree.
+/// The clock for the waits of a pacer and for the expiry of a pending count: the clock of a local
+/// store, else one of its own. A shared store reports waits as durations, so the two clocks need
+/// not agree.
 #[derive(Debug)]
 pub(crate) enum StoreClock {
     Store(Arc<MemoryStore>),

@@ -1,4 +1,4 @@
-//! The lock of a pacer's queue: that of std, or that of the model checker.
+//! The lock of a pacer's queue: from std, or from the model checker.
 
 #[cfg(shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};

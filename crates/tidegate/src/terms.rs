@@ -1,4 +1,5 @@
-//! The live terms of a limiter: its limit, which can be revised under readers, and its calendar.
+//! The live state of a limit: its current policy, which can change under readers, its calendar, and
+//! who waits for it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,34 +15,33 @@ use crate::pacer::Pacer;
 use crate::schedule::Schedule;
 use crate::store_handle::StoreHandle;
 
-/// Somebody who wants to know when terms change.
+/// Is notified when a limit changes.
 pub(crate) trait Watch: Send + Sync {
-    /// They have changed. `false` if nobody here waits for another change: whoever does so later
-    /// watches again.
+    /// Called after a change. Returns `false` if the watcher needs no further notification; it
+    /// registers again when it does.
     fn changed(&self) -> bool;
 }
 
-/// A watcher, and the number of its last registration: one that was told and waits no more is removed
-/// unless it has registered since.
+/// A watcher and the number of its latest registration. A watcher that needs no further
+/// notification is removed, unless it has registered again since.
 #[derive(Clone)]
 struct Watcher {
     watch: Weak<dyn Watch>,
     registration: u64,
 }
 
-/// The watchers of a limit. Limits that many pacers share have many; those that wait for nothing cost
-/// one call and are then forgotten.
+/// The watchers of a limit. A limit that many pacers share has many; one without waiters costs a
+/// single call and is then removed.
 #[derive(Clone, Default)]
 struct Watchers {
     list: Vec<Watcher>,
     registrations: u64,
 }
 
-/// The tokens that waiters of pacers want, by key, so that a plain take does not overtake them.
+/// Tokens that waiters of pacers want, by key, so that a plain take does not overtake them.
 #[derive(Debug, Default)]
 pub(crate) struct Queued {
-    /// How many keys there are: looked at before the lock is taken, which nobody pays for unless
-    /// somebody waits.
+    /// Number of keys, read before the lock is taken: the lock costs nothing while nobody waits.
     keys: AtomicUsize,
     wanted: Mutex<HashMap<KeyBuf, u128>>,
 }
@@ -64,7 +64,7 @@ impl Queued {
         self.keys.store(wanted.len(), Ordering::Relaxed);
     }
 
-    /// Tokens that waiters want of a key; none if nobody waits.
+    /// Number of tokens that waiters want of a key; `None` if there are no waiters.
     #[inline]
     pub(crate) fn ahead_of(&self, key: Key<'_>) -> Option<u128> {
         if self.keys.load(Ordering::Relaxed) == 0 {
@@ -75,24 +75,25 @@ impl Queued {
     }
 }
 
-/// What a limiter goes by. Readers take no lock; a change is one pointer, never half of it.
+/// The state that all limiters of one limit share. Readers take no lock and never see half of a
+/// change.
 pub(crate) struct Terms {
     limit: ArcSwap<Limit>,
-    /// Taken by those who revise, so that no revision is lost.
+    /// Serialises revisions, so that none is lost.
     revising: Mutex<()>,
     watchers: Mutex<Watchers>,
     queued: Queued,
-    /// The queue of those who wait for this limit alone.
+    /// Queue for callers that wait for this limit alone.
     waiters: OnceLock<Pacer>,
-    /// Somebody relies on these being a token bucket.
+    /// Set when a user relies on the limit being a token bucket.
     stays_bucket: AtomicBool,
-    /// The windows of a calendar quota.
+    /// Windows of a calendar quota.
     #[cfg(feature = "calendar")]
     schedule: Option<Schedule>,
 }
 
 impl Terms {
-    /// Terms without a calendar.
+    /// Creates a limit without a schedule. A calendar quota needs one.
     pub(crate) fn new(limit: Limit) -> Result<Self, LimitError> {
         if let Policy::Quota(_) = limit.policy() {
             return Err(LimitError::NoSchedule);
@@ -118,18 +119,18 @@ impl Terms {
         Self { schedule: Some(schedule), ..Self::bare(limit) }
     }
 
-    /// The same terms with another revision of the limit.
+    /// Replaces the limit by another revision of it.
     pub(crate) fn with_limit(mut self, limit: Limit) -> Self {
         self.limit = ArcSwap::from_pointee(limit);
         self
     }
 
-    /// Whether these are the same terms: policy and calendar.
+    /// Whether both have the same policy and schedule.
     pub(crate) fn agree_with(&self, other: &Self) -> bool {
         self.has_schedule_of(other) && self.limit.load().policy() == other.limit.load().policy()
     }
 
-    /// Whether both take their windows from the same calendar, or from none.
+    /// Whether both have the same schedule, or none.
     pub(crate) fn has_schedule_of(&self, other: &Self) -> bool {
         #[cfg(feature = "calendar")]
         return self.schedule == other.schedule;
@@ -139,20 +140,19 @@ impl Terms {
         true
     }
 
-    /// The limit now.
     pub(crate) fn limit(&self) -> Limit {
         Limit::clone(&self.limit.load())
     }
 
-    /// Puts another policy in place, one generation on.
+    /// Replaces the policy, starts a new generation, and notifies the watchers.
     pub(crate) fn revise(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         self.put(policy, change)?;
         self.tell_watchers();
         Ok(())
     }
 
-    /// Puts another policy in place and tells nobody: who changes several terms together tells
-    /// the watchers when all are in place.
+    /// Replaces the policy without notifying the watchers: a caller that changes several limits
+    /// together notifies once all are replaced.
     pub(crate) fn put(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
         if matches!(policy, Policy::Quota(_)) && !self.on_calendar() {
             return Err(LimitError::NoSchedule);
@@ -166,25 +166,25 @@ impl Terms {
         Ok(())
     }
 
-    /// From now on these are a token bucket, whatever becomes of its numbers.
+    /// Requires every later policy to be a token bucket.
     pub(crate) fn stay_bucket(&self) {
         self.stays_bucket.store(true, Ordering::Relaxed);
     }
 
-    /// Sets what is decided while the store does not answer.
+    /// Sets what is decided while the store does not answer, and notifies the watchers.
     pub(crate) fn set_failure_rule(&self, rule: Option<FailureRule>) {
         self.put_failure_rule(rule);
         self.tell_watchers();
     }
 
-    /// Sets the failure rule and tells nobody.
+    /// Sets the failure rule without notifying the watchers.
     pub(crate) fn put_failure_rule(&self, rule: Option<FailureRule>) {
         let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
         let ruled = self.limit.load().on_failure(rule);
         self.limit.store(Arc::new(ruled));
     }
 
-    /// Lets all watchers know: the policy has changed, or tokens or slots were given back.
+    /// Notifies all watchers: the policy has changed, or tokens or slots were given back.
     pub(crate) fn tell_watchers(&self) {
         let told = self.lock_watchers().list.clone();
         let waits =
@@ -193,13 +193,13 @@ impl Terms {
         let mut over: Vec<u64> = over.map(|watcher| watcher.registration).collect();
         if !over.is_empty() {
             over.sort_unstable();
-            // One that registered again meanwhile has another number.
+            // A watcher that has registered again meanwhile has another number.
             let waits = |watcher: &Watcher| over.binary_search(&watcher.registration).is_err();
             self.lock_watchers().list.retain(waits);
         }
     }
 
-    /// Lets somebody know of every change from now on, for as long as they live and wait.
+    /// Registers a watcher, for as long as it lives and asks for further notifications.
     pub(crate) fn watch(&self, watcher: Weak<dyn Watch>) {
         let mut watchers = self.lock_watchers();
         watchers.registrations += 1;
@@ -217,18 +217,18 @@ impl Terms {
         self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who waits for tokens of this limit.
+    /// Tokens that waiters want of this limit.
     pub(crate) const fn queued(&self) -> &Queued {
         &self.queued
     }
 
-    /// The queue of those who wait for this limit alone. Terms are of one engine, so it does not
-    /// matter who makes it.
+    /// Queue for callers that wait for this limit alone, created by the first of them. A limit
+    /// belongs to one engine, so it does not matter who creates it.
     pub(crate) fn waiters(&self, make: impl FnOnce() -> Pacer) -> &Pacer {
         self.waiters.get_or_init(make)
     }
 
-    /// Whether the wall time matters.
+    /// Whether decisions depend on the wall time.
     pub(crate) fn on_calendar(&self) -> bool {
         #[cfg(feature = "calendar")]
         return self.schedule.is_some();
@@ -236,19 +236,19 @@ impl Terms {
         false
     }
 
-    /// The limit as it is now, with the calendar windows around the wall time of a store.
+    /// Reads the current limit, with the calendar windows around the wall time of a store.
     #[inline]
     pub(crate) fn snapshot_on(&self, store: &StoreHandle) -> Snapshot {
         self.snapshot(self.wall_time(store))
     }
 
-    /// The wall time of a store, if anybody will look at it.
+    /// Wall time of a store, if decisions depend on it.
     #[inline]
     pub(crate) fn wall_time(&self, store: &StoreHandle) -> WallTime {
         if self.on_calendar() { store.wall_time() } else { WallTime::default() }
     }
 
-    /// The limit as it is now, with the calendar windows around a wall time.
+    /// Reads the current limit, with the calendar windows around a wall time.
     #[inline]
     pub(crate) fn snapshot(&self, wall: WallTime) -> Snapshot {
         #[cfg(feature = "calendar")]
@@ -265,9 +265,10 @@ impl std::fmt::Debug for Terms {
     }
 }
 
-/// A limiter's terms as they were at one moment, for a list of charges over several limiters.
+/// A limit at one instant, for a list of charges over several limiters.
 ///
-/// Taken by [`Limiter::snapshot`](crate::Limiter::snapshot); keep it no longer than one decision.
+/// Taken by [`Limiter::snapshot`](crate::Limiter::snapshot). Do not keep it for longer than one
+/// decision.
 #[derive(Debug)]
 pub struct Snapshot {
     limit: Guard<Arc<Limit>>,
@@ -275,18 +276,18 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The limit.
+    /// The limit at that instant.
     #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// The bucket of a key.
+    /// The bucket of a key under this limit.
     pub fn target<'a>(&'a self, key: impl Into<Key<'a>>) -> Target<'a> {
         Target { limit: &self.limit, key: key.into(), windows: self.windows }
     }
 
-    /// A charge on the bucket of a key.
+    /// A charge on the bucket of a key under this limit.
     pub fn charge<'a>(&'a self, key: impl Into<Key<'a>>, cost: u64) -> Charge<'a> {
         Charge { target: self.target(key), cost }
     }

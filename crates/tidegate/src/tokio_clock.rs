@@ -1,11 +1,11 @@
-//! Tokio's clock, which a test can pause and move.
+//! Tokio's clock, which a test can pause and advance.
 
 use tidegate_core::{Time, WallTime};
 use tidegate_memory::clock::{Clock, wall_now};
 use tokio::time::Instant;
 
-/// The clock of tokio's timers. With it a store, and the pacers on it, follow the paused time of
-/// a test.
+/// The clock of tokio's timers. A store with this clock, and the pacers on it, follow the paused
+/// time of a test.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -32,7 +32,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// A clock that starts now.
+    /// Creates a clock that starts now.
     #[must_use]
     pub fn new() -> Self {
         Self { origin: Instant::now() }

@@ -1,4 +1,4 @@
-//! One check, described once, carried out now or awaited.
+//! One check: described once, then run at once or awaited.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,10 +23,10 @@ use super::pending::InFlight;
 use super::rules::Mode;
 use super::verdict::{Charged, Pass, Rare, Rejection, Tier, Verdict};
 
-/// A caller at the door; see [`Admission::admit`](super::Admission::admit).
+/// A check of one caller; see [`Admission::admit`](super::Admission::admit).
 ///
-/// Nothing happens until it is carried out: by [`now`](Self::now) on the in-process store, by
-/// `.await` on any store.
+/// Nothing happens until it runs: with [`now`](Self::now) on the in-process store, or with `.await`
+/// on any store.
 #[must_use = "nothing happens until it is awaited, or carried out with `now`"]
 pub struct Admit<'a> {
     pub(super) engine: &'a Engine,
@@ -36,20 +36,21 @@ pub struct Admit<'a> {
 }
 
 impl<'a> Admit<'a> {
-    /// With a [bill](super::Pass::bill), to [settle](super::Admission::settle) later. It costs an
+    /// Requests a [bill](super::Pass::bill), to [settle](super::Admission::settle) later. Costs an
     /// allocation.
     pub fn billed(mut self) -> Self {
         self.billed = true;
         self
     }
 
-    /// Decides at once, on the in-process store.
+    /// Runs the check at once, on the in-process store.
     ///
     /// # Errors
-    /// When the store is shared and has to be awaited. In process it never fails.
+    /// When the store is shared and has to be awaited. On the in-process store it never fails.
     #[inline]
     pub fn now(self) -> Result<Verdict<'a>, StoreError> {
-        // What follows is kept out of line: an admission that is off costs a load and no more.
+        // `decide` is kept out of line, so that a disabled admission costs one load and nothing
+        // else.
         if self.is_off() { Ok(Verdict::Admitted(Pass::open())) } else { self.decide() }
     }
 
@@ -66,7 +67,7 @@ impl<'a> Admit<'a> {
         Ok(plan.conclude(decision))
     }
 
-    /// The fast path, if there is no need for a receipt and nothing is special.
+    /// Spends on the fast path, if no receipt is needed and the store supports it.
     #[inline]
     fn spend(&self, plan: &Plan<'_>) -> Option<Outcomes> {
         if self.billed {
@@ -82,7 +83,7 @@ impl<'a> Admit<'a> {
         !self.shared.enabled.load(Ordering::Relaxed)
     }
 
-    /// What needs no bucket.
+    /// Checks everything that needs no bucket.
     fn look(&self) -> Step<'a> {
         let (shared, caller) = (self.shared, self.caller);
         let live = shared.live.load();
@@ -110,19 +111,19 @@ impl<'a> Admit<'a> {
             (None, Some(_)) => Charged::Organization,
             (Some(_), Some(_)) => Charged::Both,
         };
-        // From here on it is pending: others must see it while a slow store is asked.
+        // Pending from here on: other checks must see it while a slow store decides.
         let in_flight = InFlight::start(&shared.pending);
         Step::Ask(Plan { shared, live, caller, client, charged, in_flight, billed: self.billed })
     }
 }
 
-/// What a check has come to without asking a store.
+/// Result of the checks that need no store.
 enum Step<'a> {
     Done(Verdict<'a>),
     Ask(Plan<'a>),
 }
 
-/// A check that has to ask the store, under the rules it began with.
+/// A check that needs the store, under the rules that it started with.
 struct Plan<'a> {
     shared: &'a Shared,
     live: Guard<Arc<Live>>,
@@ -134,7 +135,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// One charge for each tier, in their order.
+    /// One charge per tier, in order.
     #[inline]
     fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
         let cost = self.caller.cost;
@@ -147,7 +148,7 @@ impl<'a> Plan<'a> {
             .collect()
     }
 
-    /// What comes of charges for which there is no receipt.
+    /// Turns the outcomes of the fast path, which has no receipt, into a result.
     #[inline]
     fn spent(self, outcomes: Outcomes) -> Verdict<'a> {
         if outcomes.iter().any(|outcome| outcome.retry.is_some()) {
@@ -169,7 +170,7 @@ impl<'a> Plan<'a> {
                 Verdict::Admitted(pass)
             }
             Decision::Denied(denial) => self.denied(denial),
-            // Decisions may grow; one that is not known lets nobody in.
+            // `Decision` is non-exhaustive; an unknown variant rejects.
             _ => self.denied(Denial::new(Outcomes::new())),
         }
     }
@@ -200,7 +201,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The bucket of a caller in a tier, if there is such a tier and such an id.
+/// The bucket of a caller in a tier, if the tier is configured and the caller has an id for it.
 pub(super) fn target<'t>(
     live: &'t Live,
     tier: Tier,
@@ -217,7 +218,7 @@ pub(super) fn target<'t>(
     }
 }
 
-/// A pass for which no bucket was charged. The request is pending all the same.
+/// A pass that charged no bucket. The request is pending nevertheless.
 fn uncharged<'a>(shared: &Shared) -> Pass<'a> {
     Pass { in_flight: Some(InFlight::start(&shared.pending)), ..Pass::open() }
 }

@@ -1,4 +1,4 @@
-//! Who asks to be let in, and the keys of its buckets.
+//! A caller and the keys of its buckets.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +7,10 @@ use tidegate_core::Key;
 
 use super::rules::MissingClient;
 
-/// Begins the key of a connection. A client id that begins so is escaped.
+/// Prefix of connection keys. A client id that starts with it is escaped.
 const MARK: char = '\0';
 
-/// Who asks to be let in, and for how much.
+/// The caller of a request, and the cost of the request.
 ///
 /// ```
 /// use tidegate::admission::Caller;
@@ -26,37 +26,37 @@ pub struct Caller<'a> {
 }
 
 impl<'a> Caller<'a> {
-    /// A caller of whom nothing is known: only back-pressure rejects it.
+    /// Creates a caller without any id: only back-pressure rejects it.
     pub const fn new() -> Self {
         Self { organization: None, client: None, connection: None, cost: 1 }
     }
 
-    /// The organization it belongs to.
+    /// Sets the organization of the caller.
     pub const fn organization(mut self, organization: &'a str) -> Self {
         self.organization = Some(organization);
         self
     }
 
-    /// Its id within the organization.
+    /// Sets the client id within the organization.
     pub const fn client(mut self, client: &'a str) -> Self {
         self.client = Some(client);
         self
     }
 
-    /// The connection that it came by, for callers without a client id.
+    /// Sets the connection id, for callers without a client id.
     pub const fn connection(mut self, connection: &'a str) -> Self {
         self.connection = Some(connection);
         self
     }
 
-    /// How many tokens it takes from each bucket; one unless set. Zero spends nothing and tells
-    /// how the buckets stand.
+    /// Sets the number of tokens to take from each bucket. Zero spends nothing and reports the
+    /// state of the buckets. Default: 1.
     pub const fn cost(mut self, tokens: u64) -> Self {
         self.cost = tokens;
         self
     }
 
-    /// The name of its bucket in the client tier. Different callers have different ones.
+    /// Name of the caller's bucket in the client tier. Different callers have different names.
     pub(super) fn client_name(&self, missing: MissingClient) -> Option<Cow<'a, str>> {
         match (self.client, self.connection, missing) {
             (Some(client), ..) if client.starts_with(MARK) => {
@@ -70,7 +70,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// A name within the organization. The same name in two organizations is two keys.
+    /// The key of a name within the organization. The same name in two organizations is two keys.
     pub(super) fn within<'k>(&'k self, name: &'k str) -> Key<'k> {
         match self.organization {
             Some(organization) => Key::new(name).in_group(organization),
@@ -86,7 +86,7 @@ impl Default for Caller<'_> {
 }
 
 impl fmt::Debug for Caller<'_> {
-    /// Ids name people: only whether there is one is shown.
+    /// Ids may identify people: only their presence is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller")
             .field("has_organization", &self.organization.is_some())

@@ -1,4 +1,4 @@
-//! When a rejected caller may try again.
+//! Retry hints for rejected callers.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use tidegate_core::Retry;
 
 use crate::jitter::Jitter;
 
-/// For each request above the threshold.
+/// Wait per request above the threshold.
 const STEP: Duration = Duration::from_millis(10);
-/// The longest hint of back-pressure.
+/// Longest wait under back-pressure.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// The wait under back-pressure: longer the more is pending above the threshold.
+/// The wait under back-pressure: the more requests are pending above the threshold, the longer.
 pub(super) fn of_backpressure(pending: u32, threshold: u32) -> Duration {
     let above = pending.saturating_sub(threshold).max(1);
     STEP.saturating_mul(above).min(LONGEST)
 }
 
-/// The hint, longer by a part of up to `percent`: those who are rejected together come back one
-/// by one.
+/// Extends the wait by a random part of up to `percent`, so that callers that were rejected
+/// together do not come back together.
 pub(super) fn lengthened(retry: Retry, jitter: &Jitter, percent: u8) -> Retry {
     match retry {
         Retry::After(wait) => Retry::After(jitter.lengthen(wait, percent)),

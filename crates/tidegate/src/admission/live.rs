@@ -1,4 +1,4 @@
-//! The rules in force, with the limits of the tiers: one pointer, replaced whole.
+//! The rules in force and the limits of the tiers, replaced together.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,24 +13,24 @@ use super::pending::Pending;
 use super::rules::Rules;
 use super::verdict::Tier;
 
-/// What one check goes by, from its beginning to its end.
+/// The rules and limits that one check uses from start to end.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) rules: Rules,
-    /// The limits of the tiers. They stay when a tier is left out, so that what it charged can
+    /// Limits of the tiers. A limit stays when its tier is removed, so that earlier charges can
     /// still be settled.
     pub(super) client: Option<Limit>,
     pub(super) organization: Option<Limit>,
 }
 
-/// The terms of the tiers that there have been.
+/// The live limits of all tiers that have ever been configured.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
     pub(super) client: Option<Arc<Terms>>,
     pub(super) organization: Option<Arc<Terms>>,
 }
 
-/// What has been counted, by tier.
+/// A counter per tier.
 #[derive(Debug, Default)]
 pub(super) struct Counts([AtomicU64; 3]);
 
@@ -44,10 +44,10 @@ impl Counts {
     }
 }
 
-/// What all clones of an admission share.
+/// State shared by the clones of an admission.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Looked at first and alone: an admission that is off costs this one load.
+    /// Read first: a disabled admission costs this one load.
     pub(super) enabled: AtomicBool,
     pub(super) live: ArcSwap<Live>,
     pub(super) pending: Arc<Pending>,
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     pub(super) rejected: Counts,
     pub(super) shadowed: Counts,
     pub(super) allowed: AtomicU64,
-    /// Taken by those who change the rules.
+    /// Locked by callers that change the rules.
     pub(super) tiers: Mutex<Tiers>,
 }
 
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Puts rules in place together with the limits as they stand.
+    /// Replaces the rules, together with the current limits.
     pub(super) fn put(&self, rules: Rules, tiers: &Tiers) {
         let limit = |terms: &Option<Arc<Terms>>| terms.as_ref().map(|terms| terms.limit());
         let (client, organization) = (limit(&tiers.client), limit(&tiers.organization));
@@ -83,7 +83,7 @@ impl Shared {
 }
 
 impl Watch for Shared {
-    /// Somebody has revised a limit by its name.
+    /// The limit of a tier was reconfigured by its name.
     fn changed(&self) -> bool {
         let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rules = self.live.load().rules.clone();

@@ -1,7 +1,7 @@
-//! How much is pending: what is counted here, and what was told from outside.
+//! The number of pending requests: the number counted here, and the number reported from outside.
 //!
-//! Both numbers share one word, so that the common case is one load. They are not added: what is
-//! told from outside is usually the depth of the queue in which the requests counted here stand.
+//! Both numbers share one word, so that the common case is one load. They are not added: the
+//! reported number is usually the depth of the queue that holds the requests counted here.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,16 +12,16 @@ use tidegate_core::Time;
 
 use crate::store_handle::StoreClock;
 
-/// The lower half counts guards, the upper half is what was told.
+/// The lower half of the word counts guards, the upper half is the reported number.
 const TOLD: u32 = 32;
 
-/// The gauge of an admission.
+/// The pending counter of an admission.
 #[derive(Debug)]
 pub(super) struct Pending {
     word: AtomicU64,
-    /// When what was told expires, in nanoseconds of the clock.
+    /// When the reported number expires, in nanoseconds of the clock.
     until: AtomicU64,
-    /// Taken by those who tell, so that no number gets the time of another.
+    /// Serialises reports, so that no number gets the expiry of another.
     telling: Mutex<()>,
     clock: StoreClock,
 }
@@ -32,7 +32,7 @@ impl Pending {
         Self { word, until, telling: Mutex::new(()), clock }
     }
 
-    /// How much is pending, if it is more than `threshold`.
+    /// Number of pending requests, if it is above `threshold`.
     #[inline]
     pub(super) fn above(&self, threshold: u32) -> Option<u32> {
         let (told, counted) = halves(self.word.load(Ordering::Acquire));
@@ -47,10 +47,10 @@ impl Pending {
         self.above(0).unwrap_or(0)
     }
 
-    /// Takes a number from outside, for as long as it is good.
+    /// Sets the number reported from outside, valid for `good_for`.
     pub(super) fn tell(&self, value: u32, good_for: Duration) {
         let _one_at_a_time = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        // The old number goes first: it must not become good again by the time of the new one.
+        // The old number is removed first: the new expiry must not make it valid again.
         self.put(0);
         self.until.store(self.clock.now().after(good_for).as_nanos(), Ordering::Release);
         self.put(value);
@@ -59,7 +59,7 @@ impl Pending {
     fn put(&self, value: u32) {
         let told = u64::from(value) << TOLD;
         let put = |word: u64| Some(told | (word & u64::from(u32::MAX)));
-        // It is never refused: `put` always has a value.
+        // Cannot fail: `set` always returns a value.
         let _ = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, put);
     }
 
@@ -74,14 +74,14 @@ const fn halves(word: u64) -> (u32, u32) {
     ((word >> TOLD) as u32, word as u32)
 }
 
-/// One pending request. It is no longer when this is dropped.
+/// A pending request. Dropping the guard ends it.
 #[must_use = "it counts as long as it lives"]
 pub struct InFlight(Arc<Pending>);
 
 impl InFlight {
     #[inline]
     pub(super) fn start(pending: &Arc<Pending>) -> Self {
-        // It takes four billion guards at a time to reach the other half.
+        // It takes four billion concurrent guards to overflow into the other half.
         pending.word.fetch_add(1, Ordering::Relaxed);
         Self(pending.clone())
     }

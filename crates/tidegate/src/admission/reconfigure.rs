@@ -1,5 +1,4 @@
-//! Changing the rules of an admission under live traffic: the limits first, and then the one
-//! pointer that checks go by.
+//! Changing the rules under live traffic: first the limits, then the one pointer that checks read.
 
 use std::sync::{Arc, PoisonError};
 
@@ -12,8 +11,8 @@ use super::live::Tiers;
 use super::rules::{AdmissionError, Rules};
 
 impl Admission {
-    /// Puts other rules in place, whole: no check sees some of the old and some of the new.
-    /// Buckets keep their tokens, or what `change` says.
+    /// Replaces the rules atomically: no check sees a mixture of old and new. Existing buckets are
+    /// converted according to `change`.
     ///
     /// ```
     /// use tidegate::admission::{Admission, Rules};
@@ -27,13 +26,13 @@ impl Admission {
     /// ```
     ///
     /// # Errors
-    /// When the new rules cannot be put in place. The old ones stay, all of them.
+    /// When the new rules are invalid. The old rules stay in force.
     pub fn reconfigure(&self, rules: Rules, change: Change) -> Result<(), AdmissionError> {
         rules.check()?;
         let mut tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
         let known = [&tiers.client, &tiers.organization];
         let policies = [rules.client, rules.organization];
-        // Whatever can be wrong is found out before anything is changed.
+        // All checks come before the first change.
         let mut new = [None, None];
         for (index, (known, policy)) in known.into_iter().zip(policies).enumerate() {
             match (known, policy) {

@@ -1,4 +1,4 @@
-//! What an admission goes by: data, made whole and put in place whole.
+//! The rules of an admission: plain data, validated and replaced as one value.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -7,46 +7,46 @@ use tidegate_core::{LimitError, Policy, PolicyError};
 
 use super::verdict::Tier;
 
-/// Why rules cannot be put in place. The old ones stay.
+/// Why rules are rejected. The old rules stay in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdmissionError {
-    /// A threshold of zero would reject whoever comes while one other is served.
+    /// A threshold of zero would reject every request that arrives while another one is served.
     #[error("the back-pressure threshold must be at least 1")]
     Threshold,
-    /// A tier with a policy that is not a token bucket.
+    /// The policy of a tier is not a token bucket.
     #[error("the {0} tier must have a token bucket: a capacity and a rate")]
     NotABucket(&'static str),
-    /// More than 100 %.
+    /// The jitter is above 100 %.
     #[error("the jitter must be at most 100 %")]
     Jitter,
-    /// The limit of a tier cannot be made or changed.
+    /// The limit of a tier cannot be created or changed.
     #[error(transparent)]
     Limit(#[from] LimitError),
 }
 
-/// What is done for a caller that has no client id.
+/// Treatment of callers without a client id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum MissingClient {
     /// The client tier is skipped.
     #[default]
     Skip,
-    /// Its connection has a bucket in the client tier, if the caller has a connection id.
+    /// The connection gets a bucket in the client tier, if the caller has a connection id.
     Connection,
 }
 
-/// Whether rejections count.
+/// Whether rejections are enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Who is rejected does not get in.
+    /// A rejected request is not admitted.
     #[default]
     Enforce,
-    /// Everybody gets in, and the verdict tells who would not have. Who would have been rejected
-    /// is charged nothing.
+    /// Every request is admitted, and the result reports what would have been rejected. Such a
+    /// request is charged nothing.
     Shadow,
 }
 
-/// Who is never rejected and charged nothing, not even under back-pressure.
+/// Callers that are never rejected and never charged, not even under back-pressure.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct AllowList {
     organizations: HashSet<Box<str>>,
@@ -54,12 +54,11 @@ pub(super) struct AllowList {
 }
 
 impl AllowList {
-    /// Whether nobody is on the list.
     pub(super) fn is_empty(&self) -> bool {
         self.organizations.is_empty() && self.clients.is_empty()
     }
 
-    /// By which entry a caller is on the list: that of its organization, or its own.
+    /// The entry that matches a caller: that of its organization, or its own.
     pub(super) fn entry(&self, organization: Option<&str>, client: Option<&str>) -> Option<Tier> {
         let organization = organization?;
         if self.organizations.contains(organization) {
@@ -72,7 +71,7 @@ impl AllowList {
 }
 
 impl fmt::Debug for AllowList {
-    /// Ids name people: only how many there are is shown.
+    /// Ids may identify people: only their number is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clients: usize = self.clients.values().map(HashSet::len).sum();
         f.debug_struct("AllowList")
@@ -84,8 +83,8 @@ impl fmt::Debug for AllowList {
 
 /// The tiers of an [`Admission`](super::Admission), and how they reject.
 ///
-/// The default is the tested profile: a threshold of 100, clients with 100 tokens and 50/s,
-/// organizations with 1,000 tokens and 500/s, no jitter. Every tier can be left out.
+/// The default is a tested profile: a threshold of 100, clients with 100 tokens and 50/s,
+/// organizations with 1,000 tokens and 500/s, no jitter. Each tier is optional.
 ///
 /// ```
 /// use tidegate::Policy;
@@ -111,7 +110,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// No tier at all: a base for rules with a few of them.
+    /// No tiers: the base for rules with only some of them.
     pub fn none() -> Self {
         Self {
             threshold: None,
@@ -124,53 +123,54 @@ impl Rules {
         }
     }
 
-    /// Rejects while strictly more than `threshold` requests are pending; `None` is no such tier.
+    /// Rejects while more than `threshold` requests are pending; `None` removes the tier.
     pub fn backpressure(mut self, threshold: impl Into<Option<u32>>) -> Self {
         self.threshold = threshold.into();
         self
     }
 
-    /// The bucket of each client of an organization; `None` is no such tier.
+    /// Sets the policy of each client's bucket; `None` removes the tier.
     pub fn client(mut self, policy: impl Into<Option<Policy>>) -> Self {
         self.client = policy.into();
         self
     }
 
-    /// The bucket that all clients of an organization share; `None` is no such tier.
+    /// Sets the policy of the bucket that all clients of an organization share; `None` removes the
+    /// tier.
     pub fn organization(mut self, policy: impl Into<Option<Policy>>) -> Self {
         self.organization = policy.into();
         self
     }
 
-    /// Lengthens every hint by a random part of up to so many per cent, so that those who were
-    /// rejected together do not come back together. Hints are exact without it.
+    /// Extends every retry hint by a random part of up to `percent` per cent, so that callers that
+    /// were rejected together do not come back together. Default: 0, which gives exact hints.
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.jitter_percent = percent;
         self
     }
 
-    /// Whether a caller without a client id has the bucket of its connection in the client tier, if
-    /// it has a connection id. Default: no, the client tier is skipped.
+    /// Sets whether a caller without a client id is limited by its connection in the client tier,
+    /// if it has a connection id. Default: `false`, the client tier is skipped.
     pub fn limit_connections(mut self, is_on: bool) -> Self {
         self.missing_client = if is_on { MissingClient::Connection } else { MissingClient::Skip };
         self
     }
 
-    /// Whether everybody gets in, and the verdict only tells who would not have; that caller is
-    /// charged nothing. Default: no.
+    /// Sets shadow mode: every request is admitted, and the result reports what would have been
+    /// rejected; such a request is charged nothing. Default: `false`.
     pub fn shadow(mut self, is_on: bool) -> Self {
         self.mode = if is_on { Mode::Shadow } else { Mode::Enforce };
         self
     }
 
-    /// Never rejects a client of this organization, and charges it nothing, not even under
-    /// back-pressure.
+    /// Puts an organization on the allow-list: its clients are never rejected and never charged,
+    /// not even under back-pressure.
     pub fn allow_organization(mut self, organization: &str) -> Self {
         self.allowed.organizations.insert(organization.into());
         self
     }
 
-    /// Never rejects this client of an organization, and charges it nothing, not even under
+    /// Puts a client on the allow-list: it is never rejected and never charged, not even under
     /// back-pressure.
     pub fn allow_client(mut self, organization: &str, client: &str) -> Self {
         let clients = self.allowed.clients.entry(organization.into()).or_default();
@@ -178,28 +178,29 @@ impl Rules {
         self
     }
 
-    /// How many may be pending; `None` without that tier.
+    /// Number of pending requests above which requests are rejected; `None` without that tier.
     #[must_use]
     pub const fn threshold(&self) -> Option<u32> {
         self.threshold
     }
 
-    /// The policy of each client; `None` without that tier.
+    /// Policy of each client's bucket; `None` without that tier.
     #[must_use]
     pub const fn client_policy(&self) -> Option<&Policy> {
         self.client.as_ref()
     }
 
-    /// The policy of each organization; `None` without that tier.
+    /// Policy of each organization's bucket; `None` without that tier.
     #[must_use]
     pub const fn organization_policy(&self) -> Option<&Policy> {
         self.organization.as_ref()
     }
 
-    /// Whether these rules can be put in place.
+    /// Checks that these rules are valid.
     ///
     /// # Errors
-    /// When a threshold is zero, or a tier has no token bucket.
+    /// When the threshold is zero, the jitter is above 100 %, or a tier's policy is not a token
+    /// bucket.
     pub fn check(&self) -> Result<(), AdmissionError> {
         if self.threshold == Some(0) {
             return Err(AdmissionError::Threshold);

@@ -1,4 +1,4 @@
-//! What comes of asking to be let in.
+//! The result of a check: an admitted request or a rejection.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use tidegate_core::{FailureRule, Outcome, Outcomes, Receipt, Retry};
 use super::pending::InFlight;
 use super::rules::MissingClient;
 
-/// One of the three tiers.
+/// A tier of an [`Admission`](super::Admission).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tier {
-    /// More is pending than the service can bear: nobody gets in.
+    /// More requests are pending than the service can handle.
     Backpressure,
-    /// The client has used its own share.
+    /// The client has used up its bucket.
     Client,
-    /// The clients of the organization have used what they share.
+    /// The clients of the organization have used up the bucket that they share.
     Organization,
 }
 
 impl Tier {
-    /// Its name on the wire.
+    /// Name of the tier on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -30,8 +30,8 @@ impl Tier {
         }
     }
 
-    /// Why it rejects, on the wire: `queue_depth` if too much is pending, `tokens_exhausted` if a
-    /// bucket has too few tokens.
+    /// Reason of a rejection on the wire: `queue_depth` if too many requests are pending,
+    /// `tokens_exhausted` if a bucket has too few tokens.
     #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
@@ -41,13 +41,13 @@ impl Tier {
     }
 }
 
-/// The tiers that were charged, in their order: the outcomes of a decision belong to these.
+/// The tiers that were charged, in order: the outcomes of a decision belong to these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charged {
     Nobody,
-    /// Nobody, since the organization is on the allow-list.
+    /// None, because the organization is on the allow-list.
     AllowedOrganization,
-    /// Nobody, since the client is on the allow-list.
+    /// None, because the client is on the allow-list.
     AllowedClient,
     Client,
     Organization,
@@ -55,7 +55,7 @@ pub(super) enum Charged {
 }
 
 impl Charged {
-    /// What is charged for a caller that is on the allow-list by the entry of this tier.
+    /// The variant for a caller that is on the allow-list by an entry of this tier.
     pub(super) const fn allow_listed(entry: Tier) -> Self {
         match entry {
             Tier::Organization => Self::AllowedOrganization,
@@ -73,25 +73,25 @@ impl Charged {
     }
 }
 
-/// Whether a caller gets in.
+/// Whether a request is admitted.
 #[derive(Debug)]
 #[must_use = "a verdict that nobody reads admits everybody"]
 #[non_exhaustive]
 pub enum Verdict<'a> {
-    /// It does. The request is pending until this is dropped.
+    /// The request is admitted. It is pending until the pass is dropped.
     Admitted(Pass<'a>),
-    /// It does not, and nothing was spent.
+    /// The request is rejected, and nothing was spent.
     Rejected(Rejection<'a>),
 }
 
 impl<'a> Verdict<'a> {
-    /// Whether it gets in.
+    /// Whether the request is admitted.
     #[must_use]
     pub const fn is_admitted(&self) -> bool {
         matches!(self, Self::Admitted(_))
     }
 
-    /// The pass, if it gets in.
+    /// The pass of an admitted request.
     #[must_use]
     pub fn admitted(self) -> Option<Pass<'a>> {
         match self {
@@ -100,7 +100,7 @@ impl<'a> Verdict<'a> {
         }
     }
 
-    /// The rejection, if it does not get in.
+    /// The rejection of a rejected request.
     #[must_use]
     pub fn rejected(self) -> Option<Rejection<'a>> {
         match self {
@@ -110,7 +110,7 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// A request that was let in. It counts as pending as long as this lives.
+/// An admitted request. It counts as pending while this value lives.
 #[derive(Debug)]
 #[must_use = "the request is pending as long as its pass lives"]
 pub struct Pass<'a> {
@@ -120,7 +120,7 @@ pub struct Pass<'a> {
     pub(super) rare: Option<Box<Rare<'a>>>,
 }
 
-/// What few passes have, out of the way of all others.
+/// Fields that few passes have, boxed to keep the others small.
 #[derive(Debug, Default)]
 pub(super) struct Rare<'a> {
     /// The receipt, and how the client was named.
@@ -130,27 +130,28 @@ pub(super) struct Rare<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// Of an admission that is switched off.
+    /// The pass of an admission that is switched off.
     #[inline]
     pub(super) const fn open() -> Self {
         Self { in_flight: None, charged: Charged::Nobody, outcomes: None, rare: None }
     }
 
-    /// How the buckets stand that were charged, in the order of the tiers.
+    /// Outcomes of the buckets that were charged, in the order of the tiers.
     pub fn outcomes(&self) -> impl Iterator<Item = (Tier, &Outcome)> {
         let outcomes = self.outcomes.as_deref().unwrap_or_default();
         self.charged.tiers().iter().copied().zip(outcomes)
     }
 
-    /// What [`Admission::settle`](super::Admission::settle) takes; `None` if nothing was charged
-    /// or no bill was [asked for](super::Admit::billed).
+    /// The input of [`Admission::settle`](super::Admission::settle); `None` if nothing was charged
+    /// or no bill was [requested](super::Admit::billed).
     #[must_use]
     pub fn bill(&self) -> Option<Bill> {
         let (receipt, missing_client) = self.rare.as_ref()?.billed.clone()?;
         Some(Bill { charged: self.charged, missing_client, receipt })
     }
 
-    /// For a caller on the allow-list: whose entry that is, its organization's or the client's own.
+    /// The kind of allow-list entry that admitted the caller: its organization's or its own; `None`
+    /// if it is not on the allow-list.
     ///
     /// ```
     /// use tidegate::Engine;
@@ -171,66 +172,69 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether the tiers were looked at: not if admission is switched off.
+    /// Whether the tiers were checked; `false` if admission is switched off.
     #[must_use]
     pub const fn is_checked(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// In shadow mode: the rejection that would have been.
+    /// The rejection that shadow mode suppressed.
     #[must_use]
     pub fn would_reject(&self) -> Option<&Rejection<'a>> {
         self.rare.as_ref()?.would_reject.as_ref()
     }
 
-    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    /// The failure rule that decided because the store did not answer; `None` if the store
+    /// answered.
     #[must_use]
     pub fn degraded(&self) -> Option<FailureRule> {
         self.rare.as_ref()?.degraded
     }
 
-    /// The guard by which the request is pending, for those who keep nothing else of the pass.
+    /// Converts the pass into the guard that keeps the request pending, for callers that need
+    /// nothing else of it.
     #[must_use]
     pub fn into_in_flight(self) -> Option<InFlight> {
         self.in_flight
     }
 }
 
-/// What a pass was charged, to settle later.
+/// A record of what a request was charged, to settle later.
 #[derive(Clone, Debug)]
 pub struct Bill {
     pub(super) charged: Charged,
-    /// How the client was named then.
+    /// How the client was named at that time.
     pub(super) missing_client: MissingClient,
     pub(super) receipt: Receipt,
 }
 
-/// A request that was not let in. Nothing was spent for it.
+/// A rejected request. Nothing was spent.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Rejection<'a> {
     /// The first tier that rejects, in the order back-pressure, client, organization.
     pub tier: Tier,
-    /// Whom it rejects: the id of the client, connection or organization; `None` for
-    /// back-pressure, which rejects everybody.
+    /// Id of the rejected client, connection or organization; `None` for back-pressure, which
+    /// rejects every request.
     pub id: Option<&'a str>,
-    /// When to try again: the longest wait of all tiers that reject.
+    /// When to retry: the longest wait of all tiers that reject.
     pub retry: Retry,
-    /// The failure rule that decided because the store did not answer; `None` if the store did.
+    /// The failure rule that decided because the store did not answer; `None` if the store
+    /// answered.
     pub degraded: Option<FailureRule>,
     pub(super) charged: Charged,
     pub(super) outcomes: Outcomes,
 }
 
 impl Rejection<'_> {
-    /// How the buckets stand that were looked at, in the order of the tiers.
+    /// Outcomes of the buckets that were checked, in the order of the tiers.
     pub fn outcomes(&self) -> impl Iterator<Item = (Tier, &Outcome)> {
         self.charged.tiers().iter().copied().zip(&self.outcomes)
     }
 }
 
 impl fmt::Debug for Rejection<'_> {
-    /// Ids name people: none is shown.
+    /// Ids may identify people: none is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rejection")
             .field("tier", &self.tier)

@@ -1,8 +1,9 @@
 //! Limits by name.
 //!
-//! One name is one policy: two would not agree on what a bucket of theirs means. A limit that is
-//! retired leaves its buckets behind, under the generation that they were last written in; so its
-//! history is kept, and a limit that is made under the name again goes on from there.
+//! One name has one policy: two policies would disagree about what a bucket means. A retired limit
+//! leaves its buckets in the store, under the generation of their last write. The registry
+//! therefore keeps its history, and a limit that is created under the name again continues from
+//! there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -11,12 +12,12 @@ use tidegate_core::{Change, Limit, LimitError};
 
 use crate::terms::Terms;
 
-/// How many retired limits are remembered. Limits beyond that are forgotten, the longest retired
-/// first: if one comes back it begins anew, and what was spent under a policy that it had been
-/// revised to counts as empty.
+/// Maximum number of retired limits to remember. Beyond it, the limits that were retired first are
+/// forgotten: if one comes back it starts from scratch, and tokens spent under a revised policy are
+/// forgotten.
 pub(crate) const MAX_RETIRED: usize = 16_384;
 
-/// The limits of an engine that have a name.
+/// The named limits of an engine.
 #[derive(Debug, Default)]
 pub(crate) struct LimitRegistry(Mutex<Limits>);
 
@@ -24,23 +25,23 @@ pub(crate) struct LimitRegistry(Mutex<Limits>);
 struct Limits {
     active: HashMap<Arc<str>, Arc<Terms>>,
     retired: HashMap<Arc<str>, Retired>,
-    /// The retired names by their number, the longest retired first.
+    /// Retired names by retirement number, oldest first.
     order: BTreeMap<u64, Arc<str>>,
     next_number: u64,
 }
 
 #[derive(Debug)]
 struct Retired {
-    /// The live limit, for as long as somebody still decides by it: two of one name would count
-    /// their revisions apart.
+    /// The live limit, while a limiter still uses it. A second one under the same name would count
+    /// its revisions separately.
     live: Weak<Terms>,
-    /// The limit as it was when it was retired.
+    /// The limit at the time of its retirement.
     limit: Limit,
     number: u64,
 }
 
 impl Retired {
-    /// The limit as it is now.
+    /// The current limit.
     fn limit(&self) -> Limit {
         self.live.upgrade().map_or_else(|| self.limit.clone(), |live| live.limit())
     }
@@ -51,15 +52,15 @@ impl LimitRegistry {
         self.lock().active.get(name).cloned()
     }
 
-    /// All limits, each as it is now; those that are retired too, since their buckets may still be
-    /// in the store.
+    /// All limits in their current state, including retired ones: their buckets may still be in the
+    /// store.
     pub(crate) fn all(&self) -> Vec<Limit> {
         let limits = self.lock();
         let active = limits.active.values().map(|terms| terms.limit());
         active.chain(limits.retired.values().map(Retired::limit)).collect()
     }
 
-    /// Registers terms under their name: what the name stands for then.
+    /// Registers a limit under its name, and returns the limit that the name stands for.
     pub(crate) fn register(&self, terms: Terms) -> Result<Arc<Terms>, LimitError> {
         let mut limits = self.lock();
         limits.check(&terms)?;
@@ -67,14 +68,14 @@ impl LimitRegistry {
         let terms = limits.add(terms);
         drop(limits);
         if !is_known {
-            // Without the lock: a watcher may hold a lock of its own, and wait for this one.
+            // Not under the lock: a watcher may hold a lock of its own and wait for this one.
             terms.tell_watchers();
         }
         Ok(terms)
     }
 
-    /// Registers these under their names, all or none. Watchers of a limit that comes back are for the
-    /// caller to tell, once it holds no lock.
+    /// Registers these limits, all or none. The caller notifies the watchers of restored limits
+    /// once it holds no lock.
     pub(crate) fn register_all<const N: usize>(
         &self,
         terms: [Option<Terms>; N],
@@ -84,8 +85,8 @@ impl LimitRegistry {
         Ok(terms.map(|terms| terms.map(|terms| limits.add(terms))))
     }
 
-    /// Takes a name out. Answers whether there was such a limit, and which limits were forgotten
-    /// over it.
+    /// Retires a name. Returns whether there was such a limit, and the limits that were forgotten
+    /// to make room.
     pub(crate) fn retire(&self, name: &str) -> (bool, Vec<Limit>) {
         let mut limits = self.lock();
         let Some((name, terms)) = limits.active.remove_entry(name) else {
@@ -106,7 +107,8 @@ impl LimitRegistry {
 }
 
 impl Limits {
-    /// Refuses terms whose name has other terms already, or whose history cannot go on.
+    /// Rejects a limit whose name has a different policy or schedule, or whose history cannot
+    /// continue.
     fn check(&self, terms: &Terms) -> Result<(), LimitError> {
         let limit = terms.limit();
         match self.active.get(limit.identity()) {
@@ -121,7 +123,8 @@ impl Limits {
         }
     }
 
-    /// The terms that have this name from now on: these, unless others have it already.
+    /// Returns the limit that has this name from now on: `live_limit`, unless the name is already
+    /// taken.
     fn add(&mut self, terms: Terms) -> Arc<Terms> {
         let limit = terms.limit();
         if let Some(known) = self.active.get(limit.identity()) {
@@ -139,7 +142,7 @@ impl Limits {
         terms
     }
 
-    /// Forgets what is retired beyond the bound.
+    /// Forgets the oldest retired limits beyond the maximum.
     fn forget_oldest(&mut self) -> Vec<Limit> {
         let mut forgotten = Vec::new();
         while self.order.len() > MAX_RETIRED {
@@ -150,8 +153,8 @@ impl Limits {
     }
 }
 
-/// The terms of a retired limit that comes back: those that somebody still holds, under the policy
-/// of the new ones, or the new ones with the history of the old.
+/// Restores a retired limit under the policy of `live_limit`: the old live limit if it is still in
+/// use, else `live_limit` with the old history.
 fn brought_back(retired: &Retired, terms: Terms) -> Arc<Terms> {
     let limit = terms.limit();
     if let Some(live) = retired.live.upgrade().filter(|live| live.has_schedule_of(&terms)) {
@@ -167,7 +170,7 @@ fn brought_back(retired: &Retired, terms: Terms) -> Arc<Terms> {
     }
 }
 
-/// A retired limit that comes back under the policy of another.
+/// Revises a retired limit to the policy of `limit`.
 fn revived(retired: &Limit, limit: &Limit) -> Result<Limit, LimitError> {
     let revived = if retired.policy() == limit.policy() {
         retired.clone()

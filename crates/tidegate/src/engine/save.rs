@@ -1,4 +1,4 @@
-//! What was spent, written to a file: the store knows the buckets, the engine the names.
+//! Saving buckets to a file. The store has the buckets, the engine has the names.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tidegate_memory::{Saved, SnapshotError};
 use super::Engine;
 
 impl Engine {
-    /// Writes what was spent to a file, with the limits that have a name here: see
+    /// Saves the buckets of the store and the named limits to a file; see
     /// [`MemoryStore::save`](crate::MemoryStore::save).
     ///
     /// ```
@@ -27,8 +27,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// When the file cannot be written, or the store is shared. A file that was there before is
-    /// still there then.
+    /// When the file cannot be written, or the store is shared. An existing file is kept.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<Saved, SnapshotError> {
         let store = self.store().local().ok_or(SnapshotError::SharedStore)?;
         store.save(path, &self.limits())

@@ -1,9 +1,9 @@
-//! The breaker of a store: whether the store is asked at all, who probes it, and when.
+//! The circuit breaker of a store: whether the store is called, and when it is probed.
 //!
-//! The state machine is that of [`tidegate_core::breaker`]. Here is what a store needs around it: callers
-//! pay one atomic load while the store is up and never serve as the probe, and one prober at a time
-//! does. It reads no clock, knows no store and starts nothing, so all of it runs under any time that
-//! it is given.
+//! The state machine is [`tidegate_core::breaker`]. This module adds what a store needs: callers
+//! pay one atomic load while the store is up and never serve as the probe; a single prober does. It
+//! reads no clock, knows no store and spawns nothing, so all of it can be tested with made-up
+//! times.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,44 +14,44 @@ pub(super) use tidegate_core::breaker::Epoch as Turn;
 use tidegate_core::breaker::{BreakerSettings, CallOutcome, CircuitBreaker, Transition};
 use tokio::time::Instant;
 
-/// Failures in a row after which the store is taken to be down.
+/// Consecutive failures after which the store counts as down.
 const TOLERATED: u32 = 3;
-/// How long after that it is probed first.
+/// Delay of the first probe after that.
 const FIRST_PROBE: Duration = Duration::from_millis(100);
-/// The longest time between two probes. A store that fails again sooner than this after it came
-/// back only seemed to be back, and is probed more slowly than before.
+/// Longest interval between two probes. If a store fails again within this time after it came back,
+/// the probe intervals continue to grow from where they were.
 const RAREST_PROBE: Duration = Duration::from_secs(5);
-/// How late a probe may be before its prober is taken to be stuck, as in a runtime that nobody
-/// runs any more.
+/// How late a probe may be before its prober counts as stuck, for example in a runtime that is no
+/// longer driven.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The shortest wait that callers are told, so that nobody comes back before the probe has been
-/// answered.
+/// Shortest wait that callers are given, so that they do not come back before the probe has
+/// finished.
 pub(super) const LEAST_HINT: Duration = Duration::from_millis(100);
-/// No epoch has this number.
+/// Stands for "down" in the published epoch. No epoch has this number.
 const DOWN: u64 = u64::MAX;
 
-/// Which of the probers, one after the other, is meant.
+/// Identifies one of the successive probers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number(u64);
 
 #[derive(Debug)]
 pub(super) struct Breaker {
-    /// The epoch in which the store is asked, or `DOWN`. A copy of what the machine says.
+    /// The epoch in which the store is called, or `DOWN`. A copy of the state machine's.
     epoch: AtomicU64,
-    /// Whether the last call of the epoch failed. A copy, too.
+    /// Whether the last call of the epoch failed. A copy of the state machine's.
     is_failing: AtomicBool,
     watch: Mutex<Watch>,
-    /// The machine counts its times from here.
+    /// Origin of the times in the state machine.
     origin: Instant,
 }
 
 #[derive(Debug)]
 struct Watch {
     machine: CircuitBreaker,
-    /// Who probes a store that is down.
+    /// The prober of a store that is down.
     prober: Option<Number>,
     probers: u64,
-    /// When a store that is up was probed last, because somebody in a hurry got no answer.
+    /// When a store that is up was last probed because a call with a short deadline got no answer.
     doubted: Option<Instant>,
 }
 
@@ -68,19 +68,19 @@ impl Default for Breaker {
 }
 
 impl Breaker {
-    /// Whether the store is asked.
+    /// Whether the store is called.
     pub(super) fn is_up(&self) -> bool {
         self.begin().is_some()
     }
 
-    /// The present epoch, if the store is to be asked in it.
+    /// The current epoch; `None` if the store is down.
     #[inline]
     pub(super) fn begin(&self) -> Option<Turn> {
         let number = self.epoch.load(Ordering::Acquire);
         (number != DOWN).then_some(Turn::from_number(number))
     }
 
-    /// The store has answered.
+    /// Records an answered call.
     #[inline]
     pub(super) fn answered(&self) {
         if self.is_failing.load(Ordering::Relaxed) {
@@ -90,15 +90,15 @@ impl Breaker {
         }
     }
 
-    /// The store has failed a call of `turn`. `true` if it is down from now on; `jitter` is any
-    /// number, to spread the probes of many nodes.
+    /// Records a failed call of `epoch`. Returns `true` if the store is down from now on. `jitter`
+    /// is any number; it spreads the probes of many nodes.
     pub(super) fn failed(&self, turn: Turn, now: Instant, jitter: u64) -> bool {
         let now = self.time(now);
         self.change(|machine| machine.settle(turn, CallOutcome::Failed, now, jitter))
     }
 
-    /// Whether a store that did not answer somebody in a hurry is to be probed: there may be many
-    /// of them, and one probe of `timeout` is enough.
+    /// Whether to probe a store that did not answer a call with a short deadline. There may be many
+    /// such calls, and one probe per `timeout` is enough.
     pub(super) fn doubt(&self, turn: Turn, now: Instant, timeout: Duration) -> bool {
         let mut watch = self.lock();
         let pause = timeout.saturating_add(FIRST_PROBE);
@@ -110,7 +110,7 @@ impl Breaker {
         true
     }
 
-    /// That probe was not answered. `true` if the store is down from now on.
+    /// Records that this probe failed. Returns `true` if the store is down from now on.
     pub(super) fn confirmed(&self, turn: Turn, now: Instant, jitter: u64) -> bool {
         let now = self.time(now);
         self.change(|machine| machine.trip(turn, now, jitter))
@@ -126,8 +126,8 @@ impl Breaker {
         news.is_some()
     }
 
-    /// A new prober, if the store is down and nobody probes it, or somebody who should have done
-    /// so long ago; `timeout` is how long one probe takes at most.
+    /// Registers a new prober if the store is down and has no prober, or only a stuck one.
+    /// `timeout` is the longest time that one probe takes.
     pub(super) fn enlist(&self, now: Instant, timeout: Duration) -> Option<Number> {
         let mut watch = self.lock();
         let due = watch.machine.due()?;
@@ -140,21 +140,21 @@ impl Breaker {
         watch.prober
     }
 
-    /// When this prober is to probe; `None` if it is not wanted any more.
+    /// Time of the next probe; `None` if this prober has been replaced or the store is up.
     pub(super) fn due(&self, prober: Number) -> Option<Instant> {
         let watch = self.lock();
         let due = if watch.prober == Some(prober) { watch.machine.due() } else { None };
         due.map(|due| self.origin + due.since(Time::ZERO))
     }
 
-    /// A probe was not answered: the next one is later.
+    /// Records a failed probe: the next one is later.
     pub(super) fn unanswered(&self, prober: Number, now: Instant, jitter: u64) {
         self.probed(prober, CallOutcome::Failed, now, jitter);
     }
 
-    /// A probe was answered: the store is up. Says how long it was down, if this prober may say
-    /// so. One answer is enough: it came within the time-out that callers grant, and a store that
-    /// fails them again is soon found out.
+    /// Records a successful probe: the store is up. Returns how long it was down, if `prober` is
+    /// still the current one. One success is enough: it came within the timeout of a call, and if
+    /// calls fail again, the breaker soon notices.
     pub(super) fn recovered(&self, prober: Number, now: Instant) -> Option<Duration> {
         match self.probed(prober, CallOutcome::Answered, now, 0)? {
             Transition::Closed(down) => Some(down),
@@ -162,7 +162,8 @@ impl Breaker {
         }
     }
 
-    /// Ends a trial of the machine, which begins and ends here: only its outcome is of use.
+    /// Settles a trial call of the state machine; it starts and ends here, because only its outcome
+    /// matters.
     fn probed(
         &self,
         prober: Number,
@@ -183,7 +184,7 @@ impl Breaker {
         news
     }
 
-    /// A prober ends, whatever the reason; somebody else may take its place.
+    /// Records that a prober has ended, for any reason, so that another one can start.
     pub(super) fn resigned(&self, prober: Number) {
         let mut watch = self.lock();
         if watch.prober == Some(prober) {
@@ -191,13 +192,13 @@ impl Breaker {
         }
     }
 
-    /// How long until it is worth asking again.
+    /// Time until a retry makes sense.
     pub(super) fn hint(&self, now: Instant) -> Duration {
         let due = self.lock().machine.due();
         due.map_or(LEAST_HINT, |due| due.since(self.time(now)).max(LEAST_HINT))
     }
 
-    /// Copies what callers read without the lock.
+    /// Copies the state that callers read without the lock.
     fn publish(&self, watch: &Watch) {
         let number = watch.machine.closed().map_or(DOWN, Turn::number);
         self.is_failing.store(watch.machine.failures() != 0, Ordering::Relaxed);
@@ -245,7 +246,7 @@ mod tests {
         assert!(breaker.is_up());
     }
 
-    /// Many in a hurry ask for one probe, and only its outcome counts.
+    /// Many calls with a short deadline trigger one probe, and only its outcome counts.
     #[test]
     fn doubt_is_settled_by_one_probe() {
         let (breaker, now) = (Breaker::default(), Instant::now());

@@ -1,4 +1,4 @@
-//! Making a guard: how long to wait, what to decide by, and how much memory that may take.
+//! Building a guard: its timeout, its default rule, and the memory for local decisions.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -15,17 +15,17 @@ use super::nodes::Nodes;
 use super::receipts::Book;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
-/// Timers are no finer.
+/// Timers have no finer resolution.
 const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Why a guard cannot be made.
+/// Why a guard cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardError {
-    /// A time-out that no timer can keep.
+    /// The timeout is shorter than the resolution of timers.
     #[error("the time-out must be at least {LEAST_TIMEOUT:?}, not {0:?}")]
     Timeout(Duration),
-    /// No store to decide on while the guarded one does not answer.
+    /// The store for local decisions cannot be created.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
@@ -67,54 +67,54 @@ impl GuardBuilder {
         }
     }
 
-    /// The longest that a call may take, and a probe. Default: 50 ms; at least 1 ms. Timers are
-    /// exact to a millisecond: a call is cut off up to one later than this.
+    /// Sets the longest time for a call or a probe. Default: 50 ms; minimum: 1 ms. Timers have a
+    /// resolution of a millisecond, so a call may end up to one millisecond late.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// What is decided about limits that have no rule of their own and are no calendar quotas.
+    /// Sets the failure rule of limits that have no rule of their own, calendar quotas excepted.
     /// Default: [`FailureRule::Local`].
     pub fn default_rule(mut self, rule: FailureRule) -> Self {
         self.default_rule = rule;
         self
     }
 
-    /// Among how many nodes a limit is divided as long as the store has never told, and among how
-    /// many at least until it has answered for 10 s: one that has just come up, or this process,
-    /// may not have met all of them yet. Default: 1.
+    /// Sets the number of nodes to divide limits by until the store has reported a number, and the
+    /// minimum until the store has answered for 10 s: when the store or this process has just
+    /// started, it may not know all nodes yet. Default: 1.
     pub fn expected_nodes(mut self, nodes: NonZeroU32) -> Self {
         self.expected_nodes = nodes;
         self
     }
 
-    /// Bytes that the buckets of rule local may take, from 1 MiB to 1 TiB. Default: 64 MiB. Memory
-    /// is taken as keys come.
+    /// Sets the maximum memory for buckets of rule local, in bytes, from 1 MiB to 1 TiB. Memory is
+    /// allocated as keys arrive. Default: 64 MiB.
     pub fn max_memory(mut self, bytes: usize) -> Self {
         self.local = self.local.max_memory(bytes);
         self
     }
 
-    /// What rule local does with a new key when that memory is used up. Default:
+    /// Sets what rule local does with a new key when that memory is used up. Default:
     /// [`Overflow::Shared`].
     pub fn overflow(mut self, overflow: Overflow) -> Self {
         self.local = self.local.overflow(overflow);
         self
     }
 
-    /// The clock that rule local decides by. Default: the system's monotonic clock. Time-outs and
-    /// probes follow tokio's timers.
+    /// Sets the clock that rule local decides by. Default: the system's monotonic clock. Timeouts
+    /// and probes follow tokio's timers.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.local = self.local.clock(clock);
         self
     }
 
-    /// The guard. It asks the store nothing yet.
+    /// Builds the guard. Does not call the store.
     ///
     /// # Errors
-    /// When the time-out is below 1 ms, the memory below 1 MiB or above 1 TiB, or the operating
-    /// system gives no random bytes.
+    /// When the timeout is below 1 ms, the memory is below 1 MiB or above 1 TiB, or the operating
+    /// system provides no random bytes.
     pub fn build(self) -> Result<Guarded, GuardError> {
         if self.timeout < LEAST_TIMEOUT {
             return Err(GuardError::Timeout(self.timeout));

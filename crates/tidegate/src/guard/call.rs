@@ -1,5 +1,5 @@
-//! One call through a guard: the store is asked, and what it does not answer in time is answered
-//! in its place.
+//! One call through a guard: calls the store, and decides by the failure rules what the store does
+//! not answer in time.
 
 use std::error::Error;
 use std::num::NonZeroU32;
@@ -21,28 +21,28 @@ use super::stats::Counters;
 use super::{NotAsked, deadline, prober};
 use crate::store_handle::no_answer;
 
-/// What clones of a guard share.
+/// State shared by the clones of a guard.
 pub(super) struct Inner {
     pub(super) timeout: Duration,
     pub(super) breaker: Breaker,
     pub(super) fallback: Fallback,
     nodes: Nodes,
     pub(super) holds: Holds,
-    /// When somebody wanted to know how the store stands, and it was probed for that.
+    /// When [`Guarded::check`](super::Guarded::check) last probed the store.
     pub(super) checked: Mutex<Option<Instant>>,
     pub(super) counters: Counters,
-    /// Degraded decisions before the store went down last.
+    /// Degraded decisions before the store last went down.
     degraded_before: AtomicU64,
-    /// That the store was not asked for want of a runtime has been told.
+    /// Whether the warning about a missing runtime has been logged.
     told: Once,
-    /// That a working store could not carry something out has been told since it is up.
+    /// Whether the warning about a rejected operation has been logged since the store came up.
     told_rejection: AtomicBool,
     pub(super) store: Arc<dyn Store>,
 }
 
-/// Asks the store, and answers in its place what it does not answer in time.
+/// Calls the store, and answers by the failure rules what it does not answer in time.
 pub(super) async fn ask(guard: &Arc<Inner>, operations: &[Operation<'_>], answers: &mut Answers) {
-    // Now and not when the call was made: it may be awaited much later.
+    // Checked here and not when the future was created: it may be awaited much later.
     let (turn, span) = match guard.may_ask() {
         Ok(granted) => granted,
         Err(reason) => {
@@ -75,13 +75,13 @@ pub(super) async fn ask(guard: &Arc<Inner>, operations: &[Operation<'_>], answer
 /// How long a caller waits for the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
-    /// As long as the guard says.
+    /// The timeout of the guard.
     Full,
-    /// Less, for a deadline of its own.
+    /// Less, because of the caller's own deadline.
     Hurried,
 }
 
-/// Notes how a call went; `cut_off` is the pace of one that was not answered to the end in time.
+/// Records the result of a call; `cut_off` is set if the call did not complete in time.
 fn note(guard: &Arc<Inner>, turn: Turn, given: &Answers, cut_off: Option<Pace>) {
     let failed = |answer: &Result<_, StoreError>| answer.as_ref().err().is_some_and(is_failure);
     if cut_off.is_some() {
@@ -89,7 +89,7 @@ fn note(guard: &Arc<Inner>, turn: Turn, given: &Answers, cut_off: Option<Pace>) 
     } else if given.iter().any(failed) {
         guard.counters.failed();
     }
-    // A store that answers some of it is there.
+    // A store that answers part of the call is up.
     if !given.iter().all(failed) {
         guard.breaker.answered();
         guard.nodes.answered();
@@ -97,14 +97,14 @@ fn note(guard: &Arc<Inner>, turn: Turn, given: &Answers, cut_off: Option<Pace>) 
     }
     let now = Instant::now();
     if cut_off == Some(Pace::Hurried) {
-        // Somebody in a hurry learns nothing about the store. Somebody patient has a look.
+        // A shortened timeout says nothing about the store. A probe with the full timeout does.
         prober::doubt(guard, turn, now);
     } else if guard.breaker.failed(turn, now, prober::jitter()) {
         went_down(guard, given.iter().find_map(|answer| answer.as_ref().err()), now);
     }
 }
 
-/// The store is down from now on.
+/// Marks the store as down.
 pub(super) fn went_down(guard: &Arc<Inner>, error: Option<&StoreError>, now: Instant) {
     guard.nodes.lost();
     guard.counters.went_down();
@@ -114,7 +114,7 @@ pub(super) fn went_down(guard: &Arc<Inner>, error: Option<&StoreError>, now: Ins
     prober::attend(guard, now);
 }
 
-/// The store has answered a probe, and is asked again.
+/// Marks the store as up after a successful probe.
 pub(super) fn recovered(guard: &Arc<Inner>, prober: Number) {
     if let Some(down) = guard.breaker.recovered(prober, Instant::now()) {
         let before = guard.degraded_before.load(Ordering::Relaxed);
@@ -149,7 +149,7 @@ impl Inner {
         }
     }
 
-    /// Whether the store is to be asked, and how long it may be waited for.
+    /// The current epoch and the timeout, if the store can be called.
     fn may_ask(&self) -> Result<(Turn, Duration), NotAsked> {
         let turn = self.breaker.begin().ok_or_else(|| self.down())?;
         if Handle::try_current().is_err() {
@@ -162,17 +162,17 @@ impl Inner {
         if span.is_zero() { Err(NotAsked::TooLate) } else { Ok((turn, span)) }
     }
 
-    /// Why a store that is down is not asked.
+    /// Why a store that is down is not called.
     pub(super) fn down(&self) -> NotAsked {
         NotAsked::Down { retry_after: self.hint() }
     }
 
-    /// How long until it is worth asking again.
+    /// Time until a retry makes sense.
     fn hint(&self) -> Duration {
         self.breaker.hint(Instant::now())
     }
 
-    /// The time by the clock of the guard's own store.
+    /// Current time by the clock of the guard's own store.
     pub(super) fn time(&self) -> Time {
         self.fallback.book.store().now()
     }
@@ -190,7 +190,7 @@ impl Inner {
 }
 
 impl Inner {
-    /// Answers everything without the store, by no rule more lenient than `least`.
+    /// Answers all operations without the store, by no rule more lenient than `most_lenient`.
     pub(super) fn answer_all(
         &self,
         operations: &[Operation<'_>],
@@ -206,7 +206,7 @@ impl Inner {
         }));
     }
 
-    /// The store's answer, or one in its place if it has none.
+    /// Returns the store's answer, or decides by the failure rules if there is none.
     fn confirm(
         &self,
         operation: &Operation<'_>,
@@ -221,7 +221,7 @@ impl Inner {
             Err(error) => error,
         };
         let least = match &error {
-            // A store that works is no reason to let everything pass, nor is a caller's hurry.
+            // Neither a working store nor a short deadline is a reason to allow everything.
             StoreError::Rejected(_) => {
                 self.rejected(&error);
                 FailureRule::Local
@@ -233,11 +233,11 @@ impl Inner {
         self.instead(operation, least, || error)
     }
 
-    /// Does here what the store has done, where that is to outlast the store.
+    /// Repeats locally what the store has done, where the effect has to outlast an outage.
     fn follow(&self, operation: &Operation<'_>, answer: &Answer) {
         match (operation, answer) {
             (Operation::Hold { target, .. }, Answer::Held(span)) => {
-                // Without room for it here, the store's own hold is all there is.
+                // If there is no space for it here, the store's own hold still applies.
                 let _ = self.fallback.hold(target, *span, self.case(FailureRule::Local));
             }
             (Operation::Reset { target }, _) => {
@@ -278,8 +278,8 @@ impl Inner {
     }
 }
 
-/// Whether the store did not answer. What is the caller's fault, or for want of room, or of one
-/// operation only, is an answer.
+/// Whether the store did not answer. An error that the caller caused, that one operation caused, or
+/// that means missing space is an answer.
 pub(super) const fn is_failure(error: &StoreError) -> bool {
     matches!(error, StoreError::TimedOut | StoreError::Unavailable(_))
 }

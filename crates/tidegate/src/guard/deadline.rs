@@ -1,7 +1,7 @@
-//! The caller's deadline: how long a store may be waited for on behalf of one task.
+//! The caller's deadline: how long a task may wait for a store.
 //!
-//! No operation carries the caller's time, and none needs to: a deadline belongs to the task that
-//! will give up, so the task carries it, through every engine and store that it asks.
+//! No operation carries a deadline, and none needs to: a deadline belongs to the task that will
+//! give up, so it is stored in the task and applies to every engine and store that the task calls.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,17 +12,19 @@ tokio::task_local! {
     static DEADLINE: Option<Instant>;
 }
 
-/// Runs a future of a caller who gives up after `deadline`: whatever it asks of a
-/// [`Guarded`](super::Guarded) store is answered in three quarters of what is left of that, if
-/// that is less than the time-out. The rest is the caller's, to act on the answer. Timers are exact
-/// to a millisecond, so a deadline of a few of them is kept only as well as that.
+/// Runs a future on behalf of a caller that gives up after `deadline`.
 ///
-/// What the store does not answer in that time is decided by the limit's rule, but as local where
-/// that is open: a caller in a hurry is no outage. Nor does it take the store away from others:
-/// that is left to a probe with the whole time-out.
+/// A call to a [`Guarded`](super::Guarded) store gets three quarters of the time left until the
+/// deadline, if that is less than the timeout. The rest is for the caller to act on the answer.
+/// Timers have a resolution of a millisecond, so a deadline of a few milliseconds is only that
+/// precise.
 ///
-/// The time counts from the call of this function. Of deadlines inside each other the nearest
-/// counts. It holds for the task that awaits the future, not for tasks that this one spawns.
+/// What the store does not answer in that time is decided by the limit's failure rule, with local
+/// in place of open: a short deadline is not an outage. It does not count as a failure of the store
+/// either; a probe with the full timeout decides that.
+///
+/// The time counts from the call of this function. The nearest of nested deadlines applies. The
+/// deadline holds for the task that awaits the future, not for tasks that it spawns.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -44,13 +46,13 @@ pub fn within<F: Future>(deadline: Duration, future: F) -> impl Future<Output = 
     let own = Instant::now().checked_add(deadline);
     async move {
         let outer = DEADLINE.try_with(|outer| *outer).ok().flatten();
-        // A deadline too far away to be an instant is none.
+        // A deadline too far away to be an `Instant` is no deadline.
         let nearest = own.into_iter().chain(outer).min();
         DEADLINE.scope(nearest, future).await
     }
 }
 
-/// How long a store may take for the present task.
+/// Timeout for the current task.
 pub(super) fn time_for(timeout: Duration) -> Duration {
     let Ok(Some(deadline)) = DEADLINE.try_with(|deadline| *deadline) else { return timeout };
     let left = deadline.saturating_duration_since(Instant::now());

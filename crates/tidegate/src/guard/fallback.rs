@@ -1,7 +1,7 @@
-//! What is answered in place of a store that does not: decisions by the failure rules of the
-//! limits, on a store of the guard's own.
+//! Decisions in place of a store that does not answer: by the failure rules of the limits, on the
+//! guard's own store.
 //!
-//! Nothing here waits or asks anybody.
+//! Nothing here waits or calls another store.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use tidegate_memory::MemoryStore;
 use super::receipts::{Book, NOT_CHARGED};
 use crate::request::FromAnswer as _;
 
-/// The rules, and the store that enforces this node's shares.
+/// The default rule, and the store that enforces this node's shares.
 #[derive(Debug)]
 pub(super) struct Fallback {
     pub(super) book: Book,
     default_rule: FailureRule,
 }
 
-/// What matters besides the operation.
+/// Input to a decision besides the operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case {
-    /// Among how many nodes limits are divided.
+    /// Number of nodes that limits are divided by.
     pub(super) nodes: NonZeroU32,
-    /// The most lenient rule; limits that have a more lenient one go by this.
+    /// The most lenient rule that applies. A limit with a more lenient rule follows this one.
     pub(super) least: FailureRule,
 }
 
-/// A verb that is decided.
+/// Operations that produce a decision.
 #[derive(Clone, Copy)]
 enum Verb {
     Take,
@@ -54,7 +54,7 @@ impl Verb {
 enum Ruled {
     Open,
     Closed,
-    /// On this share of it.
+    /// On this share of the limit.
     Local(Limit),
 }
 
@@ -73,8 +73,8 @@ impl Fallback {
         Self { book, default_rule }
     }
 
-    /// The answer to an operation that the store has not carried out, because of `error`. `hint`
-    /// is the wait until it is worth asking the store again.
+    /// Answers an operation that the store has not executed because of `error`. `retry_after` is
+    /// the time until it makes sense to call the store again.
     pub(super) fn answer(
         &self,
         operation: &Operation<'_>,
@@ -94,7 +94,7 @@ impl Fallback {
             }
             Operation::Reset { target } => {
                 self.forget(&target, case.nodes);
-                // The shared bucket is still there, which the caller must know.
+                // The shared bucket still exists, and the caller must know that.
                 Err(error())
             }
             Operation::Settle { corrections, .. } => {
@@ -107,7 +107,7 @@ impl Fallback {
         }
     }
 
-    /// Holds the share of a key; `None` if its limit does not go by a share.
+    /// Holds the share of a key; `None` if its limit is not decided locally.
     pub(super) fn hold(
         &self,
         target: &Target<'_>,
@@ -119,7 +119,7 @@ impl Fallback {
         Some(self.book.store().execute(&Operation::Hold { target, span }))
     }
 
-    /// Forgets what was spent of a key here.
+    /// Forgets what was spent of a key on this node.
     pub(super) fn forget(&self, target: &Target<'_>, nodes: NonZeroU32) {
         if let Some(share) = self.book.shares().find(target.limit, nodes) {
             let target = Target { limit: &share, ..*target };
@@ -127,8 +127,8 @@ impl Fallback {
         }
     }
 
-    /// Decides a list: denied if a closed limit is to be charged, else as the shares among them
-    /// say together, all-or-nothing.
+    /// Decides a list. A closed limit with a nonzero cost denies it; else the local shares decide
+    /// together, all or nothing.
     fn decide(
         &self,
         verb: Verb,
@@ -170,7 +170,7 @@ impl Fallback {
         Ok(Decision::Allowed(Grant::new(outcomes, wait, receipt).degraded(rule)))
     }
 
-    /// One stamp for each charge: that of its share, or one that says that nobody counted it.
+    /// One stamp per charge: that of its share, or `NOT_CHARGED`.
     fn receipt(&self, ruled: &[Ruled], local: Option<&Grant>) -> Receipt {
         let mut charged = local.iter().flat_map(|grant| grant.receipt.stamps()).copied();
         let stamps = ruled.iter().map(|by| match by {
@@ -181,10 +181,10 @@ impl Fallback {
         Receipt::new(self.book.issuer(), start, stamps)
     }
 
-    /// The rule of a limit.
+    /// The failure rule of a limit.
     pub(super) fn rule(&self, limit: &Limit) -> FailureRule {
         let default = match limit.policy() {
-            // What was bought for a day or a month is not given away because a store is down.
+            // A daily or monthly quota is not given away because a store is down.
             Policy::Quota(_) => FailureRule::Closed,
             _ => self.default_rule,
         };
@@ -194,7 +194,7 @@ impl Fallback {
     fn ruled(&self, limit: &Limit, case: Case) -> Ruled {
         match self.rule(limit).max(case.least) {
             FailureRule::Open => Ruled::Open,
-            // A share that cannot be expressed is none.
+            // A share that cannot be represented is closed.
             FailureRule::Local => {
                 self.book.shares().of(limit, case.nodes).map_or(Ruled::Closed, Ruled::Local)
             }
@@ -203,10 +203,10 @@ impl Fallback {
     }
 }
 
-/// The charges of a list that are on shares.
+/// The charges of a list that are decided on local shares.
 struct Part<'a> {
     charges: SmallVec<[Charge<'a>; 2]>,
-    /// For each its place in the whole list.
+    /// Index of each charge in the complete list.
     places: SmallVec<[usize; 2]>,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Part<'a> {
         part
     }
 
-    /// What the store says of them, if there are any.
+    /// Decides these charges; `None` if there are none.
     fn decide(&self, verb: Verb, store: &MemoryStore) -> Result<Option<Decision>, StoreError> {
         if self.charges.is_empty() {
             return Ok(None);
@@ -232,7 +232,7 @@ impl<'a> Part<'a> {
         decision.map(Some).map_err(|error| self.told_of_the_list(error))
     }
 
-    /// How they stand in a list that is denied anyhow: what would be granted is not spent.
+    /// State of the shares in a list that is denied anyway. Nothing is spent.
     fn look(mut self, store: &MemoryStore) -> Result<Option<Decision>, StoreError> {
         match self.decide(Verb::Peek, store)? {
             Some(Decision::Allowed(_)) => {
@@ -243,7 +243,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// An error about one of these charges, with its place in the whole list.
+    /// Translates the index in an error to the index in the complete list.
     fn told_of_the_list(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::Charge(ChargeError::OtherWindows(index)) => {
@@ -255,7 +255,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The caller's mistakes, which are mistakes whoever decides.
+/// Checks for caller errors, which are errors no matter who decides.
 fn check(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
     decide::check_list(charges.iter().map(|charge| charge.target.key))?;
     let windowless = charges.iter().position(|Charge { target, .. }| {
@@ -264,7 +264,7 @@ fn check(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
     windowless.map_or(Ok(()), |index| Err(ChargeError::NoWindows(index)))
 }
 
-/// Nobody but the store knows what it charged; a list that it would refuse is refused.
+/// Only the store knows what it charged. A list that the store would reject is rejected.
 fn not_here<'a>(
     keys: impl ExactSizeIterator<Item = Key<'a>>,
     error: impl FnOnce() -> StoreError,
@@ -273,20 +273,20 @@ fn not_here<'a>(
     Err(error())
 }
 
-/// A limit of which nothing is counted.
+/// Outcome of a limit that is not counted.
 pub(super) fn full(policy: &Policy) -> Outcome {
     let reset = matches!(policy, Policy::Bucket(_) | Policy::Quota(_)).then_some(Duration::ZERO);
     Outcome::new(policy.capacity(), policy.capacity(), reset, None)
 }
 
-/// A limit that is closed until the store is back.
+/// Outcome of a limit that is closed until the store is back.
 fn shut(charge: &Charge<'_>, hint: Duration) -> Outcome {
     let retry = (charge.cost > 0).then_some(Retry::After(hint));
     Outcome::new(charge.target.limit.policy().capacity(), 0, None, retry)
 }
 
-/// What a share says, corrected where it does not speak for the limit: what never fits the share
-/// may fit the limit, once the store is back.
+/// Outcome of a share, corrected where it differs from the limit: a cost that never fits the share
+/// may fit the limit once the store is back.
 fn of_limit(
     outcome: Outcome,
     charge: &Charge<'_>,

@@ -15,11 +15,11 @@ use super::nodes::Nodes;
 use super::prober;
 use super::stats::GuardStats;
 
-/// A store that answers in time whatever happens to the one inside. Cheap to clone; clones share
+/// A store that answers in time even if the store inside does not. Cheap to clone; clones share
 /// everything.
 ///
 /// # Panics
-/// When it is asked in a tokio runtime without timers, as everything that needs one does there.
+/// When it is called in a tokio runtime without timers.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -56,9 +56,10 @@ pub struct Guarded {
 }
 
 impl Guarded {
-    /// A guard around this store, to be configured. A store that can fail implements
-    /// [`Store::probe`]: the probe of one that does not is always answered, so that it is found
-    /// again at once, and callers pay for it with three time-outs each time.
+    /// Returns a builder for a guard around this store.
+    ///
+    /// A store that can fail must implement [`Store::probe`]. The default probe always succeeds:
+    /// the store would count as up again at once, and callers would pay three timeouts each time.
     pub fn builder(store: Arc<dyn Store>) -> GuardBuilder {
         GuardBuilder::new(store)
     }
@@ -72,35 +73,36 @@ impl Guarded {
         Self { inner: Arc::new(Inner::new(timeout, fallback, nodes, store)) }
     }
 
-    /// The store inside.
+    /// The guarded store.
     #[must_use]
     pub fn store(&self) -> &dyn Store {
         &*self.inner.store
     }
 
-    /// Whether the store is asked at present.
+    /// Whether the store is currently called.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.inner.breaker.is_up()
     }
 
-    /// Whether the store is asked, after a look whether it answers: [`is_up`](Self::is_up) alone
-    /// changes only when calls fail, and knows nothing while there are none.
+    /// Probes the store and returns whether it is up. [`is_up`](Self::is_up) alone changes only
+    /// when calls fail, so it is out of date while there are none.
     ///
-    /// A store that is up is probed, as often as it takes calls to find out that it is down, each
-    /// time within the time-out; then it is down. What was found holds for 250 ms, whoever asks.
+    /// A store that is up is probed until one probe succeeds, or until as many have failed as it
+    /// takes failed calls to mark it as down. Each probe has the timeout of a call. The result is
+    /// cached for 250 ms, for all callers.
     pub async fn check(&self) -> bool {
         prober::check(&self.inner).await;
         self.is_up()
     }
 
-    /// The rule by which this limit is decided while the store is down.
+    /// The failure rule that decides this limit while the store is down.
     #[must_use]
     pub fn failure_rule(&self, limit: &Limit) -> FailureRule {
         self.inner.fallback.rule(limit)
     }
 
-    /// What has been counted since the guard was made.
+    /// Counters since the guard was created.
     #[must_use]
     pub fn stats(&self) -> GuardStats {
         self.inner.counters.read()

@@ -1,7 +1,7 @@
-//! Holds that the store has not heard of: kept until it answers, and told then.
+//! Holds that the store does not have yet: kept until it answers, and sent then.
 //!
-//! A hold never shortens another one, so one that the store has carried out without saying so may
-//! be told again. This is the only thing that a guard ever sends twice.
+//! A hold never shortens another one. So a hold that the store has applied without confirming it
+//! can be sent again; it is the only operation that a guard ever sends twice.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,17 +14,18 @@ use tokio::time::{Instant, timeout};
 
 use super::call::{Inner, is_failure};
 
-/// How many are kept.
+/// Maximum number of pending holds.
 const MOST: usize = 1_024;
-/// How many are told in one call.
+/// Maximum number of holds per call to the store.
 const AT_ONCE: usize = 64;
-/// How long one is left to tell them, and how long after a try that failed the next one is.
+/// How long one delivery may take before another may start, and the delay before a failed one is
+/// retried.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// The holds that the store has not heard of.
+/// The holds that the store does not have yet.
 #[derive(Debug, Default)]
 pub(super) struct Holds {
-    /// Whether there are any: all that a call looks at as long as there are none.
+    /// Whether there are any. Calls read nothing else while there are none.
     any: AtomicBool,
     kept: Mutex<Kept>,
 }
@@ -32,11 +33,11 @@ pub(super) struct Holds {
 #[derive(Debug, Default)]
 struct Kept {
     holds: HashMap<(Arc<str>, KeyBuf), Hold>,
-    /// Before this nobody else need tell them.
+    /// No other delivery starts before this time.
     rest: Option<Instant>,
 }
 
-/// One of them, by the clock of the guard's own store.
+/// A hold, in times of the guard's own store.
 #[derive(Clone, Debug)]
 struct Hold {
     limit: Limit,
@@ -45,7 +46,8 @@ struct Hold {
 }
 
 impl Holds {
-    /// Keeps a hold that was recorded here alone. Beyond the bound it is not kept, and stays so.
+    /// Adds a hold that was recorded only here. Beyond the maximum it is not sent to the store
+    /// later.
     pub(super) fn keep(&self, target: &Target<'_>, until: Time, now: Time) {
         let mut kept = self.lock();
         let name = name(target);
@@ -60,19 +62,19 @@ impl Holds {
         self.any.store(true, Ordering::Relaxed);
     }
 
-    /// A key was reset, and with it its hold.
+    /// Removes the hold of a key that was reset.
     pub(super) fn forget(&self, target: &Target<'_>) {
         if self.any.load(Ordering::Relaxed) {
             self.lock().holds.remove(&name(target));
         }
     }
 
-    /// The store is back: whoever failed to tell them before is no reason to wait.
+    /// Allows a retry now: the store is back, so an earlier failed delivery is no reason to wait.
     pub(super) fn hurry(&self) {
         self.lock().rest = None;
     }
 
-    /// Whether the caller is to tell them.
+    /// Whether the caller should start a delivery.
     fn begin(&self, now: Instant) -> bool {
         let mut kept = self.lock();
         if kept.rest.is_some_and(|rest| now < rest) {
@@ -82,7 +84,7 @@ impl Holds {
         true
     }
 
-    /// Some that have not run out yet; when there are none, the caller is done.
+    /// Some holds that have not expired. Empty if the delivery is complete.
     fn some(&self, now: Time) -> Vec<(KeyBuf, Hold)> {
         let mut kept = self.lock();
         kept.holds.retain(|_, hold| hold.until > now);
@@ -94,7 +96,7 @@ impl Holds {
         some.map(|((_, key), hold)| (key.clone(), hold.clone())).collect()
     }
 
-    /// The store has heard of this one. A longer one may have come since, which it has not.
+    /// Records that the store has this hold. A longer one for the key may have been added since.
     fn told(&self, key: &KeyBuf, hold: &Hold) {
         let mut kept = self.lock();
         let name = (hold.limit.shared_identity(), key.clone());
@@ -112,7 +114,7 @@ fn name(target: &Target<'_>) -> (Arc<str>, KeyBuf) {
     (target.limit.shared_identity(), target.key.into())
 }
 
-/// Tells a store that answers of the holds that it has not heard of, in the background.
+/// Sends the pending holds to a store that answers, in the background.
 pub(super) fn tell(guard: &Arc<Inner>) {
     if !guard.holds.any.load(Ordering::Relaxed) {
         return;
@@ -142,7 +144,7 @@ async fn deliver(guard: Weak<Inner>) {
         let missing = in_time.is_err() || answers.len() < holds.len();
         let mut failed = missing;
         for ((key, hold), answer) in holds.iter().zip(&answers) {
-            // One that the store cannot carry out it will not carry out next time either.
+            // A hold that the store rejects would be rejected again.
             if answer.as_ref().err().is_some_and(is_failure) {
                 failed = true;
             } else {

@@ -1,4 +1,4 @@
-//! Among how many nodes a limit is divided.
+//! The number of nodes that limits are divided by.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a store has answered before all of its nodes must have met in it.
+/// How long a store must have answered before it is assumed to know all nodes.
 const MEETING: Duration = Duration::from_secs(10);
 
-/// The number of nodes: what the store tells, and at first not less than were expected. A store
-/// that has just come up knows only those that have found it before the others.
+/// The number of nodes: as the store reports it, and at first at least the expected number. A store
+/// that has just started knows only the nodes that have reached it so far.
 #[derive(Debug)]
 pub(super) struct Nodes {
     expected: NonZeroU32,
-    /// The store has answered for long enough, once: what it tells counts alone from then on.
+    /// Set once the store has answered for long enough. From then on only its report counts.
     met: AtomicBool,
-    /// Since when it answers, as long as it has not.
+    /// Since when the store has answered, until `is_settled` is set.
     since: Mutex<Option<Instant>>,
 }
 
@@ -26,7 +26,7 @@ impl Nodes {
         Self { expected, met: AtomicBool::new(false), since: Mutex::new(None) }
     }
 
-    /// The store has answered.
+    /// Records an answer of the store.
     #[inline]
     pub(super) fn answered(&self) {
         if !self.met.load(Ordering::Relaxed) {
@@ -42,12 +42,12 @@ impl Nodes {
         }
     }
 
-    /// The store is down.
+    /// Records that the store is down.
     pub(super) fn lost(&self) {
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// How many there are, if the store tells of so many.
+    /// Number of nodes, given what the store reports.
     pub(super) fn number(&self, told: Option<NonZeroU32>) -> NonZeroU32 {
         let told = told.unwrap_or(self.expected);
         if self.met.load(Ordering::Relaxed) { told } else { told.max(self.expected) }

@@ -1,11 +1,11 @@
-//! The prober: one task that asks a store which is down whether it is back.
+//! The prober: a task that probes a store which is down until it is back.
 //!
-//! It holds the guard only while it probes, so a guard that nobody wants any more is gone at most
-//! one time-out later. It lives in the runtime of the caller that started it; when that runtime
-//! ends, or is not run any more, a later caller starts another one in its own.
+//! It holds the guard only during a probe, so an unused guard is freed at most one timeout later.
+//! It runs in the runtime of the caller that started it. When that runtime ends or stops being
+//! driven, a later caller starts another prober in its own.
 //!
-//! A store that is up is probed too: once, when somebody in a hurry got no answer from it, and when
-//! somebody wants to know how it stands without calling it.
+//! A store that is up is probed in two cases: once after a call with a short deadline got no
+//! answer, and on request, by a health check.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Weak};
@@ -18,19 +18,19 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::breaker::{Number, Turn};
 use super::call::{Inner, recovered, went_down};
 
-/// Makes sure that a store which is down is probed. Outside of any runtime this is left to the
-/// next caller that is in one.
+/// Makes sure that a store which is down has a prober. Outside a runtime, this is left to the next
+/// caller that is in one.
 pub(super) fn attend(guard: &Arc<Inner>, now: Instant) {
     let Ok(runtime) = Handle::try_current() else { return };
     if let Some(number) = guard.breaker.enlist(now, guard.timeout) {
-        // Made here and not by the task: a runtime that is shut down drops the task unpolled.
+        // Created here and not in the task: a runtime that shuts down drops the task unpolled.
         let duty = Duty { guard: Arc::downgrade(guard), number };
         runtime.spawn(probe(duty));
     }
 }
 
-/// Probes a store that is up, once and for as long as a probe may take, on behalf of somebody who
-/// had less time and got no answer. If there is none to this either, it is down.
+/// Probes a store that is up, once and with the full timeout, after a call with less time got no
+/// answer. If the probe fails, the store is down.
 pub(super) fn doubt(guard: &Arc<Inner>, turn: Turn, now: Instant) {
     let Ok(runtime) = Handle::try_current() else { return };
     if !guard.breaker.doubt(turn, now, guard.timeout) {
@@ -48,17 +48,17 @@ pub(super) fn doubt(guard: &Arc<Inner>, turn: Turn, now: Instant) {
     });
 }
 
-/// How long what a check has found is not looked at again.
+/// How long the result of a check is reused.
 const FRESH: Duration = Duration::from_millis(250);
 
-/// Probes a store that is up, as often as it would take calls to find out that it is down; others who
-/// want to know meanwhile wait for that.
+/// Probes a store that is up, as often as it takes failed calls to mark it as down. Concurrent
+/// checks wait for the result.
 pub(super) async fn check(guard: &Arc<Inner>) {
     let mut checked = guard.checked.lock().await;
     if checked.is_some_and(|at| Instant::now().saturating_duration_since(at) < FRESH) {
         return;
     }
-    // One that is down has a prober.
+    // A store that is down has a prober.
     while let Some(turn) = guard.breaker.begin() {
         let Err(error) = ask(guard).await else {
             guard.breaker.answered();
@@ -72,19 +72,19 @@ pub(super) async fn check(guard: &Arc<Inner>) {
     *checked = Some(Instant::now());
 }
 
-/// Any number, to spread probes.
+/// Any number, to spread the probes of many nodes.
 pub(super) fn jitter() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A prober at its post. However it ends, somebody else may take its place.
+/// A registered prober. Dropping it lets another one take over.
 struct Duty {
     guard: Weak<Inner>,
     number: Number,
 }
 
 impl Duty {
-    /// When to probe next; `None` if nobody wants it any more.
+    /// Time of the next probe; `None` if this prober is no longer needed.
     fn due(&self) -> Option<Instant> {
         self.guard.upgrade()?.breaker.due(self.number)
     }

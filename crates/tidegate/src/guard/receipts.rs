@@ -1,8 +1,8 @@
-//! Receipts of what was decided without the store: settled, released and renewed where it was
-//! charged, also after the store has come back.
+//! Receipts of decisions made without the store: settled, released and renewed on the node that
+//! charged them, also after the store is back.
 //!
-//! They carry the number of the guard's own store, one stamp for each charge, and so survive the
-//! wire like any other. A charge that was not counted has a stamp without a bucket.
+//! They carry the issuer number of the guard's own store and one stamp per charge, so they can be
+//! serialised like any other receipt. A charge that was not counted has a stamp without a bucket.
 
 use std::num::NonZeroU32;
 
@@ -17,11 +17,11 @@ use super::fallback::full;
 use super::share::Shares;
 use crate::request::FromAnswer as _;
 
-/// The stamp of a charge that nobody counted. The in-process store never numbers a bucket zero.
+/// Stamp of a charge that was not counted. The in-process store never numbers a bucket zero.
 pub(super) const NOT_CHARGED: Stamp =
     Stamp { bucket: 0, place: Place::Own, generation: 0, state: State::Fresh };
 
-/// The guard's own store, whose number is on the receipts, and the shares that it enforces.
+/// The guard's own store, which is the issuer of its receipts, and the shares that it enforces.
 #[derive(Debug)]
 pub(super) struct Book {
     store: MemoryStore,
@@ -45,7 +45,7 @@ impl Book {
         self.store.issuer()
     }
 
-    /// Whether an operation is about a receipt from here.
+    /// Whether an operation refers to a receipt that this store issued.
     pub(super) fn knows(&self, operation: &Operation<'_>) -> bool {
         let receipt = match operation {
             Operation::Settle { receipt, .. } => *receipt,
@@ -55,7 +55,7 @@ impl Book {
         receipt.is_some_and(|receipt| receipt.issuer() == self.issuer())
     }
 
-    /// Carries out an operation about a receipt from here.
+    /// Executes an operation on a receipt that this store issued.
     pub(super) fn answer(
         &self,
         operation: &Operation<'_>,
@@ -108,7 +108,7 @@ impl Book {
         let mut applied = settlement.iter().flat_map(|local| &local.applied).copied();
         let (saturated, dropped) =
             settlement.as_ref().map_or((0, 0), |local| (local.saturated, local.dropped));
-        // Of what nobody counted there is nothing to correct.
+        // A charge that was not counted has nothing to correct.
         let not_counted = |index: usize| full(corrections[index].target.limit.policy());
         let shares = || charged.shares.iter().enumerate();
         let outcomes: Outcomes = shares()
@@ -140,7 +140,7 @@ impl Book {
         self.store.execute(&act(&local, &charged.receipt))
     }
 
-    /// Where the charges of a receipt were counted.
+    /// Finds the shares that the charges of a receipt were counted on.
     fn charged<'a>(
         &self,
         targets: impl ExactSizeIterator<Item = Target<'a>> + Clone,
@@ -165,8 +165,8 @@ impl Book {
     }
 }
 
-/// The charges of a receipt: for each the share it was counted on, if it was, and what of the
-/// receipt is about those.
+/// The charges of a receipt: the share that each was counted on, if any, and a receipt for only
+/// those.
 struct Charged {
     shares: SmallVec<[Option<Limit>; 2]>,
     receipt: Receipt,

@@ -1,11 +1,11 @@
-//! Shares: what one of several nodes may admit of a limit by itself.
+//! Shares: the part of a limit that one node may admit by itself.
 //!
-//! A limit and its share are different limits to the guard's own store. The share of a limit is
-//! revised when the number of nodes or the policy changes, so its buckets are converted and not
-//! started anew. The number of shares kept for that is bounded; a limit beyond the bound has a
-//! share all the same, but one without a past. When the number of nodes changes, its buckets stay
-//! filled to the same part: rate and capacity are divided by the same number, so the instant at
-//! which a bucket is full means the same. When the policy changes, they start anew.
+//! In the guard's own store, a limit and its share are different limits. A share is revised when
+//! the number of nodes or the policy changes, so its buckets are converted and not reset. The
+//! number of shares with such a history is bounded. A limit beyond the bound gets a share without
+//! history: when the number of nodes changes, its buckets keep their fill ratio, because rate and
+//! capacity are divided by the same number and the instant at which a bucket is full stays the
+//! same; when the policy changes, they are reset.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,24 +15,24 @@ use std::time::Duration;
 
 use tidegate_core::{Bucket, Change, Limit, Policy, Rate};
 
-/// How many shares are kept.
+/// Maximum number of shares with a history.
 const MOST: usize = 1_024;
-/// How many of them inline limits may have, so that callers who choose policies cannot use up
-/// what the named ones need.
+/// Maximum number of those for inline limits, so that callers who choose policies cannot use up the
+/// room of named limits.
 const MOST_INLINE: usize = MOST / 2;
 
-/// The shares of the limits that were decided here so far, by the identity of the limit.
+/// The shares of all limits decided here so far, by the identity of the limit.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     known: RwLock<Known>,
-    /// Make the names of shares without a past.
+    /// Hashers for the names of shares without history.
     namers: [RandomState; 2],
 }
 
 #[derive(Debug, Default)]
 struct Known {
     shares: HashMap<Arc<str>, Share>,
-    /// How many of them are of inline limits.
+    /// Number of shares of inline limits.
     inline: usize,
 }
 
@@ -44,7 +44,7 @@ impl Known {
 
 #[derive(Clone, Debug)]
 struct Share {
-    /// The limit's policy and generation of which this is the share.
+    /// Policy and generation of the limit that this is a share of.
     policy: Policy,
     generation: u32,
     nodes: NonZeroU32,
@@ -52,21 +52,21 @@ struct Share {
 }
 
 impl Share {
-    /// Whether this is the share of the limit as it is, or as it has become since.
+    /// Whether this is the share of the limit in its current or a newer revision.
     fn is_of(&self, limit: &Limit, nodes: NonZeroU32) -> bool {
         let newer = self.generation > limit.generation();
         let same = self.generation == limit.generation() && self.policy == *limit.policy();
         self.nodes == nodes && (newer || same)
     }
 
-    /// The share of the limit as it is now; of a caller who knows only an older policy the newer
-    /// one is divided. Every revision that was missed counts, each in its mode.
+    /// The share of the current limit. If the caller knows only an older policy, the newer one is
+    /// divided. Every missed revision is applied in its own mode.
     fn revised(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Self> {
         let is_older = limit.generation() < self.generation;
         let policy = if is_older { self.policy } else { *limit.policy() };
         let generation = self.generation.max(limit.generation());
         let mut share = self.limit.clone();
-        // What is not remembered any more is passed over.
+        // Revisions that are no longer remembered are skipped.
         let missed = if is_older { None } else { limit.since(self.generation) };
         for revision in missed.into_iter().flatten().skip(1) {
             let policy = divided(revision.policy(), nodes).unwrap_or(*share.policy());
@@ -81,7 +81,7 @@ impl Share {
 }
 
 impl Shares {
-    /// The share of a limit for one of so many nodes; `None` if it cannot be expressed.
+    /// Returns this node's share of a limit; `None` if it cannot be represented.
     pub(super) fn of(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Limit> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.shares.get(limit.identity()) {
@@ -100,7 +100,7 @@ impl Shares {
             Some(share) => share.revised(limit, nodes)?,
             None if !known.has_room_for(limit) => return self.without_past(limit, nodes),
             None => {
-                // Numbered, since neither a name nor a fingerprint is sure to fit into a name.
+                // Numbered, because neither a name nor a fingerprint is sure to fit into a name.
                 let name = format!("share-{}", known.shares.len());
                 let (policy, generation) = (*limit.policy(), limit.generation());
                 let share = Limit::named(&name, divided(&policy, nodes)?).ok()?;
@@ -113,7 +113,7 @@ impl Shares {
         Some(divided)
     }
 
-    /// The share that a charge of a limit was counted on, as it has become since.
+    /// The share that a charge of this limit was counted on, in its current revision.
     pub(super) fn charged(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Limit> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let share = known.shares.get(limit.identity()).cloned();
@@ -124,7 +124,7 @@ impl Shares {
         }
     }
 
-    /// The share of a limit, if it can have been decided here.
+    /// The share of a limit, if a decision can have used it.
     pub(super) fn find(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Limit> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.shares.get(limit.identity()) {
@@ -134,7 +134,7 @@ impl Shares {
         }
     }
 
-    /// A share whose name follows from the limit and its policy, whatever the number of nodes.
+    /// A share whose name depends only on the limit and its policy, not on the number of nodes.
     fn without_past(&self, limit: &Limit, nodes: NonZeroU32) -> Option<Limit> {
         let of = (limit.identity(), limit.policy().fingerprint());
         let [one, other] = self.namers.each_ref().map(|namer| namer.hash_one(&of));
@@ -143,8 +143,8 @@ impl Shares {
     }
 }
 
-/// A policy divided among nodes: the rate exactly, whole numbers rounded down, but at least one
-/// token for each node. `None` where that is beyond what a policy can be.
+/// Divides a policy among nodes: the rate exactly, integers rounded down, with at least one token
+/// per node. `None` if the result is not a valid policy.
 fn divided(policy: &Policy, nodes: NonZeroU32) -> Option<Policy> {
     let part = |whole: u64| (whole / u64::from(nodes.get())).max(1);
     match policy {
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(shares.charged(&stranger, nodes(3)), None, "not decided here yet");
     }
 
-    /// A share that missed a reset, because nobody asked meanwhile, was never reset.
+    /// A share that skipped a reset, because it was not used in between, was never reset.
     #[test]
     fn every_revision_that_was_missed_counts() {
         let (shares, first) = (Shares::default(), limit(100));
@@ -260,7 +260,7 @@ mod tests {
             .collect();
         let expected = [(50, Change::KeepTokens), (16, Change::Reset), (20, Change::Proportional)];
         assert_eq!(story, expected);
-        // There and back: the policy is the one before, and yet everything has changed.
+        // The policy is the same as before, but the buckets were reset in between.
         let back = third.revise(with(90), Change::Reset).unwrap();
         let back = back.revise(with(60), Change::KeepTokens).unwrap();
         assert_eq!(shares.of(&back, nodes(3)).unwrap().generation(), 4);

@@ -1,39 +1,38 @@
-//! What a guard has counted.
+//! Counters of a guard.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::FailureRule;
 
-/// What a guard has counted since it was made.
+/// Counters of a guard since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GuardStats {
-    /// Decisions of rule [`Open`](FailureRule::Open).
+    /// Decisions by rule [`Open`](FailureRule::Open).
     pub open: u64,
-    /// Decisions of rule [`Local`](FailureRule::Local).
+    /// Decisions by rule [`Local`](FailureRule::Local).
     pub local: u64,
-    /// Decisions of rule [`Closed`](FailureRule::Closed).
+    /// Decisions by rule [`Closed`](FailureRule::Closed).
     pub closed: u64,
     /// Calls that the store did not answer in time. They may have been charged.
     pub timed_out: u64,
-    /// Calls of which the store failed something at once.
+    /// Calls in which the store returned a failure before the timeout.
     pub failed: u64,
-    /// Operations that a working store could not carry out
+    /// Operations that a working store could not execute
     /// ([`StoreError::Rejected`](tidegate_core::StoreError::Rejected)).
     pub rejected: u64,
-    /// How often the store was taken to be down.
+    /// Number of times the store went down.
     pub downs: u64,
 }
 
 impl GuardStats {
-    /// Decisions of all rules together.
+    /// Degraded decisions, by any rule.
     #[must_use]
     pub const fn degraded(&self) -> u64 {
         self.open + self.local + self.closed
     }
 }
 
-/// The counters themselves.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     open: AtomicU64,

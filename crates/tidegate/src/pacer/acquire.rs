@@ -1,4 +1,4 @@
-//! Acquiring: options, going ahead at once, joining the queue, and waiting on a thread.
+//! Acquiring a permit: options, granting at once, joining the queue, and blocking a thread.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -27,8 +27,8 @@ use super::scope::{Scope, State, watch};
 use super::waiting::{Queued, Waiting};
 use crate::store_handle::now_or_never;
 
-/// A request for a permit. Nothing happens until it is awaited, or carried out with
-/// [`now`](Self::now) or [`blocking`](Self::blocking).
+/// A request for a permit. Nothing happens until it is awaited, or run with [`now`](Self::now) or
+/// [`blocking`](Self::blocking).
 #[must_use = "nothing happens until the request is awaited"]
 pub struct Acquire {
     scope: Arc<Scope>,
@@ -49,67 +49,68 @@ impl Acquire {
         Self { scope, claims, line, max_wait: None, oversize, on_drop, groups: SmallVec::new() }
     }
 
-    /// Waits at most that long, counted from the first poll. A wait that is longer as far as can be
-    /// told is refused at once, with the projected wait, and spends nothing. Timers fire a little
-    /// late: one that was due in time is granted up to 5 ms after. Default: as long as it takes.
+    /// Sets the longest wait, counted from the first poll. If the projected wait is longer, the
+    /// request is refused at once, with the projection, and spends nothing. Timers fire a little
+    /// late, so a waiter that was due in time is granted up to 5 ms later. Default: no limit.
     pub fn max_wait(mut self, span: Duration) -> Self {
         self.max_wait = Some(span);
         self
     }
 
-    /// From this caller. Callers take turns by cost before tenants do. Default:
-    /// [`Caller::ANYBODY`], so that tenants take turns and classes count among all.
+    /// Sets the caller. Callers take turns by cost before tenants do. Default: [`Caller::ANYBODY`],
+    /// so that tenants take turns and priorities count among all.
     pub fn caller(mut self, caller: Caller) -> Self {
         self.line.caller = caller;
         self
     }
 
-    /// On behalf of this tenant. Tenants of a caller take turns by cost; inside a tenant it is first
-    /// come, first served. Default: one tenant for all.
+    /// Sets the tenant. Tenants of a caller take turns by cost; within a tenant it is first come,
+    /// first served. Default: one tenant for all.
     pub fn tenant(mut self, name: &str) -> Self {
         self.line.tenant = name.into();
         self
     }
 
-    /// How much the tenant may spend in a turn, as a multiple of others. Default: 1.
+    /// Sets how much the tenant may spend per turn, as a multiple of other tenants. Default: 1.
     pub fn weight(mut self, weight: u32) -> Self {
         self.line.weight = weight.max(1).into();
         self
     }
 
-    /// In this class. Default: [`Priority::Normal`].
+    /// Sets the priority class. Default: [`Priority::Normal`].
     pub fn priority(mut self, priority: Priority) -> Self {
         self.line.priority = priority;
         self
     }
 
-    /// Lets a cost above the capacity of its limit go when the bucket is full, and takes the rest as
-    /// debt, up to the policy's `max_debt`; more than that is refused. Default: refused at once.
+    /// Allows a cost above the capacity of its limit: it is granted when the bucket is full, and
+    /// the rest becomes debt, up to the policy's `max_debt`; more than that is refused. Default:
+    /// refused at once.
     pub fn into_debt(mut self) -> Self {
         self.oversize = Oversize::Debt;
         self
     }
 
-    /// Whether the tokens are given back if the permit is dropped without being settled, because the
-    /// call was not made. Default: no, they stay spent.
+    /// Sets whether the tokens are given back if the permit is dropped without being settled,
+    /// because the call was not made. Default: `false`, they stay spent.
     pub fn refund_on_drop(mut self, is_refunded: bool) -> Self {
         self.on_drop = OnDrop::refund(is_refunded);
         self
     }
 
-    /// Takes a slot of a group too. While there is none the tenant is passed over, so those of
-    /// different groups are best different tenants. Default: no group.
+    /// Takes a slot of a group as well. While the group has none the whole tenant is skipped, so
+    /// use different tenants for different groups. Default: no group.
     pub fn within(mut self, group: &SlotGroup) -> Self {
         self.groups.push(group.clone());
         self
     }
 
-    /// A permit without waiting, or an error with the projected wait. It is refused while others
-    /// wait for the same: nobody is overtaken. For the store of this process; a shared one does
-    /// not answer at once, so await with a [`max_wait`](Self::max_wait) there.
+    /// Returns a permit without waiting, or an error with the projected wait. Refused while others
+    /// wait for the same limits, so that it overtakes nobody. For the in-process store only: a
+    /// shared store does not answer at once, so await with a [`max_wait`](Self::max_wait) there.
     ///
     /// # Errors
-    /// When it would have to wait, or can never be granted, or the store is a shared one.
+    /// When it would have to wait, can never be granted, or the store is shared.
     pub fn now(self) -> Result<Permit, AcquireError> {
         if !self.scope.is_local() {
             return Err(AcquireError::NotAtOnce);
@@ -117,25 +118,26 @@ impl Acquire {
         let mut wait = self.max_wait(Duration::ZERO).into_future();
         match wait.start(Waker::noop()) {
             Poll::Ready(done) => done,
-            // A wait of zero is never left pending.
+            // A wait of zero never stays pending.
             Poll::Pending => Err(AcquireError::WouldWait),
         }
     }
 
-    /// With this cost for every charge. Default: what each was made with.
+    /// Sets the cost of every charge. Default: the cost that each charge was created with.
     pub fn cost(mut self, tokens: u64) -> Self {
         self.claims.iter_mut().for_each(|claim| claim.cost = tokens);
         self
     }
 
-    /// A permit, blocking this thread until there is one. Not for use inside a runtime.
+    /// Blocks this thread until there is a permit. Not for use inside a runtime.
     ///
     /// # Errors
     /// When the wait would be, or becomes, too long, or the cost can never be granted.
     pub fn blocking(self) -> Result<Permit, AcquireError> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut context = Context::from_waker(&waker);
-        // This thread is blocked, so a runtime that it may have entered does not run here.
+        // This thread is blocked, so a runtime that it may have entered does not make progress
+        // here.
         let mut wait = self.into_future().on_a_thread();
         loop {
             match Pin::new(&mut wait).poll(&mut context) {
@@ -174,7 +176,7 @@ impl fmt::Debug for Acquire {
 }
 
 impl Acquire {
-    /// Goes ahead at once if nobody waits, else joins the queue, and is `queued` while it waits.
+    /// Grants at once if nobody waits, else joins the queue and sets `queued`.
     pub(super) fn start(
         self,
         waker: &Waker,
@@ -256,7 +258,7 @@ impl Acquire {
 }
 
 impl State {
-    /// Puts a ticket into the queue, unless it is full or the wait would be too long.
+    /// Adds a request to the queue, unless the queue is full or the wait would be too long.
     fn join(
         &mut self,
         scope: &Arc<Scope>,
@@ -269,7 +271,7 @@ impl State {
         }
         ticket.buckets = ticket.claims.iter().map(|claim| self.buckets.know(claim)).collect();
         let weight = ticket.weight();
-        // A shared store tells when the ticket is at the head.
+        // A shared store reports the wait when the request is at the head.
         if let (Some(max_wait), true) = (max_wait, scope.is_local()) {
             let ahead = |index: usize| self.scheduler.ahead(line, weight, ticket.buckets[index]);
             if let Err(error) = soon_enough(&ticket, scope, ahead, max_wait) {
@@ -302,7 +304,7 @@ pub(super) fn never_fits(claim: &Claim) -> AcquireError {
     AcquireError::NeverFits(claim.limit())
 }
 
-/// Nobody watches the time: no thread for it, or no runtime to ask a shared store.
+/// No driver can be started: there is no thread for it, or no runtime to call a shared store.
 pub(super) fn not_driven(scope: &Scope) -> AcquireError {
     if scope.is_local() { AcquireError::NoDriver } else { AcquireError::NoRuntime }
 }

@@ -1,64 +1,66 @@
-//! A concurrency limit that finds its own size from what comes back.
+//! A concurrency limit that adapts to the outcomes of calls.
 //!
-//! It grows only when it was reached and nothing was pushed back, and shrinks once per burst of
-//! push-back: calls that left before a decrease are not counted against the smaller limit. It
-//! remembers where it was pushed back, climbs to just below that, and looks beyond only now and
-//! then; so it settles instead of swinging. Pure: time and calls come in as arguments.
+//! It grows only after it was reached without push-back (calls rejected as throttled or
+//! overloaded), and shrinks once per burst of push-back: calls that started before a decrease do
+//! not count against the smaller limit. It remembers where it was pushed back, climbs to just below
+//! that, and probes beyond it only now and then, so it settles instead of oscillating. Time and
+//! calls are arguments; nothing here has side effects.
 //!
-//! Until the first push-back it doubles: with every round of answers, and four times in a second that
-//! calls wait for a slot, since the answers to long calls come too late to learn from.
+//! Until the first push-back it doubles: with every round of answers, and four times per second
+//! while calls wait for a slot, because the answers to long calls come too late to learn from.
 
 use std::time::Duration;
 
 use tidegate_core::Time;
 
-/// How a call that held a permit ended.
+/// How a call with a permit ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallOutcome {
     /// It was answered.
     Success,
-    /// The other side said that this was too much, perhaps with a time to come back. Holding the
-    /// keys until then is the caller's: only it knows whom the time is meant for.
+    /// The server rejected it as too much, perhaps with a time to retry after. Holding the keys
+    /// until then is up to the caller: only the caller knows which keys the time applies to.
     Throttled {
-        /// The time to come back after.
+        /// The time to retry after.
         retry_after: Option<Duration>,
     },
-    /// The other side was overloaded.
+    /// The server was overloaded.
     Overloaded,
-    /// It failed for a reason that has nothing to do with load.
+    /// It failed for a reason unrelated to load.
     Failed,
-    /// It was cancelled, or nobody said. Counts neither way.
+    /// It was cancelled, or its outcome is unknown. Counts neither way.
     #[default]
     Ignored,
 }
 
-/// Between which bounds an adaptive limit moves, when, and how far. Unless set otherwise it shrinks
-/// by a fifth when more than 5 % of calls are pushed back, and grows by a fifth when at most 1 % are,
-/// whatever the calls' duration. Until the first push-back it doubles.
+/// Bounds, thresholds and step sizes of an adaptive limit. By default it shrinks by a fifth when
+/// more than 5 % of calls are pushed back, and grows by a fifth when at most 1 % are, regardless of
+/// latency. Until the first push-back it doubles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tuning {
-    /// The smallest limit, at least 1.
+    /// Smallest limit, at least 1.
     pub floor: u64,
-    /// The limit to start with.
+    /// Initial limit.
     pub start: u64,
-    /// The largest limit.
+    /// Largest limit.
     pub cap: u64,
-    /// Shrinks when more than this part of the calls is pushed back, in thousandths.
+    /// The limit shrinks when more than this share of calls is pushed back, in thousandths.
     pub decrease_above: u32,
-    /// What is left of the limit after shrinking, in thousandths; at least one slot goes.
+    /// What remains of the limit after it shrinks, in thousandths; at least one slot is removed.
     pub decrease_to: u32,
-    /// Grows when at most this part of the calls is pushed back, in thousandths.
+    /// The limit grows when at most this share of calls is pushed back, in thousandths.
     pub increase_below: u32,
-    /// What the limit becomes by growing, in thousandths; at least one slot is added.
+    /// What the limit grows to, in thousandths of the old limit; at least one slot is added.
     pub increase_to: u32,
-    /// Grows only while calls take no longer than this on average. `None`: any duration will do.
+    /// The limit grows only while the average latency is at most this. `None`: latency does not
+    /// matter.
     pub max_latency: Option<Duration>,
 }
 
 impl Tuning {
-    /// From 1 to `cap`, beginning with `start`.
+    /// Default tuning between 1 and `cap`, starting at `start`.
     ///
     /// ```
     /// use tidegate::Engine;
@@ -101,7 +103,7 @@ fn scaled(limit: u64, per_mille: u32) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// When a call left, and under which limit.
+/// When a call started, and under which limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Departure {
     epoch: u64,
@@ -110,29 +112,28 @@ pub(crate) struct Departure {
 }
 
 /// How long calls wait for a slot before the limit doubles, if nothing was ever pushed back. A
-/// refusal comes sooner than that.
+/// rejection arrives sooner than that.
 const DOUBLING: Duration = Duration::from_millis(250);
-/// How long they wait below a ceiling, where something was pushed back, before the limit goes half of
-/// the way to it.
+/// How long calls wait below a known ceiling before the limit goes half of the way to it.
 const HALVING: Duration = Duration::from_secs(10);
 
-/// How many clean rounds at the ceiling before looking beyond it.
+/// Rounds without push-back just below the ceiling before the limit probes beyond it.
 const FIRST_PATIENCE: u64 = 8;
 const MOST_PATIENCE: u64 = 256;
 
-/// Answers that make a sample.
+/// Number of answers in a sample.
 const SAMPLE: u64 = 100;
-/// The fewest push-backs that are a reason to shrink.
+/// Fewest push-backs that make the limit shrink.
 const FEWEST: u64 = 3;
 
-/// What came back: all answers, and those that pushed back.
+/// Number of answers, and how many of them were push-backs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     answered: u64,
     pushed_back: u64,
 }
 
-/// The last call weighs one part of so many in the mean duration of calls.
+/// Weight of the latest call in the moving average of the latency: one in this many.
 const MEAN_OF: u32 = 8;
 
 /// A limit that adapts.
@@ -140,24 +141,25 @@ const MEAN_OF: u32 = 8;
 pub(crate) struct Adaptive {
     tuning: Tuning,
     limit: u64,
-    /// How long calls take of late; `None` until one has been answered.
+    /// Average latency of recent calls; `None` until one has been answered.
     latency: Option<Duration>,
-    /// The smallest limit at which calls were pushed back.
+    /// Smallest limit at which calls were pushed back.
     ceiling: Option<u64>,
-    /// The last limit before large steps that calls were answered at.
+    /// The last limit, before large steps, under which calls were answered.
     proven: Option<u64>,
-    /// Since when calls wait for a slot under the present limit.
+    /// Since when calls wait for a slot under the current limit.
     waiting_since: Option<Time>,
-    /// Calls that left under an earlier epoch say nothing about the present limit.
+    /// Calls that started in an earlier epoch say nothing about the current limit.
     epoch: u64,
     /// Whether the limit was reached since it last changed.
     reached: bool,
-    /// What came back in this round: as many answers as the limit.
+    /// The current round: as many answers as the limit.
     round: Round,
-    /// What came back in the last one or two hundred answers, whatever the limit was.
+    /// The latest one or two hundred answers, whatever the limit was: the current sample and the
+    /// previous one.
     sample: Round,
     before: Round,
-    /// Clean rounds at the ceiling so far, and how many it takes.
+    /// Consecutive rounds without push-back just below the ceiling, and how many are required.
     calm: u64,
     patience: u64,
 }
@@ -185,7 +187,7 @@ impl Adaptive {
         }
     }
 
-    /// A limit whose calls are told apart from those that left in earlier epochs.
+    /// Starts at this epoch, so that calls of earlier epochs do not count.
     pub(crate) fn from_epoch(epoch: u64, tuning: Tuning) -> Self {
         Self { epoch, ..Self::new(tuning) }
     }
@@ -198,15 +200,15 @@ impl Adaptive {
         self.epoch
     }
 
-    /// Goes on from another limit, within the bounds, and forgets what was learned.
-    /// The answer is the limit that counts.
+    /// Restarts from another limit, within the bounds, and forgets what was learned. Returns the
+    /// limit in force.
     pub(crate) fn restart(&mut self, limit: u64) -> u64 {
         let tuning = Tuning { start: limit, ..self.tuning };
         *self = Self { epoch: self.epoch + 1, ..Self::new(tuning) };
         self.limit
     }
 
-    /// Takes over another tuning. The limit stays where it is, within the bounds.
+    /// Replaces the tuning. The limit stays where it is, within the new bounds.
     pub(crate) fn reconfigure(&mut self, tuning: Tuning) {
         let fresh = Self::new(Tuning { start: self.limit, ..tuning });
         self.tuning = Tuning { start: tuning.start, ..fresh.tuning };
@@ -219,26 +221,27 @@ impl Adaptive {
         &self.tuning
     }
 
-    /// The smallest limit at which calls were pushed back, if any were.
+    /// Smallest limit at which calls were pushed back, if any.
     pub(crate) fn pushed_back_at(&self) -> Option<u64> {
         self.ceiling
     }
 
-    /// Whether calls take longer than the limit may grow with.
+    /// Whether latency is too high for the limit to grow.
     pub(crate) fn is_slow(&self) -> bool {
         self.tuning.max_latency.is_some_and(|most| self.latency.is_some_and(|now| now > most))
     }
 
-    /// A call leaves at `left` while so many are under way, itself included. The answer goes with it.
+    /// Records that a call starts while `in_flight` calls are in flight, including itself. Pass the
+    /// result to [`call_ended`](Self::call_ended).
     pub(crate) fn leaves(&mut self, in_flight: u64, left: Time) -> Departure {
         self.reached |= in_flight >= self.limit;
         Departure { epoch: self.epoch, left: Some(left) }
     }
 
-    /// Calls wait for a slot at `now`. Raises the limit if they have waited long enough, and says
-    /// when it rises next if they wait until then; `None` if it does not.
+    /// Records that calls wait for a slot at `now`. Raises the limit if they have waited long
+    /// enough. Returns when it will rise next if they still wait then; `None` if it will not.
     pub(crate) fn slots_wanted(&mut self, now: Time) -> Option<Time> {
-        // Where it matters how long calls take, that is to be known first.
+        // Where latency matters, it must be known first.
         let is_unknown = self.tuning.max_latency.is_some() && self.latency.is_none();
         if is_unknown || self.is_slow() {
             return None;
@@ -255,19 +258,19 @@ impl Adaptive {
         if now.since(since) < pause {
             return Some(since.after(pause));
         }
-        // Nothing was answered since: what held before still is what held.
+        // Nothing was answered since, so the last proven limit is still the one before.
         let proven = self.proven.unwrap_or(self.limit);
         self.rise(next, proven);
         self.waiting_since = Some(now);
         self.slots_wanted(now)
     }
 
-    /// No call waits for a slot.
+    /// Records that no call waits for a slot.
     pub(crate) fn slots_free(&mut self) {
         self.waiting_since = None;
     }
 
-    /// A call that left with this departure has ended.
+    /// Records the end of a call.
     pub(crate) fn ended(&mut self, outcome: CallOutcome, departure: Departure, now: Time) {
         let Some(left) = departure.left else { return };
         if outcome == CallOutcome::Success {
@@ -289,8 +292,9 @@ impl Adaptive {
                     answered: self.before.answered + self.sample.answered,
                     pushed_back: self.before.pushed_back + self.sample.pushed_back,
                 };
-                // By default more than 5 % pushed back is too much, but a few answers say little. Many
-                // say that 3 % are one too many. Where it was pushed back before, so do few.
+                // By default more than 5 % is too much, but a few answers say little. In a large
+                // sample 3 % is too much. Where calls were pushed back before, so is half of the
+                // threshold.
                 let most = self.tuning.decrease_above;
                 let whole = sample.answered >= SAMPLE + SAMPLE / 2;
                 if self.ceiling == Some(self.limit) {
@@ -318,7 +322,7 @@ impl Adaptive {
         }
     }
 
-    /// After a round of as many answers as the limit, of which hardly any were pushed back.
+    /// Grows after a round of as many answers as the limit, if hardly any were pushed back.
     fn maybe_grow(&mut self) {
         if self.round.answered < self.limit.max(4) {
             return;
@@ -331,11 +335,11 @@ impl Adaptive {
             return;
         }
         let limit = match self.ceiling {
-            // Well below where it was pushed back: a fifth more, at least one.
+            // Well below the ceiling: a fifth more, at least one.
             Some(ceiling) if self.limit + 1 < ceiling => {
                 self.tuning.increased(self.limit).min(ceiling - 1)
             }
-            // Just below it: wait, then look beyond.
+            // Just below the ceiling: wait, then probe beyond it.
             Some(ceiling) if self.limit < ceiling => {
                 self.calm += 1;
                 if self.calm < self.patience {
@@ -343,27 +347,28 @@ impl Adaptive {
                 }
                 self.limit + 1
             }
-            // It holds where it was pushed back before: that is history.
+            // The limit holds where it was pushed back before: forget the ceiling.
             Some(_) => {
                 self.ceiling = None;
                 self.patience = FIRST_PATIENCE;
                 self.limit + 1
             }
-            // Nothing was ever pushed back: what answers a round may answer two.
+            // Nothing was ever pushed back: double.
             None => return self.rise(self.limit.saturating_mul(2), self.limit),
         };
         self.set(limit);
     }
 
-    /// Rises by a large step, which is undone if it is pushed back. Calls that left before it may be
-    /// pushed back after it, and count.
+    /// Grows by a large step, which is undone if calls are pushed back. Calls that started before
+    /// the step may be pushed back after it, and count.
     fn rise(&mut self, limit: u64, proven: u64) {
         let (epoch, waiting_since) = (self.epoch, self.waiting_since);
         self.set(limit);
         (self.epoch, self.proven, self.waiting_since) = (epoch, Some(proven), waiting_since);
     }
 
-    /// Once per epoch: back to what held before it was doubled, else by a part and at least one.
+    /// Shrinks, once per epoch: to the last proven limit before doubling, else by a part and at
+    /// least one.
     fn shrink(&mut self) {
         let less = self.tuning.decreased(self.limit);
         let limit = self.proven.take().filter(|proven| *proven < self.limit);
@@ -373,7 +378,8 @@ impl Adaptive {
         self.set(limit.unwrap_or(less));
     }
 
-    /// A look beyond was one too far: back by one, and the next look is later.
+    /// The probe beyond the ceiling was pushed back: go back by one, and wait longer before the
+    /// next.
     fn step_back(&mut self) {
         self.patience = (self.patience * 2).min(MOST_PATIENCE);
         (self.sample, self.before) = (Round::default(), Round::default());

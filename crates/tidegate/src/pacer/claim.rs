@@ -15,7 +15,7 @@ pub(crate) struct Claim {
     store: StoreHandle,
     pub(super) key: KeyBuf,
     pub(super) cost: u64,
-    /// What it is expected to cost in the end, if that is less.
+    /// Expected final cost, if lower than `cost`.
     expected: Option<u64>,
     pub(super) own: bool,
 }
@@ -28,17 +28,17 @@ impl From<Charge<'_>> for Claim {
 }
 
 impl Claim {
-    /// What it is expected to cost in the end.
+    /// Expected final cost.
     pub(super) fn expected_cost(&self) -> u64 {
         self.expected.map_or(self.cost, |expected| expected.min(self.cost))
     }
 
-    /// The name of the limit.
+    /// Name of the limit.
     pub(super) fn limit(&self) -> String {
         self.terms.limit().name().to_owned()
     }
 
-    /// What two claims on the same bucket have in common.
+    /// Identifies the bucket of the claim.
     pub(super) fn bucket(&self) -> BucketName {
         (self.terms.limit().shared_identity(), self.key.clone())
     }
@@ -49,7 +49,7 @@ impl Claim {
             && (Arc::ptr_eq(&self.terms, &other.terms) || self.terms.limit() == other.terms.limit())
     }
 
-    /// Lets plain takes know that somebody waits for these tokens, or waits no more.
+    /// Registers the tokens as wanted, so that plain takes do not overtake the waiter.
     pub(super) fn queue_up(&self) {
         if self.cost == 0 {
             return;
@@ -69,7 +69,7 @@ impl Claim {
         self.store.is_same(store)
     }
 
-    /// Lets somebody know when the policy changes.
+    /// Registers a watcher for policy changes.
     pub(super) fn watch(&self, watcher: Weak<dyn Watch>) {
         self.terms.watch(watcher);
     }
@@ -79,7 +79,7 @@ impl Claim {
     }
 }
 
-/// The limit and the key of a bucket.
+/// Limit identity and key of a bucket.
 pub(super) type BucketName = (Arc<str>, KeyBuf);
 
 /// What to do with a cost above the capacity of a limit.
@@ -88,7 +88,7 @@ pub(super) enum Oversize {
     /// Refuse it at once.
     #[default]
     Refuse,
-    /// Let it go when the bucket is full, and take the rest as debt, up to the policy's
+    /// Grant it when the bucket is full, and turn the rest into debt, up to the policy's
     /// `max_debt`; more than that is refused.
     Debt,
 }

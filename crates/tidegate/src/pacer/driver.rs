@@ -1,9 +1,9 @@
-//! Drivers: they sleep until the next thing is due, then move the queue on.
+//! Drivers: they sleep until something is due, then advance the queue.
 //!
-//! A scope has one driver for each tokio runtime in which somebody waits or holds leases, and one
-//! thread for those outside of any. So a runtime that is shut down, or a current-thread one that
-//! nobody runs for the moment, stalls only its own waiters. A driver ends with its last waiter, or
-//! soon after its last lease.
+//! A pacer has one driver for each tokio runtime with waiters or leases, and one thread for those
+//! outside any runtime. So a runtime that is shut down, or a current-thread runtime that is not
+//! being driven, stalls only its own waiters. A driver ends with its last waiter, or soon after its
+//! last lease.
 
 pub(super) mod driver_slot;
 pub(super) mod leases;
@@ -29,21 +29,21 @@ use notify::{Bell, ThreadBell};
 #[cfg(feature = "tokio")]
 use shared::Question;
 
-/// How long a driver sleeps at most while there are leases. Nobody rouses it when the last of
-/// them ends, so that a permit which follows soon finds it running; it ends when it looks.
+/// Longest sleep of a driver while there are leases. It is not notified when the last lease ends,
+/// so that a permit that follows soon finds it running; it ends the next time it wakes.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// The drivers of one scope.
+/// The drivers of one pacer.
 #[derive(Debug, Default)]
 pub(super) struct Drivers {
     running: Vec<Driver>,
-    /// Runtimes that have no timers. Their waiters are driven by a thread.
+    /// Runtimes without timers. Their waiters are driven by a thread.
     #[cfg(feature = "tokio")]
     without_timers: Vec<tokio::runtime::Id>,
-    /// When the drivers think that the next thing is due.
+    /// When the drivers expect something to be due.
     alarm: Option<Time>,
     started: u64,
-    /// Somebody else looks at the time.
+    /// Whether the owner drives the pacer.
     by_hand: bool,
 }
 
@@ -51,13 +51,13 @@ pub(super) struct Drivers {
 struct Driver {
     place: Place,
     number: u64,
-    /// How many wait here, or hold leases that were granted here.
+    /// Number of waiters, and of holders of leases, that rely on this driver.
     posts: usize,
     bell: Bell,
 }
 
 impl Driver {
-    /// Whether it has not ended. A runtime that is shut down drops what is spawned on it unseen.
+    /// Whether it is still running. A runtime that is shut down silently drops its tasks.
     fn runs(&self) -> bool {
         match &self.bell {
             Bell::Thread(_) => true,
@@ -67,33 +67,33 @@ impl Driver {
     }
 }
 
-/// What a driver finds when it looks.
+/// What a driver does next.
 enum Shift {
-    /// Sleep that long, or until the bell rings.
+    /// Sleep that long, or until notified.
     Sleep(Option<Duration>),
-    /// Ask a shared store for the head.
+    /// Call a shared store for the head.
     #[cfg(feature = "tokio")]
     Ask(Box<Question>),
-    /// Nobody needs it here any more.
+    /// Stop: nothing relies on this driver any more.
     Over,
 }
 
 impl Drivers {
-    /// No drivers at all: the owner of the pacer moves it on.
+    /// No drivers: the owner of the pacer advances it.
     pub(super) fn by_hand() -> Self {
         Self { by_hand: true, ..Self::default() }
     }
 
-    /// Makes sure that somebody who waits in `place` is driven there: by the driver of its post if
-    /// that still runs, else by another. To be called under the lock of the scope. `false` if no
-    /// driver can be started.
+    /// Makes sure that a waiter on `executor` has a driver there: that of its slot if it still
+    /// runs, else another. Call under the lock of the pacer. Returns `false` if no driver can be
+    /// started.
     pub(super) fn attend(&mut self, post: &mut Post, place: Place, scope: &Arc<Scope>) -> bool {
         if self.by_hand {
             return true;
         }
         let place = self.with_timers(place);
         if place == Place::Thread && !scope.is_local() {
-            // A shared store is asked by tasks only.
+            // Only tasks can call a shared store.
             self.left(post);
             return false;
         }
@@ -120,8 +120,8 @@ impl Drivers {
         true
     }
 
-    /// Makes sure that leases are renewed: by the driver of the post if that still runs, wherever
-    /// it does, else by one in `place`. Without any they run out.
+    /// Makes sure that leases are renewed: by the driver of the slot if it still runs, on any
+    /// executor, else by one on `executor`. Without a driver they expire.
     pub(super) fn attend_leases(&mut self, post: &mut Post, place: Place, scope: &Arc<Scope>) {
         let known = post.0.and_then(|(known, number)| self.find(known, number));
         if known.is_none() {
@@ -129,14 +129,14 @@ impl Drivers {
         }
     }
 
-    /// A waiter waits no more.
+    /// A waiter is gone. Notifies a driver that is no longer needed.
     pub(super) fn left(&mut self, post: &mut Post) {
         if let Some(driver) = self.vacate(post).filter(|driver| driver.posts == 0) {
             driver.bell.ring();
         }
     }
 
-    /// Leases are renewed no more. The driver is not roused: it will see.
+    /// A lease has ended. The driver is not notified; it notices by itself.
     pub(super) fn ended(&mut self, post: &mut Post) {
         self.vacate(post);
     }
@@ -161,7 +161,7 @@ impl Drivers {
         }
     }
 
-    /// Sets the time at which there is more to do; drivers that would sleep longer are roused.
+    /// Sets the time at which something is due, and notifies drivers that would sleep longer.
     pub(super) fn set_alarm(&mut self, until: Option<Time>) {
         let sooner = match (until, self.alarm) {
             (Some(until), Some(before)) => until < before,
@@ -174,12 +174,12 @@ impl Drivers {
         }
     }
 
-    /// As [`set_alarm`](Self::set_alarm), but for one thing among others.
+    /// Moves the alarm to `until` if that is sooner.
     pub(super) fn not_later(&mut self, until: Option<Time>) {
         self.set_alarm(sooner(until, self.alarm));
     }
 
-    /// Rouses all drivers.
+    /// Notifies all drivers.
     pub(super) fn ring(&self) {
         self.running.iter().for_each(|driver| driver.bell.ring());
     }
@@ -216,7 +216,7 @@ impl Drivers {
         Some(number)
     }
 
-    /// Whether a driver with posts runs there.
+    /// Whether this driver still has waiters or leases.
     fn is_needed(&self, place: Place, number: u64) -> bool {
         let same = |driver: &&Driver| driver.place == place && driver.number == number;
         self.running.iter().find(same).is_some_and(|driver| driver.posts > 0)
@@ -227,13 +227,13 @@ impl Drivers {
     }
 }
 
-/// Whether the runtime of this thread has timers. Making one is the only way to find out.
+/// Whether the runtime of this thread has timers. Creating one is the only way to find out.
 #[cfg(feature = "tokio")]
 fn has_timers() -> bool {
     std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO))).is_ok()
 }
 
-/// What one driver has to do.
+/// The identity of a driver, and the pacer that it drives.
 struct Duty {
     scope: Weak<Scope>,
     place: Place,
@@ -241,7 +241,7 @@ struct Duty {
 }
 
 impl Duty {
-    /// Renews what is due, moves the queue on, and says how long to sleep.
+    /// Renews what is due, advances the queue, and returns what to do next.
     fn look(&self) -> Shift {
         let Some(scope) = self.scope.upgrade() else { return Shift::Over };
         let mut state = scope.lock_renewed();
@@ -272,9 +272,9 @@ impl Duty {
     }
 }
 
-/// A driver at its post. However it ends, it is taken off the list; waiters that are left are
-/// woken, so that one of them starts another. It is made where the driver runs and not where it
-/// is started: there the lock is held.
+/// A driver while it runs. However it ends, it is removed from the list, and remaining waiters are
+/// woken so that one of them starts another. It is created where the driver runs and not where it
+/// is started, because there the lock is held.
 struct OnDuty(Duty);
 
 impl Drop for OnDuty {
@@ -314,7 +314,7 @@ async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
     }
 }
 
-/// Asks a shared store for the head, and watches the deadlines of all meanwhile.
+/// Calls a shared store for the head, and expires the deadlines of all waiters meanwhile.
 #[cfg(feature = "tokio")]
 async fn ask_and_watch(scope: &Arc<Scope>, question: Question, bell: &tokio::sync::Notify) {
     let mut ask = pin!(question.ask());

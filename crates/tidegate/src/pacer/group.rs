@@ -1,9 +1,9 @@
-//! A group of slots: a bound on some permits, inside the concurrency of their pacers, such as the calls
-//! of one model.
+//! Slot groups: a limit on some permits within the concurrency of their pacers, for example on the
+//! calls to one model.
 //!
-//! A waiter whose group is full is passed over together with its tenant, and blocks nobody else.
-//! Pacers may share a group. A slot that comes free is offered to one after the other until somebody
-//! takes it: the peers of callers take turns, and inside a peer the pacers in which it waits.
+//! A waiter whose group is full is skipped together with its tenant, and blocks nobody else. Pacers
+//! can share a group. A slot that becomes free is offered to one pacer after the other until one
+//! takes it: peers take turns, and within a peer the pacers in which it waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -39,14 +39,14 @@ struct Slots {
     waiting: Mutex<Turns>,
 }
 
-/// Pacers in which somebody waits for a slot, by the peer that does, in the order of their turns.
+/// Pacers with waiters for a slot, by peer, in the order of their turns.
 #[derive(Default)]
 struct Turns {
     peers: VecDeque<u64>,
     pacers: HashMap<u64, VecDeque<Weak<Scope>>>,
-    /// Somebody offers slots. Whoever frees one meanwhile leaves it to them.
+    /// Whether a caller is offering slots. Another caller that frees one leaves it to that one.
     is_offered: bool,
-    /// Slots were freed meanwhile.
+    /// Whether slots were freed meanwhile.
     is_freed: bool,
 }
 
@@ -61,7 +61,7 @@ impl Turns {
         }
     }
 
-    /// Ends the turn of the peer in front: its pacer that is to look.
+    /// Ends the turn of the first peer, and returns its next pacer.
     fn pop(&mut self) -> Option<Weak<Scope>> {
         let peer = self.peers.pop_front()?;
         let pacers = self.pacers.get_mut(&peer)?;
@@ -80,7 +80,7 @@ impl Turns {
 }
 
 impl SlotGroup {
-    /// A group of so many slots, at least 1.
+    /// Creates a group with this many slots, at least 1.
     #[must_use]
     pub fn new(limit: u64) -> Self {
         Self(Arc::new(Slots {
@@ -90,20 +90,20 @@ impl SlotGroup {
         }))
     }
 
-    /// Changes how many slots there are. Permits that are out drain; those who wait for a slot are
-    /// let go at once.
+    /// Changes the number of slots. If it shrinks, permits in use drain; if it grows, waiters go on
+    /// at once.
     pub fn resize(&self, limit: u64) {
         self.0.limit.store(limit.max(1), Ordering::Release);
         self.notify();
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.0.limit.load(Ordering::Acquire)
     }
 
-    /// How many are taken.
+    /// Number of slots in use.
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.0.in_flight.load(Ordering::Acquire)
@@ -118,7 +118,7 @@ impl SlotGroup {
         self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Lets a pacer know when a slot may be free for somebody of this peer.
+    /// Registers a pacer to be notified when a slot may be free for this peer.
     fn wait(&self, peer: u64, scope: &Weak<Scope>) {
         self.turns().wait(peer, scope);
     }
@@ -131,11 +131,11 @@ impl SlotGroup {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot may be free: pacers in which somebody waits look again, in turn, for as long as there
-    /// is one. Whoever waits on stands behind the others then. No pacer may be locked.
+    /// A slot may be free: pacers with waiters check again, in turn, while there is a free slot. A
+    /// pacer that still has to wait goes to the end. The caller must hold no pacer's lock.
     ///
-    /// A pacer that cannot use the slot frees it again, which comes back here: it is offered on by
-    /// the loop that is at it, not by another inside of it.
+    /// A pacer that cannot use the slot frees it again and calls this recursively; the outer loop
+    /// then offers it to the next one.
     pub(super) fn notify(&self) {
         {
             let mut turns = self.turns();
@@ -160,11 +160,11 @@ impl SlotGroup {
     }
 }
 
-/// Slots of a group are being offered, until this is dropped.
+/// Marks a group as being offered until dropped.
 struct Offering<'g>(&'g SlotGroup);
 
 impl Offering<'_> {
-    /// Whether there may be something to offer. If not, others may offer from now on.
+    /// Whether there may be something to offer. If not, other callers may start offering.
     fn goes_on(&self) -> bool {
         let mut turns = self.0.turns();
         turns.is_offered = std::mem::take(&mut turns.is_freed);
@@ -181,15 +181,15 @@ impl Drop for Offering<'_> {
 }
 
 impl PendingAcquire {
-    /// Takes a slot of each of its groups, or of none. Without one, the pacer is told when there may
-    /// be one.
+    /// Takes a slot of each of its groups, or of none. If one is full, the pacer is notified when a
+    /// slot may be free.
     pub(super) fn try_enter_groups(&self, scope: &Weak<Scope>) -> bool {
         for (index, group) in self.groups.iter().enumerate() {
             if group.try_enter() {
                 continue;
             }
             group.wait(self.peer, scope);
-            // One may have come free before anybody could know of the wait.
+            // A slot may have become free before the wait was registered.
             if group.try_enter() {
                 continue;
             }
@@ -199,7 +199,7 @@ impl PendingAcquire {
         true
     }
 
-    /// Gives the slots of its groups back: the groups whose waiters are to be told after unlocking.
+    /// Releases the slots of its groups. Returns the groups to notify after unlocking.
     pub(super) fn leave_groups(&self) -> impl Iterator<Item = SlotGroup> {
         self.groups.iter().for_each(SlotGroup::leave);
         self.groups.iter().filter(|group| group.has_waiters()).cloned()

@@ -1,5 +1,5 @@
-//! Random schedules of threads that join, hear, leave, finish and renew, by shuttle: nothing is
-//! lost, nobody is forgotten, nobody is woken twice.
+//! Random schedules of threads that join, poll, leave, finish and renew, run by shuttle: nothing is
+//! lost, no waiter is forgotten, and none is woken twice.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -44,7 +44,7 @@ fn poll(waiting: &mut Pin<Box<Waiting>>, waker: &Waker) -> Option<Permit> {
     }
 }
 
-/// Time stands still: whatever order threads join, hear and leave in, every token comes back.
+/// Time stands still: in whatever order threads join, poll and leave, every token comes back.
 #[test]
 fn leaving_at_any_point_conserves_tokens_and_slots() {
     shuttle::check_random(
@@ -79,7 +79,7 @@ fn leaving_at_any_point_conserves_tokens_and_slots() {
     );
 }
 
-/// One slot is handed from permit to permit: each waiter is woken exactly once and granted.
+/// One slot is passed from permit to permit: each waiter is woken exactly once and granted.
 #[test]
 fn every_waiter_is_woken_once_and_none_is_forgotten() {
     shuttle::check_random(
@@ -118,7 +118,8 @@ fn every_waiter_is_woken_once_and_none_is_forgotten() {
     );
 }
 
-/// Leases are renewed while permits come, go unheard, and end: none is lost, and none stays.
+/// Leases are renewed while permits are granted, abandoned and ended: no slot is lost, and none
+/// remains.
 #[test]
 fn renewing_loses_no_slot_and_keeps_none() {
     shuttle::check_random(

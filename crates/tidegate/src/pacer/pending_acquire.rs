@@ -1,4 +1,4 @@
-//! Tickets: the claims of one acquire, and how they are tried on the store, settled and given back.
+//! The claims of one acquire, and how they are charged, settled and given back.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -42,7 +42,7 @@ impl Demands for PendingAcquire {
     }
 }
 
-/// What came of trying a list.
+/// Result of trying to charge a list.
 #[derive(Debug)]
 pub(super) enum Verdict {
     /// The list is charged, as of `wait` from now.
@@ -50,9 +50,10 @@ pub(super) enum Verdict {
         receipt: Receipt,
         #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "always zero there"))]
         wait: Duration,
-        /// What was really charged, if some of it was debt; else as the claims say.
+        /// What was actually charged, if some of it was debt; else empty, and the claims' costs
+        /// apply.
         charged: SmallVec<[u64; 2]>,
-        /// How soon slots among it run out unless they are renewed.
+        /// The shortest lease of the slots among it.
         lease: Option<Duration>,
     },
     /// The claim with this index is not ready.
@@ -65,13 +66,13 @@ pub(super) enum Verdict {
 /// What a list waits for.
 #[derive(Debug, Default)]
 pub(super) struct Block {
-    /// The claim that binds.
+    /// The binding claim.
     pub(super) index: usize,
     /// Whether its limit is the tenant's own.
     pub(super) own: bool,
-    /// How long until the list fits if nobody gives anything back; `None`: nobody knows.
+    /// Time until the list fits if nothing is given back; `None` if unknown.
     pub(super) wait: Option<Duration>,
-    /// The part of that which no release of a slot makes shorter.
+    /// The part of `wait` that no release of a slot can shorten.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
     pub(super) timed: Option<Duration>,
     /// Whether slots are missing, which may be released at any time.
@@ -79,7 +80,7 @@ pub(super) struct Block {
     pub(super) slots: bool,
 }
 
-/// The claims of a list under the policies of one moment.
+/// The claims of a list under the policies of one instant.
 pub(super) struct Moment<'c> {
     claims: &'c [Claim],
     snapshots: SmallVec<[Snapshot; 2]>,
@@ -104,7 +105,7 @@ impl<'c> Moment<'c> {
         self.snapshots.iter().map(|terms| terms.limit().policy())
     }
 
-    /// The shortest lease of the slots that a receipt is for, if they have any.
+    /// The shortest lease of the slots of a receipt, if any has one.
     #[inline]
     pub(super) fn lease(&self, receipt: &Receipt) -> Option<Duration> {
         if holds_slots(receipt) { self.shortest_lease(receipt) } else { None }
@@ -131,7 +132,7 @@ impl<'c> Moment<'c> {
 }
 
 impl PendingAcquire {
-    /// Charges the whole list, or nothing of it: now, or within `lead` from now.
+    /// Charges the whole list or nothing, now or up to `lead` from now.
     pub(super) async fn charge(&self, store: &StoreHandle, lead: Duration) -> Verdict {
         let moment = Moment::of(&self.claims);
         let oversize = self.oversize;
@@ -158,8 +159,9 @@ impl PendingAcquire {
         }
     }
 
-    /// What is above the capacity is charged after the fact. Says what the claims really cost, if
-    /// there was any: a debt beyond its bound is forgiven, and not to be given back later.
+    /// Charges the excess over the capacity after the fact. Returns what the claims actually cost,
+    /// if there was any excess: debt beyond its bound is forgiven, and must not be given back
+    /// later.
     async fn take_debt(
         &self,
         store: &StoreHandle,
@@ -175,7 +177,7 @@ impl PendingAcquire {
         let corrections = moment.corrections(deltas);
         let settle = Operation::Settle { corrections: &corrections, receipt: None };
         let settlement = store.ask(settle).await.and_then(Settlement::from_answer);
-        // A store that fails now forgives the debt.
+        // If the store fails now, the debt is forgiven.
         let applied = settlement.map(|settlement| settlement.applied).unwrap_or_default();
         let applied = applied.into_iter().chain(std::iter::repeat(0));
         charges
@@ -185,15 +187,15 @@ impl PendingAcquire {
             .collect()
     }
 
-    /// Sets the claims to what was really charged.
+    /// Sets the claims to what was actually charged.
     pub(super) fn correct(&mut self, charged: &[u64]) {
         for (claim, charged) in self.claims.iter_mut().zip(charged) {
             claim.cost = *charged;
         }
     }
 
-    /// Tokens that the list is expected to want of a claim's bucket before it goes. What goes into
-    /// debt does not keep it waiting.
+    /// Tokens that the list is expected to need from a claim's bucket before it can go. Debt does
+    /// not make it wait.
     fn asked_of(&self, index: usize, moment: &Moment<'_>) -> u128 {
         let capacity = moment.snapshots[index].limit().policy().capacity().into();
         let expected = self.sum_on(index, Claim::expected_cost);
@@ -223,8 +225,8 @@ impl PendingAcquire {
         (0..self.claims.len()).find(|&index| wanted(index) > room(index))
     }
 
-    /// A limit of the tenant's own binds before those that all share: until it is ready the tenant
-    /// is passed over, and keeps nobody from what is shared.
+    /// The binding claim. A limit of the tenant's own binds before shared limits: until it is
+    /// ready, the tenant is skipped and does not block the shared ones.
     fn blocked(&self, outcomes: &[Outcome], moment: &Moment<'_>) -> Verdict {
         let waits = |own: bool| {
             let claims = self.claims.iter().zip(outcomes).zip(moment.policies()).enumerate();
@@ -247,24 +249,24 @@ impl PendingAcquire {
         }
     }
 
-    /// Gives a whole list back that was charged.
+    /// Gives back everything that was charged.
     pub(super) async fn give_back(&self, store: &StoreHandle, receipt: &Receipt) {
         let back = |claim: &Claim| i64::try_from(claim.cost).map_or(i64::MIN, |cost| -cost);
         let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
-        // The store issued the receipt for these very claims; if it fails now they stay spent.
+        // The store issued the receipt for exactly these claims; if it fails now they stay spent.
         let _ = self.settle(store, &deltas, receipt).await;
     }
 
-    /// Lets every pacer know that waits for one of the limits that something was given back.
+    /// Notifies every pacer that waits for one of the limits that something was given back.
     pub(super) fn tell_watchers(&self) {
         self.claims.iter().for_each(|claim| claim.terms.tell_watchers());
     }
 
-    /// Gives back the slots of claims on a concurrency policy.
+    /// Releases the slots of claims on concurrency limits.
     pub(super) async fn release_slots(&self, store: &StoreHandle, receipt: &Receipt) {
         let moment = Moment::of(&self.claims);
         let targets: SmallVec<[_; 2]> = moment.targets().collect();
-        // As above; a slot with a lease runs out.
+        // An error is ignored here as well; a slot with a lease expires.
         let _ = store.ask(Operation::Release { targets: &targets, receipt }).await;
     }
 
@@ -282,8 +284,8 @@ impl PendingAcquire {
     }
 
     /// The cost that decides turns: the longest time, in microseconds, that a shared limit takes to
-    /// bring back what a claim takes; of a limit that is no bucket, the part of its capacity in
-    /// millionths. Limits of its own are no affair of others.
+    /// refill what a claim takes; for a limit that is not a bucket, the part of its capacity in
+    /// millionths. The tenant's own limits do not count.
     pub(super) fn weight(&self) -> u64 {
         let part = |claim: &Claim| {
             let weight = match claim.terms.limit().policy() {
@@ -300,8 +302,8 @@ impl PendingAcquire {
         shared.unwrap_or(1).max(1)
     }
 
-    /// How long until the list can be charged if `ahead` tokens of each claim's bucket go to
-    /// others first; or the index of the claim that never can.
+    /// Projected wait until the list can be charged if `ahead` tokens of each claim's bucket go to
+    /// others first; or the index of a claim that never can.
     pub(super) async fn projected(
         &self,
         store: &StoreHandle,
@@ -326,19 +328,19 @@ impl PendingAcquire {
     }
 }
 
-/// How long until so many tokens in a row have been granted.
+/// Projected time until this many tokens have been granted one after the other.
 pub(crate) fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Option<Duration> {
     let tokens = u64::try_from(tokens).unwrap_or(u64::MAX);
     match policy {
         Policy::Bucket(bucket) => Some(bucket.wait_for(tokens, outcome.reset.unwrap_or_default())),
         Policy::Quota(_) if tokens > outcome.remaining => outcome.reset,
         Policy::Allowance(_) if tokens > outcome.remaining => None,
-        // Nobody knows when slots are released.
+        // It is unknown when slots are released.
         _ => Some(Duration::ZERO),
     }
 }
 
-/// The instant that lies so far ahead.
+/// The instant that is `wait` from now.
 pub(super) fn in_time(wait: Option<Duration>, now: Time) -> Option<Time> {
     wait.map(|wait| now.after(wait))
 }

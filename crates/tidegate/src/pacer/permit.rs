@@ -1,4 +1,4 @@
-//! Permits: what was granted, what it took, and what becomes of it.
+//! Permits: what was granted, how long it took, and how it ends.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::scheduler::wait_attribution::WaitPart;
 use super::scope::Scope;
 use crate::store_handle::now_or_never;
 
-/// What becomes of the tokens of a permit that is dropped without being settled.
+/// What happens to the tokens of a permit that is dropped without being settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum OnDrop {
     /// They stay spent: the call may have been made.
@@ -30,7 +30,7 @@ impl OnDrop {
     }
 }
 
-/// Leave to go ahead. While it lives it holds one slot of the pacer's concurrency.
+/// Permission to proceed. While it lives it holds one slot of the pacer's concurrency.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -53,12 +53,12 @@ pub struct Permit {
     scope: Arc<Scope>,
     grounds: Grounds,
     settled: bool,
-    /// What it held was given back already.
+    /// Whether what it held was already given back.
     returned: bool,
     outcome: CallOutcome,
 }
 
-/// What a grant brings to a permit.
+/// The grant that a permit is made of.
 pub(super) struct Grounds {
     pub(super) ticket: PendingAcquire,
     pub(super) holding: Holding,
@@ -80,20 +80,20 @@ impl Permit {
         self.grounds.waited
     }
 
-    /// Which limits made it wait and for how long, the longest first. Together they are
-    /// [`waited`](Self::waited), but for what the timer was late.
+    /// The limits that made it wait and for how long, longest first. The sum is
+    /// [`waited`](Self::waited), except for the lateness of the timer.
     #[must_use]
     pub fn parts(&self) -> &[WaitPart] {
         &self.grounds.parts
     }
 
-    /// Whether it has lost slots that it holds: those of a [concurrency limit with a
-    /// lease](crate::Policy::concurrency), if they could not be renewed in time. Others may have
-    /// them by now; they are not taken anew. Always `false` for a permit without such slots.
+    /// Whether slots that it holds were lost. This applies to slots of a [concurrency limit with a
+    /// lease](crate::Policy::concurrency) that could not be renewed in time. Other holders may have
+    /// them by now; they are not taken again. Always `false` for a permit without such slots.
     ///
-    /// Slots are renewed by themselves at a third of the lease while the runtime or, outside of
-    /// any, the process runs. They are lost if that was suspended, or the store not reached, for
-    /// longer than the lease, and if the store has forgotten them.
+    /// Slots are renewed automatically at a third of the lease, while the runtime (or outside a
+    /// runtime, the process) runs. They are lost if it was suspended, or the store was unreachable,
+    /// for longer than the lease, or if the store has forgotten them.
     ///
     /// ```
     /// use std::time::Duration;
@@ -119,11 +119,11 @@ impl Permit {
         self.grounds.holding.lease.as_ref().is_some_and(|lease| lease.is_lost(self.scope.now()))
     }
 
-    /// Corrects each charge to what was really used, in the order of the charges: less is given
-    /// back, more is charged, into debt if need be. May be called again as more becomes known.
+    /// Corrects each charge to the actual use, in the order of the charges: the difference is given
+    /// back, or charged, into debt if necessary. Can be called again as more becomes known.
     ///
     /// # Errors
-    /// When the number of values is not that of the charges, or the store refuses. Nothing was
+    /// When the number of values is not that of the charges, or the store refuses. Nothing is
     /// changed then.
     pub async fn settle(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
         let Grounds { ticket, holding, .. } = &mut self.grounds;
@@ -136,11 +136,11 @@ impl Permit {
         };
         let deltas: Vec<i64> = ticket.claims.iter().zip(actual).map(delta).collect();
         if let Some(lease) = &holding.lease {
-            // Slots that are given back on purpose are not to be missed by a renewal.
+            // A renewal must not report slots as lost that are given back on purpose.
             lease.lower_to(actual);
         }
         let settlement = self.scope.settle(ticket, &deltas, &holding.receipt).await?;
-        // What was really charged counts from here on: a debt that was forgiven is not given back.
+        // From here on, what was actually charged counts: forgiven debt is not given back.
         for (claim, applied) in ticket.claims.iter_mut().zip(&settlement.applied) {
             claim.cost = claim.cost.saturating_add_signed(*applied);
         }
@@ -148,7 +148,7 @@ impl Permit {
         Ok(settlement)
     }
 
-    /// [`settle`](Self::settle) at once, on the in-process store.
+    /// Runs [`settle`](Self::settle) at once, on the in-process store.
     ///
     /// # Errors
     /// Those of [`settle`](Self::settle), and [`StoreError::MustAwait`] if the store is shared.
@@ -159,7 +159,7 @@ impl Permit {
         now_or_never(self.settle(actual)).unwrap_or(Err(StoreError::MustAwait))
     }
 
-    /// Says anew whether the tokens are given back if the permit is dropped without being settled.
+    /// Changes whether the tokens are given back if the permit is dropped without being settled.
     ///
     /// ```
     /// # use tidegate::{Engine, Policy, pacer::Pacer};
@@ -177,9 +177,9 @@ impl Permit {
         self.grounds.on_drop = OnDrop::refund(is_refunded);
     }
 
-    /// Ends the permit as dropping it does, and returns when a shared store has heard of it: who
-    /// asks next finds the slots free. If the future is dropped before that, slots that were not
-    /// yet given back run out with their lease.
+    /// Ends the permit as dropping it does, and completes when a shared store has released its
+    /// slots, so that the next request finds them free. If the future is dropped before that, slots
+    /// that were not yet released expire with their lease.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -208,12 +208,12 @@ impl Permit {
         }
     }
 
-    /// What becomes of its tokens when it ends.
+    /// What happens to its tokens when it ends.
     const fn on_drop(&self) -> OnDrop {
         if self.settled { OnDrop::Keep } else { self.grounds.on_drop }
     }
 
-    /// Ends the permit with word of how the call went, for a concurrency that adapts.
+    /// Ends the permit and reports how the call ended, for an adaptive concurrency.
     pub fn finish(mut self, outcome: CallOutcome) {
         self.outcome = outcome;
     }

@@ -1,13 +1,14 @@
-//! A pool of slots that several pacers share, such as the calls that a provider takes at once,
-//! whatever their key and model.
+//! A pool of slots that several pacers share, for example the calls that a provider accepts at
+//! once, for all keys and models.
 //!
-//! A pacer asks the pool for a slot when its head could go otherwise, so that nobody holds a slot
-//! while it waits for tokens. Pacers of one [member](SlotPool::member) count together. While there is no slot,
-//! the peers of callers take turns, inside a peer members do, and inside a member its pacers; a slot
-//! that comes free is handed to the pacer whose turn it is, and nobody else can take it.
+//! A pacer takes a slot from the pool only when its head could otherwise go, so that no slot is
+//! held while a waiter waits for tokens. Pacers of one [member](SlotPool::member) count together.
+//! While no slot is free, peers take turns, within a peer its members do, and within a member its
+//! pacers. A slot that becomes free is handed to the pacer whose turn it is, and no other can take
+//! it.
 //!
 //! The lock of the pool is taken inside the locks of pacers, and no pacer is locked while it is
-//! held. Whoever gives a slot back hands it on after its own pacer is unlocked.
+//! held. A caller that gives a slot back hands it on after its own pacer is unlocked.
 
 mod handle;
 mod turns;
@@ -25,15 +26,15 @@ use crate::sync::{Mutex, MutexGuard};
 pub(super) use handle::{PoolHandle, SlotRequest};
 use turns::{Places, Turns, Waiting};
 
-/// How many slots a pool has.
+/// Number of slots of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolSize {
-    /// As many as are asked for.
+    /// No limit.
     Unlimited,
-    /// So many.
+    /// This many, at least 1.
     Fixed(u64),
-    /// As many as turn out to be answered, within bounds.
+    /// Adapts, within bounds, to how many calls succeed.
     Adaptive(Tuning),
 }
 
@@ -57,7 +58,7 @@ pub enum PoolSize {
 #[derive(Clone)]
 pub struct SlotPool {
     shared: Arc<Shared>,
-    /// Whose pacers are built with it.
+    /// The member that pacers built with this handle belong to.
     member: Option<PoolMember>,
 }
 
@@ -75,31 +76,31 @@ struct Membership {
     id: Id,
 }
 
-/// The state of a [`SlotPool`].
+/// State of a [`SlotPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolGauges {
-    /// How many slots are taken.
+    /// Number of slots in use.
     pub in_flight: u64,
-    /// How many there are now; `None` if there is no bound.
+    /// Current number of slots; `None` if unlimited.
     pub limit: Option<u64>,
-    /// How many pacers wait for a slot.
+    /// Number of pacers that wait for a slot.
     pub waiting: usize,
-    /// How the limit adapts; `None` if it does not.
+    /// State of the adaptation; `None` if the limit is not adaptive.
     pub adaptive: Option<AdaptiveState>,
 }
 
-/// Why an adaptive limit is what it is.
+/// State of an adaptive limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AdaptiveState {
-    /// The limit that it started with.
+    /// Initial limit.
     pub start: u64,
-    /// The largest limit that it may grow to.
+    /// Largest limit.
     pub cap: u64,
-    /// The smallest limit at which calls were pushed back, if any were.
+    /// Smallest limit at which calls were pushed back, if any.
     pub pushed_back_at: Option<u64>,
-    /// Whether calls take longer than [`Tuning::max_latency`], so that it does not grow.
+    /// Whether calls take longer than [`Tuning::max_latency`], so that the limit does not grow.
     pub is_slow: bool,
 }
 
@@ -108,23 +109,23 @@ struct Pool {
     limit: Option<u64>,
     in_flight: u64,
     adaptive: Option<Adaptive>,
-    /// The size that was asked for.
+    /// The configured size.
     size: Option<PoolSize>,
-    /// The epoch of the next adaptive limit, so that calls that left under another say nothing.
+    /// Epoch of the next adaptive limit, so that calls that started under another one do not count.
     next_epoch: u64,
     members: Slab<Member>,
-    /// Members that have calls under way.
+    /// Number of members with calls in flight.
     busy: u64,
     pacers: Slab<PacerEntry>,
     turns: Turns,
-    /// How many pacers wait.
+    /// Number of waiting pacers.
     waiting: usize,
 }
 
 #[derive(Default)]
 struct Member {
     in_flight: u64,
-    /// The epoch of the adaptive limit in which it was last pushed back.
+    /// Epoch of the adaptive limit in which it was last pushed back.
     pushed_back_in: Option<u64>,
 }
 
@@ -136,7 +137,8 @@ struct PacerEntry {
 }
 
 impl SlotPool {
-    /// A pool of this size, on the time of this engine's store. Its pacers may be on other engines.
+    /// Creates a pool of this size, on the clock of this engine's store. Its pacers may be on other
+    /// engines.
     #[must_use]
     pub fn new(engine: &Engine, size: PoolSize) -> Self {
         Self::on(StoreClock::of(engine.store()), size)
@@ -148,23 +150,23 @@ impl SlotPool {
         Self { shared: Arc::new(Shared { clock, pool: Mutex::new(pool) }), member: None }
     }
 
-    /// Changes the size. Shrinking lets calls under way drain; growing lets pacers that wait go on
-    /// at once. A pool that adapts stays where it is, within the new bounds.
+    /// Changes the size. If it shrinks, calls in flight drain; if it grows, waiting pacers go on at
+    /// once. An adaptive pool keeps its limit, within the new bounds.
     pub fn resize(&self, size: PoolSize) {
         self.lock().resize(size);
         self.hand_out();
     }
 
     /// Restarts an adaptive pool from another limit, within its bounds, and forgets what it has
-    /// learned. A pool that does not adapt gets the limit as it is.
+    /// learned. A pool that is not adaptive takes the limit as its size.
     pub fn restart(&self, limit: u64) {
         self.lock().restart(limit);
         self.hand_out();
     }
 
-    /// A handle for one member of the pool: pacers that are built with it count together, such as
-    /// those of one API key. Members take turns. Pacers that are built with the pool itself are
-    /// members of their own.
+    /// Returns a handle for a new member of the pool: pacers built with it count together, such as
+    /// those of one API key. Members take turns. A pacer that is built with the pool itself is a
+    /// member of its own.
     #[must_use]
     pub fn member(&self) -> Self {
         Self { shared: self.shared.clone(), member: Some(self.new_member()) }
@@ -180,7 +182,7 @@ impl SlotPool {
         PoolMember(Arc::new(Membership { pool, id }))
     }
 
-    /// How many slots there are, and how many are taken.
+    /// Returns the current state.
     #[must_use]
     pub fn gauges(&self) -> PoolGauges {
         let pool = self.lock();
@@ -197,7 +199,7 @@ impl SlotPool {
         self.shared.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands free slots to the pacers whose turn it is. No pacer may be locked.
+    /// Hands free slots to the pacers whose turn it is. The caller must hold no pacer's lock.
     pub(super) fn hand_out(&self) {
         loop {
             let Some((pacer, scope)) = self.lock().next_offer() else { return };
@@ -266,12 +268,12 @@ impl Pool {
         }
     }
 
-    /// Whether nobody has a better right to the next slot.
+    /// Whether the next slot is for this pacer.
     fn is_in_turn(&self, pacer: Id) -> bool {
         self.turns.is_empty() || self.turns.first() == Some(pacer)
     }
 
-    /// A pacer waits, in the turns of these peers.
+    /// Registers a pacer as waiting, in the turns of these peers.
     fn wait(&mut self, pacer: Id, peers: impl Iterator<Item = u64>) {
         let Some(entry) = self.pacers.get_mut(pacer) else { return };
         let waiting = Waiting { member: entry.member, pacer };
@@ -284,7 +286,7 @@ impl Pool {
         }
     }
 
-    /// Ends the turn of the peer in front: the pacer that goes, if there is one.
+    /// Ends the turn of the first peer, and returns its pacer that goes.
     fn pop_turn(&mut self) -> Option<Id> {
         let (peer, pacer) = self.turns.pop()?;
         if let Some(entry) = self.pacers.get_mut(pacer) {
@@ -299,7 +301,7 @@ impl Pool {
         Some(pacer)
     }
 
-    /// A pacer that waits is no longer interested.
+    /// Removes a waiting pacer.
     fn leave_turns(&mut self, pacer: Id) {
         let Some(entry) = self.pacers.get_mut(pacer).filter(|entry| !entry.places.is_empty())
         else {
@@ -310,7 +312,7 @@ impl Pool {
         self.waiting -= 1;
     }
 
-    /// A free slot and the pacer that it is for. It counts as taken from now on.
+    /// Takes a free slot for the next pacer. It counts as in use from now on.
     fn next_offer(&mut self) -> Option<(Id, Weak<Scope>)> {
         while !self.is_full() && !self.turns.is_empty() {
             let Some(pacer) = self.pop_turn() else { continue };
@@ -323,8 +325,8 @@ impl Pool {
         None
     }
 
-    /// Whether most members with calls under way were pushed back under the present limit, this one
-    /// included. One key that is always refused must not slow down the rest.
+    /// Whether most members with calls in flight were pushed back under the current limit,
+    /// including this one. A single key that is always rejected must not slow down the others.
     fn is_pushed_back(&mut self, pacer: Id) -> bool {
         let Some(epoch) = self.adaptive.as_ref().map(Adaptive::epoch) else { return false };
         let member = self.pacers.get(pacer).map(|entry| entry.member);
@@ -343,7 +345,7 @@ impl PoolMember {
         &self.0.pool
     }
 
-    /// The handle of one pacer.
+    /// Creates the handle of one pacer.
     pub(super) fn handle(&self, scope: Weak<Scope>) -> PoolHandle {
         let entry = PacerEntry { member: self.0.id, scope, places: Places::new() };
         let pacer = self.0.pool.lock().pacers.insert(entry);

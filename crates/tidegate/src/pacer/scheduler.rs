@@ -1,8 +1,8 @@
 //! The scheduler of a pacer: who waits, who goes next, and when to look again.
 //!
-//! It reads no clock, knows no store and wakes nobody. Whoever drives it asks for the
-//! [`next`](Scheduler::next) step, tries to charge the waiter that it names, and tells what came of
-//! it. All behaviour can so be tested under virtual time.
+//! It reads no clock, knows no store and wakes no task. Its driver asks for the
+//! [`next`](Scheduler::next) action, tries to charge the waiter that it names, and reports the
+//! result. So all behaviour can be tested under virtual time.
 
 pub(super) mod caller;
 pub(super) mod class;
@@ -34,26 +34,26 @@ use wait_attribution::{Blame, Mark, WaitPart, combine};
 use waiter::{Fate, Granted, Left, Polled, Refused, Waiter};
 use wakes::Wakes;
 
-/// How late a waiter may be granted: timers fire a little late, and one that was due in time shall
-/// not lose its turn for that.
+/// How late a waiter may be granted. Timers fire a little late, and a waiter that was due in time
+/// must not lose its turn because of that.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// What to do next.
+/// What the driver has to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Try to charge this waiter.
     Try(Id),
-    /// Nothing until then, or until something happens.
+    /// Do nothing until this time, or until something changes.
     Rest(Option<Time>),
 }
 
-/// The state of one pacer. `T` is what a waiter wants, `G` what a grant consists of.
+/// The state of one pacer. `T` is the request of a waiter, `G` is what a grant consists of.
 #[derive(Debug)]
 pub(crate) struct Scheduler<T, G> {
     queue: FairQueue<Waiter<T, G>>,
     pub(crate) slots: Slots,
     max_waiting: usize,
-    /// The waiter that was tried.
+    /// The waiter that was tried last, if it was blocked.
     blocked: Option<Blocked>,
     nudges: u64,
     deadlines: BTreeSet<(Time, Id)>,
@@ -61,12 +61,12 @@ pub(crate) struct Scheduler<T, G> {
     wakes: Wakes,
 }
 
-/// A head that has to wait for a limit that all share.
+/// A head that waits for a limit that all tenants share.
 #[derive(Debug)]
 struct Blocked {
     id: Id,
     by: Arc<str>,
-    /// When to try it again; without a time, when something happens.
+    /// When to try it again; `None`: when something changes.
     until: Option<Time>,
 }
 
@@ -84,12 +84,12 @@ impl<T: Demands, G> Scheduler<T, G> {
         }
     }
 
-    /// How many wait.
+    /// Number of waiters.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.len()
     }
 
-    /// What those who wait wait for: what all of them share, else what a tenant of its own.
+    /// The limit that waiters wait for: a shared one, else a limit of a single tenant.
     pub(crate) fn waits_for(&self) -> Option<&Arc<str>> {
         if self.waiting() == 0 {
             return None;
@@ -98,8 +98,8 @@ impl<T: Demands, G> Scheduler<T, G> {
         self.blame.present().or_else(|| parked().find_map(|tenant| tenant.blame.present()))
     }
 
-    /// Whether the queue takes nobody any more from this line. Tenants that wait for limits of
-    /// their own have a bound of their own: they must not keep others out.
+    /// Whether the queue accepts no more waiters with this key. Parked tenants have a bound of
+    /// their own, so that they do not keep others out.
     pub(crate) fn is_full_for(&self, line: &Line) -> bool {
         let parked = self.queue.parked_len();
         let of_its_kind =
@@ -107,8 +107,8 @@ impl<T: Demands, G> Scheduler<T, G> {
         of_its_kind >= self.max_waiting
     }
 
-    /// Whether nobody would be overtaken by a newcomer of this line. Whoever was parked and can go
-    /// by now is before it, whatever the newcomer calls itself.
+    /// Whether a new waiter with this key would overtake nobody. A parked waiter that can go by now
+    /// comes first, whatever the key of the new one.
     pub(crate) fn is_free_for(&self, line: &Line, now: impl FnOnce() -> Time) -> bool {
         if self.queue.len() == 0 {
             return true;
@@ -118,17 +118,17 @@ impl<T: Demands, G> Scheduler<T, G> {
             && self.queue.next_unpark().is_none_or(|until| until > now())
     }
 
-    /// The peers that could go, the next first.
+    /// Peers that could go, next one first.
     pub(crate) fn peers(&self) -> impl Iterator<Item = u64> + '_ {
         self.queue.peers()
     }
 
-    /// Tokens of a bucket that go to others first; see [`FairQueue::ahead`].
+    /// Tokens of a bucket that go to others first; see [`FairQueue::tokens_ahead`].
     pub(crate) fn ahead(&self, line: &Line, cost: u64, bucket: Id) -> u128 {
         self.queue.ahead(line, cost, bucket)
     }
 
-    /// Puts a waiter into its line. Whom to wake is told by [`poll`](Self::poll).
+    /// Adds a waiter to the queue. [`poll`](Self::poll) stores its waker.
     pub(crate) fn join(
         &mut self,
         line: &Line,
@@ -137,7 +137,7 @@ impl<T: Demands, G> Scheduler<T, G> {
         ticket: T,
         now: Time,
     ) -> Id {
-        // Whoever can go by now was there before.
+        // Parked waiters that can go by now were there first.
         self.queue.unpark(now);
         let (mark, own_mark) = (self.blame.mark(now), Mark::default());
         let fate = Fate::Waiting(None);
@@ -154,7 +154,7 @@ impl<T: Demands, G> Scheduler<T, G> {
         id
     }
 
-    /// What to do at `now`. Deadlines that have passed are dealt with on the way.
+    /// The action for `now`. Expires deadlines on the way.
     pub(crate) fn next(&mut self, now: Time) -> Step {
         self.expire(now);
         self.queue.unpark(now);
@@ -177,24 +177,23 @@ impl<T: Demands, G> Scheduler<T, G> {
         }
     }
 
-    /// The head waits for a slot that the pacer shares with others. Says when there is something to
-    /// do meanwhile.
+    /// The head waits for a slot of a shared pool. Returns when there is something else to do.
     pub(crate) fn no_slot(&mut self, now: Time) -> Option<Time> {
         self.blame.turn_to(Some(WaitPart::CONCURRENCY), now);
         self.earliest(None)
     }
 
-    /// What the waiter wants that [`next`](Self::next) named.
+    /// The request of a waiter.
     pub(crate) fn ticket(&self, id: Id) -> Option<&T> {
         self.queue.get(id).map(|waiter| &waiter.ticket)
     }
 
-    /// What a waiter wanted, to correct by what it got.
+    /// The request of a waiter, to correct it to what was charged.
     pub(crate) fn ticket_mut(&mut self, id: Id) -> Option<&mut T> {
         self.queue.get_mut(id).map(|waiter| &mut waiter.ticket)
     }
 
-    /// When there is something to do that has nothing to do with the head.
+    /// The next time at which there is something to do besides the head.
     #[cfg(feature = "tokio")]
     pub(crate) fn aside(&self) -> Option<Time> {
         self.earliest(None)
@@ -205,19 +204,19 @@ impl<T: Demands, G> Scheduler<T, G> {
         self.queue.get(id).is_some_and(|waiter| matches!(waiter.fate, Fate::Waiting(_)))
     }
 
-    /// When the waiter has to be granted at the latest.
+    /// Latest time at which the waiter can be granted.
     #[cfg(feature = "tokio")]
     pub(crate) fn deadline(&self, id: Id) -> Option<Time> {
         self.queue.get(id).and_then(|waiter| waiter.deadline)
     }
 
-    /// Whether the waiter would be too late at that time.
+    /// Whether that time is after the waiter's deadline.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_late(&self, id: Id, at: Time) -> bool {
         self.deadline(id).is_some_and(|deadline| deadline < at)
     }
 
-    /// The waiter was charged: it leaves the queue, takes a slot, and will hear of it.
+    /// Records that the waiter was charged: it leaves the queue, takes a slot, and is woken.
     pub(crate) fn granted(&mut self, id: Id, grant: G, now: Time) {
         if !self.is_waiting(id) {
             return;
@@ -234,23 +233,24 @@ impl<T: Demands, G> Scheduler<T, G> {
         self.end(id, Fate::Granted(Granted { grant, waited, parts }));
     }
 
-    /// A limit that all share is not ready until then: the waiter keeps its place and nobody
-    /// overtakes it. Without a time it is tried again when something happens.
+    /// Records that a shared limit is not ready before `until`: the waiter stays the head and
+    /// nobody overtakes it. Without a time it is tried again when something changes.
     pub(crate) fn blocked(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
         self.blame.turn_to(Some(by), now);
         self.blocked = Some(Blocked { id, by: by.into(), until });
     }
 
-    /// A limit of the waiter's tenant alone is not ready until then: others go on.
+    /// Records that a limit of the waiter's tenant alone is not ready before `until`: other tenants
+    /// go on.
     pub(crate) fn passed_over(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
         self.queue.park(id, until, by, now);
         if self.queue.parked_len() > self.max_waiting {
-            // The first of a tenant came in as one of those who take turns.
+            // The first waiter of a tenant was counted as one that is not parked.
             self.refuse(id, Refused::QueueFull(self.max_waiting));
         }
     }
 
-    /// The waiter can never be charged, or not in time.
+    /// Ends a wait that cannot succeed, or not in time.
     pub(crate) fn refuse(&mut self, id: Id, refused: Refused) {
         if !self.is_waiting(id) {
             return;
@@ -259,7 +259,7 @@ impl<T: Demands, G> Scheduler<T, G> {
         self.end(id, Fate::Refused(refused));
     }
 
-    /// Ends the wait of a waiter that has left the queue: it will hear of it.
+    /// Sets the final state of a waiter that has left the queue, and wakes it.
     fn end(&mut self, id: Id, fate: Fate<G>) {
         let Some(waiter) = self.queue.get_mut(id) else { return };
         if let Some(deadline) = waiter.deadline {
@@ -270,12 +270,12 @@ impl<T: Demands, G> Scheduler<T, G> {
         }
     }
 
-    /// Asks after a waiter; one that still waits keeps the waker.
+    /// Polls a waiter. One that still waits keeps the waker.
     pub(crate) fn poll(&mut self, id: Id, waker: &Waker) -> Option<Polled<T, G>> {
         let waiter = self.queue.get_mut(id)?;
         if let Fate::Waiting(kept) = &mut waiter.fate {
             if !kept.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
-                // Dropping a waker may run anything, also something that wants our lock.
+                // Dropping a waker may run any code, including code that takes our lock.
                 self.wakes.discard(kept.replace(waker.clone()));
             }
             return Some(Polled::Waiting);
@@ -288,7 +288,7 @@ impl<T: Demands, G> Scheduler<T, G> {
         }
     }
 
-    /// A waiter leaves early. Its slot, if it had one, is free again.
+    /// Removes a waiter early. A slot that it had is free again.
     pub(crate) fn leave(&mut self, id: Id, now: Time) -> Option<Left<T, G>> {
         let waiter = self.queue.take(id)?;
         if let Some(deadline) = waiter.deadline {
@@ -308,25 +308,26 @@ impl<T: Demands, G> Scheduler<T, G> {
         }
     }
 
-    /// Something has changed: whatever was blocked or passed over is tried again.
+    /// Something has changed: blocked and parked waiters are tried again.
     pub(crate) fn nudge(&mut self, now: Time) {
         self.nudges += 1;
         self.blocked = None;
         self.queue.unpark_all(now);
     }
 
-    /// How often something has changed: an answer from before the last time may be out of date.
+    /// Number of nudges so far. An answer of the store from before the latest one may be out of
+    /// date.
     #[cfg(feature = "tokio")]
     pub(crate) const fn nudges(&self) -> u64 {
         self.nudges
     }
 
-    /// Who is to be woken, once the lock is released.
+    /// Takes the wakers to call once the lock is released.
     pub(crate) fn wakes(&mut self) -> Wakes {
         std::mem::take(&mut self.wakes)
     }
 
-    /// Wakes everybody who waits, because their driver has gone.
+    /// Wakes all waiters, because their driver is gone.
     pub(crate) fn rouse(&mut self) {
         let Self { queue, wakes, .. } = self;
         for waiter in queue.iter() {

@@ -1,7 +1,7 @@
-//! A scope: the queue of one pacer with the store it charges, under one lock.
+//! The shared part of a pacer: its queue and the store that it charges, under one lock.
 //!
-//! Whoever changes something moves the queue on at once, under the lock, and wakes the granted
-//! after releasing it. Nobody sleeps with the lock. Drivers only watch the time.
+//! Every change advances the queue at once, under the lock, and wakes granted waiters after
+//! releasing it. No task sleeps while it holds the lock. Drivers only watch the time.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -26,43 +26,43 @@ use crate::store_handle::{StoreClock, StoreHandle, now_or_never};
 use crate::sync::{Mutex, MutexGuard};
 use crate::terms::Watch;
 
-/// Everything that the permits and waiters of one pacer share.
+/// State shared by the permits and waiters of one pacer.
 pub(super) struct Scope {
     store: StoreHandle,
     clock: StoreClock,
-    /// The tenant of those who name none.
+    /// The tenant of requests that name none.
     nobody: Arc<str>,
     state: Mutex<State>,
 }
 
-/// What is under the lock.
+/// The state under the lock.
 pub(super) struct State {
     pub(super) scheduler: Scheduler<PendingAcquire, Holding>,
     pub(super) buckets: Buckets,
     pub(super) drivers: Drivers,
     pub(super) leases: Leases,
-    /// What it has to do with a pool of slots that it shares, if there is one.
+    /// Its handle to a shared pool of slots, if it uses one.
     pub(super) pool: Option<PoolHandle>,
-    /// Groups that have free slots again, to be told to others after unlocking.
+    /// Groups with free slots, to notify after unlocking.
     freed_groups: Vec<SlotGroup>,
-    /// The scope itself.
+    /// A weak pointer to itself.
     own: Weak<Scope>,
-    /// What a driver had reserved when its runtime was shut down, to be given back by another.
+    /// Reservations of drivers whose runtime was shut down, to be given back by another driver.
     #[cfg(feature = "tokio")]
     pub(super) stranded: Vec<(PendingAcquire, Receipt)>,
-    /// The head for which a driver is asking a shared store.
+    /// The head for which a driver is calling a shared store.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "shared stores need tokio"))]
     pub(super) asking: Option<Id>,
 }
 
-/// The lock of a scope. What it has freed of its pool is handed out after unlocking.
+/// The locked state. Freed slots are handed out after unlocking.
 pub(super) struct Locked<'s> {
     state: MutexGuard<'s, State>,
     // Dropped after the guard.
     freed: Freed,
 }
 
-/// A pool whose free slots are handed out, and groups whose waiters are told, when this is dropped.
+/// Hands out the free slots of a pool, and notifies groups, when dropped.
 #[derive(Default)]
 struct Freed {
     pool: Option<SlotPool>,
@@ -135,7 +135,7 @@ impl Scope {
         &self.nobody
     }
 
-    /// Whether the store answers at once.
+    /// Whether the store is the in-process one.
     pub(super) fn is_local(&self) -> bool {
         self.store.local().is_some()
     }
@@ -149,18 +149,19 @@ impl Scope {
         Locked { state, freed: Freed::default() }
     }
 
-    /// Does something under the lock, moves the queue on, and wakes who was granted.
+    /// Runs `update` under the lock, advances the queue, and wakes granted waiters.
     pub(super) fn act<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
         self.finish(self.lock(), act).0
     }
 
-    /// Renews what is due, moves the queue on, and wakes who was granted. Says when there is more
-    /// to do.
+    /// Renews leases that are due, advances the queue, and wakes granted waiters. Returns when
+    /// there is more to do.
     pub(super) fn refresh(self: &Arc<Self>) -> Option<Time> {
         self.finish(self.lock_renewed(), |_| ()).1
     }
 
-    /// Does something under the lock and moves the queue on; then, without it, wakes the granted.
+    /// Runs `update` and advances the queue under the lock; then, without it, wakes granted
+    /// waiters.
     fn finish<R>(
         &self,
         mut state: Locked<'_>,
@@ -174,7 +175,7 @@ impl Scope {
         (result, until)
     }
 
-    /// Grants what can be granted now; says when there is more to do.
+    /// Grants what can be granted now. Returns when there is more to do.
     pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
         let queue = if state.scheduler.waiting() == 0 {
             state.rest();
@@ -187,8 +188,8 @@ impl Scope {
         until
     }
 
-    /// Grants what can be granted now; says when to look at the queue again. A shared store is not
-    /// asked here: a driver does that, and is roused.
+    /// Grants what can be granted now. Returns when to look at the queue again. A shared store is
+    /// not called here; a driver is notified to do that.
     fn grant(&self, state: &mut State) -> Option<Time> {
         loop {
             let now = self.now();
@@ -197,7 +198,7 @@ impl Scope {
                     state.rest();
                     return until;
                 }
-                // While one driver asks a shared store, the others watch deadlines.
+                // While one driver calls a shared store, the others watch deadlines.
                 #[cfg(feature = "tokio")]
                 Step::Try(_) if state.asking.is_some() => return state.scheduler.aside(),
                 Step::Try(id) => id,
@@ -212,7 +213,7 @@ impl Scope {
             }
             #[cfg(feature = "tokio")]
             if !self.is_local() {
-                // Whoever asks takes them again.
+                // The driver that calls the store takes them again.
                 state.leave_groups(id);
                 return Some(now);
             }
@@ -226,12 +227,12 @@ impl Scope {
         }
     }
 
-    /// A waiter goes away before it got its permit: what it was granted is given back.
+    /// Removes a waiter before it got its permit. What it was granted is given back.
     pub(super) fn leave(self: &Arc<Self>, id: Id) {
         let left = self.act(|state| {
             let left = state.scheduler.leave(id, self.now());
             if state.asking == Some(id) {
-                // What is reserved for it is given back without waiting for it to start.
+                // Its reservation is given back without waiting for the start.
                 state.drivers.ring();
             }
             if let Some(Left::Granted(ticket, _)) = &left {
@@ -256,8 +257,8 @@ impl Scope {
         }
     }
 
-    /// A permit ends: its slot is free, and `fate` says what becomes of its tokens; `None` if that
-    /// was seen to already. `word` is how its call went and when it left.
+    /// Ends a permit: its slot is free, and `on_drop` says what happens to its tokens; `None` if
+    /// they were already handled. `report` is the outcome and the start of its call.
     pub(super) fn release(
         self: &Arc<Self>,
         ticket: &PendingAcquire,
@@ -281,9 +282,10 @@ impl Scope {
         });
     }
 
-    /// Gives tokens and slots back, or only slots, and moves the queue on; `None` if there is
-    /// nothing to give back. To be [detached](StoreHandle::detach) or awaited: a shared store is
-    /// asked by a task of its own; outside of a runtime there is none, and what was spent stays.
+    /// Gives back tokens and slots, or only slots, and advances the queue; `None` if there is
+    /// nothing to give back. The future has to be [detached](StoreHandle::detach) or awaited. A
+    /// shared store needs a task for it; outside a runtime there is none, and what was spent stays
+    /// spent.
     pub(super) fn returning(
         self: &Arc<Self>,
         ticket: &PendingAcquire,
@@ -304,12 +306,12 @@ impl Scope {
         })
     }
 
-    /// The pool hands a slot to the head. `false` if there is one already.
+    /// Accepts a slot from the pool for the head. Returns `false` if there already is one.
     pub(super) fn offer_slot(&self) -> bool {
         let mut state = self.lock();
         let is_accepted = state.pool.as_mut().is_some_and(PoolHandle::accept);
         self.move_on(&mut state);
-        // Whoever offers goes on offering what this pacer did not use.
+        // The caller that offers continues with what this pacer did not use.
         state.pool.as_mut().and_then(PoolHandle::take_freed);
         let wakes = state.scheduler.wakes();
         drop(state);
@@ -317,7 +319,7 @@ impl Scope {
         is_accepted
     }
 
-    /// Corrects what was charged, and moves the queue on.
+    /// Corrects what was charged, and advances the queue.
     pub(super) async fn settle(
         &self,
         ticket: &PendingAcquire,
@@ -325,7 +327,7 @@ impl Scope {
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
         let settlement = ticket.settle(&self.store, deltas, receipt).await;
-        // Nobody can go sooner because more was charged.
+        // Charging more cannot let anybody go sooner.
         for (claim, _) in ticket.claims.iter().zip(deltas).filter(|(_, delta)| **delta < 0) {
             claim.terms.tell_watchers();
         }
@@ -334,7 +336,8 @@ impl Scope {
 }
 
 impl State {
-    /// Takes slots of the groups of a waiter. If one of them is full, the waiter is passed over.
+    /// Takes slots of the groups of a waiter. If one of them is full, the waiter's tenant is
+    /// parked.
     pub(super) fn enter_groups(&mut self, id: Id, now: Time) -> bool {
         let ticket = self.scheduler.ticket(id);
         let has_entered = ticket.is_none_or(|ticket| ticket.try_enter_groups(&self.own));
@@ -344,19 +347,19 @@ impl State {
         has_entered
     }
 
-    /// A waiter that has slots of its groups is not granted now.
+    /// Releases the group slots of a waiter that is not granted now.
     pub(super) fn leave_groups(&mut self, id: Id) {
         if let Some(ticket) = self.scheduler.ticket(id) {
             self.freed_groups.extend(ticket.leave_groups());
         }
     }
 
-    /// Gives the slots back that somebody has of its groups.
+    /// Releases the group slots of a request.
     pub(super) fn leave_groups_of(&mut self, ticket: &PendingAcquire) {
         self.freed_groups.extend(ticket.leave_groups());
     }
 
-    /// Takes the slots of a newcomer, of its groups and of the pool, or none.
+    /// Takes the slots of a new request, of its groups and of the pool, or none.
     pub(super) fn take_slots_of(&mut self, ticket: &PendingAcquire) -> bool {
         if !ticket.try_enter_groups(&self.own) {
             return false;
@@ -368,19 +371,19 @@ impl State {
         has_slot
     }
 
-    /// The slots of a newcomer are not needed now.
+    /// Puts back the slots of a new request that is not granted now.
     pub(super) fn put_slots_back(&mut self, ticket: &PendingAcquire) {
         self.leave_groups_of(ticket);
         self.put_slot_back();
     }
 
-    /// Takes a slot of the pool without waiting for a turn, if there is a pool.
+    /// Takes a slot of the pool without waiting for a turn. Succeeds if there is no pool.
     pub(super) fn try_take_slot(&mut self) -> bool {
         self.pool.as_mut().is_none_or(PoolHandle::try_take)
     }
 
-    /// Takes a slot of the pool for the head, if there is a pool. The error is the time after which
-    /// the pool grows, if it does.
+    /// Takes a slot of the pool for the head. Succeeds if there is no pool. The error is the time
+    /// after which the pool grows, if it does.
     pub(super) fn take_slot(&mut self) -> Result<(), Option<Duration>> {
         let Self { pool, scheduler, .. } = self;
         match pool.as_mut().map(|pool| pool.take(scheduler.peers())) {
@@ -389,38 +392,38 @@ impl State {
         }
     }
 
-    /// The slot in hand is not needed now.
+    /// Puts back a slot that is not needed now.
     pub(super) fn put_slot_back(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.put_back();
         }
     }
 
-    /// Nobody waits who could use a slot of the pool.
+    /// No waiter could use a slot of the pool.
     pub(super) fn rest(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.rest();
         }
     }
 
-    /// A waiter was charged: the slot in hand is its own.
+    /// A waiter was charged: the slot belongs to it.
     pub(super) fn slot_granted(&mut self) {
         if let Some(pool) = &mut self.pool {
             pool.granted();
         }
     }
 
-    /// A call leaves: what a concurrency that adapts wants to know of it later.
+    /// Records the start of a call, for an adaptive concurrency.
     pub(super) fn leaves(&self) -> Departure {
         self.pool.as_ref().map_or_else(Departure::default, PoolHandle::leaves)
     }
 
-    /// Lets drivers know of leases that were taken on.
+    /// Makes drivers wake in time for new leases.
     pub(super) fn mind_leases(&mut self) {
         self.drivers.not_later(self.leases.tick());
     }
 
-    /// Does what trying the head came to.
+    /// Applies the result of trying the head.
     pub(super) fn apply(&mut self, id: Id, verdict: Verdict, now: Time) {
         let by = |state: &Self, index: usize| {
             let ticket = state.scheduler.ticket(id);
@@ -451,7 +454,7 @@ impl State {
     }
 }
 
-/// The earlier of two times that may be.
+/// The earlier of two optional times.
 pub(super) fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -467,12 +470,12 @@ fn not_at_once() -> Verdict {
 impl Watch for Scope {
     fn changed(&self) -> bool {
         self.act(|state| state.scheduler.nudge(self.now()));
-        // Whoever joins the queue later watches again.
+        // A waiter that joins later registers again.
         self.lock().scheduler.waiting() > 0
     }
 }
 
-/// The buckets that waiters want something of, so that what is ahead can be summed up.
+/// The buckets that waiters want tokens of, so that the demand ahead can be summed up.
 #[derive(Debug, Default)]
 pub(super) struct Buckets {
     ids: HashMap<BucketName, Id>,
@@ -480,7 +483,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// The id of a claim's bucket, for as long as it is not forgotten as often.
+    /// The id of a claim's bucket. Reference-counted: valid until released as often.
     pub(super) fn know(&mut self, claim: &Claim) -> Id {
         let bucket = claim.bucket();
         if let Some(&id) = self.ids.get(&bucket) {
@@ -507,7 +510,7 @@ impl Buckets {
     }
 }
 
-/// Tells the limiters of a ticket to move this scope on when their policy changes.
+/// Registers the pacer to advance when a policy of the request's limits changes.
 pub(super) fn watch(scope: &Arc<Scope>, ticket: &PendingAcquire) {
     for claim in &ticket.claims {
         let weak: Weak<Scope> = Arc::downgrade(scope);

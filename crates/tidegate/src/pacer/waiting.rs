@@ -1,4 +1,4 @@
-//! Waiting: the future of an acquire, and its place in the queue.
+//! The future of an acquire, and its position in the queue.
 
 use std::fmt;
 use std::future::Future;
@@ -19,15 +19,15 @@ use super::scope::{Scope, State};
 /// The future of an [`Acquire`]. Dropping it at any point gives back exactly what it held.
 #[must_use = "nothing happens until the future is awaited"]
 pub struct Waiting {
-    /// Until the first poll.
+    /// Set until the first poll.
     request: Option<Acquire>,
-    /// While in the queue.
+    /// Set while in the queue.
     queued: Option<Queued>,
     /// Where it is driven, if not where it is polled.
     place: Option<Place>,
 }
 
-/// A place in the queue.
+/// A waiter in the queue.
 pub(super) struct Queued {
     pub(super) scope: Arc<Scope>,
     pub(super) id: Id,
@@ -37,7 +37,7 @@ pub(super) struct Queued {
 }
 
 impl Queued {
-    /// What has become of the waiter; `None` while it waits, and then `waker` is kept.
+    /// The result of the wait; `None` while it waits, and then `waker` is stored.
     pub(super) fn ask(
         &mut self,
         state: &mut State,
@@ -50,7 +50,7 @@ impl Queued {
             Polled::Refused(ticket, refused) => (ticket, Err(refused)),
         };
         if let Ok(Granted { grant: Holding { lease: Some(lease), .. }, .. }) = &mut done {
-            // The driver that it was waiting with goes on for its leases.
+            // The driver that it waited with continues for its leases.
             lease.post = std::mem::take(&mut self.post);
             state.drivers.attend_leases(&mut lease.post, place, &self.scope);
         }
@@ -93,7 +93,7 @@ impl Future for Waiting {
         let scope = queued.scope.clone();
         let mut state = scope.lock();
         let done = queued.ask(&mut state, context.waker(), place);
-        // The future may have moved, or the runtime that it was driven on may have ended.
+        // The future may have moved, or the runtime of its driver may have ended.
         let driven = done.is_some() || state.drivers.attend(&mut queued.post, place, &scope);
         let wakes = state.scheduler.wakes();
         drop(state);
@@ -117,13 +117,13 @@ impl Waiting {
         Self { request: Some(request), queued: None, place: None }
     }
 
-    /// Driven by a thread, wherever it is polled.
+    /// Uses a driver thread, wherever it is polled.
     pub(super) fn on_a_thread(mut self) -> Self {
         self.place = Some(Place::Thread);
         self
     }
 
-    /// The first poll.
+    /// Runs the first poll.
     pub(super) fn start(&mut self, waker: &Waker) -> Poll<Result<Permit, AcquireError>> {
         let Some(request) = self.request.take() else { return Poll::Pending };
         let place = self.place.unwrap_or_else(Place::here);

@@ -1,8 +1,8 @@
-//! Several requests in one go: each decided by itself, all sent together.
+//! Several independent requests in one call.
 //!
-//! A store that is asked once for many things reads its clock once, fetches the memory of several
-//! keys at a time, or makes one trip over the wire. Nothing is all-or-nothing here: that is what
-//! the lists of [`Engine`](crate::Engine) are for, and a request of a batch may be one.
+//! For a batch, the store reads its clock once, fetches the memory of several keys at a time, or
+//! makes a single round trip. A batch is not all or nothing: that is what the lists of
+//! [`Engine`](crate::Engine) are for, and a request of a batch can be such a list.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -16,10 +16,10 @@ use crate::request::{Asked, Call, FromAnswer, Parts, Request, Snapshots};
 use crate::store_handle::{StoreHandle, no_answer, now_or_never};
 use crate::terms::Terms;
 
-/// Requests that are decided together: in their order, each by itself, with one answer each.
+/// Requests that are sent together, decided in order and independently, with one result each.
 ///
-/// Nothing happens until it is carried out: by [`now`](Self::now) on the in-process store, by
-/// `.await` on any store. What is wrong with one request is its answer, and nobody else's.
+/// Nothing happens until the batch runs: with [`now`](Self::now) on the in-process store, or with
+/// `.await` on any store. An invalid request fails by itself and does not affect the others.
 ///
 /// ```
 /// use tidegate::{Batch, Limiter, Policy};
@@ -34,7 +34,7 @@ use crate::terms::Terms;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Requests of different verbs go together as requests for [any](Request::any) answer:
+/// To mix requests of different kinds, convert them with [`any`](Request::any):
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +55,7 @@ use crate::terms::Terms;
 /// # }
 /// ```
 ///
-/// It has no bound of its own. Whoever fills it with what strangers send sets one.
+/// A batch has no size limit of its own. Set one if untrusted clients can fill it.
 #[must_use = "nothing happens until the batch is awaited, or carried out with `now`"]
 pub struct Batch<'a, T> {
     calls: Vec<(&'a StoreHandle, Call<'a>)>,
@@ -63,31 +63,30 @@ pub struct Batch<'a, T> {
 }
 
 impl<'a, T> Batch<'a, T> {
-    /// A batch of nothing.
+    /// Creates an empty batch.
     pub const fn new() -> Self {
         Self { calls: Vec::new(), answer: PhantomData }
     }
 
-    /// With one more request at its end.
+    /// Adds a request to the end of the batch.
     pub fn with(mut self, request: Request<'a, T>) -> Self {
         self.calls.push(request.into_parts());
         self
     }
 
-    /// How many requests there are.
+    /// Number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// The requests that go to one store in one go, store after store. They are nearly always all
-    /// of them.
+    /// Runs of consecutive requests for the same store. Nearly always there is only one run.
     fn runs(&self) -> impl Iterator<Item = (&'a StoreHandle, &[(&'a StoreHandle, Call<'a>)])> {
         let runs = self.calls.chunk_by(|(one, _), (next, _)| one.is_same(next));
         runs.filter_map(|run| Some((run.first()?.0, run)))
@@ -95,8 +94,8 @@ impl<'a, T> Batch<'a, T> {
 }
 
 impl<'a, T: FromAnswer + Send + 'a> Batch<'a, T> {
-    /// Carries all requests out at once, on the in-process store. The answers are in the order of
-    /// the requests; if a store is shared nothing is sent, and each answer is an error.
+    /// Runs all requests at once, on the in-process store. The results are in the order of the
+    /// requests. If a store is shared, nothing is sent and every result is an error.
     pub fn now(self) -> Vec<Result<T, StoreError>> {
         if self.calls.iter().any(|(store, _)| store.local().is_none()) {
             return self.calls.iter().map(|_| Err(StoreError::MustAwait)).collect();
@@ -125,11 +124,11 @@ impl<'a, T: FromAnswer + Send + 'a> IntoFuture for Batch<'a, T> {
     }
 }
 
-/// Calls on their way, with the policies of this moment.
+/// Operations to send, with the policies of this instant.
 struct Prepared<'c, 'a> {
-    /// The policies that the calls go by, each read once for all neighbours that share it.
+    /// Policies of the operations; consecutive operations on the same limit share one.
     snapshots: Vec<Snapshots>,
-    /// The calls, and which policies are theirs.
+    /// Each operation, and the index of its policies.
     asked: Vec<(Asked<'c, 'a>, usize)>,
 }
 
@@ -159,7 +158,7 @@ impl<'c, 'a> Prepared<'c, 'a> {
         self.each().map(|(asked, snapshots)| asked.parts(snapshots)).collect()
     }
 
-    /// Adds the answer of each call, also of those that the store has left out.
+    /// Adds one result per operation. An operation that the store did not answer gets an error.
     fn answered<T: FromAnswer>(&self, answers: Answers, all: &mut Vec<Result<T, StoreError>>) {
         let mut answers = answers.into_iter();
         all.extend(self.each().map(|(asked, snapshots)| {

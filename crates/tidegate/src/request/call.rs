@@ -1,6 +1,7 @@
-//! What a request asks, and how it becomes an operation: under which policy, and behind whom.
+//! How a request becomes a store operation: which policies apply, and whether waiters are ahead of
+//! it.
 //!
-//! Nothing is sent from here. The same is done for one request and for each of a batch.
+//! Nothing is sent from here. Single requests and batches share this code.
 
 use std::time::Duration;
 
@@ -17,23 +18,22 @@ use crate::pacer::project;
 use crate::store_handle::StoreHandle;
 use crate::terms::{Snapshot, Terms};
 
-/// What to do, described so that the policies of limiters are read when it is carried out.
+/// An operation whose policies are read when it runs, not when it is described.
 #[derive(Debug)]
 pub(crate) enum Call<'a> {
-    /// An operation with policies that the caller holds.
+    /// An operation on limits that the caller holds.
     Raw(Operation<'a>),
-    /// One key of a limiter, under the policy of the moment.
+    /// An operation on one key of a limiter, under the policy in force when it runs.
     One { terms: &'a Terms, key: AnyKey<'a>, wall: WallTime, verb: Verb<'a> },
-    /// A list of charges, under the policies of the moment.
+    /// An operation on a list of charges, under the policies in force when it runs.
     List(Charges<'a>, ListVerb<'a>),
 }
 
-/// The charges of a list.
 pub(crate) type Charges<'a> = SmallVec<[Charge<'a>; 2]>;
-/// The policies that a call goes by, in the order of its charges.
+/// The policies of an operation, in the order of its charges.
 pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
 
-/// The verbs for a single key.
+/// Operations on a single key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Verb<'a> {
     Take(u64),
@@ -46,27 +46,27 @@ pub(crate) enum Verb<'a> {
     Reset,
 }
 
-/// The verbs for a list.
+/// Operations on a list.
 #[derive(Debug)]
 pub(crate) enum ListVerb<'a> {
     Take,
     Peek,
     Reserve(Duration),
-    /// By how much each charge is corrected.
+    /// Correction of each charge.
     Settle(SmallVec<[i64; 2]>, Option<&'a Receipt>),
     Release(&'a Receipt),
     Renew(&'a Receipt),
 }
 
 impl<'a> Call<'a> {
-    /// The first charge on a limiter of another engine than the one that decides.
+    /// The first charge on a limiter of another engine.
     fn foreign(&self, store: &StoreHandle) -> Option<ChargeError> {
         let Self::List(charges, _) = self else { return None };
         let foreign = charges.iter().position(|charge| !charge.store.is_same(store));
         foreign.map(ChargeError::OtherEngine)
     }
 
-    /// The policies to go by, read now.
+    /// Reads the policies in force now.
     pub(super) fn snapshots(&self) -> Snapshots {
         match self {
             Self::Raw(_) => SmallVec::new(),
@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whose policy is to be read, and for which time, if it is one.
+    /// The limit and the wall time of an operation on one key.
     pub(crate) const fn terms(&self) -> Option<(&'a Terms, WallTime)> {
         match self {
             Self::One { terms, wall, .. } => Some((terms, *wall)),
@@ -83,8 +83,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The decision on a plain take of one key, for which nobody waits, of a token bucket: most
-    /// takes are, and this way nothing is wrapped and unwrapped.
+    /// Decides a take of one key of a token bucket without waiters. Most takes are of this kind,
+    /// and this path skips all wrapping.
     #[inline]
     pub(super) fn take_plain(&self, store: &MemoryStore) -> Option<Decision> {
         let Self::One { terms, key, verb: Verb::Take(cost), .. } = self else { return None };
@@ -98,8 +98,8 @@ impl<'a> Call<'a> {
         of_bucket.then(|| store.take_one(limit, key, *cost))
     }
 
-    /// For a plain take, and what a peek says of it: how many tokens others wait for of the key of
-    /// each charge, and its own cost. Nothing if nobody waits for any of them.
+    /// For a take or a peek: the tokens that waiters want of the key of each charge, and the
+    /// charge's own cost. Empty if no charge has waiters ahead of it.
     fn behind(&self) -> Behind {
         let ahead = |terms: &Terms, key: Key<'_>, cost: u64| {
             let ahead = terms.queued().ahead_of(key).filter(|_| cost > 0);
@@ -119,7 +119,7 @@ impl<'a> Call<'a> {
         if is_free { Behind::new() } else { behind }
     }
 
-    /// The operation under policies that were read before.
+    /// Builds the operation under policies that were read before.
     fn under<'s>(&'s self, snapshots: &'s [Snapshot]) -> Parts<'s> {
         match (self, snapshots) {
             (Self::Raw(operation), _) => Parts::Whole(*operation),
@@ -175,9 +175,9 @@ fn list<'s>(
     }
 }
 
-/// A call on its way: as it is sent, and who waits before it.
+/// An operation ready to be sent.
 ///
-/// The policies that it goes by are kept beside it, because calls of a batch share theirs.
+/// Its policies are stored outside, because operations of a batch share them.
 pub(crate) struct Asked<'c, 'a> {
     call: &'c Call<'a>,
     /// Why it is not sent.
@@ -185,10 +185,10 @@ pub(crate) struct Asked<'c, 'a> {
     behind: Behind,
 }
 
-/// Who waits before each charge of a call.
+/// Waiters ahead of each charge.
 type Behind = SmallVec<[Ahead; 2]>;
 
-/// Tokens that others wait for, and what the call itself wants.
+/// Tokens that waiters want, and the cost of the charge itself.
 #[derive(Clone, Copy)]
 struct Ahead {
     tokens: u128,
@@ -200,13 +200,13 @@ impl<'c, 'a> Asked<'c, 'a> {
         Self { call, refused: call.foreign(store), behind: call.behind() }
     }
 
-    /// The operation, or a look at the state alone if it would overtake waiters.
+    /// The operation; only a peek if it would overtake waiters.
     pub(crate) fn parts<'s>(&self, snapshots: &'s [Snapshot]) -> Parts<'s>
     where
         'c: 's,
     {
         if self.refused.is_some() {
-            // Keeps its place in a batch; every store refuses an empty list.
+            // Fills its position in a batch: every store rejects an empty list.
             return Parts::Whole(Operation::Take(&[]));
         }
         if self.behind.is_empty() {
@@ -237,7 +237,7 @@ impl<'c, 'a> Asked<'c, 'a> {
     }
 }
 
-/// The denial of a call that would overtake waiters, with the wait that they leave to it.
+/// The denial of an operation that would overtake waiters, with the wait that they leave to it.
 fn overtaking(snapshots: &[Snapshot], state: &Decision, behind: &[Ahead]) -> Decision {
     let charges = state.outcomes().iter().zip(snapshots).zip(behind);
     let outcomes = charges.map(|((outcome, snapshot), ahead)| {

@@ -1,16 +1,16 @@
-//! A request to a store, awaited.
+//! The future of a request to a store.
 //!
-//! A local store answers in the first poll and costs no allocation. For a shared store the request
-//! moves into a box, beside what it borrows.
+//! A local store answers in the first poll, without an allocation. For a shared store the request
+//! moves into a box together with what it borrows.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What can be asked of a store: at once if it is local, else by waiting for it.
+/// A request that a local store answers at once and a shared store has to be awaited for.
 pub trait Ask<'a>: Unpin + sealed::Sealed {
-    /// What comes of it.
+    /// Result of the request.
     type Answer;
 
     #[doc(hidden)]
@@ -27,7 +27,7 @@ pub(crate) mod sealed {
     pub trait Sealed {}
 }
 
-/// A request that is awaited. Nothing happens before it is polled.
+/// A request that is being awaited. Nothing happens before the first poll.
 #[must_use = "nothing happens until it is awaited"]
 pub struct StoreFuture<'a, Q, A> {
     request: Option<Q>,

@@ -10,8 +10,8 @@ fn leave(adaptive: &mut Adaptive, in_flight: u64) -> Departure {
     adaptive.leaves(in_flight, Time::ZERO)
 }
 
-/// A provider that can serve `hidden` calls at once and pushes the others back. Every round
-/// all slots are used, and everything that left is answered before the next round.
+/// Simulates a provider that can serve `hidden` calls at once and pushes the others back. Every
+/// round uses all slots, and everything is answered before the next round.
 fn round(adaptive: &mut Adaptive, hidden: u64) -> u64 {
     let limit = adaptive.limit();
     let departures: Vec<Departure> =
@@ -113,7 +113,7 @@ fn a_little_push_back_is_no_reason_to_shrink() {
     assert_eq!(adaptive.limit(), 100, "2.5 % is between the two bounds");
 }
 
-/// Calls that are pushed back by chance, whatever the limit, must not wear it down.
+/// Random push-back that does not depend on the limit must not wear it down.
 #[test]
 fn noise_below_the_bound_does_not_wear_it_down() {
     for (per_mille, least) in [(5, 150), (10, 100), (20, 50)] {

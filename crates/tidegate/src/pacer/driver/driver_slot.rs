@@ -1,9 +1,9 @@
-//! Places: where futures are polled, and who watches the time for them there.
+//! Where futures are polled, and which driver serves them there.
 
 /// Where a waiter's future is polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pacer) enum Place {
-    /// On no runtime that we know timers of.
+    /// Outside any runtime with known timers.
     Thread,
     /// On this tokio runtime.
     #[cfg(feature = "tokio")]
@@ -11,7 +11,7 @@ pub(in crate::pacer) enum Place {
 }
 
 impl Place {
-    /// Where this code runs.
+    /// The executor of the calling thread.
     pub(in crate::pacer) fn here() -> Self {
         #[cfg(feature = "tokio")]
         if let Ok(handle) = tokio::runtime::Handle::try_current() {
@@ -21,7 +21,7 @@ impl Place {
     }
 }
 
-/// Where a waiter, or the holder of leases, is driven, and the number of its driver: to be looked
-/// at again with every poll, since a future may move, and runtimes end.
+/// The driver of a waiter or of a holder of leases: its executor and number. Checked with every
+/// poll, because a future may move and a runtime may end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::pacer) struct Post(pub(in crate::pacer) Option<(Place, u64)>);

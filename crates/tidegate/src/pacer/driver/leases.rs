@@ -1,13 +1,13 @@
-//! Leases: slots of the store that grants hold, renewed for as long as the grants live.
+//! Leases: slots of the store that grants hold, renewed while the grants live.
 //!
-//! A slot under a concurrency limit with a lease runs out by itself, so that a holder that crashed
-//! frees it. While a grant lives, whether its waiter has heard of it or not, its slots are renewed
-//! at a third of the lease: all that are due go to the store in one submission, sent by whoever
-//! watches the time for the pacer. No grant has a timer or a task of its own, and one without a
-//! lease never comes here.
+//! A slot of a concurrency limit with a lease expires by itself, so that a crashed holder frees it.
+//! While a grant lives, whether or not its waiter has been polled since, its slots are renewed at a
+//! third of the lease. All slots that are due go to the store in one submission, made by the driver
+//! of the pacer. A grant has no timer or task of its own, and a grant without a lease does not
+//! appear here.
 //!
-//! A slot that has run out is not taken anew: another may have it by now, and others wait in line.
-//! Its holder is told.
+//! A slot that has expired is not taken again: another holder may have it by now, and there is a
+//! queue for it. Instead the permit reports it as lost.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
@@ -21,39 +21,39 @@ use crate::pacer::driver::renewal::{Reply, Round};
 use crate::pacer::pending_acquire::{Moment, PendingAcquire, is_slot};
 use crate::sync::{Mutex, MutexGuard};
 
-/// The longest pause before a renewal is tried again that the store did not answer.
+/// Longest delay before a renewal that the store did not answer is retried.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What timers can tell apart. Leases shorter than a few of these are not worth having.
+/// Resolution of timers. Leases shorter than a few of these are not useful.
 const GRAIN: Duration = Duration::from_millis(1);
 
-/// So many leases are not worth looking for ended ones among them.
+/// Below this number of leases, ended ones are not searched for.
 const FEW: usize = 32;
 
 /// What a grant consists of.
 #[derive(Debug)]
 pub(in crate::pacer) struct Holding {
     pub(in crate::pacer) receipt: Receipt,
-    /// If some of it runs out unless renewed.
+    /// Set if some of it expires unless renewed.
     pub(in crate::pacer) lease: Option<Box<Lease>>,
 }
 
-/// The end of a lease that its holder has: once it is dropped nothing is renewed any more.
+/// The holder's side of a lease. Renewal stops when it is dropped.
 #[derive(Debug)]
 pub(in crate::pacer) struct Lease {
     held: Arc<Held>,
-    /// The driver that looks after it.
+    /// The driver that renews it.
     pub(in crate::pacer) post: Post,
 }
 
 impl Lease {
-    /// Whether some of the slots are known to be lost, or must have run out by now.
+    /// Whether some of the slots are known to be lost, or must have expired by now.
     pub(in crate::pacer) fn is_lost(&self, now: Time) -> bool {
         let standing = self.held.standing();
         standing.lost || standing.term.is_some_and(|term| term.ends <= now)
     }
 
-    /// No more than so many slots of each claim are held from now on.
+    /// Lowers the number of slots held for each claim.
     pub(in crate::pacer) fn lower_to(&self, slots: &[u64]) {
         let mut standing = self.held.standing();
         for (held, slots) in standing.slots.iter_mut().zip(slots) {
@@ -62,8 +62,7 @@ impl Lease {
         standing.forget_if_empty();
     }
 
-    /// Nothing is renewed any more: a round that is under way must not take what is given back for
-    /// lost.
+    /// Stops renewal: a round in flight must not report slots as lost that are being given back.
     pub(in crate::pacer) fn end(&self) {
         self.held.standing().term = None;
     }
@@ -83,10 +82,10 @@ pub(in crate::pacer) struct Held {
     standing: Mutex<Standing>,
 }
 
-/// How it stands with the slots of a grant.
+/// State of the slots of a grant.
 #[derive(Debug)]
 struct Standing {
-    /// At least so many of each claim.
+    /// Slots of each claim that are certainly held.
     slots: SmallVec<[u64; 2]>,
     /// `None` once there is nothing to renew.
     term: Option<Term>,
@@ -101,13 +100,13 @@ impl Standing {
     }
 }
 
-/// From one renewal to the next.
+/// The time from one renewal to the next.
 #[derive(Clone, Copy, Debug)]
 struct Term {
     lease: Duration,
     due: Time,
-    /// The store counts from the instant at which it answered, which was before we heard of it:
-    /// by now it has run out in any case.
+    /// When the lease has certainly expired. The store counts from the instant of its answer, which
+    /// was before we received it.
     ends: Time,
 }
 
@@ -116,19 +115,19 @@ impl Term {
         Self { lease, due: now.after((lease / 3).max(GRAIN)), ends: now.after(lease) }
     }
 
-    /// Whether it is renewed together with one of that lease that is due: so those of one lease go
-    /// in step and make one submission for each third of it. Longer ones go along if they are
+    /// Whether it is renewed together with a lease of length `lease` that is due. So leases of the
+    /// same length are renewed in one submission per third of it. Longer ones join if they are
     /// nearly due.
     fn goes_along(&self, lease: Duration, now: Time) -> bool {
         self.lease <= lease || self.due <= now.after(self.lease / 12)
     }
 
-    /// How long an answer is waited for, so that there is time to try again.
+    /// How long to wait for an answer, so that there is time for a retry.
     fn patience(&self) -> Duration {
         (self.lease / 6).max(GRAIN)
     }
 
-    /// The store did not answer: once more soon, but never in a storm.
+    /// The term after a failed renewal: retried soon, but not in a tight loop.
     fn again(self, now: Time) -> Self {
         Self { due: now.after((self.lease / 10).clamp(GRAIN, PAUSE)), ..self }
     }
@@ -143,8 +142,8 @@ impl Held {
         self.standing().term
     }
 
-    /// Whether there is anything to renew under these policies. A limit that has no slots any more
-    /// counts none.
+    /// Whether there is anything to renew under these policies. A limit that is no longer a
+    /// concurrency limit has no slots.
     pub(in crate::pacer) fn is_worth_renewing(&self, moment: &Moment<'_>) -> bool {
         let mut standing = self.standing();
         for (slots, policy) in standing.slots.iter_mut().zip(moment.policies()) {
@@ -157,19 +156,19 @@ impl Held {
     }
 }
 
-/// What the grants of one pacer hold that runs out.
+/// The leases of one pacer.
 #[derive(Debug, Default)]
 pub(in crate::pacer) struct Leases {
-    /// Those that have ended are found and dropped when there are many, and with every round.
+    /// Ended leases are dropped when there are many, and in every round.
     held: Vec<Weak<Held>>,
     sweep_at: usize,
-    /// When the next is due; rather too early than too late.
+    /// When the next lease is due, possibly too early.
     tick: Option<Time>,
     lost: u64,
 }
 
 impl Leases {
-    /// Keeps the slots of a receipt from running out.
+    /// Registers the slots of a receipt for renewal.
     #[cold]
     pub(in crate::pacer) fn keep(
         &mut self,
@@ -196,7 +195,7 @@ impl Leases {
         Box::new(Lease { held, post: Post::default() })
     }
 
-    /// When the next is due.
+    /// When the next lease is due.
     pub(in crate::pacer) const fn tick(&self) -> Option<Time> {
         self.tick
     }
@@ -205,12 +204,12 @@ impl Leases {
         self.held.is_empty()
     }
 
-    /// How many grants have lost slots before they gave them back.
+    /// Number of grants that lost slots before they released them.
     pub(in crate::pacer) const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Forgets those that have ended, and finds out when the next is due.
+    /// Drops ended leases, and recomputes when the next one is due.
     pub(in crate::pacer) fn sweep(&mut self) {
         let mut tick: Option<Time> = None;
         self.held.retain(|held| {
@@ -221,7 +220,7 @@ impl Leases {
         self.tick = tick;
     }
 
-    /// Those that are to be renewed now.
+    /// The leases to renew now.
     pub(in crate::pacer) fn due(&mut self, now: Time) -> Option<Round> {
         self.sweep();
         let all: Vec<_> = self.held.iter().filter_map(Weak::upgrade).collect();
@@ -232,7 +231,7 @@ impl Leases {
             let mut standing = one.standing();
             let term = standing.term.as_mut().filter(|term| term.goes_along(longest, now));
             let Some(term) = term else { continue };
-            // If the round comes to nothing, because its runtime stands still, another is due.
+            // If the round never completes, because its runtime stalls, another round is due then.
             term.due = now.after(2 * term.patience());
             patience = patience.min(term.patience());
             drop(standing);
@@ -242,7 +241,7 @@ impl Leases {
         Some(Round { held, patience })
     }
 
-    /// Does what the store said of one of them.
+    /// Applies the store's answer for one lease.
     pub(in crate::pacer) fn answered(&mut self, reply: Reply<'_>, now: Time) {
         let Reply { held, lease, slots } = reply;
         let mut standing = held.standing();

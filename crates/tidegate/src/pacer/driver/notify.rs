@@ -1,9 +1,9 @@
-//! Bells: they rouse a driver before its time, on a runtime or on a thread.
+//! Notifications that wake a driver early, on a runtime or on a thread.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Rouses a driver before its time.
+/// Wakes a driver before its time.
 #[derive(Clone, Debug)]
 pub(in crate::pacer) enum Bell {
     Thread(Arc<ThreadBell>),
@@ -21,7 +21,7 @@ impl Bell {
     }
 }
 
-/// A bell for a thread: rung or not, under a lock.
+/// A notification for a thread: a flag and a condition variable.
 #[derive(Debug, Default)]
 pub(in crate::pacer) struct ThreadBell {
     rung: Mutex<bool>,

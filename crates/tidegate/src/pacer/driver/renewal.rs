@@ -1,4 +1,4 @@
-//! Renewal: what is due goes to the store, for a whole pacer in one submission.
+//! Renewal of leases: everything due in one pacer goes to the store in one submission.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::store_handle::StoreHandle;
 /// Leases that are renewed together.
 pub(in crate::pacer) struct Round {
     pub(in crate::pacer) held: Vec<Arc<Held>>,
-    /// How long their answers are waited for.
+    /// How long to wait for the answers.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
     pub(in crate::pacer) patience: Duration,
 }
 
-/// What the store said of one of them.
+/// The store's answer for one lease.
 pub(in crate::pacer) struct Reply<'r> {
     pub(in crate::pacer) held: &'r Held,
-    /// The lease under the policy of now, if there still is one.
+    /// The lease under the current policy, if it still has one.
     pub(in crate::pacer) lease: Option<Duration>,
     pub(in crate::pacer) slots: Result<u64, StoreError>,
 }
 
 impl Round {
-    /// Renews all in one submission.
+    /// Renews all leases in one submission.
     async fn ask(&self, store: &StoreHandle) -> Vec<Reply<'_>> {
         let moments = self.held.iter().map(|held| (&**held, Moment::of(&held.claims)));
         let asked: Vec<_> =
@@ -44,7 +44,7 @@ impl Round {
         if !operations.is_empty() {
             self.submit(store, &operations, &mut answers).await;
         }
-        // What was not answered in time is an error as well.
+        // A missing answer counts as a timeout.
         answers.resize_with(operations.len(), || Err(StoreError::TimedOut));
         let replies = asked.iter().zip(answers).map(|((held, moment), answer)| Reply {
             held,
@@ -70,7 +70,7 @@ impl Round {
 }
 
 impl Scope {
-    /// The state, after what is due has been renewed, or sent off to be.
+    /// Locks the state after leases that are due have been renewed, or a task was started for that.
     pub(in crate::pacer) fn lock_renewed(self: &Arc<Self>) -> Locked<'_> {
         let mut state = self.lock();
         if state.leases.tick().is_none_or(|tick| self.now() < tick) {
@@ -84,7 +84,7 @@ impl Scope {
         self.lock()
     }
 
-    /// A shared store is asked by a task for the whole round, so that nobody waits for it.
+    /// Renews on a shared store in one task for the whole round, so that no caller waits for it.
     fn start(self: &Arc<Self>, round: Round) {
         let scope = self.clone();
         let renewal = async move { scope.renew(&round).await };
@@ -103,7 +103,7 @@ impl Scope {
     }
 }
 
-/// One line for a round, after the lock is released: a log may run anything.
+/// Logs once per round, after the lock is released: a log subscriber may run any code.
 #[cfg(feature = "tokio")]
 fn log_lost(permits: u64) {
     if permits > 0 {

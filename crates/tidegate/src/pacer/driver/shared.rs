@@ -1,8 +1,8 @@
-//! Waiting on a shared store: only the head of the queue talks to it.
+//! Waiting on a shared store: only the head of the queue calls it.
 //!
-//! One driver at a time asks the store to reserve for the head, not further ahead than a quarter
-//! of a second; the others of the queue cost the store nothing. A grant is told when its
-//! reservation starts.
+//! One driver at a time asks the store to reserve for the head, at most a quarter of a second
+//! ahead; the other waiters cost the store nothing. The grant takes effect when its reservation
+//! starts.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::pin;
@@ -19,33 +19,33 @@ use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::waiter::Refused;
 use crate::pacer::scope::{Scope, State};
 
-/// How far ahead a shared store is asked to reserve. Until then holds, priorities and changes of
-/// policy still count for who goes next.
+/// How far ahead to reserve on a shared store. Until then, holds, priorities and policy changes
+/// still affect who goes next.
 const LEAD: Duration = Duration::from_millis(250);
 
-/// How often a shared store is asked again when nobody can say when a limit will be ready.
+/// How often to call a shared store again when it is unknown when a limit will be ready.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a driver asks a shared store. However that ends, others may ask again, and what it had
-/// reserved is given back. Only an answer that never comes, because the runtime is shut down while
-/// the store is asked, may have been charged.
+/// A driver's call to a shared store for the head. However it ends, other drivers can call again,
+/// and a reservation is given back. Only an answer that never arrives, because the runtime is shut
+/// down during the call, may have been charged.
 pub(in crate::pacer) struct Question {
     scope: Arc<Scope>,
     id: Id,
     ticket: PendingAcquire,
     /// How far ahead it may reserve.
     lead: Duration,
-    /// How often the scheduler had been nudged by then.
+    /// Number of nudges of the scheduler before the call.
     nudges: u64,
     reserved: Option<Holding>,
-    /// Others may ask already.
+    /// Whether other drivers may call already.
     answered: bool,
-    /// It holds slots of the groups of its waiter.
+    /// Whether it holds slots of the groups of its waiter.
     is_in_groups: bool,
 }
 
 impl Scope {
-    /// The head, if a shared store is to be asked for it now and nobody does so already.
+    /// Starts a call for the head, if a shared store has to be called now and no other driver does.
     pub(in crate::pacer) fn to_ask(self: &Arc<Self>, state: &mut State) -> Option<Question> {
         if self.is_local() || state.asking.is_some() {
             return None;
@@ -62,7 +62,7 @@ impl Scope {
             return None;
         }
         let ticket = state.scheduler.ticket(id)?.clone();
-        // What starts after the deadline would be reserved in vain.
+        // A reservation that starts after the deadline is useless.
         let left = state.scheduler.deadline(id).map(|deadline| deadline.since(now));
         let lead = left.map_or(LEAD, |left| left.min(LEAD));
         let (scope, nudges) = (self.clone(), state.scheduler.nudges());
@@ -71,7 +71,7 @@ impl Scope {
         Some(Question { scope, id, ticket, lead, nudges, reserved, answered, is_in_groups })
     }
 
-    /// What drivers had reserved that are gone, to be given back.
+    /// Takes the reservations of drivers that are gone, to give them back.
     pub(in crate::pacer) fn take_stranded(&self) -> Vec<(PendingAcquire, Receipt)> {
         std::mem::take(&mut self.lock().stranded)
     }
@@ -82,8 +82,8 @@ impl Question {
         &self.scope
     }
 
-    /// Asks a shared store for the head, waits out a reservation, and grants it. Only the head
-    /// talks to the store; if it has left meanwhile, what was reserved is given back.
+    /// Calls a shared store for the head, waits until the reservation starts, and grants it. If the
+    /// waiter has left meanwhile, the reservation is given back.
     pub(in crate::pacer) async fn ask(mut self) {
         let store = self.scope.store().clone();
         let refusal = match self.ticket.charge(&store, self.lead).await {
@@ -97,14 +97,15 @@ impl Question {
         };
         if let Some(Holding { receipt, lease }) = self.answer(refusal) {
             drop(lease);
-            // Before the next head asks: what it builds on this could not be given back any more.
+            // Before the next head calls: a reservation that builds on this one would prevent
+            // giving it back.
             self.ticket.give_back(&store, &receipt).await;
             self.answer(None);
             self.ticket.tell_watchers();
         }
     }
 
-    /// Holds what is reserved. Its slots are taken from now on, whenever it starts.
+    /// Stores the reservation. Its slots are taken from now on, whenever it starts.
     fn hold(&mut self, receipt: Receipt, lease: Option<Duration>) {
         let lease = lease.map(|lease| {
             let mut state = self.scope.lock();
@@ -128,20 +129,20 @@ impl Question {
         poll_fn(over).await;
     }
 
-    /// Grants what was reserved, or does what the refusal asks for, and lets others ask. What nobody
-    /// waits for any more comes back instead.
+    /// Grants the reservation, or applies the refusal, and lets other drivers call. Returns the
+    /// reservation if its waiter has left.
     fn answer(&mut self, refusal: Option<Verdict>) -> Option<Holding> {
         let Self { scope, id, ticket, nudges, reserved, answered, is_in_groups, .. } = self;
         scope.act(|state| {
             let (reserved, waits) = (reserved.take(), state.scheduler.is_waiting(*id));
-            // With a grant they are the permit's.
+            // With a grant, the group slots belong to the permit.
             if std::mem::take(is_in_groups) && !(waits && reserved.is_some()) {
                 state.leave_groups_of(ticket);
             }
             if reserved.is_some() && !waits {
                 return reserved;
             }
-            // Under one lock with what follows, or another driver would ask for the same head.
+            // Under the same lock as what follows, or another driver would call for the same head.
             state.asking = None;
             *answered = true;
             if !waits {
@@ -156,7 +157,7 @@ impl Question {
                         granted.claims.clone_from(&ticket.claims);
                     }
                 }
-                // Something was given back while the store was asked, perhaps too late for its
+                // Something was given back during the call, perhaps too late for the store's
                 // answer: the head is tried again.
                 (None, Some(Verdict::Blocked(_))) if state.scheduler.nudges() != *nudges => {}
                 (None, Some(refusal)) => state.refused(*id, refusal, now),
@@ -180,13 +181,13 @@ impl Drop for Question {
         if let Some(Holding { receipt, .. }) = self.reserved.take() {
             state.stranded.push((self.ticket.clone(), receipt));
         }
-        // The head may be a waiter of another runtime, whose driver leaves the asking to us.
+        // The head may belong to another runtime, whose driver has left the call to us.
         state.drivers.ring();
     }
 }
 
 impl State {
-    /// Does what a shared store said of the head, other than a grant.
+    /// Applies an answer of a shared store for the head, other than a grant.
     fn refused(&mut self, id: Id, verdict: Verdict, now: Time) {
         let Verdict::Blocked(block) = verdict else { return self.apply(id, verdict, now) };
         if let Some(wait) = block.timed.filter(|wait| self.scheduler.is_late(id, now.after(*wait)))
@@ -194,7 +195,7 @@ impl State {
             return self.scheduler.refuse(id, Refused::TooLong(wait));
         }
         let lead = block.timed.map(|wait| wait.saturating_sub(LEAD));
-        // Slots may be released by other processes at any time, and those do not tell us.
+        // Other processes may release slots at any time, without notifying us.
         let least = if block.slots { ASK_AGAIN } else { Duration::from_millis(1) };
         let wait = Some(lead.unwrap_or(ASK_AGAIN).max(least));
         self.apply(id, Verdict::Blocked(Block { wait, ..block }), now);

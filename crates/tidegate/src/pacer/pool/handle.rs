@@ -1,4 +1,4 @@
-//! What one pacer holds of a pool: a slot in hand, and a place among those who wait for one.
+//! A pacer's handle to a pool: the slot it has taken, and whether it waits for one.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use super::{PoolMember, SlotPool};
 use crate::pacer::adaptive::{CallOutcome, Departure};
 use crate::pacer::scheduler::slab::Id;
 
-/// What came of asking for a slot.
+/// Result of requesting a slot.
 pub(in crate::pacer) enum SlotRequest {
     Taken,
-    /// The pacer waits for its turn. The pool grows after this time, if there is one and the pacer
-    /// still waits then.
+    /// The pacer waits for its turn. The pool grows after this time, if set and if the pacer still
+    /// waits then.
     Waits(Option<Duration>),
 }
 
-/// The pool of one pacer, and what the pacer holds of it. It stands under the lock of the pacer.
+/// The pool of one pacer, and what the pacer holds of it. Protected by the lock of the pacer.
 pub(in crate::pacer) struct PoolHandle {
     member: PoolMember,
     pacer: Id,
-    /// A slot was taken, and nobody has been granted it yet.
+    /// A slot was taken, but not granted to a waiter yet.
     in_hand: bool,
-    /// The pacer may be among those that wait for a turn.
+    /// The pacer may be waiting for its turn.
     has_asked: bool,
-    /// Slots are free that may be somebody else's: they are to be handed out after unlocking.
+    /// Slots are free that may belong to another pacer: hand them out after unlocking.
     has_freed: bool,
 }
 
@@ -35,7 +35,7 @@ impl PoolHandle {
         self.member.pool()
     }
 
-    /// Takes a slot, unless one is in hand, if that is nobody else's.
+    /// Takes a slot, unless it has one, if the next slot is for this pacer.
     pub(in crate::pacer) fn try_take(&mut self) -> bool {
         let mut pool = self.member.0.pool.lock();
         if !self.in_hand && !pool.is_full() && pool.is_in_turn(self.pacer) {
@@ -46,8 +46,8 @@ impl PoolHandle {
         self.in_hand
     }
 
-    /// Takes a slot for the head, unless one is in hand. Without one the pacer waits, in the turns of
-    /// these peers.
+    /// Takes a slot for the head, unless it has one. If none is free, the pacer waits in the turns
+    /// of these peers.
     pub(in crate::pacer) fn take(&mut self, peers: impl Iterator<Item = u64>) -> SlotRequest {
         if self.try_take() {
             return SlotRequest::Taken;
@@ -64,12 +64,12 @@ impl PoolHandle {
                 pool.limit = Some(limit);
             }
         }
-        // Whoever is in turn gets what the pool has grown by.
+        // What the pool has grown by goes to the pacer whose turn it is.
         self.has_freed |= !pool.is_full();
         SlotRequest::Waits(growth)
     }
 
-    /// A permit leaves: what an adaptive size wants to know of it when it ends.
+    /// Records the start of a call, for an adaptive size.
     pub(in crate::pacer) fn leaves(&self) -> Departure {
         let mut pool = self.member.0.pool.lock();
         let (in_flight, clock) = (pool.in_flight, &self.member.0.pool.shared.clock);
@@ -77,15 +77,15 @@ impl PoolHandle {
         adaptive.map_or_else(Departure::default, |one| one.leaves(in_flight, clock.now()))
     }
 
-    /// The slot in hand was granted to somebody. If it was put back while a shared store was asked,
-    /// another one is taken, and one more than the limit is under way.
+    /// Records that the slot was granted to a waiter. If it was put back while a shared store was
+    /// called, another one is taken, and the limit is exceeded by one.
     pub(in crate::pacer) fn granted(&mut self) {
         if !std::mem::take(&mut self.in_hand) {
             self.member.0.pool.lock().take(self.pacer);
         }
     }
 
-    /// Nobody can use the slot in hand.
+    /// Puts back a slot that no waiter can use.
     pub(in crate::pacer) fn put_back(&mut self) {
         if std::mem::take(&mut self.in_hand) {
             let mut pool = self.member.0.pool.lock();
@@ -94,7 +94,7 @@ impl PoolHandle {
         }
     }
 
-    /// A permit has ended, or a grant was not heard of.
+    /// Gives back the slot of a permit that ended, or of a grant that was abandoned.
     pub(in crate::pacer) fn give_back(&mut self, word: Option<(CallOutcome, Departure)>) {
         let mut pool = self.member.0.pool.lock();
         let counts = word.filter(|(outcome, _)| match outcome {
@@ -110,7 +110,7 @@ impl PoolHandle {
         self.has_freed |= pool.waiting > 0;
     }
 
-    /// The pacer has nobody who could use a slot.
+    /// Records that no waiter of the pacer could use a slot.
     pub(in crate::pacer) fn rest(&mut self) {
         self.put_back();
         if !std::mem::take(&mut self.has_asked) {
@@ -125,12 +125,12 @@ impl PoolHandle {
         }
     }
 
-    /// The pool hands a slot over. `false` if there is one in hand already.
+    /// Accepts a slot from the pool. Returns `false` if it already has one.
     pub(in crate::pacer) fn accept(&mut self) -> bool {
         !std::mem::replace(&mut self.in_hand, true)
     }
 
-    /// Whether slots are to be handed out, now that the pacer is unlocked.
+    /// The pool, if it has slots to hand out now that the pacer is unlocked.
     pub(in crate::pacer) fn take_freed(&mut self) -> Option<SlotPool> {
         std::mem::take(&mut self.has_freed).then(|| self.pool().clone())
     }
@@ -143,7 +143,7 @@ impl Drop for PoolHandle {
         pool.leave_turns(self.pacer);
         pool.pacers.remove(self.pacer);
         drop(pool);
-        // Its pacer is gone, so nothing is locked.
+        // The pacer is gone, so no lock is held.
         self.pool().hand_out();
     }
 }

@@ -1,10 +1,10 @@
-//! Who gets the next slot of a pool: peers take turns, inside a peer members do, and inside a member
-//! its pacers.
+//! Who gets the next slot of a pool: peers take turns, within a peer its members do, and within a
+//! member its pacers.
 //!
-//! A pacer waits in the turns of the peers whose waiters it has, so that the many pacers of one peer
-//! take no turns from the others. A slot that comes by the turn of a peer goes to the waiter that the
-//! pacer lets go next, which may be another peer's: the pacer has an order of its own, in which the
-//! peer is as soon.
+//! A pacer waits in the turns of the peers whose waiters it has, so that many pacers of one peer
+//! take no turns from other peers. A slot from the turn of a peer goes to the next waiter of the
+//! pacer, which may belong to another peer: within the pacer's own order, the peer does not lose by
+//! that.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::pacer::scheduler::slab::Id;
 
-/// A pacer waits in the turns of so many peers at most: those that go next in it.
+/// Maximum number of peers in whose turns a pacer waits: the next ones in it.
 const MOST_PEERS: usize = 16;
 
 /// A pacer, and the member that it belongs to.
@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 /// The peers in whose turns a pacer waits.
 pub(super) type Places = SmallVec<[u64; 1]>;
 
-/// The turns of all who wait for a slot.
+/// The turns of all pacers that wait for a slot.
 #[derive(Default)]
 pub(super) struct Turns {
     peers: VecDeque<u64>,
@@ -50,8 +50,8 @@ impl Turns {
         turns.pacers.get(turns.members.front()?)?.front().copied()
     }
 
-    /// Lets a pacer wait in the turns of these peers, and of no others. Where it waits already it
-    /// keeps its place.
+    /// Makes a pacer wait in the turns of exactly these peers. It keeps its position where it waits
+    /// already.
     pub(super) fn wait(
         &mut self,
         waiting: Waiting,
@@ -73,14 +73,14 @@ impl Turns {
         *places = wanted;
     }
 
-    /// A pacer waits no more.
+    /// Removes a pacer from all turns.
     pub(super) fn leave(&mut self, waiting: Waiting, places: &mut Places) {
         for peer in places.drain(..) {
             self.remove(waiting, peer);
         }
     }
 
-    /// Ends the turn of the peer in front: the peer, and its pacer that goes.
+    /// Ends the turn of the first peer, and returns the peer and its pacer that goes.
     pub(super) fn pop(&mut self) -> Option<(u64, Id)> {
         let peer = self.peers.pop_front()?;
         let turns = self.by_peer.get_mut(&peer)?;

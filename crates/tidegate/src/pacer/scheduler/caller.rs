@@ -1,13 +1,13 @@
-//! Who asks for a permit, so that one caller with many names has the turns of one.
+//! The caller of an acquire, so that one caller under many names gets the turns of one.
 
-/// A caller, as far as it can be told from outside: a peer, such as the prefix of an address, and
-/// inside of it a credential. Both are numbers that the owner of the pacer chooses: whatever tells
-/// one from another without being the caller's to choose.
+/// The identity of a caller as the service sees it: a peer, such as the prefix of an address, and a
+/// credential within it. Both are numbers that the owner of the pacer chooses, from anything that
+/// distinguishes callers and that a caller cannot choose freely.
 ///
-/// Peers take turns; inside a peer its credentials do; inside a credential tenants do. Whoever
-/// invents tenants divides the share of its credential, and whoever invents credentials that of its
-/// peer. The priority of a request orders it among those of its credential, unless the caller is
-/// [trusted](Self::trusted).
+/// Peers take turns; within a peer, its credentials take turns; within a credential, its tenants
+/// do. A caller that invents tenants divides the share of its credential, and one that invents
+/// credentials divides the share of its peer. The priority of a request orders it only within its
+/// credential, unless the caller is [trusted](Self::trusted).
 ///
 /// ```
 /// # use std::future::{Future, IntoFuture};
@@ -30,30 +30,30 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The caller of a request that names none: it is trusted, so that its priority counts among
-    /// all.
+    /// The caller of requests that name none. It is trusted, so its priority counts among all
+    /// callers.
     pub const ANYBODY: Self = Self { peer: 0, credential: 0, is_trusted: true };
 
-    /// Somebody at this peer, without a credential.
+    /// Creates a caller at this peer, without a credential.
     #[must_use]
     pub const fn new(peer: u64) -> Self {
         Self { peer, credential: 0, is_trusted: false }
     }
 
-    /// With this credential.
+    /// Sets the credential.
     #[must_use]
     pub const fn credential(mut self, credential: u64) -> Self {
         self.credential = credential;
         self
     }
 
-    /// The peer.
+    /// The peer of the caller.
     #[must_use]
     pub const fn peer(&self) -> u64 {
         self.peer
     }
 
-    /// Its priority counts among all callers.
+    /// Makes the caller's priority count among all callers.
     #[must_use]
     pub const fn trusted(mut self) -> Self {
         self.is_trusted = true;

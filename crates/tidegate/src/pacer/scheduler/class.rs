@@ -1,14 +1,14 @@
-//! Classes: how urgent requests are, and what the less urgent ones are guaranteed.
+//! Priority classes, and the shares that lower classes are guaranteed.
 
-/// How urgent a request is, beside others of the same pacer.
+/// Priority of a request, relative to others of the same pacer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Goes first.
     High,
-    /// Goes next, and is guaranteed 20 % unless set otherwise.
+    /// Goes next. Guaranteed 20 % by default.
     #[default]
     Normal,
-    /// Goes last, and is guaranteed 5 % unless set otherwise.
+    /// Goes last. Guaranteed 5 % by default.
     Low,
 }
 
@@ -33,8 +33,8 @@ pub(crate) type Shares = [u8; 3];
 pub(in crate::pacer) struct Owed([u128; 3]);
 
 impl Owed {
-    /// The class that goes next, by the cost of the first waiter of each: the lowest that is owed
-    /// enough for it, else the highest.
+    /// Chooses the next class, given the cost of the first waiter of each: the lowest class that is
+    /// owed enough for it, else the highest.
     pub(in crate::pacer) fn choose(&self, firsts: [Option<u64>; 3]) -> Option<usize> {
         let is_owed = |class: &usize| {
             firsts[*class].is_some_and(|cost| self.0[*class] >= u128::from(cost) * 100)
@@ -42,8 +42,8 @@ impl Owed {
         (0..3).rev().find(is_owed).or_else(|| firsts.iter().position(Option::is_some))
     }
 
-    /// So much was granted to a class. A class is owed only while it could go, and not more than a
-    /// few turns.
+    /// Records a grant to a class. A class accrues credit only while it could go, and not more than
+    /// a few turns' worth.
     pub(in crate::pacer) fn granted(
         &mut self,
         own: usize,

@@ -1,30 +1,30 @@
-//! What waiters want, summed up, so that what is ahead of another can be told.
+//! Sums of what waiters want, so that the demand ahead of a waiter can be computed.
 
 use crate::pacer::scheduler::slab::Id;
 
-/// What a waiter spends where, so that what is ahead of another can be summed up.
+/// The tokens that a waiter wants, by bucket.
 pub(crate) trait Demands {
-    /// Buckets and the tokens that are wanted of them.
+    /// Buckets, and the tokens wanted of each.
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_;
 
-    /// The waiter has joined the queue.
+    /// Called when the waiter joins the queue.
     fn joins(&self) {}
 
-    /// The waiter is in the queue no more, granted or not.
+    /// Called when the waiter leaves the queue, granted or not.
     fn leaves(&self) {}
 }
 
-/// The cost of some waiters, and the tokens that they want.
+/// Total cost of some waiters, and the tokens that they want.
 #[derive(Debug, Default)]
 pub(in crate::pacer) struct Demand {
-    /// Cost of all of them.
+    /// Total cost.
     pub(in crate::pacer) backlog: u64,
     /// Tokens by bucket.
     wanted: Vec<(Id, u128)>,
 }
 
 impl Demand {
-    /// Tokens of a bucket that are wanted.
+    /// Tokens wanted of a bucket.
     pub(in crate::pacer) fn of(&self, bucket: Id) -> u128 {
         self.wanted.iter().find(|(of, _)| *of == bucket).map_or(0, |(_, wanted)| *wanted)
     }
@@ -43,13 +43,13 @@ impl Demand {
         }
     }
 
-    /// Adds what others want.
+    /// Adds the demand of other waiters.
     pub(in crate::pacer) fn add(&mut self, others: &Self) {
         self.backlog = self.backlog.saturating_add(others.backlog);
         others.wanted.iter().for_each(|(bucket, tokens)| self.want(*bucket, *tokens));
     }
 
-    /// Takes off what others want.
+    /// Subtracts the demand of other waiters.
     pub(in crate::pacer) fn subtract(&mut self, others: &Self) {
         self.backlog = self.backlog.saturating_sub(others.backlog);
         others.wanted.iter().for_each(|(bucket, tokens)| self.want_no_more(*bucket, *tokens));

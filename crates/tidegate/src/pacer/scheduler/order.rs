@@ -1,29 +1,30 @@
-//! The order between callers: who has had least for its share goes next.
+//! The order between callers: the caller that has had the least goes next.
 //!
-//! Self-clocked fair queueing. The time of an order is what has been spent on those in it, and moves
-//! on with every grant. An entry is due when its share of that time is worth the cost of its first
-//! waiter: at its start, which is the time when it came or when it was last served, plus that cost.
-//! Whoever comes and goes starts at the present time again, so that leaving gains nothing, and an
-//! entry that waits keeps its start, so that newcomers, however many, are due after it before long.
-//! Others are served before it for at most the cost of its own first waiter each. What they ask for
-//! besides, such as one huge request, makes no difference to it.
+//! This is self-clocked fair queueing. The virtual time of an order is what has been spent on its
+//! entries, and advances with every grant. An entry is due at its start (the virtual time when it
+//! arrived or was last served) plus the cost of its first waiter. An entry that leaves and comes
+//! back starts at the current time, so leaving gains nothing. An entry that waits keeps its start,
+//! so newcomers, however many, are soon due after it. Each other entry is served before it for at
+//! most the cost of its own first waiter. Whatever else they ask for, such as one huge request,
+//! makes no difference to it.
 
 use std::collections::BTreeSet;
 
 use crate::pacer::scheduler::slab::Id;
 
-/// Where an entry stands in an order.
+/// Position of an entry in an order.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::pacer) struct Turn {
-    /// From when on its share counts.
+    /// Virtual time from which its share counts.
     start: u128,
-    /// Of those that are due at the same time the one that was served longest ago is first.
+    /// Tie breaker: among entries that are due at the same time, the one served longest ago comes
+    /// first.
     stamp: u64,
-    /// When it is due; `None` while it has nobody who could go.
+    /// When it is due; `None` while none of its waiters could go.
     due: Option<u128>,
 }
 
-/// Entries by the time at which they are due.
+/// Entries by the virtual time at which they are due.
 #[derive(Debug, Default)]
 pub(in crate::pacer) struct Order {
     entries: BTreeSet<(u128, u64, Id)>,
@@ -32,14 +33,14 @@ pub(in crate::pacer) struct Order {
 }
 
 impl Order {
-    /// The turn of a new entry.
+    /// The position of a new entry.
     pub(in crate::pacer) fn enter(&mut self) -> Turn {
         self.stamps += 1;
         Turn { start: self.now, stamp: self.stamps, due: None }
     }
 
-    /// Puts an entry where it belongs by the cost of its first waiter, or takes it out if it has
-    /// none. An entry that could not go has saved nothing up.
+    /// Updates the position of an entry by the cost of its first waiter; without one, the entry is
+    /// removed. An entry that could not go has saved up nothing.
     pub(in crate::pacer) fn place(&mut self, id: Id, turn: &mut Turn, first: Option<u64>) {
         match turn.due.take() {
             Some(due) => {
@@ -54,7 +55,8 @@ impl Order {
         }
     }
 
-    /// A waiter of an entry was granted. The entry is to be [placed](Self::place) again.
+    /// Records a grant to a waiter of an entry. The position must be [updated](Self::update)
+    /// afterwards.
     pub(in crate::pacer) fn served(&mut self, id: Id, turn: &mut Turn, cost: u64) {
         let before = (turn.due, turn.stamp);
         turn.start += u128::from(cost);
@@ -76,13 +78,13 @@ impl Order {
         self.entries.is_empty()
     }
 
-    /// Entries that could go, the next first.
+    /// Entries that could go, next one first.
     pub(in crate::pacer) fn iter(&self) -> impl Iterator<Item = Id> + '_ {
         self.entries.iter().map(|(.., id)| *id)
     }
 
-    /// The cost of what an entry gets before another that is due then: its first waiter if that is
-    /// due as soon, and others that are due sooner.
+    /// Cost that an entry is served before another one that is due at `due`: its first waiter if
+    /// that is due by then, and further waiters that are due sooner.
     pub(in crate::pacer) fn room(turn: &Turn, due: u128) -> u128 {
         match turn.due {
             Some(first) if first <= due => {
@@ -92,7 +94,7 @@ impl Order {
         }
     }
 
-    /// From when on the share of an entry counts that asks for more now.
+    /// Virtual time from which the share of an entry counts if it gets another waiter now.
     pub(in crate::pacer) fn start_of(&self, turn: Option<&Turn>) -> u128 {
         match turn {
             Some(turn) if turn.due.is_some() => turn.start,

@@ -1,4 +1,4 @@
-//! What goes before a newcomer, to tell how long it would wait.
+//! How much goes before a new waiter, to project its wait.
 
 use crate::pacer::scheduler::demand::{Demand, Demands};
 use crate::pacer::scheduler::order::Order;
@@ -8,11 +8,10 @@ use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::tenant::Tenant;
 
 impl<T: Demands> FairQueue<T> {
-    /// Tokens of a bucket that go to others before a new waiter of this line gets any, as far as
-    /// can be told: all that its own tenant wants; of what each other tenant of its credential wants
-    /// the part that its turns allow meanwhile; of other credentials and peers what they are due for
-    /// before it; of other classes what the guaranteed shares allow them. Parked tenants are passed
-    /// over.
+    /// Estimates the tokens of a bucket that go to others before a new waiter with this key:
+    /// everything its own tenant wants; of every other tenant of its credential, the part that its
+    /// turns allow meanwhile; of other credentials and peers, what is due before it; of other
+    /// classes, what the guaranteed shares allow. Parked tenants are skipped.
     pub(crate) fn ahead(&self, line: &Line, cost: u64, bucket: Id) -> u128 {
         let found = self.find(line);
         let mut ahead = Ahead { cost: 0, tokens: 0, own: cost.into(), bucket };
@@ -31,7 +30,7 @@ impl<T: Demands> FairQueue<T> {
         ahead.tokens
     }
 
-    /// What goes before it in its own credential.
+    /// Adds what goes before it within its own credential.
     fn in_credential(&self, ahead: &mut Ahead, credential: &Share, own: Option<Id>, line: &Line) {
         let Some(tenants) = credential.tenants() else { return };
         let running = |class: usize| {
@@ -58,7 +57,7 @@ impl<T: Demands> FairQueue<T> {
         });
     }
 
-    /// What goes to other shares of a peer or of a class before all that is ahead in its own.
+    /// Adds what goes to the other shares of its peer or class before everything ahead in its own.
     fn beside(&self, ahead: &mut Ahead, parent: Parent, own: Option<Id>) {
         let Some(order) = self.order(parent) else { return };
         let turn = own.and_then(|own| self.shares.get(own)).map(|own| &own.turn);
@@ -69,7 +68,8 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    /// Classes above take all but what its own is guaranteed; those below what they are.
+    /// Adds other classes: a higher class takes all but the guaranteed share of this one, a lower
+    /// class takes its own guaranteed share.
     fn of_classes<'d, D>(&self, ahead: &mut Ahead, own_class: usize, demands: impl Fn(usize) -> D)
     where
         D: Iterator<Item = &'d Demand>,
@@ -80,7 +80,7 @@ impl<T: Demands> FairQueue<T> {
             let share = u128::from(self.guaranteed[guaranteed]);
             let mut room = match (class < own_class, share) {
                 (true, 0) | (false, 100) => u128::MAX,
-                // One more, until it is owed its first.
+                // One more, until the class is owed its first grant.
                 (true, share) => in_class * (100 - share) / share + ahead.own,
                 (false, share) => in_class * share / (100 - share),
             };
@@ -96,12 +96,12 @@ struct Ahead {
     cost: u128,
     /// Tokens of the bucket.
     tokens: u128,
-    /// The cost of the new waiter.
+    /// Cost of the new waiter.
     own: u128,
     bucket: Id,
 }
 
-/// A turn is taken whole; a share is not taken before it is due.
+/// A turn is taken completely; a share is not taken before it is due.
 #[derive(Clone, Copy)]
 enum Rounding {
     Up,
@@ -109,7 +109,7 @@ enum Rounding {
 }
 
 impl Ahead {
-    /// Adds what others can get into `room`; says how much of the room that takes.
+    /// Adds the part of a demand that fits into `budget`. Returns how much of the budget it uses.
     fn add(&mut self, demand: &Demand, room: u128, rounding: Rounding) -> u128 {
         let backlog = u128::from(demand.backlog);
         let part = room.min(backlog);

@@ -1,17 +1,17 @@
-//! Who goes next: classes, then callers, then tenants, then arrival order.
+//! Who goes next: by class, then caller, then tenant, then order of arrival.
 //!
-//! Inside a tenant waiters go in order of arrival. Between tenants of a class deficit round robin
-//! shares by cost: every turn a tenant may spend one quantum, times its weight, which is the
-//! largest cost in the queue; so a heavy tenant delays a light one by at most one quantum and one
-//! maximal request. Above that, the highest class goes first, unless a lower one is owed its
-//! guaranteed share. A tenant can be parked while its own limits are not ready; it then takes no
-//! turns, saves none up, and blocks nobody.
+//! Within a tenant, waiters go in order of arrival. Between the tenants of a class, deficit round
+//! robin shares by cost: in every turn a tenant may spend one quantum, times its weight. The
+//! quantum is the largest cost in the queue, so a heavy tenant delays a light one by at most one
+//! quantum and one maximal request. Above that, the highest class goes first, unless a lower one is
+//! owed its guaranteed share. A tenant is parked while its own limits are not ready; it then takes
+//! no turns, saves none up, and blocks nobody.
 //!
-//! All that stands once for each credential of a caller. Credentials of one peer are
-//! [ordered](super::order) by what they have had, and so are peers. Classes of those that are trusted
-//! stand above peers; those of others inside of their credential.
+//! All of this exists once per credential of a caller. The credentials of a peer are
+//! [ordered](super::order) by what they have had, and so are peers. The classes of trusted callers
+//! rank above peers; the classes of other callers apply only within their credential.
 //!
-//! The queue knows ids, costs and names, and no limits; time only as a number to sort by.
+//! The queue knows ids, costs and names. It knows no limits, and uses times only for sorting.
 
 mod levels;
 
@@ -29,29 +29,29 @@ use crate::pacer::scheduler::slab::{Id, Slab};
 use crate::pacer::scheduler::tenant::{Parked, Tenant};
 use crate::pacer::scheduler::wait_attribution::{Blame, Mark};
 
-/// Where a waiter stands: its caller, class and tenant.
+/// Position of a waiter: its caller, class and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) caller: Caller,
     pub(crate) priority: Priority,
     pub(crate) tenant: Arc<str>,
-    /// How many quanta the tenant may spend in a turn; the latest arrival decides.
+    /// Number of quanta that the tenant may spend per turn; the latest arrival decides.
     pub(crate) weight: u64,
 }
 
 impl Line {
-    /// Its class among all callers.
+    /// Class among all callers.
     pub(in crate::pacer) const fn class(&self) -> usize {
         if self.caller.is_trusted { self.priority.index() } else { Priority::Normal.index() }
     }
 
-    /// Its class inside of its credential.
+    /// Class within its credential.
     pub(in crate::pacer) const fn own_class(&self) -> usize {
         if self.caller.is_trusted { Priority::Normal.index() } else { self.priority.index() }
     }
 }
 
-/// A waiter, linked to its neighbours of the same tenant.
+/// A waiter, linked to its neighbours in the same tenant.
 #[derive(Debug)]
 struct Node<T> {
     value: T,
@@ -62,14 +62,14 @@ struct Node<T> {
     after: Option<Id>,
 }
 
-/// The queue of one pacer. It keeps its waiters until they are taken out, also after they have
-/// been granted.
+/// The queue of one pacer. It keeps a waiter until the waiter is taken out, also after it was
+/// granted.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     nodes: Slab<Node<T>>,
     pub(in crate::pacer) tenants: Slab<Tenant>,
     by_name: HashMap<(Id, usize, Arc<str>), Id>,
-    /// Those of peers and of their credentials.
+    /// Shares of peers and of their credentials.
     pub(in crate::pacer) shares: Slab<Share>,
     by_caller: HashMap<(Parent, u64), Id>,
     /// The peers of each class.
@@ -78,11 +78,12 @@ pub(crate) struct FairQueue<T> {
     pub(in crate::pacer) guaranteed: Shares,
     /// The costs in the queue, and how often each occurs: the largest is the quantum.
     costs: BTreeMap<u64, usize>,
-    /// Parked tenants by the time at which they take turns again. Those whose time is the same come
-    /// back in the order in which they were parked, or whoever has a low id would always be first.
+    /// Parked tenants by the time at which they become runnable. Tenants with the same time come
+    /// back in the order in which they were parked; otherwise a tenant with a low id would always
+    /// be first.
     parked: BTreeSet<(Time, u64, Id)>,
     parkings: u64,
-    /// How many wait, and how many of them with a parked tenant.
+    /// Number of waiters, and how many of them have a parked tenant.
     len: usize,
     parked_len: usize,
 }
@@ -106,28 +107,28 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    /// How many wait. Granted waiters that have not been taken out do not count.
+    /// Number of waiters. Granted waiters that have not been taken out do not count.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// How many of those who wait have a parked tenant.
+    /// Number of waiters whose tenant is parked.
     pub(crate) fn parked_len(&self) -> usize {
         self.parked_len
     }
 
-    /// Whether the tenant of a line waits.
+    /// Whether the tenant of this key has waiters.
     pub(crate) fn has(&self, line: &Line) -> bool {
         self.find(line).tenant.is_some()
     }
 
-    /// Whether the tenant of a line waits for limits of its own.
+    /// Whether the tenant of this key is parked.
     pub(crate) fn is_parked(&self, line: &Line) -> bool {
         let tenant = self.find(line).tenant.and_then(|id| self.tenants.get(id));
         tenant.is_some_and(|tenant| tenant.parked.is_some())
     }
 
-    /// What a tenant may spend in a turn: the largest cost in the queue.
+    /// What a tenant may spend per turn: the largest cost in the queue.
     pub(in crate::pacer) fn quantum(&self) -> u64 {
         self.costs.last_key_value().map_or(1, |(cost, _)| *cost)
     }
@@ -140,7 +141,7 @@ impl<T: Demands> FairQueue<T> {
         self.nodes.get(id).map(|node| &node.value)
     }
 
-    /// Puts a waiter at the end of its line.
+    /// Adds a waiter behind the others of its tenant.
     pub(crate) fn push(&mut self, line: &Line, cost: u64, value: T) -> Id {
         *self.costs.entry(cost).or_default() += 1;
         self.len += 1;
@@ -174,8 +175,8 @@ impl<T: Demands> FairQueue<T> {
         id
     }
 
-    /// A waiter was granted: it leaves the queue, and its cost is charged to its tenant, its caller
-    /// and its classes. Its value stays until it is taken out.
+    /// Records a grant: the waiter leaves the queue, and its cost is charged to its tenant, its
+    /// caller and its classes. Its value stays until it is taken out.
     pub(crate) fn grant(&mut self, id: Id) {
         let Some(node) = self.nodes.get(id) else { return };
         let (cost, Some(tenant)) = (node.cost, node.tenant) else { return };
@@ -186,30 +187,30 @@ impl<T: Demands> FairQueue<T> {
         self.unlink(id);
     }
 
-    /// A waiter leaves the queue without having been granted. Its value stays until it is taken.
+    /// Removes a waiter from the queue without a grant. Its value stays until it is taken out.
     pub(crate) fn leave(&mut self, id: Id) {
         self.unlink(id);
     }
 
-    /// Everybody who has not been taken out.
+    /// All waiters that have not been taken out.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.nodes.iter().map(|node| &node.value)
     }
 
-    /// Takes a waiter out, whether it still waits or not.
+    /// Takes a waiter out, whether or not it still waits.
     pub(crate) fn take(&mut self, id: Id) -> Option<T> {
         self.unlink(id);
         self.nodes.remove(id).map(|node| node.value)
     }
 
-    /// Takes the tenant of a waiter out of the turns until then, because of this limit of its own.
-    /// Without a time it stays out until [`unpark_all`](Self::unpark_all).
+    /// Parks the tenant of a waiter until `until`, because of this limit of its own. Without a time
+    /// it stays parked until [`unpark_all`](Self::unpark_all).
     pub(crate) fn park(&mut self, id: Id, until: Option<Time>, by: &str, now: Time) {
         let Some(tenant_id) = self.nodes.get(id).and_then(|node| node.tenant) else { return };
         let Some(tenant) = self.tenants.get_mut(tenant_id) else { return };
         self.parkings += 1;
         let is_new = tenant.parked.replace(Parked { until, order: self.parkings }).is_none();
-        // What it did not spend of its turn is gone, or it would save turns up while parked.
+        // The rest of its turn is lost; otherwise it would save up turns while parked.
         tenant.deficit = 0;
         tenant.blame.turn_to(Some(by), now);
         if let Some(until) = until {
@@ -221,12 +222,12 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    /// The time at which the next parked tenant takes turns again.
+    /// The time at which the next parked tenant becomes runnable.
     pub(crate) fn next_unpark(&self) -> Option<Time> {
         self.parked.first().map(|(until, ..)| *until)
     }
 
-    /// Lets tenants take turns again whose time has come.
+    /// Unparks the tenants whose time has come.
     pub(crate) fn unpark(&mut self, now: Time) {
         while let Some(&(until, _, id)) = self.parked.first() {
             if until > now {
@@ -237,7 +238,6 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    /// Lets all tenants take turns again.
     pub(crate) fn unpark_all(&mut self, now: Time) {
         if self.parked_len > 0 {
             self.parked.clear();
@@ -265,20 +265,19 @@ impl<T: Demands> FairQueue<T> {
         self.take_turns(id, TakesTurns::Yes);
     }
 
-    /// How long which own limits have kept the tenant of a waiter, to compare with later.
+    /// Marks the totals of how long its own limits have held up the tenant of a waiter.
     pub(crate) fn mark(&mut self, id: Id, now: Time) -> Option<Mark> {
         let tenant = self.nodes.get(id)?.tenant?;
         Some(self.tenants.get_mut(tenant)?.blame.mark(now))
     }
 
-    /// The account of which own limits have kept the tenant of a waiter.
+    /// How long its own limits have held up the tenant of a waiter.
     pub(crate) fn blame(&mut self, id: Id) -> Option<&mut Blame> {
         let tenant = self.nodes.get(id)?.tenant?;
         Some(&mut self.tenants.get_mut(tenant)?.blame)
     }
 
-    /// Cuts a waiter out of its line, and its tenant and its caller out of the queue when nobody is
-    /// left.
+    /// Unlinks a waiter, and removes its tenant and its caller if they have no other waiters.
     fn unlink(&mut self, id: Id) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         let Some(tenant_id) = node.tenant.take() else { return };
@@ -323,7 +322,7 @@ impl<T: Demands> FairQueue<T> {
         self.refresh(share);
         self.remove_empty(share);
         if self.len == 0 {
-            // Nobody is left: give the memory of a past crowd back.
+            // The queue is empty: free the memory of an earlier peak.
             self.by_name.shrink_to(64);
             self.by_caller.shrink_to(64);
         }
@@ -342,14 +341,14 @@ impl<T: Demands> FairQueue<T> {
     }
 }
 
-/// Whether a tenant takes turns from now on.
+/// Whether a tenant takes turns.
 #[derive(Clone, Copy)]
 enum TakesTurns {
     Yes,
     No,
 }
 
-/// The share of a credential and that of its peer.
+/// The share of a credential and the share of its peer.
 fn path(shares: &Slab<Share>, share: Id) -> [Option<Id>; 2] {
     let parent = shares.get(share).map(|share| share.parent);
     let peer = match parent {

@@ -1,4 +1,4 @@
-//! What one caller gets: the share of a peer, and inside of it those of its credentials.
+//! Shares of callers: that of a peer, and within it those of its credentials.
 
 use crate::pacer::scheduler::class::Owed;
 use crate::pacer::scheduler::demand::Demand;
@@ -6,21 +6,21 @@ use crate::pacer::scheduler::order::{Order, Turn};
 use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::tenant::Ring;
 
-/// A share of what is above it, for as long as somebody waits in it.
+/// A share of the level above. It exists while it has waiters.
 #[derive(Debug)]
 pub(in crate::pacer) struct Share {
-    /// Its peer or its credential.
+    /// Number of its peer or credential.
     pub(in crate::pacer) key: u64,
     pub(in crate::pacer) parent: Parent,
     pub(in crate::pacer) turn: Turn,
-    /// What those want who take turns; others are parked.
+    /// Demand of the tenants that are not parked.
     pub(in crate::pacer) demand: Demand,
-    /// How many wait, parked or not.
+    /// Number of waiters, parked or not.
     pub(in crate::pacer) waiters: usize,
     pub(in crate::pacer) parts: Parts,
 }
 
-/// What a share is a part of.
+/// The level above a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pacer) enum Parent {
     /// A class of the queue.
@@ -29,7 +29,7 @@ pub(in crate::pacer) enum Parent {
     Peer(Id),
 }
 
-/// What a share is divided into.
+/// The level below a share.
 #[derive(Debug)]
 pub(in crate::pacer) enum Parts {
     Credentials(Order),

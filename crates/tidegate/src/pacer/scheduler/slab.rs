@@ -1,14 +1,14 @@
-//! A slab with generational indices: a stale index finds nothing, never somebody else.
+//! A slab with generational indices: a stale index finds nothing, never another entry.
 
-/// Names one entry, and never another one that came to the same place later.
+/// Identifies one entry, and never a later one at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
     index: u32,
-    /// How many entries the slab had seen when this one came, in 32 bits.
+    /// Number of insertions so far when this entry was added, modulo 2^32.
     generation: u32,
 }
 
-/// Entries at stable places, which are used again.
+/// Entries at stable indices, which are reused.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
@@ -29,7 +29,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Puts a value in. The caller bounds how many there are, far below 2^32.
+    /// Inserts a value. The caller bounds the number of entries, far below 2^32.
     pub(crate) fn insert(&mut self, value: T) -> Id {
         self.seen = self.seen.wrapping_add(1);
         let entry = Entry { generation: self.seen, value: Some(value) };
@@ -75,7 +75,7 @@ impl<T> Slab<T> {
         let value = entry.value.take()?;
         self.free.push(id.index);
         if self.free.len() == self.entries.len() {
-            // Nobody is left: give the memory of a past crowd back.
+            // The slab is empty: free the memory of an earlier peak.
             self.entries.clear();
             self.free.clear();
             self.entries.shrink_to(64);

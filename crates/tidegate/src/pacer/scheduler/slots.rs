@@ -1,9 +1,9 @@
-//! Calls under way: how many there may be, and how many there are.
+//! The number of calls in flight, and its limit.
 
 /// The concurrency of a pacer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// `None`: as many as come.
+    /// `None`: unlimited.
     limit: Option<u64>,
     in_flight: u64,
 }
@@ -21,7 +21,7 @@ impl Slots {
         self.in_flight
     }
 
-    /// More calls than the limit may be under way after it was lowered: they drain.
+    /// More calls than the limit may be in flight after it was lowered: they drain.
     pub(crate) fn is_full(&self) -> bool {
         self.limit.is_some_and(|limit| self.in_flight >= limit)
     }
@@ -34,7 +34,7 @@ impl Slots {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// Says whether there is more room than before.
+    /// Returns whether the limit was raised.
     pub(crate) fn resize(&mut self, limit: Option<u64>) -> bool {
         let before = std::mem::replace(&mut self.limit, limit);
         match (before, limit) {

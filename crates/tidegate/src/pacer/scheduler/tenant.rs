@@ -13,7 +13,7 @@ use crate::pacer::scheduler::wait_attribution::Blame;
 #[derive(Debug)]
 pub(in crate::pacer) struct Tenant {
     pub(in crate::pacer) name: Arc<str>,
-    /// The share of its credential, and the class in it.
+    /// The share of its credential, and its class within it.
     pub(in crate::pacer) share: Id,
     pub(in crate::pacer) class: usize,
     pub(in crate::pacer) first: Option<Id>,
@@ -22,15 +22,15 @@ pub(in crate::pacer) struct Tenant {
     pub(in crate::pacer) deficit: u64,
     pub(in crate::pacer) demand: Demand,
     pub(in crate::pacer) waiters: usize,
-    /// Its own limits are not ready: it takes no turns.
+    /// Set while its own limits are not ready: it takes no turns.
     pub(in crate::pacer) parked: Option<Parked>,
-    /// How long which of its own limits have kept it.
+    /// How long each of its own limits has held it up.
     pub(in crate::pacer) blame: Blame,
-    /// It stands in the ring of its class, perhaps only to be passed over.
+    /// Whether it is in the ring of its class, possibly only to be skipped.
     pub(in crate::pacer) in_ring: bool,
 }
 
-/// Until when a tenant takes no turns; without a time, until somebody says so.
+/// Until when a tenant is parked; without a time, until it is unparked explicitly.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::pacer) struct Parked {
     pub(in crate::pacer) until: Option<Time>,
@@ -38,20 +38,20 @@ pub(in crate::pacer) struct Parked {
     pub(in crate::pacer) order: u64,
 }
 
-/// The tenants of one class, in the order of their turns: deficit round robin.
+/// The tenants of one class in the order of their turns: deficit round robin.
 #[derive(Debug, Default)]
 pub(in crate::pacer) struct Ring {
-    /// Those that have left are passed over.
+    /// Tenants that have left are skipped.
     turns: VecDeque<Id>,
-    /// Whether the first has been given its quantum.
+    /// Whether the first tenant has received its quantum.
     in_turn: bool,
-    /// How many tenants there are.
+    /// Number of tenants.
     pub(in crate::pacer) tenants: usize,
 }
 
 impl Ring {
-    /// Puts a tenant at the end of the turns. Tenants that have left are cleared away when they are
-    /// most of the ring.
+    /// Adds a tenant behind the others. Tenants that have left are removed once they are most of
+    /// the ring.
     pub(in crate::pacer) fn enter(&mut self, id: Id, tenants: &Slab<Tenant>) {
         if self.turns.len() > 16 + 2 * self.tenants {
             let front = self.turns.front().copied();
@@ -61,12 +61,13 @@ impl Ring {
         self.turns.push_back(id);
     }
 
-    /// The tenants in the order of their turns, and some that have left.
+    /// The tenants in the order of their turns, including some that have left.
     pub(in crate::pacer) fn iter(&self) -> impl Iterator<Item = Id> + '_ {
         self.turns.iter().copied()
     }
 
-    /// Moves the turns on until the tenant in turn can afford its first waiter, which is told.
+    /// Advances the turns until the current tenant can afford its first waiter, and returns that
+    /// waiter.
     pub(in crate::pacer) fn first(
         &mut self,
         tenants: &mut Slab<Tenant>,

@@ -1,7 +1,7 @@
-//! Why waiters waited: how long each limit kept the queue from moving.
+//! Wait attribution: how long each limit kept the queue from advancing.
 //!
-//! Totals run on for the life of a pacer. A waiter notes them when it joins; the difference when
-//! it is granted is what each limit cost it.
+//! Totals run for the life of a pacer. A waiter marks them when it joins; the difference at its
+//! grant is the wait that each limit caused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use tidegate_core::Time;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitPart {
-    /// The name of the limit, or [`WaitPart::CONCURRENCY`].
+    /// Name of the limit, or [`WaitPart::CONCURRENCY`].
     pub limit: Arc<str>,
-    /// How long it was the one that kept the queue from moving.
+    /// How long this limit kept the queue from advancing.
     pub time: Duration,
 }
 
@@ -24,20 +24,20 @@ impl WaitPart {
     pub const CONCURRENCY: &'static str = "concurrency";
 }
 
-/// Running totals.
+/// Running totals by limit.
 #[derive(Debug, Default)]
 pub(crate) struct Blame {
     totals: Vec<(Arc<str>, Duration)>,
-    /// Who is to blame since when.
+    /// Index of the current cause, and since when.
     current: Option<(usize, Time)>,
 }
 
-/// The totals at one moment.
+/// The totals at one instant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mark(SmallVec<[Duration; 1]>);
 
 impl Blame {
-    /// Something else, or nothing, keeps the queue from moving from now on.
+    /// Changes the current cause; `None` if nothing keeps the queue from advancing.
     pub(crate) fn turn_to(&mut self, name: Option<&str>, now: Time) {
         if let Some((index, since)) = self.current.take() {
             self.totals[index].1 += now.since(since);
@@ -51,7 +51,7 @@ impl Blame {
         self.current = Some((index, now));
     }
 
-    /// What keeps the queue from moving now.
+    /// The limit that currently keeps the queue from advancing.
     pub(crate) fn present(&self) -> Option<&Arc<str>> {
         self.current.map(|(index, _)| &self.totals[index].0)
     }
@@ -61,7 +61,7 @@ impl Blame {
         Mark(self.totals.iter().map(|(_, total)| *total).collect())
     }
 
-    /// What each limit has cost since the mark, the most first.
+    /// What each limit has caused since the mark, largest first.
     pub(crate) fn since(&mut self, mark: &Mark, now: Time) -> Vec<WaitPart> {
         self.bring_up(now);
         let before = mark.0.iter().copied().chain(std::iter::repeat(Duration::ZERO));
@@ -87,8 +87,8 @@ impl Blame {
     }
 }
 
-/// The parts of a wait of which the tenant's own limits caused some: what is left of the wait is
-/// shared out by what the limits of all have caused meanwhile.
+/// Combines the parts that a tenant's own limits caused with the shared ones: the rest of the wait
+/// is divided in proportion to what the shared limits caused meanwhile.
 pub(crate) fn combine(
     own: Vec<WaitPart>,
     shared: Vec<WaitPart>,

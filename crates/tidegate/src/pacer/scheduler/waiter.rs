@@ -1,4 +1,4 @@
-//! A waiter: what it wants, since when, and what becomes of it.
+//! A waiter: its request, when it joined, and its state.
 
 use std::task::Waker;
 use std::time::Duration;
@@ -9,24 +9,23 @@ use crate::pacer::scheduler::demand::Demands;
 use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::wait_attribution::{Mark, WaitPart};
 
-/// How it stands with a waiter.
+/// State of a waiter.
 #[derive(Debug)]
 pub(in crate::pacer) enum Fate<G> {
     Waiting(Option<Waker>),
     Granted(Granted<G>),
-    /// Its deadline has passed, or its cost does not fit any more.
     Refused(Refused),
 }
 
-/// Why a waiter will not be granted.
+/// Why a waiter is not granted.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// Its deadline passed.
     TimedOut,
-    /// The wait would be longer than the deadline allows; a shared store tells at the head.
+    /// The wait would exceed the deadline; a shared store reports that at the head of the queue.
     #[cfg(feature = "tokio")]
     TooLong(Duration),
-    /// Too many wait for limits of their own.
+    /// Too many waiters have a parked tenant.
     QueueFull(usize),
     /// A limit was changed so that the cost never fits: the index of the claim.
     NeverFits(usize),
@@ -34,7 +33,7 @@ pub(crate) enum Refused {
     Failed(StoreError),
 }
 
-/// A grant, and what it took to get there.
+/// A grant, how long it took, and why.
 #[derive(Debug)]
 pub(crate) struct Granted<G> {
     pub(crate) grant: G,
@@ -42,13 +41,12 @@ pub(crate) struct Granted<G> {
     pub(crate) parts: Vec<WaitPart>,
 }
 
-/// A waiter.
 #[derive(Debug)]
 pub(in crate::pacer) struct Waiter<T, G> {
     pub(in crate::pacer) ticket: T,
     pub(in crate::pacer) joined: Time,
     pub(in crate::pacer) deadline: Option<Time>,
-    /// How it stood with the blame of all, and of its tenant, when it came.
+    /// Marks of the shared attribution, and of its tenant's, when it joined.
     pub(in crate::pacer) mark: Mark,
     pub(in crate::pacer) own_mark: Mark,
     pub(in crate::pacer) fate: Fate<G>,
@@ -68,22 +66,22 @@ impl<T: Demands, G> Demands for Waiter<T, G> {
     }
 }
 
-/// What asking after a waiter gives.
+/// Result of polling a waiter.
 #[derive(Debug)]
 pub(crate) enum Polled<T, G> {
-    /// It still waits; the waker is kept.
+    /// It still waits; the waker is stored.
     Waiting,
-    /// It was granted, and has left.
+    /// It was granted, and is removed.
     Granted(T, Granted<G>),
-    /// It was refused, and has left.
+    /// It failed, and is removed.
     Refused(T, Refused),
 }
 
-/// What leaving early gives.
+/// A waiter that was removed early.
 #[derive(Debug)]
 pub(crate) enum Left<T, G> {
     /// It had not been granted: there is nothing to give back.
     Queued(T),
-    /// It had been granted and not yet heard of it: this is to be given back.
+    /// It had been granted but not polled since: the grant has to be given back.
     Granted(T, G),
 }

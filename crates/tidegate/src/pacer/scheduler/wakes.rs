@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Whom to wake. Both waking and dropping a waker may run anything: it happens when this is
-/// dropped, which is to be after the lock is released. A waker that panics keeps nobody else from
+/// Collects wakers. Waking and dropping a waker may both run any code, so both happen when this is
+/// dropped, which must be after the lock is released. A waker that panics does not keep others from
 /// being woken.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes {
@@ -30,7 +30,7 @@ impl Drop for Wakes {
                 panic = Some(caught);
             }
         }
-        // The panic is that waker's affair, and is told once everybody else has been woken.
+        // The panic is propagated once all others have been woken.
         if let (Some(panic), false) = (panic, std::thread::panicking()) {
             std::panic::resume_unwind(panic);
         }

@@ -1,9 +1,9 @@
-//! Callers: peers before credentials before tenants, whatever the others do.
+//! Callers: peers come before credentials, and credentials before tenants, whatever the others do.
 
 use super::*;
 use crate::pacer::scheduler::share::Parts;
 
-/// A waiter that wants as many tokens of one bucket as it costs.
+/// A waiter that wants as many tokens of one bucket as its cost.
 #[derive(Clone, Copy, Debug)]
 struct Waits {
     peer: u64,
@@ -38,14 +38,14 @@ impl Stage {
         self.queue.push(line, cost, waits)
     }
 
-    /// Grants the next one.
+    /// Grants the next waiter.
     fn next(&mut self) -> Option<Waits> {
         let head = self.queue.head()?;
         self.queue.grant(head);
         self.queue.take(head)
     }
 
-    /// How much of others is granted before the first of a peer.
+    /// Number and cost of grants to others before the first grant to a peer.
     fn before(&mut self, peer: u64) -> (usize, u64) {
         let (mut count, mut cost) = (0, 0);
         while let Some(waits) = self.next() {
@@ -69,7 +69,7 @@ impl Stage {
         self.random % bound
     }
 
-    /// Checks every sum and every order against the waiters that there are.
+    /// Checks every sum and every order against the actual waiters.
     fn check(&mut self) {
         let queue = &mut self.queue;
         let waiting = queue.nodes.iter().filter(|node| node.tenant.is_some());
@@ -112,7 +112,7 @@ fn tenants_and_priorities_divide_only_the_share_of_their_caller() {
     stage.next();
     stage.push(&Line { priority: Priority::Low, ..line(Caller::new(2).credential(7), "") }, 1);
     assert!(stage.before(2).0 <= 1);
-    // A second credential of one peer.
+    // A second credential of the same peer.
     let other = line(Caller::new(1).credential(8), "");
     let waiter = stage.push(&other, 1);
     assert!((0..3).any(|_| {
@@ -130,7 +130,7 @@ fn credentials_divide_only_the_share_of_their_peer() {
     }
     stage.push(&line(Caller::new(2), ""), 1);
     assert!(stage.before(2).0 <= 1);
-    // Nor do those that come and go.
+    // The same holds for credentials that come and go.
     stage.push(&line(Caller::new(2), ""), 5);
     for number in 100..110 {
         stage.push(&line(Caller::new(1).credential(number), ""), 1);
@@ -154,7 +154,7 @@ fn priorities_order_the_calls_of_a_caller_and_among_all_those_of_trusted_ones() 
     assert_eq!(stage.queue.head(), Some(first));
 }
 
-/// The turn of a tenant is as long as the largest request that waits. That of a caller is not.
+/// The turn of a tenant is as long as the largest waiting request. That of a caller is not.
 #[test]
 fn a_huge_request_makes_no_turn_longer() {
     let mut stage = Stage::new(1);
@@ -168,8 +168,8 @@ fn a_huge_request_makes_no_turn_longer() {
     }
 }
 
-/// Two peers that always have somebody waiting get the same, up to the largest request of each,
-/// while others come and go under ever new names.
+/// Two peers that always have waiters get the same amount, up to the largest request of each, while
+/// others come and go under ever new names.
 #[test]
 fn every_peer_gets_its_share_whatever_the_others_do() {
     const LARGEST: u64 = 100;
@@ -209,7 +209,7 @@ fn every_peer_gets_its_share_whatever_the_others_do() {
     }
 }
 
-/// Whatever order waiters come, go, are parked and granted in, nothing is left of them.
+/// In whatever order waiters arrive, leave, are parked and granted, no state of them remains.
 #[test]
 fn whoever_leaves_at_any_point_leaves_the_levels_whole() {
     for seed in 1..30 {
@@ -255,7 +255,7 @@ fn whoever_leaves_at_any_point_leaves_the_levels_whole() {
     }
 }
 
-/// A projection is not far from what happens, and a crowd does not spoil that of another peer.
+/// A projection is close to what happens, and a crowd at one peer does not distort that of another.
 #[test]
 fn what_is_ahead_of_a_caller_is_told_by_the_levels() {
     let mut stage = Stage::new(1);
@@ -288,7 +288,7 @@ fn what_is_ahead_of_a_caller_is_told_by_the_levels() {
             real += u128::from(stage.queue.get(head).unwrap().cost);
             stage.next();
         }
-        // Seven others may each have one request more or less before it.
+        // Each of seven others may have one request more or less before it.
         assert!(told.abs_diff(real) <= 7 * 9, "{told} was told, {real} it was");
     }
 }

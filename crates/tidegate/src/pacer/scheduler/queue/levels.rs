@@ -1,5 +1,4 @@
-//! The levels of the queue: from its classes down to the waiter that goes next, and back up when
-//! something changed below.
+//! The levels of the queue: from the classes down to the next waiter, and back up after a change.
 
 use super::{FairQueue, Line, TakesTurns, path};
 use crate::pacer::scheduler::demand::{Demand, Demands};
@@ -9,7 +8,7 @@ use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::tenant::Tenant;
 use crate::pacer::scheduler::wait_attribution::Blame;
 
-/// What there is of a line already.
+/// The existing entries for a queue key.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::pacer) struct Found {
     pub(in crate::pacer) peer: Option<Id>,
@@ -18,7 +17,7 @@ pub(in crate::pacer) struct Found {
 }
 
 impl<T: Demands> FairQueue<T> {
-    /// What there is of a line.
+    /// Looks up the existing entries for a queue key.
     pub(in crate::pacer) fn find(&self, line: &Line) -> Found {
         let mut found = Found::default();
         let level = |parent: Parent, key: u64| self.by_caller.get(&(parent, key)).copied();
@@ -31,7 +30,7 @@ impl<T: Demands> FairQueue<T> {
         found
     }
 
-    /// The share of the credential of a line, and its tenant.
+    /// Finds or creates the share of the credential, and the tenant, of a queue key.
     pub(super) fn enter(&mut self, line: &Line) -> (Id, Id) {
         let class = Parent::Class(line.class());
         let peer = self.share_of(class, line.caller.peer);
@@ -97,8 +96,8 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    /// The waiter that goes next. It stays the same until it leaves, its tenant is parked, or
-    /// another class or caller has more right.
+    /// The next waiter. It stays the same until it leaves, its tenant is parked, or another class
+    /// or caller takes precedence.
     pub(crate) fn head(&mut self) -> Option<Id> {
         let heads = [0, 1, 2].map(|class| {
             let peer = self.classes[class].first()?;
@@ -108,13 +107,13 @@ impl<T: Demands> FairQueue<T> {
         heads[class]
     }
 
-    /// The peers that could go, by class; in a class the next one first.
+    /// Peers that could go, by class; within a class, next one first.
     pub(in crate::pacer) fn peers(&self) -> impl Iterator<Item = u64> + '_ {
         let peers = self.classes.iter().flat_map(Order::iter);
         peers.filter_map(|id| self.shares.get(id).map(|share| share.key))
     }
 
-    /// The waiter of a share that goes next.
+    /// The next waiter of a share.
     fn first_of(&mut self, share: Id) -> Option<Id> {
         match &self.shares.get(share)?.parts {
             Parts::Credentials(order) => {
@@ -130,7 +129,7 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    /// The waiter of one class of a credential that goes next.
+    /// The next waiter of one class of a credential.
     fn first_in(&mut self, share: Id, class: usize) -> Option<Id> {
         let quantum = self.quantum();
         let Self { shares, tenants, nodes, .. } = self;
@@ -161,7 +160,7 @@ impl<T: Demands> FairQueue<T> {
         }
     }
 
-    /// Puts a credential, and then its peer, where they belong by the waiter that goes next in each.
+    /// Updates the order of a credential, and then of its peer, by the next waiter of each.
     pub(super) fn refresh(&mut self, share: Id) {
         for level in self.path(share).into_iter().flatten() {
             let first = self.first_of(level).and_then(|id| self.nodes.get(id));
@@ -180,7 +179,8 @@ impl<T: Demands> FairQueue<T> {
         self.shares.get(share).map(|share| (share.parent, share.turn))
     }
 
-    /// A tenant was parked, or takes turns again: what it wants counts for its caller only then.
+    /// Adds or removes the demand of a tenant when it is unparked or parked: a parked tenant does
+    /// not count for its caller.
     pub(super) fn take_turns(&mut self, tenant: Id, takes_turns: TakesTurns) {
         let Some(tenant) = self.tenants.get(tenant) else { return };
         let share = tenant.share;
@@ -194,7 +194,7 @@ impl<T: Demands> FairQueue<T> {
         self.refresh(share);
     }
 
-    /// Forgets a credential, and then its peer, if nobody waits in it.
+    /// Removes a credential, and then its peer, if it has no waiters.
     pub(super) fn remove_empty(&mut self, share: Id) {
         for level in self.path(share).into_iter().flatten() {
             let is_empty = self.shares.get(level).is_some_and(|share| share.waiters == 0);

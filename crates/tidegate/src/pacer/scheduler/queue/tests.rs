@@ -113,8 +113,9 @@ fn a_parked_tenant_that_leaves_is_forgotten() {
     assert_eq!((queue.parked_len(), queue.next_unpark()), (0, None));
 }
 
-/// Tenants that share a limit of their own are parked until the same instant, at which one of them
-/// can go. It used to be the one with the lowest id, and whoever came back at once had that.
+/// Tenants that share a limit of their own are parked until the same instant, at which only one of
+/// them can go. That used to be the one with the lowest id, and a tenant that came back at once
+/// kept that id.
 #[test]
 fn tenants_that_are_parked_together_come_back_in_turn() {
     let mut queue = FairQueue::new([0; 3]);
@@ -158,7 +159,7 @@ fn parking_saves_no_turns_up() {
     assert!(longest <= 20, "{longest} in a row, with a turn of 10");
 }
 
-/// Who comes and goes behind a blocked head must leave nothing behind.
+/// Tenants that come and go behind a blocked head must leave nothing behind.
 #[test]
 fn the_ring_forgets_who_has_left() {
     let mut queue = FairQueue::new([0; 3]);
@@ -174,7 +175,7 @@ fn the_ring_forgets_who_has_left() {
     assert!(tenants.rings[Priority::Normal.index()].len() < 100);
 }
 
-/// A class that cannot go is owed nothing for that time.
+/// A class that cannot go accrues no credit meanwhile.
 #[test]
 fn a_parked_class_is_not_owed() {
     let mut queue = FairQueue::new([0, 20, 50]);
