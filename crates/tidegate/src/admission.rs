@@ -25,14 +25,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod active_rules;
 mod admit;
 mod caller;
+mod decision;
 mod hint;
-mod live;
 mod pending;
 mod reconfigure;
 mod rules;
-mod verdict;
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -44,16 +44,16 @@ use tidegate_core::{Change, Correction, KeyBuf, Limit, Operation, Settlement, St
 
 pub use admit::Admit;
 pub use caller::Caller;
+pub use decision::{Bill, Pass, Rejection, Tier, Verdict};
 pub use pending::InFlight;
 use rules::Mode;
 pub use rules::{AdmissionError, Rules};
-pub use verdict::{Bill, Pass, Rejection, Tier, Verdict};
 
 use crate::engine::Engine;
 use crate::limiter::Limiter;
 use crate::store_handle::StoreClock;
 
-use live::{Live, Shared};
+use active_rules::{ActiveRules, Shared};
 use pending::Pending;
 
 /// Admission control for a service. Cheap to clone; clones share everything.
@@ -114,7 +114,7 @@ impl Admission {
     /// the first tier that rejects. An admitted request is pending until its pass is dropped.
     #[inline]
     pub fn admit<'a>(&'a self, caller: Caller<'a>) -> Admit<'a> {
-        Admit { engine: &self.engine, shared: &self.shared, caller, billed: false }
+        Admit { engine: &self.engine, shared: &self.shared, caller, wants_receipt: false }
     }
 
     /// Corrects what a caller was charged by `delta` tokens in every tier that charged it. A
@@ -144,9 +144,9 @@ impl Admission {
         delta: i64,
         bill: &Bill,
     ) -> Result<Settlement, StoreError> {
-        let live = self.shared.live.load_full();
+        let active = self.shared.active.load_full();
         let client = caller.client_name(bill.missing_client);
-        let corrections = corrections(&live, &caller, client.as_deref(), delta, bill);
+        let corrections = corrections(&active, &caller, client.as_deref(), delta, bill);
         let receipt = Some(&bill.receipt);
         self.engine.operation(Operation::Settle { corrections: &corrections, receipt }).await
     }
@@ -154,12 +154,12 @@ impl Admission {
     /// Whether every request is admitted and rejections are only reported.
     #[must_use]
     pub fn is_shadow(&self) -> bool {
-        self.shared.live.load().rules.mode == Mode::Shadow
+        self.shared.active.load().rules.mode == Mode::Shadow
     }
 
     /// The rules in force.
     pub fn rules(&self) -> Rules {
-        self.shared.live.load().rules.clone()
+        self.shared.active.load().rules.clone()
     }
 
     /// The engine that holds the limits.
@@ -208,7 +208,7 @@ impl Admission {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_pending(&self, value: u32, good_for: Duration) {
-        self.shared.pending.tell(value, good_for);
+        self.shared.pending.report(value, good_for);
     }
 
     /// Counts one more pending request until the returned guard is dropped, without a check. For
@@ -220,11 +220,11 @@ impl Admission {
     /// The limit of a tier; `None` for back-pressure and for a tier that has never been configured.
     #[must_use]
     pub fn limit(&self, tier: Tier) -> Option<Limit> {
-        let live = self.shared.live.load();
+        let active = self.shared.active.load();
         match tier {
             Tier::Backpressure => None,
-            Tier::Client => live.client.clone(),
-            Tier::Organization => live.organization.clone(),
+            Tier::Client => active.client.clone(),
+            Tier::Organization => active.organization.clone(),
         }
     }
 
@@ -233,12 +233,12 @@ impl Admission {
     #[must_use]
     pub fn limiter(&self, tier: Tier) -> Option<Limiter> {
         let tiers = self.shared.tiers.lock().unwrap_or_else(PoisonError::into_inner);
-        let terms = match tier {
+        let live_limit = match tier {
             Tier::Backpressure => None,
             Tier::Client => tiers.client.clone(),
             Tier::Organization => tiers.organization.clone(),
         };
-        terms.map(|terms| Limiter::on(self.engine.clone(), terms))
+        live_limit.map(|live_limit| Limiter::on(self.engine.clone(), live_limit))
     }
 
     /// The key of a caller's bucket in a tier, if it has one.
@@ -257,9 +257,9 @@ impl Admission {
     /// ```
     #[must_use]
     pub fn key(&self, tier: Tier, caller: Caller<'_>) -> Option<KeyBuf> {
-        let live = self.shared.live.load();
-        let client = caller.client_name(live.rules.missing_client);
-        let target = admit::target(&live, tier, &caller, client.as_deref())?;
+        let active = self.shared.active.load();
+        let client = caller.client_name(active.rules.missing_client);
+        let target = admit::target(&active, tier, &caller, client.as_deref())?;
         Some(target.key.into())
     }
 
@@ -284,7 +284,7 @@ impl Admission {
 
 /// Corrections for every tier that a bill was charged in.
 fn corrections<'c>(
-    live: &'c Live,
+    active: &'c ActiveRules,
     caller: &'c Caller<'_>,
     client: Option<&'c str>,
     delta: i64,
@@ -292,7 +292,7 @@ fn corrections<'c>(
 ) -> SmallVec<[Correction<'c>; 2]> {
     let tiers = bill.charged.tiers().iter();
     tiers
-        .filter_map(|tier| admit::target(live, *tier, caller, client))
+        .filter_map(|tier| admit::target(active, *tier, caller, client))
         .map(|target| Correction { target, delta })
         .collect()
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use tidegate_core::AnyKey;
 
+use crate::live_limit::{LiveLimit, Snapshot};
 use crate::store_handle::StoreHandle;
-use crate::terms::{Snapshot, Terms};
 
 /// A number of tokens of one key of a limiter, under the policy in force when they are spent.
 ///
@@ -24,23 +24,23 @@ use crate::terms::{Snapshot, Terms};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Charge<'a> {
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) live_limit: Arc<LiveLimit>,
     pub(crate) store: StoreHandle,
     pub(crate) key: AnyKey<'a>,
     pub(crate) cost: u64,
     /// Expected final cost, if lower than `cost`.
     pub(crate) expected: Option<u64>,
-    pub(crate) own: bool,
+    pub(crate) per_tenant: bool,
 }
 
 impl<'a> Charge<'a> {
     pub(crate) const fn new(
-        terms: Arc<Terms>,
+        live_limit: Arc<LiveLimit>,
         store: StoreHandle,
         key: AnyKey<'a>,
         cost: u64,
     ) -> Self {
-        Self { terms, store, key, cost, expected: None, own: false }
+        Self { live_limit, store, key, cost, expected: None, per_tenant: false }
     }
 
     /// Marks the limit as the tenant's own, for a pacer: while it is not ready, other tenants go
@@ -49,7 +49,7 @@ impl<'a> Charge<'a> {
     /// Do not mark a limit that several tenants share: they would overtake each other on it.
     #[must_use]
     pub const fn own(mut self) -> Self {
-        self.own = true;
+        self.per_tenant = true;
         self
     }
 
@@ -72,17 +72,17 @@ impl<'a> Charge<'a> {
     /// Name of the limit.
     #[must_use]
     pub fn limit(&self) -> String {
-        self.terms.limit().name().to_owned()
+        self.live_limit.limit().name().to_owned()
     }
 
     /// Copies a borrowed key, so that the charge can be stored.
     #[must_use]
     pub fn into_owned(self) -> Charge<'static> {
-        let Self { terms, store, key, cost, expected, own } = self;
-        Charge { terms, store, key: key.into_key_buf().into(), cost, expected, own }
+        let Self { live_limit, store, key, cost, expected, per_tenant } = self;
+        Charge { live_limit, store, key: key.into_key_buf().into(), cost, expected, per_tenant }
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
-        self.terms.snapshot_on(&self.store)
+        self.live_limit.snapshot_on(&self.store)
     }
 }

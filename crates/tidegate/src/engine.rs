@@ -15,9 +15,9 @@ use tidegate_memory::MemoryStore;
 use crate::charge::Charge;
 use crate::engine::limit_registry::LimitRegistry;
 use crate::limiter::Limiter;
-use crate::request::{Call, ListVerb, Request};
+use crate::live_limit::LiveLimit;
+use crate::request::{DeferredOperation, ListVerb, Request};
 use crate::store_handle::StoreHandle;
-use crate::terms::Terms;
 
 /// A store and the named limits on it. Cheap to clone; clones share the buckets.
 ///
@@ -127,7 +127,7 @@ impl Engine {
     /// When the name does not match `[a-z][a-z0-9_.-]*`, when it already has another policy, or
     /// when the policy is a calendar quota: that needs a schedule, see `calendar`.
     pub fn limiter(&self, name: &str, policy: Policy) -> Result<Limiter, LimitError> {
-        self.register(Terms::new(Limit::named(name, policy)?)?)
+        self.register(LiveLimit::new(Limit::named(name, policy)?)?)
     }
 
     /// Returns the limiter with this name, if it was created on this engine or a clone. Its policy
@@ -189,8 +189,8 @@ impl Engine {
         retired
     }
 
-    fn register(&self, terms: Terms) -> Result<Limiter, LimitError> {
-        Ok(Limiter::on(self.clone(), self.limits.register(terms)?))
+    fn register(&self, live_limit: LiveLimit) -> Result<Limiter, LimitError> {
+        Ok(Limiter::on(self.clone(), self.limits.register(live_limit)?))
     }
 
     pub(crate) fn registry(&self) -> &LimitRegistry {
@@ -209,7 +209,7 @@ impl Engine {
     /// # Errors
     /// When the policy is a calendar quota: that needs a schedule.
     pub fn inline(&self, policy: Policy) -> Result<Limiter, LimitError> {
-        Ok(Limiter::on(self.clone(), Arc::new(Terms::new(Limit::inline(policy))?)))
+        Ok(Limiter::on(self.clone(), Arc::new(LiveLimit::new(Limit::inline(policy))?)))
     }
 
     /// Returns a limiter of `amount` tokens per window of a schedule, under a name.
@@ -232,7 +232,7 @@ impl Engine {
         schedule: crate::Schedule,
     ) -> Result<Limiter, LimitError> {
         let limit = Limit::named(name, Policy::quota(amount)?)?;
-        self.register(Terms::scheduled(limit, schedule))
+        self.register(LiveLimit::with_schedule(limit, schedule))
     }
 
     /// Returns an unnamed limiter of `amount` tokens per window of a schedule. Limiters with the
@@ -256,7 +256,7 @@ impl Engine {
         schedule: crate::Schedule,
     ) -> Result<Limiter, LimitError> {
         let limit = Limit::inline_on(calendar, Policy::quota(amount)?);
-        Ok(Limiter::on(self.clone(), Arc::new(Terms::scheduled(limit, schedule))))
+        Ok(Limiter::on(self.clone(), Arc::new(LiveLimit::with_schedule(limit, schedule))))
     }
 
     /// Wall time from which calendar windows are computed: the store's, if it has one, else the
@@ -404,7 +404,7 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn operation<'a, T>(&'a self, operation: Operation<'a>) -> Request<'a, T> {
-        Request::new(&self.store, Call::Raw(operation))
+        Request::new(&self.store, DeferredOperation::Raw(operation))
     }
 
     fn list<'a, T>(
@@ -412,7 +412,7 @@ impl Engine {
         charges: impl IntoIterator<Item = Charge<'a>>,
         verb: ListVerb<'a>,
     ) -> Request<'a, T> {
-        Request::new(&self.store, Call::List(charges.into_iter().collect(), verb))
+        Request::new(&self.store, DeferredOperation::List(charges.into_iter().collect(), verb))
     }
 }
 

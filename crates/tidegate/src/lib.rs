@@ -33,13 +33,13 @@ mod engine;
 pub mod guard;
 mod jitter;
 mod limiter;
+mod live_limit;
 pub mod pacer;
 mod request;
 #[cfg(feature = "calendar")]
 mod schedule;
 mod store_handle;
 mod sync;
-mod terms;
 #[cfg(feature = "tokio")]
 mod tokio_clock;
 
@@ -63,12 +63,12 @@ pub use charge::Charge;
 pub use engine::Engine;
 pub use jitter::Jitter;
 pub use limiter::Limiter;
+pub use live_limit::Snapshot;
 pub use request::Request;
 pub use request::batch::Batch;
 #[cfg(feature = "calendar")]
 pub use schedule::{Schedule, ScheduleError};
 pub use store_handle::{StoreHandle, now_or_never};
-pub use terms::Snapshot;
 pub use tidegate_core::{
     AnyKey, Change, Decision, Denial, FailureRule, Grant, Key, KeyBuf, LimitError, MAX_KEY_BYTES,
     Outcome, Policy, PolicyBuilder, PolicyError, Rate, Receipt, Retry, Settlement, Store,

@@ -12,9 +12,9 @@ use tidegate_core::{
 
 use crate::charge::Charge;
 use crate::engine::Engine;
+use crate::live_limit::{LiveLimit, Snapshot};
 use crate::pacer::{Acquire, Pacer};
-use crate::request::{Call, Request, Verb};
-use crate::terms::{Snapshot, Terms};
+use crate::request::{DeferredOperation, Request, Verb};
 
 /// One policy on one store. Cheap to clone; clones share the buckets.
 ///
@@ -49,7 +49,7 @@ use crate::terms::{Snapshot, Terms};
 #[derive(Clone)]
 pub struct Limiter {
     engine: Engine,
-    terms: Arc<Terms>,
+    live_limit: Arc<LiveLimit>,
 }
 
 impl Limiter {
@@ -62,7 +62,7 @@ impl Limiter {
     #[must_use]
     #[expect(clippy::panic, reason = "documented; the engine is the fallible way")]
     pub fn new(policy: Policy) -> Self {
-        match Engine::new().limiter(NAME_OF_ONE, policy) {
+        match Engine::new().limiter(DEFAULT_NAME, policy) {
             Ok(limiter) => limiter,
             Err(error) => panic!("{error}"),
         }
@@ -70,17 +70,17 @@ impl Limiter {
 }
 
 /// Name of the limit of a limiter that has its own store.
-const NAME_OF_ONE: &str = "default";
+const DEFAULT_NAME: &str = "default";
 
 impl Limiter {
-    pub(crate) const fn on(engine: Engine, terms: Arc<Terms>) -> Self {
-        Self { engine, terms }
+    pub(crate) const fn on(engine: Engine, live_limit: Arc<LiveLimit>) -> Self {
+        Self { engine, live_limit }
     }
 
     /// Creates a charge on this limiter, for a list that an [`Engine`] decides or that a
     /// [`Pacer`](crate::pacer::Pacer) waits for.
     pub fn charge<'a>(&self, key: impl Into<AnyKey<'a>>, cost: u64) -> Charge<'a> {
-        Charge::new(self.terms.clone(), self.engine.store().clone(), key.into(), cost)
+        Charge::new(self.live_limit.clone(), self.engine.store().clone(), key.into(), cost)
     }
 
     /// The engine, for lists over several limiters.
@@ -99,7 +99,7 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn limit(&self) -> Limit {
-        self.terms.limit()
+        self.live_limit.limit()
     }
 
     /// The current policy.
@@ -117,7 +117,7 @@ impl Limiter {
     /// ```
     #[must_use]
     pub fn policy(&self) -> Policy {
-        *self.terms.limit().policy()
+        *self.live_limit.limit().policy()
     }
 
     /// Replaces the policy, for all limiters of this name, from the next decision on. An existing
@@ -137,7 +137,7 @@ impl Limiter {
     /// When the limiter is [inline](Engine::inline), because its policy is its identity; or when
     /// the policy is a calendar quota and the limiter has no schedule.
     pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
-        self.terms.revise(policy, change)
+        self.live_limit.revise(policy, change)
     }
 
     /// Sets what is decided while the store does not answer, for all limiters of this name, from
@@ -151,13 +151,13 @@ impl Limiter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_failure_rule(&self, rule: impl Into<Option<FailureRule>>) {
-        self.terms.set_failure_rule(rule.into());
+        self.live_limit.set_failure_rule(rule.into());
     }
 
     /// Reads the current limit, for a list of charges over several limiters; see [`Engine`].
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.terms.snapshot_on(self.engine.store())
+        self.live_limit.snapshot_on(self.engine.store())
     }
 
     /// Spends one token of a key now, or [another cost](Request::cost); or denies and spends
@@ -206,7 +206,7 @@ impl Limiter {
         cost: u64,
     ) -> Option<Outcome> {
         let (key, store) = (key.into(), self.engine.store().local()?);
-        if self.terms.queued().ahead_of(key).is_some() {
+        if self.live_limit.queued_demand().tokens_queued(key).is_some() {
             return None;
         }
         let mut outcomes = Outcomes::new();
@@ -305,7 +305,7 @@ impl Limiter {
             Some(group) => Cow::Owned(format!("{group}\0{}", key.name())),
             None => Cow::Borrowed(key.name()),
         };
-        let pacer = self.terms.waiters(|| Pacer::new(&self.engine));
+        let pacer = self.live_limit.pacer(|| Pacer::new(&self.engine));
         pacer.acquire([self.charge(key, 1).own()]).tenant(&tenant)
     }
 
@@ -395,9 +395,9 @@ impl Limiter {
 
     #[inline]
     fn request<'a, T>(&'a self, key: impl Into<AnyKey<'a>>, verb: Verb<'a>) -> Request<'a, T> {
-        let (terms, store) = (&self.terms, self.engine.store());
-        let wall = terms.wall_time(store);
-        Request::new(store, Call::One { terms, key: key.into(), wall, verb })
+        let (live_limit, store) = (&self.live_limit, self.engine.store());
+        let wall = live_limit.wall_time(store);
+        Request::new(store, DeferredOperation::One { live_limit, key: key.into(), wall, verb })
     }
 }
 

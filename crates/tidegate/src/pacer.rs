@@ -28,19 +28,19 @@
 //! [`Limiter::wait`](crate::Limiter::wait), which keeps keys apart, or one pacer per key.
 
 mod acquire;
+mod acquire_future;
 mod adaptive;
 mod claim;
 mod driver;
 mod error;
 mod group;
+mod inner;
 #[cfg(all(test, shuttle))]
 mod model_shuttle;
 mod pending_acquire;
 mod permit;
 mod pool;
 mod scheduler;
-mod scope;
-mod waiting;
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,10 +63,10 @@ use crate::store_handle::{StoreClock, StoreHandle};
 
 use claim::Claim;
 use driver::Drivers;
+use inner::PacerInner;
 use scheduler::Scheduler;
-use scheduler::class::Shares;
+use scheduler::class::GuaranteedShares;
 use scheduler::slots::Slots;
-use scope::Scope;
 
 /// Default maximum number of waiters.
 const DEFAULT_MAX_WAITING: usize = 100_000;
@@ -98,7 +98,7 @@ const DEFAULT_MAX_WAITING: usize = 100_000;
 /// ```
 #[derive(Clone)]
 pub struct Pacer {
-    scope: Arc<Scope>,
+    inner: Arc<PacerInner>,
     /// The pool of an adaptive concurrency, used by this pacer alone.
     own_pool: Option<SlotPool>,
 }
@@ -136,13 +136,13 @@ impl Pacer {
             pool: None,
             max_waiting: DEFAULT_MAX_WAITING,
             shares: [0, 20, 5],
-            by_hand: false,
+            is_manual: false,
         }
     }
 
     /// Waits until all charges fit together, then spends them. [`Acquire`] has the options.
     pub fn acquire<'a>(&self, charges: impl IntoIterator<Item = Charge<'a>>) -> Acquire {
-        Acquire::new(self.scope.clone(), charges.into_iter().map(Claim::from).collect())
+        Acquire::new(self.inner.clone(), charges.into_iter().map(Claim::from).collect())
     }
 
     /// Changes the maximum number of permits in use. If it shrinks, permits in use drain; if it
@@ -165,7 +165,7 @@ impl Pacer {
         match (&self.own_pool, limit) {
             (Some(pool), Some(limit)) => pool.restart(limit),
             (Some(pool), None) => pool.resize(PoolSize::Unlimited),
-            (None, limit) => self.scope.act(|state| {
+            (None, limit) => self.inner.update(|state| {
                 state.scheduler.slots.resize(limit.map(|limit| limit.max(1)));
             }),
         }
@@ -182,7 +182,7 @@ impl Pacer {
     /// ```
     #[must_use]
     pub fn gauges(&self) -> Gauges {
-        let state = self.scope.lock();
+        let state = self.inner.lock();
         let pool = state.pool.as_ref().map(|pool| pool.pool().gauges());
         let is_pool_full =
             pool.is_some_and(|pool| pool.limit.is_some_and(|it| pool.in_flight >= it));
@@ -215,7 +215,7 @@ impl Pacer {
     /// ```
     #[must_use]
     pub fn waits_for(&self) -> Option<Arc<str>> {
-        self.scope.lock().scheduler.waits_for().cloned()
+        self.inner.lock().scheduler.waits_for().cloned()
     }
 
     /// Renews leases that are due and grants what can be granted now. Returns how long until there
@@ -244,15 +244,15 @@ impl Pacer {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn poll(&self) -> Option<Duration> {
-        self.scope.lock().leases.sweep();
-        let until = self.scope.refresh();
-        until.map(|until| until.since(self.scope.now()))
+        self.inner.lock().leases.sweep();
+        let until = self.inner.refresh();
+        until.map(|until| until.since(self.inner.now()))
     }
 
     /// Checks the limits again now. Policy changes and permits, of this pacer and of others, do
     /// that automatically. Call it after a limiter was reset, refunded or opened in another way.
     pub fn nudge(&self) {
-        self.scope.act(|state| state.scheduler.nudge(self.scope.now()));
+        self.inner.update(|state| state.scheduler.nudge(self.inner.now()));
     }
 }
 
@@ -271,8 +271,8 @@ pub struct PacerBuilder {
     adaptive: Option<Tuning>,
     pool: Option<SlotPool>,
     max_waiting: usize,
-    shares: Shares,
-    by_hand: bool,
+    shares: GuaranteedShares,
+    is_manual: bool,
 }
 
 impl PacerBuilder {
@@ -314,7 +314,7 @@ impl PacerBuilder {
     /// threads. For simulations and tests on a [`ManualClock`](crate::clock::ManualClock), and for
     /// programs with their own timers.
     pub fn by_hand(mut self) -> Self {
-        self.by_hand = true;
+        self.is_manual = true;
         self
     }
 
@@ -335,8 +335,8 @@ impl PacerBuilder {
         let concurrency = self.concurrency.filter(|_| own_pool.is_none());
         let member = self.pool.as_ref().or(own_pool.as_ref()).map(SlotPool::own_member);
         let scheduler = Scheduler::new(Slots::new(concurrency), self.max_waiting, shares);
-        let drivers = if self.by_hand { Drivers::by_hand() } else { Drivers::default() };
-        let scope = Scope::new(self.store, scheduler, member.as_ref(), drivers);
-        Pacer { scope, own_pool }
+        let drivers = if self.is_manual { Drivers::manual() } else { Drivers::default() };
+        let inner = PacerInner::new(self.store, scheduler, member.as_ref(), drivers);
+        Pacer { inner, own_pool }
     }
 }

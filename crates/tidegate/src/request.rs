@@ -1,7 +1,7 @@
 //! A request to a store: described once, then run at once or awaited.
 
 pub(crate) mod batch;
-mod call;
+mod deferred;
 pub(crate) mod store_future;
 
 use std::fmt;
@@ -12,9 +12,11 @@ use std::pin::Pin;
 use tidegate_core::{Answer, Decision, StoreError};
 
 use crate::store_handle::StoreHandle;
-use store_future::{Ask, StoreFuture};
+use store_future::{StoreFuture, StoreRequest};
 
-pub(crate) use call::{Asked, Call, ListVerb, Parts, Snapshots, Verb};
+pub(crate) use deferred::{
+    DeferredOperation, ListVerb, OperationBuf, PreparedOperation, Snapshots, Verb,
+};
 
 /// A request to a store, made by a method of [`Limiter`](crate::Limiter) or
 /// [`Engine`](crate::Engine).
@@ -35,23 +37,23 @@ pub(crate) use call::{Asked, Call, ListVerb, Parts, Snapshots, Verb};
 #[must_use = "nothing happens until the request is awaited, or carried out with `now`"]
 pub struct Request<'a, T> {
     store: &'a StoreHandle,
-    call: Call<'a>,
+    deferred: DeferredOperation<'a>,
     answer: PhantomData<fn() -> T>,
 }
 
 impl<'a, T> Request<'a, T> {
-    pub(crate) const fn new(store: &'a StoreHandle, call: Call<'a>) -> Self {
-        Self { store, call, answer: PhantomData }
+    pub(crate) const fn new(store: &'a StoreHandle, deferred: DeferredOperation<'a>) -> Self {
+        Self { store, deferred, answer: PhantomData }
     }
 
     /// Converts the request to one with an answer of any type, so that requests of different kinds
     /// can go into one [`Batch`](crate::Batch).
     pub fn any(self) -> Request<'a, Answer> {
-        Request::new(self.store, self.call)
+        Request::new(self.store, self.deferred)
     }
 
-    pub(crate) fn into_parts(self) -> (&'a StoreHandle, Call<'a>) {
-        (self.store, self.call)
+    pub(crate) fn into_parts(self) -> (&'a StoreHandle, DeferredOperation<'a>) {
+        (self.store, self.deferred)
     }
 }
 
@@ -61,10 +63,10 @@ impl Request<'_, Decision> {
     ///
     /// Has no effect on a list: its charges have their own costs.
     pub fn cost(mut self, tokens: u64) -> Self {
-        if let Call::One {
+        if let DeferredOperation::One {
             verb: Verb::Take(cost) | Verb::Peek(cost) | Verb::Reserve(cost, _),
             ..
-        } = &mut self.call
+        } = &mut self.deferred
         {
             *cost = tokens;
         }
@@ -82,12 +84,13 @@ impl<T: FromAnswer> Request<'_, T> {
     #[inline]
     pub fn now(self) -> Result<T, StoreError> {
         let store = self.store.local().ok_or(StoreError::MustAwait)?;
-        if let Some(decision) = self.call.take_plain(store) {
+        if let Some(decision) = self.deferred.take_fast(store) {
             return T::from_answer(Answer::Decision(decision));
         }
-        let (asked, snapshots) = (Asked::of(&self.call, self.store), self.call.snapshots());
-        let answer = store.execute(&asked.parts(&snapshots).operation());
-        asked.answered(&snapshots, answer)
+        let (prepared, snapshots) =
+            (PreparedOperation::new(&self.deferred, self.store), self.deferred.snapshots());
+        let answer = store.execute(&prepared.operation_buf(&snapshots).operation());
+        prepared.resolve(&snapshots, answer)
     }
 }
 
@@ -102,30 +105,31 @@ impl<'a, T: FromAnswer + 'a> IntoFuture for Request<'a, T> {
 
 impl<T> store_future::sealed::Sealed for Request<'_, T> {}
 
-impl<'a, T: FromAnswer + 'a> Ask<'a> for Request<'a, T> {
-    type Answer = Result<T, StoreError>;
+impl<'a, T: FromAnswer + 'a> StoreRequest<'a> for Request<'a, T> {
+    type Output = Result<T, StoreError>;
 
     fn is_local(&self) -> bool {
         self.store.local().is_some()
     }
 
-    fn ask_local(self) -> Self::Answer {
+    fn run_local(self) -> Self::Output {
         self.now()
     }
 
-    fn ask_shared(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
-        let Self { store, call, .. } = self;
+    fn run_shared(self) -> Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>> {
+        let Self { store, deferred, .. } = self;
         Box::pin(async move {
-            let (asked, snapshots) = (Asked::of(&call, store), call.snapshots());
-            let answer = store.ask(asked.parts(&snapshots).operation()).await;
-            asked.answered(&snapshots, answer)
+            let (prepared, snapshots) =
+                (PreparedOperation::new(&deferred, store), deferred.snapshots());
+            let answer = store.execute(prepared.operation_buf(&snapshots).operation()).await;
+            prepared.resolve(&snapshots, answer)
         })
     }
 }
 
 impl<T> fmt::Debug for Request<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Request").field(&self.call).finish()
+        f.debug_tuple("Request").field(&self.deferred).finish()
     }
 }
 

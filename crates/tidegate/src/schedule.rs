@@ -24,7 +24,7 @@ pub enum ScheduleError {
 
 /// Length of a calendar window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Every {
+pub(crate) enum Period {
     /// From midnight to midnight.
     Day,
     /// From Monday to Monday.
@@ -35,7 +35,7 @@ pub(crate) enum Every {
     Year,
 }
 
-impl FromStr for Every {
+impl FromStr for Period {
     type Err = ScheduleError;
 
     fn from_str(text: &str) -> Result<Self, ScheduleError> {
@@ -60,7 +60,7 @@ impl FromStr for Every {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    every: Every,
+    period: Period,
     zone: TimeZone,
 }
 
@@ -78,7 +78,7 @@ impl Schedule {
     /// # Errors
     /// When the time zone is not known.
     pub fn daily(zone: &str) -> Result<Self, ScheduleError> {
-        Self::new(Every::Day, zone)
+        Self::new(Period::Day, zone)
     }
 
     /// Windows from Monday to Monday in this time zone, by its IANA name.
@@ -86,7 +86,7 @@ impl Schedule {
     /// # Errors
     /// When the time zone is not known.
     pub fn weekly(zone: &str) -> Result<Self, ScheduleError> {
-        Self::new(Every::Week, zone)
+        Self::new(Period::Week, zone)
     }
 
     /// Windows of calendar months in this time zone, by its IANA name.
@@ -94,7 +94,7 @@ impl Schedule {
     /// # Errors
     /// When the time zone is not known.
     pub fn monthly(zone: &str) -> Result<Self, ScheduleError> {
-        Self::new(Every::Month, zone)
+        Self::new(Period::Month, zone)
     }
 
     /// Windows of calendar years in this time zone, by its IANA name.
@@ -102,12 +102,12 @@ impl Schedule {
     /// # Errors
     /// When the time zone is not known.
     pub fn yearly(zone: &str) -> Result<Self, ScheduleError> {
-        Self::new(Every::Year, zone)
+        Self::new(Period::Year, zone)
     }
 
-    fn new(every: Every, zone: &str) -> Result<Self, ScheduleError> {
+    fn new(period: Period, zone: &str) -> Result<Self, ScheduleError> {
         let zone = TimeZone::get(zone).map_err(|_| ScheduleError::Zone(zone.to_owned()))?;
-        Ok(Self { every, zone })
+        Ok(Self { period, zone })
     }
 
     /// The previous, current and next window around a wall time.
@@ -117,8 +117,8 @@ impl Schedule {
     pub fn windows(&self, wall: WallTime) -> Windows {
         let nanos = i128::from(wall.as_nanos());
         let now = Timestamp::from_nanosecond(nanos).unwrap_or(Timestamp::MAX);
-        let start = self.start_of(now.to_zoned(self.zone.clone()).date());
-        let bounds = |steps: [i64; 4]| steps.map(|steps| self.bound(start, steps));
+        let start = self.window_start(now.to_zoned(self.zone.clone()).date());
+        let bounds = |steps: [i64; 4]| steps.map(|steps| self.window_bound(start, steps));
         // The very first window, where the clock of a test may start, has no predecessor.
         let bounds = match bounds([-1, 0, 1, 2]) {
             [before, first, ..] if before == first => bounds([0, 1, 2, 3]),
@@ -131,25 +131,25 @@ impl Schedule {
         })
     }
 
-    fn start_of(&self, date: Date) -> Date {
-        match self.every {
-            Every::Day => date,
-            Every::Week => {
+    fn window_start(&self, date: Date) -> Date {
+        match self.period {
+            Period::Day => date,
+            Period::Week => {
                 let back = date.weekday().since(Weekday::Monday);
                 date.saturating_sub(i64::from(back).days())
             }
-            Every::Month => date.first_of_month(),
-            Every::Year => date.first_of_year(),
+            Period::Month => date.first_of_month(),
+            Period::Year => date.first_of_year(),
         }
     }
 
     /// First instant, in Unix seconds, of the window `steps` after the one at `start`.
-    fn bound(&self, start: Date, steps: i64) -> u32 {
-        let span = match self.every {
-            Every::Day => steps.days(),
-            Every::Week => steps.weeks(),
-            Every::Month => steps.months(),
-            Every::Year => steps.years(),
+    fn window_bound(&self, start: Date, steps: i64) -> u32 {
+        let span = match self.period {
+            Period::Day => steps.days(),
+            Period::Week => steps.weeks(),
+            Period::Month => steps.months(),
+            Period::Year => steps.years(),
         };
         let date = start.saturating_add(span);
         // Midnight, or the first instant of a day without one.
@@ -172,34 +172,34 @@ mod tests {
         WallTime::from_secs(u32::try_from(second).unwrap())
     }
 
-    fn end(every: Every, zone: &str, at: &str) -> String {
-        let windows = Schedule::new(every, zone).unwrap().windows(wall(at));
+    fn end(period: Period, zone: &str, at: &str) -> String {
+        let windows = Schedule::new(period, zone).unwrap().windows(wall(at));
         let end = windows.end_of(wall(at)).unwrap();
         Timestamp::from_second(end.into()).unwrap().to_string()
     }
 
     #[test]
     fn windows_follow_the_zone() {
-        assert_eq!(end(Every::Day, "UTC", "2026-11-16T23:59:59Z"), "2026-11-17T00:00:00Z");
-        assert_eq!(end(Every::Day, "UTC", "2026-11-17T00:00:00Z"), "2026-11-18T00:00:00Z");
+        assert_eq!(end(Period::Day, "UTC", "2026-11-16T23:59:59Z"), "2026-11-17T00:00:00Z");
+        assert_eq!(end(Period::Day, "UTC", "2026-11-17T00:00:00Z"), "2026-11-18T00:00:00Z");
         let zone = "America/Los_Angeles";
-        assert_eq!(end(Every::Day, zone, "2026-11-16T07:59:59Z"), "2026-11-16T08:00:00Z");
-        assert_eq!(end(Every::Week, "UTC", "2026-11-16T00:00:00Z"), "2026-11-23T00:00:00Z");
-        assert_eq!(end(Every::Month, "UTC", "2026-12-31T12:00:00Z"), "2027-01-01T00:00:00Z");
-        assert_eq!(end(Every::Year, "UTC", "2028-02-29T12:00:00Z"), "2029-01-01T00:00:00Z");
+        assert_eq!(end(Period::Day, zone, "2026-11-16T07:59:59Z"), "2026-11-16T08:00:00Z");
+        assert_eq!(end(Period::Week, "UTC", "2026-11-16T00:00:00Z"), "2026-11-23T00:00:00Z");
+        assert_eq!(end(Period::Month, "UTC", "2026-12-31T12:00:00Z"), "2027-01-01T00:00:00Z");
+        assert_eq!(end(Period::Year, "UTC", "2028-02-29T12:00:00Z"), "2029-01-01T00:00:00Z");
     }
 
     /// Clocks go forward on 8 March 2026 in Los Angeles: that day has 23 hours.
     #[test]
     fn a_day_of_23_hours_is_one_window() {
         let zone = "America/Los_Angeles";
-        assert_eq!(end(Every::Day, zone, "2026-03-08T08:00:00Z"), "2026-03-09T07:00:00Z");
-        assert_eq!(end(Every::Day, zone, "2026-03-09T06:59:59Z"), "2026-03-09T07:00:00Z");
+        assert_eq!(end(Period::Day, zone, "2026-03-08T08:00:00Z"), "2026-03-09T07:00:00Z");
+        assert_eq!(end(Period::Day, zone, "2026-03-09T06:59:59Z"), "2026-03-09T07:00:00Z");
     }
 
     #[test]
     fn unknown_zones_and_windows_are_refused() {
-        assert!(matches!(Schedule::new(Every::Day, "Mars/Olympus"), Err(ScheduleError::Zone(_))));
-        assert!(matches!("fortnight".parse::<Every>(), Err(ScheduleError::Every(_))));
+        assert!(matches!(Schedule::new(Period::Day, "Mars/Olympus"), Err(ScheduleError::Zone(_))));
+        assert!(matches!("fortnight".parse::<Period>(), Err(ScheduleError::Every(_))));
     }
 }

@@ -69,13 +69,13 @@ impl StoreHandle {
     }
 
     /// Runs one operation.
-    pub(crate) async fn ask(&self, operation: Operation<'_>) -> Result<Answer, StoreError> {
+    pub(crate) async fn execute(&self, operation: Operation<'_>) -> Result<Answer, StoreError> {
         match &self.0 {
             Kind::Local(store) => store.execute(&operation),
             Kind::Shared(store) => {
                 let mut answers = Answers::new();
                 store.submit(&[operation], &mut answers).await;
-                answers.pop().unwrap_or_else(|| Err(no_answer()))
+                answers.pop().unwrap_or_else(|| Err(missing_answer()))
             }
         }
     }
@@ -154,7 +154,7 @@ pub fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
 }
 
 /// The error of an operation that the store left unanswered.
-pub(crate) fn no_answer() -> StoreError {
+pub(crate) fn missing_answer() -> StoreError {
     StoreError::Unavailable("the store gave no answer".into())
 }
 

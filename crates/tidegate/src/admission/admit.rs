@@ -14,14 +14,14 @@ use tidegate_core::{
 };
 
 use crate::engine::Engine;
-use crate::request::store_future::{Ask, StoreFuture, sealed};
+use crate::request::store_future::{StoreFuture, StoreRequest, sealed};
 
+use super::active_rules::{ActiveRules, Shared};
 use super::caller::Caller;
+use super::decision::{ChargedTiers, Pass, PassDetails, Rejection, Tier, Verdict};
 use super::hint;
-use super::live::{Live, Shared};
 use super::pending::InFlight;
 use super::rules::Mode;
-use super::verdict::{Charged, Pass, Rare, Rejection, Tier, Verdict};
 
 /// A check of one caller; see [`Admission::admit`](super::Admission::admit).
 ///
@@ -32,14 +32,14 @@ pub struct Admit<'a> {
     pub(super) engine: &'a Engine,
     pub(super) shared: &'a Shared,
     pub(super) caller: Caller<'a>,
-    pub(super) billed: bool,
+    pub(super) wants_receipt: bool,
 }
 
 impl<'a> Admit<'a> {
     /// Requests a [bill](super::Pass::bill), to [settle](super::Admission::settle) later. Costs an
     /// allocation.
     pub fn billed(mut self) -> Self {
-        self.billed = true;
+        self.wants_receipt = true;
         self
     }
 
@@ -51,31 +51,32 @@ impl<'a> Admit<'a> {
     pub fn now(self) -> Result<Verdict<'a>, StoreError> {
         // `decide` is kept out of line, so that a disabled admission costs one load and nothing
         // else.
-        if self.is_off() { Ok(Verdict::Admitted(Pass::open())) } else { self.decide() }
+        if self.is_off() { Ok(Verdict::Admitted(Pass::unchecked())) } else { self.decide() }
     }
 
     #[inline(never)]
     fn decide(self) -> Result<Verdict<'a>, StoreError> {
-        let plan = match self.look() {
-            Step::Done(verdict) => return Ok(verdict),
-            Step::Ask(plan) => plan,
+        let check = match self.precheck() {
+            Precheck::Decided(result) => return Ok(result),
+            Precheck::NeedsStore(check) => check,
         };
-        if let Some(outcomes) = self.spend(&plan) {
-            return Ok(plan.spent(outcomes));
+        if let Some(outcomes) = self.spend(&check) {
+            return Ok(check.finish_fast(outcomes));
         }
-        let decision = self.engine.operation::<Decision>(Operation::Take(&plan.charges())).now()?;
-        Ok(plan.conclude(decision))
+        let decision =
+            self.engine.operation::<Decision>(Operation::Take(&check.charges())).now()?;
+        Ok(check.finish(decision))
     }
 
     /// Spends on the fast path, if no receipt is needed and the store supports it.
     #[inline]
-    fn spend(&self, plan: &Plan<'_>) -> Option<Outcomes> {
-        if self.billed {
+    fn spend(&self, check: &StoreCheck<'_>) -> Option<Outcomes> {
+        if self.wants_receipt {
             return None;
         }
         let mut outcomes = Outcomes::new();
         let store = self.engine.store().local()?;
-        store.spend_list(&plan.charges(), &mut outcomes).then_some(outcomes)
+        store.spend_list(&check.charges(), &mut outcomes).then_some(outcomes)
     }
 
     #[inline]
@@ -84,57 +85,69 @@ impl<'a> Admit<'a> {
     }
 
     /// Checks everything that needs no bucket.
-    fn look(&self) -> Step<'a> {
+    fn precheck(&self) -> Precheck<'a> {
         let (shared, caller) = (self.shared, self.caller);
-        let live = shared.live.load();
-        let rules = &live.rules;
-        let listed = match rules.allowed.is_empty() {
+        let active = shared.active.load();
+        let rules = &active.rules;
+        let allow_listed = match rules.allowed.is_empty() {
             true => None,
             false => rules.allowed.entry(caller.organization, caller.client),
         };
-        if let Some(entry) = listed {
+        if let Some(entry) = allow_listed {
             shared.allowed.fetch_add(1, Ordering::Relaxed);
-            let charged = Charged::allow_listed(entry);
-            return Step::Done(Verdict::Admitted(Pass { charged, ..uncharged(shared) }));
+            let charged = ChargedTiers::allow_listed(entry);
+            return Precheck::Decided(Verdict::Admitted(Pass { charged, ..uncharged(shared) }));
         }
         if let Some(threshold) = rules.threshold {
             if let Some(pending) = shared.pending.above(threshold) {
-                let wait = hint::of_backpressure(pending, threshold);
-                return Step::Done(reject(shared, &live, backpressure(Retry::After(wait))));
+                let wait = hint::backpressure_wait(pending, threshold);
+                return Precheck::Decided(reject(
+                    shared,
+                    &active,
+                    backpressure(Retry::After(wait)),
+                ));
             }
         }
         let client = rules.client.and_then(|_| caller.client_name(rules.missing_client));
         let organization = rules.organization.and(caller.organization);
         let charged = match (&client, organization) {
-            (None, None) => return Step::Done(Verdict::Admitted(uncharged(shared))),
-            (Some(_), None) => Charged::Client,
-            (None, Some(_)) => Charged::Organization,
-            (Some(_), Some(_)) => Charged::Both,
+            (None, None) => return Precheck::Decided(Verdict::Admitted(uncharged(shared))),
+            (Some(_), None) => ChargedTiers::Client,
+            (None, Some(_)) => ChargedTiers::Organization,
+            (Some(_), Some(_)) => ChargedTiers::Both,
         };
         // Pending from here on: other checks must see it while a slow store decides.
         let in_flight = InFlight::start(&shared.pending);
-        Step::Ask(Plan { shared, live, caller, client, charged, in_flight, billed: self.billed })
+        Precheck::NeedsStore(StoreCheck {
+            shared,
+            active,
+            caller,
+            client,
+            charged,
+            in_flight,
+            wants_receipt: self.wants_receipt,
+        })
     }
 }
 
 /// Result of the checks that need no store.
-enum Step<'a> {
-    Done(Verdict<'a>),
-    Ask(Plan<'a>),
+enum Precheck<'a> {
+    Decided(Verdict<'a>),
+    NeedsStore(StoreCheck<'a>),
 }
 
 /// A check that needs the store, under the rules that it started with.
-struct Plan<'a> {
+struct StoreCheck<'a> {
     shared: &'a Shared,
-    live: Guard<Arc<Live>>,
+    active: Guard<Arc<ActiveRules>>,
     caller: Caller<'a>,
     client: Option<Cow<'a, str>>,
-    charged: Charged,
+    charged: ChargedTiers,
     in_flight: InFlight,
-    billed: bool,
+    wants_receipt: bool,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> StoreCheck<'a> {
     /// One charge per tier, in order.
     #[inline]
     fn charges(&self) -> SmallVec<[Charge<'_>; 2]> {
@@ -142,7 +155,7 @@ impl<'a> Plan<'a> {
         let tiers = self.charged.tiers().iter();
         tiers
             .filter_map(|tier| {
-                let target = target(&self.live, *tier, &self.caller, self.client.as_deref())?;
+                let target = target(&self.active, *tier, &self.caller, self.client.as_deref())?;
                 Some(Charge { target, cost })
             })
             .collect()
@@ -150,22 +163,23 @@ impl<'a> Plan<'a> {
 
     /// Turns the outcomes of the fast path, which has no receipt, into a result.
     #[inline]
-    fn spent(self, outcomes: Outcomes) -> Verdict<'a> {
+    fn finish_fast(self, outcomes: Outcomes) -> Verdict<'a> {
         if outcomes.iter().any(|outcome| outcome.retry.is_some()) {
             return self.denied(Denial::new(outcomes));
         }
         Verdict::Admitted(self.admitted(outcomes))
     }
 
-    fn conclude(self, decision: Decision) -> Verdict<'a> {
+    fn finish(self, decision: Decision) -> Verdict<'a> {
         match decision {
             Decision::Allowed(grant) => {
-                let missing = self.live.rules.missing_client;
-                let billed = self.billed.then_some((grant.receipt, missing));
+                let missing = self.active.rules.missing_client;
+                let receipt = self.wants_receipt.then_some((grant.receipt, missing));
                 let degraded = grant.degraded;
                 let mut pass = self.admitted(grant.outcomes);
-                if billed.is_some() || degraded.is_some() {
-                    pass.rare = Some(Box::new(Rare { billed, degraded, would_reject: None }));
+                if receipt.is_some() || degraded.is_some() {
+                    pass.details =
+                        Some(Box::new(PassDetails { receipt, degraded, would_reject: None }));
                 }
                 Verdict::Admitted(pass)
             }
@@ -178,7 +192,7 @@ impl<'a> Plan<'a> {
     #[inline]
     fn admitted(self, outcomes: Outcomes) -> Pass<'a> {
         let (in_flight, outcomes) = (Some(self.in_flight), Some(outcomes));
-        Pass { in_flight, charged: self.charged, outcomes, ..Pass::open() }
+        Pass { in_flight, charged: self.charged, outcomes, ..Pass::unchecked() }
     }
 
     fn denied(&self, denial: Denial) -> Verdict<'a> {
@@ -197,13 +211,13 @@ impl<'a> Plan<'a> {
             charged: self.charged,
             outcomes: denial.outcomes,
         };
-        reject(self.shared, &self.live, rejection)
+        reject(self.shared, &self.active, rejection)
     }
 }
 
 /// The bucket of a caller in a tier, if the tier is configured and the caller has an id for it.
 pub(super) fn target<'t>(
-    live: &'t Live,
+    active: &'t ActiveRules,
     tier: Tier,
     caller: &'t Caller<'_>,
     client: Option<&'t str>,
@@ -213,14 +227,14 @@ pub(super) fn target<'t>(
     };
     match tier {
         Tier::Backpressure => None,
-        Tier::Client => bucket(&live.client, caller.within(client?)),
-        Tier::Organization => bucket(&live.organization, Key::new(caller.organization?)),
+        Tier::Client => bucket(&active.client, caller.key_in_organization(client?)),
+        Tier::Organization => bucket(&active.organization, Key::new(caller.organization?)),
     }
 }
 
 /// A pass that charged no bucket. The request is pending nevertheless.
 fn uncharged<'a>(shared: &Shared) -> Pass<'a> {
-    Pass { in_flight: Some(InFlight::start(&shared.pending)), ..Pass::open() }
+    Pass { in_flight: Some(InFlight::start(&shared.pending)), ..Pass::unchecked() }
 }
 
 fn backpressure<'a>(retry: Retry) -> Rejection<'a> {
@@ -229,50 +243,54 @@ fn backpressure<'a>(retry: Retry) -> Rejection<'a> {
         id: None,
         retry,
         degraded: None,
-        charged: Charged::Nobody,
+        charged: ChargedTiers::None,
         outcomes: Outcomes::new(),
     }
 }
 
-fn reject<'a>(shared: &Shared, live: &Live, mut rejection: Rejection<'a>) -> Verdict<'a> {
-    rejection.retry = hint::lengthened(rejection.retry, &shared.jitter, live.rules.jitter_percent);
-    match live.rules.mode {
+fn reject<'a>(shared: &Shared, active: &ActiveRules, mut rejection: Rejection<'a>) -> Verdict<'a> {
+    rejection.retry =
+        hint::with_jitter(rejection.retry, &shared.jitter, active.rules.jitter_percent);
+    match active.rules.mode {
         Mode::Enforce => {
             shared.rejected.add(rejection.tier);
             Verdict::Rejected(rejection)
         }
         Mode::Shadow => {
             shared.shadowed.add(rejection.tier);
-            let rare = Box::new(Rare { would_reject: Some(rejection), ..Rare::default() });
-            Verdict::Admitted(Pass { rare: Some(rare), ..uncharged(shared) })
+            let details =
+                Box::new(PassDetails { would_reject: Some(rejection), ..PassDetails::default() });
+            Verdict::Admitted(Pass { details: Some(details), ..uncharged(shared) })
         }
     }
 }
 
 impl sealed::Sealed for Admit<'_> {}
 
-impl<'a> Ask<'a> for Admit<'a> {
-    type Answer = Result<Verdict<'a>, StoreError>;
+impl<'a> StoreRequest<'a> for Admit<'a> {
+    type Output = Result<Verdict<'a>, StoreError>;
 
     fn is_local(&self) -> bool {
         self.engine.store().local().is_some()
     }
 
-    fn ask_local(self) -> Self::Answer {
+    fn run_local(self) -> Self::Output {
         self.now()
     }
 
-    fn ask_shared(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>> {
+    fn run_shared(self) -> Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>> {
         Box::pin(async move {
             if self.is_off() {
-                return Ok(Verdict::Admitted(Pass::open()));
+                return Ok(Verdict::Admitted(Pass::unchecked()));
             }
-            match self.look() {
-                Step::Done(verdict) => Ok(verdict),
-                Step::Ask(plan) => {
-                    let decision =
-                        self.engine.operation::<Decision>(Operation::Take(&plan.charges())).await?;
-                    Ok(plan.conclude(decision))
+            match self.precheck() {
+                Precheck::Decided(result) => Ok(result),
+                Precheck::NeedsStore(check) => {
+                    let decision = self
+                        .engine
+                        .operation::<Decision>(Operation::Take(&check.charges()))
+                        .await?;
+                    Ok(check.finish(decision))
                 }
             }
         })

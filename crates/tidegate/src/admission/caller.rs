@@ -8,7 +8,7 @@ use tidegate_core::Key;
 use super::rules::MissingClient;
 
 /// Prefix of connection keys. A client id that starts with it is escaped.
-const MARK: char = '\0';
+const ESCAPE: char = '\0';
 
 /// The caller of a request, and the cost of the request.
 ///
@@ -59,19 +59,19 @@ impl<'a> Caller<'a> {
     /// Name of the caller's bucket in the client tier. Different callers have different names.
     pub(super) fn client_name(&self, missing: MissingClient) -> Option<Cow<'a, str>> {
         match (self.client, self.connection, missing) {
-            (Some(client), ..) if client.starts_with(MARK) => {
-                Some(Cow::Owned(format!("{MARK}client{client}")))
+            (Some(client), ..) if client.starts_with(ESCAPE) => {
+                Some(Cow::Owned(format!("{ESCAPE}client{client}")))
             }
             (Some(client), ..) => Some(Cow::Borrowed(client)),
             (None, Some(connection), MissingClient::Connection) => {
-                Some(Cow::Owned(format!("{MARK}connection{MARK}{connection}")))
+                Some(Cow::Owned(format!("{ESCAPE}connection{ESCAPE}{connection}")))
             }
             (None, ..) => None,
         }
     }
 
     /// The key of a name within the organization. The same name in two organizations is two keys.
-    pub(super) fn within<'k>(&'k self, name: &'k str) -> Key<'k> {
+    pub(super) fn key_in_organization<'k>(&'k self, name: &'k str) -> Key<'k> {
         match self.organization {
             Some(organization) => Key::new(name).in_group(organization),
             None => Key::new(name),

@@ -7,19 +7,19 @@ use tidegate_core::Retry;
 use crate::jitter::Jitter;
 
 /// Wait per request above the threshold.
-const STEP: Duration = Duration::from_millis(10);
+const WAIT_PER_REQUEST: Duration = Duration::from_millis(10);
 /// Longest wait under back-pressure.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The wait under back-pressure: the more requests are pending above the threshold, the longer.
-pub(super) fn of_backpressure(pending: u32, threshold: u32) -> Duration {
+pub(super) fn backpressure_wait(pending: u32, threshold: u32) -> Duration {
     let above = pending.saturating_sub(threshold).max(1);
-    STEP.saturating_mul(above).min(LONGEST)
+    WAIT_PER_REQUEST.saturating_mul(above).min(MAX_WAIT)
 }
 
 /// Extends the wait by a random part of up to `percent`, so that callers that were rejected
 /// together do not come back together.
-pub(super) fn lengthened(retry: Retry, jitter: &Jitter, percent: u8) -> Retry {
+pub(super) fn with_jitter(retry: Retry, jitter: &Jitter, percent: u8) -> Retry {
     match retry {
         Retry::After(wait) => Retry::After(jitter.lengthen(wait, percent)),
         retry => retry,
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn the_hint_grows_by_ten_milliseconds_to_five_seconds() {
-        let hint = |pending, threshold| of_backpressure(pending, threshold).as_millis();
+        let hint = |pending, threshold| backpressure_wait(pending, threshold).as_millis();
         assert_eq!(hint(101, 100), 10);
         assert_eq!(hint(60, 50), 100);
         assert_eq!(hint(549, 50), 4_990);
@@ -45,12 +45,12 @@ mod tests {
         let jitter = Jitter::new();
         let wait = Duration::from_secs(1);
         let hints: Vec<_> = (0..1_000)
-            .filter_map(|_| lengthened(Retry::After(wait), &jitter, 20).after())
+            .filter_map(|_| with_jitter(Retry::After(wait), &jitter, 20).after())
             .collect();
         let (least, most) = (hints.iter().min().unwrap(), hints.iter().max().unwrap());
         assert!(*least >= wait && *most <= wait.mul_f64(1.2), "{least:?} {most:?}");
         assert!(*most - *least >= wait / 10, "{least:?} {most:?}");
-        assert_eq!(lengthened(Retry::Never, &jitter, 20), Retry::Never);
-        assert_eq!(lengthened(Retry::After(wait), &jitter, 0), Retry::After(wait));
+        assert_eq!(with_jitter(Retry::Never, &jitter, 20), Retry::Never);
+        assert_eq!(with_jitter(Retry::After(wait), &jitter, 0), Retry::After(wait));
     }
 }

@@ -13,7 +13,7 @@ use tidegate_core::Time;
 use crate::store_handle::StoreClock;
 
 /// The lower half of the word counts guards, the upper half is the reported number.
-const TOLD: u32 = 32;
+const REPORTED_SHIFT: u32 = 32;
 
 /// The pending counter of an admission.
 #[derive(Debug)]
@@ -22,24 +22,25 @@ pub(super) struct Pending {
     /// When the reported number expires, in nanoseconds of the clock.
     until: AtomicU64,
     /// Serialises reports, so that no number gets the expiry of another.
-    telling: Mutex<()>,
+    report_lock: Mutex<()>,
     clock: StoreClock,
 }
 
 impl Pending {
     pub(super) const fn new(clock: StoreClock) -> Self {
         let (word, until) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { word, until, telling: Mutex::new(()), clock }
+        Self { word, until, report_lock: Mutex::new(()), clock }
     }
 
     /// Number of pending requests, if it is above `threshold`.
     #[inline]
     pub(super) fn above(&self, threshold: u32) -> Option<u32> {
-        let (told, counted) = halves(self.word.load(Ordering::Acquire));
-        if told.max(counted) <= threshold {
+        let (reported, counted) = halves(self.word.load(Ordering::Acquire));
+        if reported.max(counted) <= threshold {
             return None;
         }
-        let pending = if told > counted && self.is_stale() { counted } else { told.max(counted) };
+        let pending =
+            if reported > counted && self.is_stale() { counted } else { reported.max(counted) };
         (pending > threshold).then_some(pending)
     }
 
@@ -48,19 +49,19 @@ impl Pending {
     }
 
     /// Sets the number reported from outside, valid for `good_for`.
-    pub(super) fn tell(&self, value: u32, good_for: Duration) {
-        let _one_at_a_time = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn report(&self, value: u32, good_for: Duration) {
+        let _guard = self.report_lock.lock().unwrap_or_else(PoisonError::into_inner);
         // The old number is removed first: the new expiry must not make it valid again.
-        self.put(0);
+        self.set_reported(0);
         self.until.store(self.clock.now().after(good_for).as_nanos(), Ordering::Release);
-        self.put(value);
+        self.set_reported(value);
     }
 
-    fn put(&self, value: u32) {
-        let told = u64::from(value) << TOLD;
-        let put = |word: u64| Some(told | (word & u64::from(u32::MAX)));
+    fn set_reported(&self, value: u32) {
+        let reported = u64::from(value) << REPORTED_SHIFT;
+        let set = |word: u64| Some(reported | (word & u64::from(u32::MAX)));
         // Cannot fail: `set` always returns a value.
-        let _ = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, put);
+        let _ = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, set);
     }
 
     #[cold]
@@ -71,7 +72,7 @@ impl Pending {
 
 const fn halves(word: u64) -> (u32, u32) {
     #[expect(clippy::cast_possible_truncation, reason = "one half each")]
-    ((word >> TOLD) as u32, word as u32)
+    ((word >> REPORTED_SHIFT) as u32, word as u32)
 }
 
 /// A pending request. Dropping the guard ends it.

@@ -4,10 +4,10 @@ use std::sync::{Arc, PoisonError};
 
 use tidegate_core::{Change, Limit, Policy};
 
-use crate::terms::{Terms, Watch};
+use crate::live_limit::{LimitWatcher, LiveLimit};
 
 use super::Admission;
-use super::live::Tiers;
+use super::active_rules::Tiers;
 use super::rules::{AdmissionError, Rules};
 
 impl Admission {
@@ -36,38 +36,43 @@ impl Admission {
         let mut new = [None, None];
         for (index, (known, policy)) in known.into_iter().zip(policies).enumerate() {
             match (known, policy) {
-                (Some(terms), Some(policy)) => drop(terms.limit().revise(policy, change)?),
+                (Some(live_limit), Some(policy)) => {
+                    drop(live_limit.limit().revise(policy, change)?)
+                }
                 (None, Some(policy)) => {
-                    new[index] = Some(Terms::new(Limit::named(&self.names[index], policy)?)?);
+                    new[index] = Some(LiveLimit::new(Limit::named(&self.names[index], policy)?)?);
                 }
                 (_, None) => {}
             }
         }
-        let shared: Arc<dyn Watch> = self.shared.clone();
+        let shared: Arc<dyn LimitWatcher> = self.shared.clone();
         let registered = self.engine.registry().register_all(new)?;
         let [client, organization] = registered.clone();
-        for terms in [&client, &organization].into_iter().flatten() {
-            terms.stay_bucket();
-            terms.watch(Arc::downgrade(&shared));
+        for live_limit in [&client, &organization].into_iter().flatten() {
+            live_limit.require_bucket();
+            live_limit.watch(Arc::downgrade(&shared));
         }
         let next = Tiers {
             client: client.or_else(|| tiers.client.clone()),
             organization: organization.or_else(|| tiers.organization.clone()),
         };
         let revised = [(&next.client, rules.client), (&next.organization, rules.organization)];
-        let revised = revised.map(|(terms, policy)| terms.clone().zip(policy).filter(differs));
-        for (terms, policy) in revised.iter().flatten() {
-            terms.put(*policy, change)?;
+        let revised =
+            revised.map(|(live_limit, policy)| live_limit.clone().zip(policy).filter(differs));
+        for (live_limit, policy) in revised.iter().flatten() {
+            live_limit.replace_policy(*policy, change)?;
         }
         self.shared.put(rules, &next);
         *tiers = next;
         drop(tiers);
-        let revised = revised.iter().flatten().map(|(terms, _)| terms);
-        revised.chain(registered.iter().flatten()).for_each(|terms| terms.tell_watchers());
+        let revised = revised.iter().flatten().map(|(live_limit, _)| live_limit);
+        revised
+            .chain(registered.iter().flatten())
+            .for_each(|live_limit| live_limit.notify_watchers());
         Ok(())
     }
 }
 
-fn differs((terms, policy): &(Arc<Terms>, Policy)) -> bool {
-    terms.limit().policy() != policy
+fn differs((live_limit, policy): &(Arc<LiveLimit>, Policy)) -> bool {
+    live_limit.limit().policy() != policy
 }

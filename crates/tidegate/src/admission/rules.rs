@@ -5,7 +5,7 @@ use std::fmt;
 
 use tidegate_core::{LimitError, Policy, PolicyError};
 
-use super::verdict::Tier;
+use super::decision::Tier;
 
 /// Why rules are rejected. The old rules stay in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tidegate_core::{Change, Limit, LimitError};
 
-use crate::terms::Terms;
+use crate::live_limit::LiveLimit;
 
 /// Maximum number of retired limits to remember. Beyond it, the limits that were retired first are
 /// forgotten: if one comes back it starts from scratch, and tokens spent under a revised policy are
@@ -23,7 +23,7 @@ pub(crate) struct LimitRegistry(Mutex<Limits>);
 
 #[derive(Debug, Default)]
 struct Limits {
-    active: HashMap<Arc<str>, Arc<Terms>>,
+    active: HashMap<Arc<str>, Arc<LiveLimit>>,
     retired: HashMap<Arc<str>, Retired>,
     /// Retired names by retirement number, oldest first.
     order: BTreeMap<u64, Arc<str>>,
@@ -34,7 +34,7 @@ struct Limits {
 struct Retired {
     /// The live limit, while a limiter still uses it. A second one under the same name would count
     /// its revisions separately.
-    live: Weak<Terms>,
+    live: Weak<LiveLimit>,
     /// The limit at the time of its retirement.
     limit: Limit,
     number: u64,
@@ -48,7 +48,7 @@ impl Retired {
 }
 
 impl LimitRegistry {
-    pub(crate) fn find(&self, name: &str) -> Option<Arc<Terms>> {
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<LiveLimit>> {
         self.lock().active.get(name).cloned()
     }
 
@@ -56,48 +56,49 @@ impl LimitRegistry {
     /// store.
     pub(crate) fn all(&self) -> Vec<Limit> {
         let limits = self.lock();
-        let active = limits.active.values().map(|terms| terms.limit());
+        let active = limits.active.values().map(|live_limit| live_limit.limit());
         active.chain(limits.retired.values().map(Retired::limit)).collect()
     }
 
     /// Registers a limit under its name, and returns the limit that the name stands for.
-    pub(crate) fn register(&self, terms: Terms) -> Result<Arc<Terms>, LimitError> {
+    pub(crate) fn register(&self, live_limit: LiveLimit) -> Result<Arc<LiveLimit>, LimitError> {
         let mut limits = self.lock();
-        limits.check(&terms)?;
-        let is_known = limits.active.contains_key(terms.limit().identity());
-        let terms = limits.add(terms);
+        limits.check(&live_limit)?;
+        let is_known = limits.active.contains_key(live_limit.limit().identity());
+        let live_limit = limits.add(live_limit);
         drop(limits);
         if !is_known {
             // Not under the lock: a watcher may hold a lock of its own and wait for this one.
-            terms.tell_watchers();
+            live_limit.notify_watchers();
         }
-        Ok(terms)
+        Ok(live_limit)
     }
 
     /// Registers these limits, all or none. The caller notifies the watchers of restored limits
     /// once it holds no lock.
     pub(crate) fn register_all<const N: usize>(
         &self,
-        terms: [Option<Terms>; N],
-    ) -> Result<[Option<Arc<Terms>>; N], LimitError> {
+        live_limits: [Option<LiveLimit>; N],
+    ) -> Result<[Option<Arc<LiveLimit>>; N], LimitError> {
         let mut limits = self.lock();
-        terms.iter().flatten().try_for_each(|terms| limits.check(terms))?;
-        Ok(terms.map(|terms| terms.map(|terms| limits.add(terms))))
+        live_limits.iter().flatten().try_for_each(|live_limit| limits.check(live_limit))?;
+        Ok(live_limits.map(|live_limit| live_limit.map(|live_limit| limits.add(live_limit))))
     }
 
     /// Retires a name. Returns whether there was such a limit, and the limits that were forgotten
     /// to make room.
     pub(crate) fn retire(&self, name: &str) -> (bool, Vec<Limit>) {
         let mut limits = self.lock();
-        let Some((name, terms)) = limits.active.remove_entry(name) else {
+        let Some((name, live_limit)) = limits.active.remove_entry(name) else {
             return (false, Vec::new());
         };
         let number = limits.next_number;
         limits.next_number += 1;
         limits.order.insert(number, name.clone());
-        limits
-            .retired
-            .insert(name, Retired { live: Arc::downgrade(&terms), limit: terms.limit(), number });
+        limits.retired.insert(
+            name,
+            Retired { live: Arc::downgrade(&live_limit), limit: live_limit.limit(), number },
+        );
         (true, limits.forget_oldest())
     }
 
@@ -109,15 +110,15 @@ impl LimitRegistry {
 impl Limits {
     /// Rejects a limit whose name has a different policy or schedule, or whose history cannot
     /// continue.
-    fn check(&self, terms: &Terms) -> Result<(), LimitError> {
-        let limit = terms.limit();
+    fn check(&self, live_limit: &LiveLimit) -> Result<(), LimitError> {
+        let limit = live_limit.limit();
         match self.active.get(limit.identity()) {
-            Some(known) if !known.agree_with(terms) => {
+            Some(known) if !known.is_equivalent_to(live_limit) => {
                 Err(LimitError::Taken(limit.name().to_owned()))
             }
             Some(_) => Ok(()),
             None => match self.retired.get(limit.identity()) {
-                Some(retired) => revived(&retired.limit(), &limit).map(drop),
+                Some(retired) => revive(&retired.limit(), &limit).map(drop),
                 None => Ok(()),
             },
         }
@@ -125,21 +126,21 @@ impl Limits {
 
     /// Returns the limit that has this name from now on: `live_limit`, unless the name is already
     /// taken.
-    fn add(&mut self, terms: Terms) -> Arc<Terms> {
-        let limit = terms.limit();
+    fn add(&mut self, live_limit: LiveLimit) -> Arc<LiveLimit> {
+        let limit = live_limit.limit();
         if let Some(known) = self.active.get(limit.identity()) {
             return known.clone();
         }
         let retired = self.retired.remove(limit.identity());
-        let terms = match retired {
+        let live_limit = match retired {
             Some(retired) => {
                 self.order.remove(&retired.number);
-                brought_back(&retired, terms)
+                restore_retired(&retired, live_limit)
             }
-            None => Arc::new(terms),
+            None => Arc::new(live_limit),
         };
-        self.active.insert(limit.shared_identity(), terms.clone());
-        terms
+        self.active.insert(limit.shared_identity(), live_limit.clone());
+        live_limit
     }
 
     /// Forgets the oldest retired limits beyond the maximum.
@@ -155,23 +156,23 @@ impl Limits {
 
 /// Restores a retired limit under the policy of `live_limit`: the old live limit if it is still in
 /// use, else `live_limit` with the old history.
-fn brought_back(retired: &Retired, terms: Terms) -> Arc<Terms> {
-    let limit = terms.limit();
-    if let Some(live) = retired.live.upgrade().filter(|live| live.has_schedule_of(&terms)) {
+fn restore_retired(retired: &Retired, live_limit: LiveLimit) -> Arc<LiveLimit> {
+    let limit = live_limit.limit();
+    if let Some(live) = retired.live.upgrade().filter(|live| live.has_same_schedule(&live_limit)) {
         let same = live.limit().policy() == limit.policy();
-        if same || live.put(*limit.policy(), Change::KeepTokens).is_ok() {
-            live.put_failure_rule(limit.failure_rule());
+        if same || live.replace_policy(*limit.policy(), Change::KeepTokens).is_ok() {
+            live.replace_failure_rule(limit.failure_rule());
             return live;
         }
     }
-    match revived(&retired.limit(), &limit) {
-        Ok(revived) => Arc::new(terms.with_limit(revived)),
-        Err(_) => Arc::new(terms),
+    match revive(&retired.limit(), &limit) {
+        Ok(revived) => Arc::new(live_limit.with_limit(revived)),
+        Err(_) => Arc::new(live_limit),
     }
 }
 
 /// Revises a retired limit to the policy of `limit`.
-fn revived(retired: &Limit, limit: &Limit) -> Result<Limit, LimitError> {
+fn revive(retired: &Limit, limit: &Limit) -> Result<Limit, LimitError> {
     let revived = if retired.policy() == limit.policy() {
         retired.clone()
     } else {

@@ -12,18 +12,18 @@ use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder, Overflow};
 use super::Guarded;
 use super::fallback::Fallback;
 use super::nodes::Nodes;
-use super::receipts::Book;
+use super::receipts::LocalStore;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_millis(50);
 /// Timers have no finer resolution.
-const LEAST_TIMEOUT: Duration = Duration::from_millis(1);
+const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Why a guard cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuardError {
     /// The timeout is shorter than the resolution of timers.
-    #[error("the time-out must be at least {LEAST_TIMEOUT:?}, not {0:?}")]
+    #[error("the time-out must be at least {MIN_TIMEOUT:?}, not {0:?}")]
     Timeout(Duration),
     /// The store for local decisions cannot be created.
     #[error(transparent)]
@@ -116,10 +116,10 @@ impl GuardBuilder {
     /// When the timeout is below 1 ms, the memory is below 1 MiB or above 1 TiB, or the operating
     /// system provides no random bytes.
     pub fn build(self) -> Result<Guarded, GuardError> {
-        if self.timeout < LEAST_TIMEOUT {
+        if self.timeout < MIN_TIMEOUT {
             return Err(GuardError::Timeout(self.timeout));
         }
-        let fallback = Fallback::new(Book::open(self.local)?, self.default_rule);
+        let fallback = Fallback::new(LocalStore::build(self.local)?, self.default_rule);
         let nodes = Nodes::new(self.expected_nodes);
         Ok(Guarded::new(self.timeout, fallback, nodes, self.store))
     }

@@ -53,7 +53,7 @@ pub fn within<F: Future>(deadline: Duration, future: F) -> impl Future<Output = 
 }
 
 /// Timeout for the current task.
-pub(super) fn time_for(timeout: Duration) -> Duration {
+pub(super) fn effective_timeout(timeout: Duration) -> Duration {
     let Ok(Some(deadline)) = DEADLINE.try_with(|deadline| *deadline) else { return timeout };
     let left = deadline.saturating_duration_since(Instant::now());
     timeout.min(left - left / 4)

@@ -13,23 +13,23 @@ use tidegate_core::{
 };
 use tidegate_memory::MemoryStore;
 
-use super::receipts::{Book, NOT_CHARGED};
+use super::receipts::{LocalStore, NOT_CHARGED};
 use crate::request::FromAnswer as _;
 
 /// The default rule, and the store that enforces this node's shares.
 #[derive(Debug)]
 pub(super) struct Fallback {
-    pub(super) book: Book,
+    pub(super) local: LocalStore,
     default_rule: FailureRule,
 }
 
 /// Input to a decision besides the operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
+pub(super) struct FallbackContext {
     /// Number of nodes that limits are divided by.
     pub(super) nodes: NonZeroU32,
     /// The most lenient rule that applies. A limit with a more lenient rule follows this one.
-    pub(super) least: FailureRule,
+    pub(super) most_lenient: FailureRule,
 }
 
 /// Operations that produce a decision.
@@ -41,7 +41,7 @@ enum Verb {
 }
 
 impl Verb {
-    fn of<'a>(self, charges: &'a [Charge<'a>]) -> Operation<'a> {
+    fn operation<'a>(self, charges: &'a [Charge<'a>]) -> Operation<'a> {
         match self {
             Self::Take => Operation::Take(charges),
             Self::Peek => Operation::Peek(charges),
@@ -51,14 +51,14 @@ impl Verb {
 }
 
 /// How one limit of a list is decided.
-enum Ruled {
+enum LimitMode {
     Open,
     Closed,
     /// On this share of the limit.
     Local(Limit),
 }
 
-impl Ruled {
+impl LimitMode {
     const fn rule(&self) -> FailureRule {
         match self {
             Self::Open => FailureRule::Open,
@@ -69,8 +69,8 @@ impl Ruled {
 }
 
 impl Fallback {
-    pub(super) const fn new(book: Book, default_rule: FailureRule) -> Self {
-        Self { book, default_rule }
+    pub(super) const fn new(local: LocalStore, default_rule: FailureRule) -> Self {
+        Self { local, default_rule }
     }
 
     /// Answers an operation that the store has not executed because of `error`. `retry_after` is
@@ -78,30 +78,34 @@ impl Fallback {
     pub(super) fn answer(
         &self,
         operation: &Operation<'_>,
-        case: Case,
-        hint: impl FnOnce() -> Duration,
+        context: FallbackContext,
+        retry_after: impl FnOnce() -> Duration,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Answer, StoreError> {
         let decided = |decision: Result<_, _>| decision.map(Answer::Decision);
         match *operation {
-            Operation::Take(charges) => decided(self.decide(Verb::Take, charges, case, hint)),
-            Operation::Peek(charges) => decided(self.decide(Verb::Peek, charges, case, hint)),
+            Operation::Take(charges) => {
+                decided(self.decide(Verb::Take, charges, context, retry_after))
+            }
+            Operation::Peek(charges) => {
+                decided(self.decide(Verb::Peek, charges, context, retry_after))
+            }
             Operation::Reserve { charges, horizon } => {
-                decided(self.decide(Verb::Reserve(horizon), charges, case, hint))
+                decided(self.decide(Verb::Reserve(horizon), charges, context, retry_after))
             }
             Operation::Hold { target, span } => {
-                self.hold(&target, span, case).unwrap_or_else(|| Err(error()))
+                self.hold(&target, span, context).unwrap_or_else(|| Err(error()))
             }
             Operation::Reset { target } => {
-                self.forget(&target, case.nodes);
+                self.forget(&target, context.nodes);
                 // The shared bucket still exists, and the caller must know that.
                 Err(error())
             }
             Operation::Settle { corrections, .. } => {
-                not_here(corrections.iter().map(|correction| correction.target.key), error)
+                check_then_fail(corrections.iter().map(|correction| correction.target.key), error)
             }
             Operation::Release { targets, .. } | Operation::Renew { targets, .. } => {
-                not_here(targets.iter().map(|target| target.key), error)
+                check_then_fail(targets.iter().map(|target| target.key), error)
             }
             _ => Err(error()),
         }
@@ -112,18 +116,18 @@ impl Fallback {
         &self,
         target: &Target<'_>,
         span: Duration,
-        case: Case,
+        context: FallbackContext,
     ) -> Option<Result<Answer, StoreError>> {
-        let Ruled::Local(share) = self.ruled(target.limit, case) else { return None };
+        let LimitMode::Local(share) = self.mode_of(target.limit, context) else { return None };
         let target = Target { limit: &share, ..*target };
-        Some(self.book.store().execute(&Operation::Hold { target, span }))
+        Some(self.local.store().execute(&Operation::Hold { target, span }))
     }
 
     /// Forgets what was spent of a key on this node.
     pub(super) fn forget(&self, target: &Target<'_>, nodes: NonZeroU32) {
-        if let Some(share) = self.book.shares().find(target.limit, nodes) {
+        if let Some(share) = self.local.shares().find(target.limit, nodes) {
             let target = Target { limit: &share, ..*target };
-            let _ = self.book.store().execute(&Operation::Reset { target });
+            let _ = self.local.store().execute(&Operation::Reset { target });
         }
     }
 
@@ -133,52 +137,55 @@ impl Fallback {
         &self,
         verb: Verb,
         charges: &[Charge<'_>],
-        case: Case,
-        hint: impl FnOnce() -> Duration,
+        context: FallbackContext,
+        retry_after: impl FnOnce() -> Duration,
     ) -> Result<Decision, StoreError> {
-        check(charges)?;
-        let ruled: SmallVec<[Ruled; 2]> =
-            charges.iter().map(|charge| self.ruled(charge.target.limit, case)).collect();
-        let rule = ruled.iter().map(Ruled::rule).max().unwrap_or(FailureRule::Closed);
-        let pairs = || charges.iter().zip(&ruled);
-        let shut_out = pairs().any(|(charge, by)| charge.cost > 0 && matches!(by, Ruled::Closed));
-        let part = Part::of(charges, &ruled);
-        let store = self.book.store();
-        let said = if shut_out { part.look(store) } else { part.decide(verb, store) }?;
-        let denied = shut_out || said.as_ref().is_some_and(|said| !said.is_allowed());
-        let hint = if denied { hint() } else { Duration::ZERO };
-        let mut states = said.iter().flat_map(Decision::outcomes);
+        check_charges(charges)?;
+        let modes: SmallVec<[LimitMode; 2]> =
+            charges.iter().map(|charge| self.mode_of(charge.target.limit, context)).collect();
+        let rule = modes.iter().map(LimitMode::rule).max().unwrap_or(FailureRule::Closed);
+        let pairs = || charges.iter().zip(&modes);
+        let is_closed =
+            pairs().any(|(charge, mode)| charge.cost > 0 && matches!(mode, LimitMode::Closed));
+        let local_charges = LocalCharges::select(charges, &modes);
+        let store = self.local.store();
+        let local_decision =
+            if is_closed { local_charges.peek(store) } else { local_charges.decide(verb, store) }?;
+        let denied = is_closed
+            || local_decision.as_ref().is_some_and(|local_decision| !local_decision.is_allowed());
+        let retry_after = if denied { retry_after() } else { Duration::ZERO };
+        let mut states = local_decision.iter().flat_map(Decision::outcomes);
         let outcomes: Outcomes = pairs()
-            .map(|(charge, by)| match by {
-                Ruled::Open => full(charge.target.limit.policy()),
-                Ruled::Closed => shut(charge, hint),
-                Ruled::Local(_) => match states.next() {
-                    Some(state) => of_limit(*state, charge, charges, hint),
-                    None => shut(charge, hint),
+            .map(|(charge, mode)| match mode {
+                LimitMode::Open => full_outcome(charge.target.limit.policy()),
+                LimitMode::Closed => closed_outcome(charge, retry_after),
+                LimitMode::Local(_) => match states.next() {
+                    Some(state) => limit_outcome(*state, charge, charges, retry_after),
+                    None => closed_outcome(charge, retry_after),
                 },
             })
             .collect();
         if denied {
             return Ok(Decision::Denied(Denial::new(outcomes).degraded(rule)));
         }
-        let local = said.and_then(Decision::granted);
+        let local = local_decision.and_then(Decision::granted);
         let wait = local.as_ref().map_or(Duration::ZERO, |grant| grant.wait);
         let receipt = match verb {
             Verb::Peek => Receipt::default(),
-            Verb::Take | Verb::Reserve(_) => self.receipt(&ruled, local.as_ref()),
+            Verb::Take | Verb::Reserve(_) => self.receipt(&modes, local.as_ref()),
         };
         Ok(Decision::Allowed(Grant::new(outcomes, wait, receipt).degraded(rule)))
     }
 
     /// One stamp per charge: that of its share, or `NOT_CHARGED`.
-    fn receipt(&self, ruled: &[Ruled], local: Option<&Grant>) -> Receipt {
+    fn receipt(&self, modes: &[LimitMode], local: Option<&Grant>) -> Receipt {
         let mut charged = local.iter().flat_map(|grant| grant.receipt.stamps()).copied();
-        let stamps = ruled.iter().map(|by| match by {
-            Ruled::Open | Ruled::Closed => NOT_CHARGED,
-            Ruled::Local(_) => charged.next().unwrap_or(NOT_CHARGED),
+        let stamps = modes.iter().map(|mode| match mode {
+            LimitMode::Open | LimitMode::Closed => NOT_CHARGED,
+            LimitMode::Local(_) => charged.next().unwrap_or(NOT_CHARGED),
         });
         let start = local.map_or(Time::ZERO, |grant| grant.receipt.start());
-        Receipt::new(self.book.issuer(), start, stamps)
+        Receipt::new(self.local.issuer(), start, stamps)
     }
 
     /// The failure rule of a limit.
@@ -191,36 +198,38 @@ impl Fallback {
         limit.failure_rule().unwrap_or(default)
     }
 
-    fn ruled(&self, limit: &Limit, case: Case) -> Ruled {
-        match self.rule(limit).max(case.least) {
-            FailureRule::Open => Ruled::Open,
+    fn mode_of(&self, limit: &Limit, context: FallbackContext) -> LimitMode {
+        match self.rule(limit).max(context.most_lenient) {
+            FailureRule::Open => LimitMode::Open,
             // A share that cannot be represented is closed.
-            FailureRule::Local => {
-                self.book.shares().of(limit, case.nodes).map_or(Ruled::Closed, Ruled::Local)
-            }
-            _ => Ruled::Closed,
+            FailureRule::Local => self
+                .local
+                .shares()
+                .get_or_create(limit, context.nodes)
+                .map_or(LimitMode::Closed, LimitMode::Local),
+            _ => LimitMode::Closed,
         }
     }
 }
 
 /// The charges of a list that are decided on local shares.
-struct Part<'a> {
+struct LocalCharges<'a> {
     charges: SmallVec<[Charge<'a>; 2]>,
     /// Index of each charge in the complete list.
-    places: SmallVec<[usize; 2]>,
+    indices: SmallVec<[usize; 2]>,
 }
 
-impl<'a> Part<'a> {
-    fn of(charges: &'a [Charge<'a>], ruled: &'a [Ruled]) -> Self {
-        let mut part = Self { charges: SmallVec::new(), places: SmallVec::new() };
-        for (place, (charge, by)) in charges.iter().zip(ruled).enumerate() {
-            if let Ruled::Local(share) = by {
+impl<'a> LocalCharges<'a> {
+    fn select(charges: &'a [Charge<'a>], modes: &'a [LimitMode]) -> Self {
+        let mut local_charges = Self { charges: SmallVec::new(), indices: SmallVec::new() };
+        for (index, (charge, mode)) in charges.iter().zip(modes).enumerate() {
+            if let LimitMode::Local(share) = mode {
                 let target = Target { limit: share, ..charge.target };
-                part.charges.push(Charge { target, cost: charge.cost });
-                part.places.push(place);
+                local_charges.charges.push(Charge { target, cost: charge.cost });
+                local_charges.indices.push(index);
             }
         }
-        part
+        local_charges
     }
 
     /// Decides these charges; `None` if there are none.
@@ -228,12 +237,13 @@ impl<'a> Part<'a> {
         if self.charges.is_empty() {
             return Ok(None);
         }
-        let decision = store.execute(&verb.of(&self.charges)).and_then(Decision::from_answer);
-        decision.map(Some).map_err(|error| self.told_of_the_list(error))
+        let decision =
+            store.execute(&verb.operation(&self.charges)).and_then(Decision::from_answer);
+        decision.map(Some).map_err(|error| self.with_list_index(error))
     }
 
     /// State of the shares in a list that is denied anyway. Nothing is spent.
-    fn look(mut self, store: &MemoryStore) -> Result<Option<Decision>, StoreError> {
+    fn peek(mut self, store: &MemoryStore) -> Result<Option<Decision>, StoreError> {
         match self.decide(Verb::Peek, store)? {
             Some(Decision::Allowed(_)) => {
                 self.charges.iter_mut().for_each(|charge| charge.cost = 0);
@@ -244,11 +254,11 @@ impl<'a> Part<'a> {
     }
 
     /// Translates the index in an error to the index in the complete list.
-    fn told_of_the_list(&self, error: StoreError) -> StoreError {
+    fn with_list_index(&self, error: StoreError) -> StoreError {
         match error {
             StoreError::Charge(ChargeError::OtherWindows(index)) => {
-                let place = self.places.get(index).copied().unwrap_or(index);
-                ChargeError::OtherWindows(place).into()
+                let index = self.indices.get(index).copied().unwrap_or(index);
+                ChargeError::OtherWindows(index).into()
             }
             other => other,
         }
@@ -256,7 +266,7 @@ impl<'a> Part<'a> {
 }
 
 /// Checks for caller errors, which are errors no matter who decides.
-fn check(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
+fn check_charges(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
     decide::check_list(charges.iter().map(|charge| charge.target.key))?;
     let windowless = charges.iter().position(|Charge { target, .. }| {
         matches!(target.limit.policy(), Policy::Quota(_)) && target.windows.is_none()
@@ -265,7 +275,7 @@ fn check(charges: &[Charge<'_>]) -> Result<(), ChargeError> {
 }
 
 /// Only the store knows what it charged. A list that the store would reject is rejected.
-fn not_here<'a>(
+fn check_then_fail<'a>(
     keys: impl ExactSizeIterator<Item = Key<'a>>,
     error: impl FnOnce() -> StoreError,
 ) -> Result<Answer, StoreError> {
@@ -274,31 +284,33 @@ fn not_here<'a>(
 }
 
 /// Outcome of a limit that is not counted.
-pub(super) fn full(policy: &Policy) -> Outcome {
+pub(super) fn full_outcome(policy: &Policy) -> Outcome {
     let reset = matches!(policy, Policy::Bucket(_) | Policy::Quota(_)).then_some(Duration::ZERO);
     Outcome::new(policy.capacity(), policy.capacity(), reset, None)
 }
 
 /// Outcome of a limit that is closed until the store is back.
-fn shut(charge: &Charge<'_>, hint: Duration) -> Outcome {
-    let retry = (charge.cost > 0).then_some(Retry::After(hint));
+fn closed_outcome(charge: &Charge<'_>, retry_after: Duration) -> Outcome {
+    let retry = (charge.cost > 0).then_some(Retry::After(retry_after));
     Outcome::new(charge.target.limit.policy().capacity(), 0, None, retry)
 }
 
 /// Outcome of a share, corrected where it differs from the limit: a cost that never fits the share
 /// may fit the limit once the store is back.
-fn of_limit(
+fn limit_outcome(
     outcome: Outcome,
     charge: &Charge<'_>,
     charges: &[Charge<'_>],
-    hint: Duration,
+    retry_after: Duration,
 ) -> Outcome {
     let Target { limit, key, .. } = charge.target;
-    let beside = |other: &&Charge<'_>| other.target.limit == limit && other.target.key == key;
-    let wanted: u128 = charges.iter().filter(beside).map(|charge| u128::from(charge.cost)).sum();
+    let is_same_bucket =
+        |other: &&Charge<'_>| other.target.limit == limit && other.target.key == key;
+    let wanted: u128 =
+        charges.iter().filter(is_same_bucket).map(|charge| u128::from(charge.cost)).sum();
     match outcome.retry {
         Some(Retry::Never) if wanted <= limit.policy().capacity().into() => {
-            let retry = Some(Retry::After(hint));
+            let retry = Some(Retry::After(retry_after));
             Outcome::new(outcome.capacity, outcome.remaining, outcome.reset, retry)
         }
         _ => outcome,

@@ -9,7 +9,7 @@ use tidegate_core::{Answers, FailureRule, Limit, Operation, Probe, Store, Submis
 use tokio::time::Instant;
 
 use super::builder::GuardBuilder;
-use super::call::{Inner, ask};
+use super::call::{Inner, call_store};
 use super::fallback::Fallback;
 use super::nodes::Nodes;
 use super::prober;
@@ -115,12 +115,12 @@ impl Store for Guarded {
         operations: &'a [Operation<'a>],
         answers: &'a mut Answers,
     ) -> Submission<'a> {
-        match self.inner.breaker.begin() {
-            Some(_) => Submission::Pending(Box::pin(ask(&self.inner, operations, answers))),
+        match self.inner.breaker.current_epoch() {
+            Some(_) => Submission::Pending(Box::pin(call_store(&self.inner, operations, answers))),
             None => {
-                prober::attend(&self.inner, Instant::now());
+                prober::ensure_probing(&self.inner, Instant::now());
                 let reason = || self.inner.down();
-                self.inner.answer_all(operations, answers, FailureRule::Open, reason);
+                self.inner.answer_without_store(operations, answers, FailureRule::Open, reason);
                 Submission::Ready
             }
         }

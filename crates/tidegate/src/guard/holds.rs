@@ -15,26 +15,26 @@ use tokio::time::{Instant, timeout};
 use super::call::{Inner, is_failure};
 
 /// Maximum number of pending holds.
-const MOST: usize = 1_024;
+const MAX_HOLDS: usize = 1_024;
 /// Maximum number of holds per call to the store.
-const AT_ONCE: usize = 64;
+const BATCH_SIZE: usize = 64;
 /// How long one delivery may take before another may start, and the delay before a failed one is
 /// retried.
-const PAUSE: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The holds that the store does not have yet.
 #[derive(Debug, Default)]
-pub(super) struct Holds {
+pub(super) struct PendingHolds {
     /// Whether there are any. Calls read nothing else while there are none.
-    any: AtomicBool,
-    kept: Mutex<Kept>,
+    has_any: AtomicBool,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct State {
     holds: HashMap<(Arc<str>, KeyBuf), Hold>,
     /// No other delivery starts before this time.
-    rest: Option<Instant>,
+    next_delivery: Option<Instant>,
 }
 
 /// A hold, in times of the guard's own store.
@@ -45,82 +45,82 @@ struct Hold {
     until: Time,
 }
 
-impl Holds {
+impl PendingHolds {
     /// Adds a hold that was recorded only here. Beyond the maximum it is not sent to the store
     /// later.
-    pub(super) fn keep(&self, target: &Target<'_>, until: Time, now: Time) {
-        let mut kept = self.lock();
-        let name = name(target);
-        if kept.holds.len() >= MOST && !kept.holds.contains_key(&name) {
-            kept.holds.retain(|_, hold| hold.until > now);
-            if kept.holds.len() >= MOST {
+    pub(super) fn add(&self, target: &Target<'_>, until: Time, now: Time) {
+        let mut state = self.lock();
+        let key_of_hold = hold_key(target);
+        if state.holds.len() >= MAX_HOLDS && !state.holds.contains_key(&key_of_hold) {
+            state.holds.retain(|_, hold| hold.until > now);
+            if state.holds.len() >= MAX_HOLDS {
                 return;
             }
         }
         let (limit, windows) = (target.limit.clone(), target.windows);
-        kept.holds.insert(name, Hold { limit, windows, until });
-        self.any.store(true, Ordering::Relaxed);
+        state.holds.insert(key_of_hold, Hold { limit, windows, until });
+        self.has_any.store(true, Ordering::Relaxed);
     }
 
     /// Removes the hold of a key that was reset.
-    pub(super) fn forget(&self, target: &Target<'_>) {
-        if self.any.load(Ordering::Relaxed) {
-            self.lock().holds.remove(&name(target));
+    pub(super) fn remove(&self, target: &Target<'_>) {
+        if self.has_any.load(Ordering::Relaxed) {
+            self.lock().holds.remove(&hold_key(target));
         }
     }
 
     /// Allows a retry now: the store is back, so an earlier failed delivery is no reason to wait.
-    pub(super) fn hurry(&self) {
-        self.lock().rest = None;
+    pub(super) fn retry_now(&self) {
+        self.lock().next_delivery = None;
     }
 
     /// Whether the caller should start a delivery.
-    fn begin(&self, now: Instant) -> bool {
-        let mut kept = self.lock();
-        if kept.rest.is_some_and(|rest| now < rest) {
+    fn try_begin(&self, now: Instant) -> bool {
+        let mut state = self.lock();
+        if state.next_delivery.is_some_and(|next_delivery| now < next_delivery) {
             return false;
         }
-        kept.rest = Some(now + PAUSE);
+        state.next_delivery = Some(now + RETRY_DELAY);
         true
     }
 
     /// Some holds that have not expired. Empty if the delivery is complete.
-    fn some(&self, now: Time) -> Vec<(KeyBuf, Hold)> {
-        let mut kept = self.lock();
-        kept.holds.retain(|_, hold| hold.until > now);
-        if kept.holds.is_empty() {
-            kept.rest = None;
-            self.any.store(false, Ordering::Relaxed);
+    fn next_batch(&self, now: Time) -> Vec<(KeyBuf, Hold)> {
+        let mut state = self.lock();
+        state.holds.retain(|_, hold| hold.until > now);
+        if state.holds.is_empty() {
+            state.next_delivery = None;
+            self.has_any.store(false, Ordering::Relaxed);
         }
-        let some = kept.holds.iter().take(AT_ONCE);
-        some.map(|((_, key), hold)| (key.clone(), hold.clone())).collect()
+        let batch = state.holds.iter().take(BATCH_SIZE);
+        batch.map(|((_, key), hold)| (key.clone(), hold.clone())).collect()
     }
 
     /// Records that the store has this hold. A longer one for the key may have been added since.
-    fn told(&self, key: &KeyBuf, hold: &Hold) {
-        let mut kept = self.lock();
-        let name = (hold.limit.shared_identity(), key.clone());
-        if kept.holds.get(&name).is_some_and(|kept| kept.until <= hold.until) {
-            kept.holds.remove(&name);
+    fn mark_delivered(&self, key: &KeyBuf, hold: &Hold) {
+        let mut state = self.lock();
+        let key_of_hold = (hold.limit.shared_identity(), key.clone());
+        if state.holds.get(&key_of_hold).is_some_and(|state| state.until <= hold.until) {
+            state.holds.remove(&key_of_hold);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn name(target: &Target<'_>) -> (Arc<str>, KeyBuf) {
+fn hold_key(target: &Target<'_>) -> (Arc<str>, KeyBuf) {
     (target.limit.shared_identity(), target.key.into())
 }
 
 /// Sends the pending holds to a store that answers, in the background.
-pub(super) fn tell(guard: &Arc<Inner>) {
-    if !guard.holds.any.load(Ordering::Relaxed) {
+pub(super) fn spawn_delivery(guard: &Arc<Inner>) {
+    if !guard.holds.has_any.load(Ordering::Relaxed) {
         return;
     }
     let Ok(runtime) = Handle::try_current() else { return };
-    if guard.holds.begin(Instant::now()) {
+    if guard.holds.try_begin(Instant::now()) {
         runtime.spawn(deliver(Arc::downgrade(guard)));
     }
 }
@@ -128,7 +128,7 @@ pub(super) fn tell(guard: &Arc<Inner>) {
 async fn deliver(guard: Weak<Inner>) {
     while let Some(guard) = guard.upgrade() {
         let now = guard.time();
-        let holds = guard.holds.some(now);
+        let holds = guard.holds.next_batch(now);
         if holds.is_empty() {
             return;
         }
@@ -148,7 +148,7 @@ async fn deliver(guard: Weak<Inner>) {
             if answer.as_ref().err().is_some_and(is_failure) {
                 failed = true;
             } else {
-                guard.holds.told(key, hold);
+                guard.holds.mark_delivered(key, hold);
             }
         }
         if failed {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// How long a store must have answered before it is assumed to know all nodes.
-const MEETING: Duration = Duration::from_secs(10);
+const SETTLING_TIME: Duration = Duration::from_secs(10);
 
 /// The number of nodes: as the store reports it, and at first at least the expected number. A store
 /// that has just started knows only the nodes that have reached it so far.
@@ -16,41 +16,41 @@ const MEETING: Duration = Duration::from_secs(10);
 pub(super) struct Nodes {
     expected: NonZeroU32,
     /// Set once the store has answered for long enough. From then on only its report counts.
-    met: AtomicBool,
+    is_settled: AtomicBool,
     /// Since when the store has answered, until `is_settled` is set.
-    since: Mutex<Option<Instant>>,
+    answering_since: Mutex<Option<Instant>>,
 }
 
 impl Nodes {
     pub(super) const fn new(expected: NonZeroU32) -> Self {
-        Self { expected, met: AtomicBool::new(false), since: Mutex::new(None) }
+        Self { expected, is_settled: AtomicBool::new(false), answering_since: Mutex::new(None) }
     }
 
     /// Records an answer of the store.
     #[inline]
-    pub(super) fn answered(&self) {
-        if !self.met.load(Ordering::Relaxed) {
-            self.answered_at(Instant::now());
+    pub(super) fn store_answered(&self) {
+        if !self.is_settled.load(Ordering::Relaxed) {
+            self.store_answered_at(Instant::now());
         }
     }
 
-    fn answered_at(&self, now: Instant) {
-        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+    fn store_answered_at(&self, now: Instant) {
+        let mut since = self.answering_since.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *since.get_or_insert(now);
-        if now.saturating_duration_since(since) >= MEETING {
-            self.met.store(true, Ordering::Relaxed);
+        if now.saturating_duration_since(since) >= SETTLING_TIME {
+            self.is_settled.store(true, Ordering::Relaxed);
         }
     }
 
     /// Records that the store is down.
-    pub(super) fn lost(&self) {
-        *self.since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    pub(super) fn store_went_down(&self) {
+        *self.answering_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Number of nodes, given what the store reports.
-    pub(super) fn number(&self, told: Option<NonZeroU32>) -> NonZeroU32 {
-        let told = told.unwrap_or(self.expected);
-        if self.met.load(Ordering::Relaxed) { told } else { told.max(self.expected) }
+    pub(super) fn count(&self, reported: Option<NonZeroU32>) -> NonZeroU32 {
+        let reported = reported.unwrap_or(self.expected);
+        if self.is_settled.load(Ordering::Relaxed) { reported } else { reported.max(self.expected) }
     }
 }
 
@@ -65,18 +65,18 @@ mod tests {
     #[test]
     fn those_expected_are_a_floor_until_the_store_has_answered_for_a_while() {
         let (counted, start) = (Nodes::new(nodes(3)), Instant::now());
-        let told = [None, Some(nodes(1)), Some(nodes(7))];
-        let numbers = || told.map(|told| counted.number(told).get());
+        let reported = [None, Some(nodes(1)), Some(nodes(7))];
+        let numbers = || reported.map(|reported| counted.count(reported).get());
         assert_eq!(numbers(), [3, 3, 7]);
-        counted.answered_at(start);
-        counted.answered_at(start + MEETING - Duration::from_nanos(1));
+        counted.store_answered_at(start);
+        counted.store_answered_at(start + SETTLING_TIME - Duration::from_nanos(1));
         assert_eq!(numbers(), [3, 3, 7], "not long enough");
-        counted.lost();
-        counted.answered_at(start + MEETING);
+        counted.store_went_down();
+        counted.store_answered_at(start + SETTLING_TIME);
         assert_eq!(numbers(), [3, 3, 7], "it was down in between");
-        counted.answered_at(start + MEETING * 2);
+        counted.store_answered_at(start + SETTLING_TIME * 2);
         assert_eq!(numbers(), [3, 1, 7]);
-        counted.lost();
+        counted.store_went_down();
         assert_eq!(numbers(), [3, 1, 7], "once is enough");
     }
 }

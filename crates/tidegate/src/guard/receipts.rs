@@ -13,7 +13,7 @@ use tidegate_core::{
 };
 use tidegate_memory::{MemoryError, MemoryStore, MemoryStoreBuilder};
 
-use super::fallback::full;
+use super::fallback::full_outcome;
 use super::share::Shares;
 use crate::request::FromAnswer as _;
 
@@ -23,13 +23,13 @@ pub(super) const NOT_CHARGED: Stamp =
 
 /// The guard's own store, which is the issuer of its receipts, and the shares that it enforces.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct LocalStore {
     store: MemoryStore,
     shares: Shares,
 }
 
-impl Book {
-    pub(super) fn open(builder: MemoryStoreBuilder) -> Result<Self, MemoryError> {
+impl LocalStore {
+    pub(super) fn build(builder: MemoryStoreBuilder) -> Result<Self, MemoryError> {
         Ok(Self { store: builder.build()?, shares: Shares::default() })
     }
 
@@ -46,7 +46,7 @@ impl Book {
     }
 
     /// Whether an operation refers to a receipt that this store issued.
-    pub(super) fn knows(&self, operation: &Operation<'_>) -> bool {
+    pub(super) fn has_issued(&self, operation: &Operation<'_>) -> bool {
         let receipt = match operation {
             Operation::Settle { receipt, .. } => *receipt,
             Operation::Release { receipt, .. } | Operation::Renew { receipt, .. } => Some(*receipt),
@@ -66,13 +66,12 @@ impl Book {
                 self.settle(corrections, receipt, nodes).map(Answer::Settled)
             }
             Operation::Release { targets, receipt } => {
-                self.lease(targets, receipt, nodes, |targets, receipt| Operation::Release {
-                    targets,
-                    receipt,
+                self.slot_operation(targets, receipt, nodes, |targets, receipt| {
+                    Operation::Release { targets, receipt }
                 })
             }
             Operation::Renew { targets, receipt } => {
-                self.lease(targets, receipt, nodes, |targets, receipt| Operation::Renew {
+                self.slot_operation(targets, receipt, nodes, |targets, receipt| Operation::Renew {
                     targets,
                     receipt,
                 })
@@ -88,7 +87,7 @@ impl Book {
         nodes: NonZeroU32,
     ) -> Result<Settlement, StoreError> {
         let targets = corrections.iter().map(|correction| correction.target);
-        let charged = self.charged(targets, receipt, nodes)?;
+        let charged = self.find_charges(targets, receipt, nodes)?;
         let local: SmallVec<[Correction<'_>; 2]> = corrections
             .iter()
             .zip(&charged.shares)
@@ -109,11 +108,15 @@ impl Book {
         let (saturated, dropped) =
             settlement.as_ref().map_or((0, 0), |local| (local.saturated, local.dropped));
         // A charge that was not counted has nothing to correct.
-        let not_counted = |index: usize| full(corrections[index].target.limit.policy());
+        let uncounted_outcome =
+            |index: usize| full_outcome(corrections[index].target.limit.policy());
         let shares = || charged.shares.iter().enumerate();
         let outcomes: Outcomes = shares()
             .map(|(index, share)| {
-                share.as_ref().and_then(|_| outcomes.next()).unwrap_or_else(|| not_counted(index))
+                share
+                    .as_ref()
+                    .and_then(|_| outcomes.next())
+                    .unwrap_or_else(|| uncounted_outcome(index))
             })
             .collect();
         let applied =
@@ -121,14 +124,14 @@ impl Book {
         Ok(Settlement::new(outcomes, saturated, dropped, applied.collect()))
     }
 
-    fn lease(
+    fn slot_operation(
         &self,
         targets: &[Target<'_>],
         receipt: &Receipt,
         nodes: NonZeroU32,
-        act: impl for<'a> Fn(&'a [Target<'a>], &'a Receipt) -> Operation<'a>,
+        make_operation: impl for<'a> Fn(&'a [Target<'a>], &'a Receipt) -> Operation<'a>,
     ) -> Result<Answer, StoreError> {
-        let charged = self.charged(targets.iter().copied(), receipt, nodes)?;
+        let charged = self.find_charges(targets.iter().copied(), receipt, nodes)?;
         let local: SmallVec<[Target<'_>; 2]> = targets
             .iter()
             .zip(&charged.shares)
@@ -137,16 +140,16 @@ impl Book {
         if local.is_empty() {
             return Ok(Answer::Slots(0));
         }
-        self.store.execute(&act(&local, &charged.receipt))
+        self.store.execute(&make_operation(&local, &charged.receipt))
     }
 
     /// Finds the shares that the charges of a receipt were counted on.
-    fn charged<'a>(
+    fn find_charges<'a>(
         &self,
         targets: impl ExactSizeIterator<Item = Target<'a>> + Clone,
         receipt: &Receipt,
         nodes: NonZeroU32,
-    ) -> Result<Charged, StoreError> {
+    ) -> Result<ReceiptCharges, StoreError> {
         decide::check_list(targets.clone().map(|target| target.key))?;
         if targets.len() != receipt.stamps().len() {
             return Err(ReceiptError::Mismatch.into());
@@ -157,17 +160,18 @@ impl Book {
                 shares.push(None);
                 continue;
             }
-            let share = self.shares.charged(target.limit, nodes).ok_or(ReceiptError::Mismatch)?;
+            let share =
+                self.shares.find_charged(target.limit, nodes).ok_or(ReceiptError::Mismatch)?;
             shares.push(Some(share));
             stamps.push(*stamp);
         }
-        Ok(Charged { shares, receipt: Receipt::new(self.issuer(), receipt.start(), stamps) })
+        Ok(ReceiptCharges { shares, receipt: Receipt::new(self.issuer(), receipt.start(), stamps) })
     }
 }
 
 /// The charges of a receipt: the share that each was counted on, if any, and a receipt for only
 /// those.
-struct Charged {
+struct ReceiptCharges {
     shares: SmallVec<[Option<Limit>; 2]>,
     receipt: Receipt,
 }

@@ -12,28 +12,28 @@ use smallvec::SmallVec;
 use tidegate_core::StoreError;
 use tidegate_core::decide::check_list;
 
+use super::acquire_future::{AcquireFuture, QueuedWaiter};
 use super::claim::{Claim, Oversize};
-use super::driver::driver_slot::{Place, Post};
-use super::driver::leases::Holding;
+use super::driver::driver_slot::{DriverSlot, Executor};
+use super::driver::leases::StoreGrant;
 use super::error::AcquireError;
 use super::group::SlotGroup;
-use super::pending_acquire::{PendingAcquire, Verdict};
-use super::permit::{Grounds, OnDrop, Permit};
+use super::inner::{PacerInner, State, watch};
+use super::pending_acquire::{ChargeResult, PendingAcquire};
+use super::permit::{GrantDetails, OnDrop, Permit};
 use super::scheduler::caller::Caller;
 use super::scheduler::class::Priority;
-use super::scheduler::queue::Line;
+use super::scheduler::queue::QueueKey;
 use super::scheduler::slab::Id;
-use super::scope::{Scope, State, watch};
-use super::waiting::{Queued, Waiting};
 use crate::store_handle::now_or_never;
 
 /// A request for a permit. Nothing happens until it is awaited, or run with [`now`](Self::now) or
 /// [`blocking`](Self::blocking).
 #[must_use = "nothing happens until the request is awaited"]
 pub struct Acquire {
-    scope: Arc<Scope>,
+    inner: Arc<PacerInner>,
     claims: SmallVec<[Claim; 1]>,
-    line: Line,
+    queue_key: QueueKey,
     max_wait: Option<Duration>,
     oversize: Oversize,
     on_drop: OnDrop,
@@ -41,12 +41,20 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    pub(super) fn new(scope: Arc<Scope>, claims: SmallVec<[Claim; 1]>) -> Self {
-        let tenant = scope.nobody().clone();
+    pub(super) fn new(inner: Arc<PacerInner>, claims: SmallVec<[Claim; 1]>) -> Self {
+        let tenant = inner.default_tenant().clone();
         let (caller, priority) = (Caller::ANYBODY, Priority::Normal);
-        let line = Line { caller, priority, tenant, weight: 1 };
+        let queue_key = QueueKey { caller, priority, tenant, weight: 1 };
         let (oversize, on_drop) = (Oversize::default(), OnDrop::default());
-        Self { scope, claims, line, max_wait: None, oversize, on_drop, groups: SmallVec::new() }
+        Self {
+            inner,
+            claims,
+            queue_key,
+            max_wait: None,
+            oversize,
+            on_drop,
+            groups: SmallVec::new(),
+        }
     }
 
     /// Sets the longest wait, counted from the first poll. If the projected wait is longer, the
@@ -60,26 +68,26 @@ impl Acquire {
     /// Sets the caller. Callers take turns by cost before tenants do. Default: [`Caller::ANYBODY`],
     /// so that tenants take turns and priorities count among all.
     pub fn caller(mut self, caller: Caller) -> Self {
-        self.line.caller = caller;
+        self.queue_key.caller = caller;
         self
     }
 
     /// Sets the tenant. Tenants of a caller take turns by cost; within a tenant it is first come,
     /// first served. Default: one tenant for all.
     pub fn tenant(mut self, name: &str) -> Self {
-        self.line.tenant = name.into();
+        self.queue_key.tenant = name.into();
         self
     }
 
     /// Sets how much the tenant may spend per turn, as a multiple of other tenants. Default: 1.
     pub fn weight(mut self, weight: u32) -> Self {
-        self.line.weight = weight.max(1).into();
+        self.queue_key.weight = weight.max(1).into();
         self
     }
 
     /// Sets the priority class. Default: [`Priority::Normal`].
     pub fn priority(mut self, priority: Priority) -> Self {
-        self.line.priority = priority;
+        self.queue_key.priority = priority;
         self
     }
 
@@ -112,7 +120,7 @@ impl Acquire {
     /// # Errors
     /// When it would have to wait, can never be granted, or the store is shared.
     pub fn now(self) -> Result<Permit, AcquireError> {
-        if !self.scope.is_local() {
+        if !self.inner.is_local() {
             return Err(AcquireError::NotAtOnce);
         }
         let mut wait = self.max_wait(Duration::ZERO).into_future();
@@ -138,7 +146,7 @@ impl Acquire {
         let mut context = Context::from_waker(&waker);
         // This thread is blocked, so a runtime that it may have entered does not make progress
         // here.
-        let mut wait = self.into_future().on_a_thread();
+        let mut wait = self.into_future().on_thread();
         loop {
             match Pin::new(&mut wait).poll(&mut context) {
                 Poll::Ready(done) => return done,
@@ -158,10 +166,10 @@ impl Wake for Unpark {
 
 impl IntoFuture for Acquire {
     type Output = Result<Permit, AcquireError>;
-    type IntoFuture = Waiting;
+    type IntoFuture = AcquireFuture;
 
-    fn into_future(self) -> Waiting {
-        Waiting::new(self)
+    fn into_future(self) -> AcquireFuture {
+        AcquireFuture::new(self)
     }
 }
 
@@ -169,7 +177,7 @@ impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire")
             .field("claims", &self.claims)
-            .field("line", &self.line)
+            .field("queue_key", &self.queue_key)
             .field("max_wait", &self.max_wait)
             .finish_non_exhaustive()
     }
@@ -180,76 +188,79 @@ impl Acquire {
     pub(super) fn start(
         self,
         waker: &Waker,
-        place: Place,
-        queued: &mut Option<Queued>,
+        executor: Executor,
+        queued: &mut Option<QueuedWaiter>,
     ) -> Poll<Result<Permit, AcquireError>> {
-        self.check(place)?;
-        let Self { scope, claims, line, max_wait, oversize, on_drop, groups } = self;
-        let (buckets, peer) = (SmallVec::new(), line.caller.peer);
-        let mut ticket = PendingAcquire { claims, buckets, oversize, peer, groups };
-        let mut state = scope.lock();
-        if scope.is_local()
-            && state.scheduler.is_free_for(&line, || scope.now())
+        self.check(executor)?;
+        let Self { inner, claims, queue_key, max_wait, oversize, on_drop, groups } = self;
+        let (buckets, peer) = (SmallVec::new(), queue_key.caller.peer);
+        let mut pending = PendingAcquire { claims, buckets, oversize, peer, groups };
+        let mut state = inner.lock();
+        if inner.is_local()
+            && state.scheduler.can_skip_queue(&queue_key, || inner.now())
             && !state.scheduler.slots.is_full()
-            && state.take_slots_of(&ticket)
+            && state.take_slots_of(&pending)
         {
-            match now_or_never(ticket.charge(scope.store(), Duration::ZERO)) {
-                Some(Verdict::Granted { receipt, charged, lease, .. }) => {
-                    ticket.correct(&charged);
+            match now_or_never(pending.charge(inner.store(), Duration::ZERO)) {
+                Some(ChargeResult::Granted { receipt, charged, lease, .. }) => {
+                    pending.set_charged(&charged);
                     state.scheduler.slots.take();
                     state.slot_granted();
                     let lease = lease.map(|lease| {
-                        let mut kept = state.leases.keep(&ticket, &receipt, lease, scope.now());
-                        state.drivers.attend_leases(&mut kept.post, place, &scope);
-                        state.mind_leases();
+                        let mut kept =
+                            state.leases.register(&pending, &receipt, lease, inner.now());
+                        state.drivers.ensure_lease_driver(&mut kept.driver_slot, executor, &inner);
+                        state.schedule_renewal();
                         kept
                     });
-                    let departure = state.leaves();
+                    let call_start = state.call_started();
                     drop(state);
                     let (waited, parts) = (Duration::ZERO, Vec::new());
-                    let holding = Holding { receipt, lease };
-                    let grounds = Grounds { ticket, holding, waited, parts, on_drop, departure };
-                    return Poll::Ready(Ok(Permit::new(scope, grounds)));
+                    let store_grant = StoreGrant { receipt, lease };
+                    let details =
+                        GrantDetails { pending, store_grant, waited, parts, on_drop, call_start };
+                    return Poll::Ready(Ok(Permit::new(inner, details)));
                 }
-                Some(Verdict::Never(index)) => {
-                    state.put_slots_back(&ticket);
-                    return Poll::Ready(Err(never_fits(&ticket.claims[index])));
+                Some(ChargeResult::NeverFits(index)) => {
+                    state.put_slots_back(&pending);
+                    return Poll::Ready(Err(never_fits(&pending.claims[index])));
                 }
-                Some(Verdict::Failed(error)) => {
-                    state.put_slots_back(&ticket);
+                Some(ChargeResult::Failed(error)) => {
+                    state.put_slots_back(&pending);
                     return Poll::Ready(Err(error.into()));
                 }
-                Some(Verdict::Blocked(_)) | None => state.put_slots_back(&ticket),
+                Some(ChargeResult::Blocked(_)) | None => state.put_slots_back(&pending),
             }
         }
-        let id = state.join(&scope, ticket, &line, max_wait)?;
-        let post = Post::default();
-        let mut waiter = Queued { scope: scope.clone(), id, post, on_drop, max_wait };
-        scope.move_on(&mut state);
-        let done = waiter.ask(&mut state, waker, place);
-        let waits = done.is_none() && (max_wait != Some(Duration::ZERO) || !scope.is_local());
-        let driven = waits && state.drivers.attend(&mut waiter.post, place, &scope);
-        let wakes = state.scheduler.wakes();
+        let id = state.join(&inner, pending, &queue_key, max_wait)?;
+        let driver_slot = DriverSlot::default();
+        let mut waiter = QueuedWaiter { inner: inner.clone(), id, driver_slot, on_drop, max_wait };
+        inner.advance(&mut state);
+        let done = waiter.poll_waiter(&mut state, waker, executor);
+        let waits = done.is_none() && (max_wait != Some(Duration::ZERO) || !inner.is_local());
+        let driven =
+            waits && state.drivers.ensure_driver(&mut waiter.driver_slot, executor, &inner);
+        let wakes = state.scheduler.take_wakes();
         drop(state);
         drop(wakes);
         match done {
-            Some(done) => Poll::Ready(Ok(Permit::new(scope, done?))),
+            Some(done) => Poll::Ready(Ok(Permit::new(inner, done?))),
             None if driven => {
                 *queued = Some(waiter);
                 Poll::Pending
             }
             None => {
                 waiter.leave();
-                Poll::Ready(Err(if waits { not_driven(&scope) } else { AcquireError::WouldWait }))
+                Poll::Ready(Err(if waits { not_driven(&inner) } else { AcquireError::WouldWait }))
             }
         }
     }
 
-    fn check(&self, place: Place) -> Result<(), AcquireError> {
-        if !self.claims.iter().all(|claim| claim.is_on(self.scope.store())) {
+    fn check(&self, executor: Executor) -> Result<(), AcquireError> {
+        if !self.claims.iter().all(|claim| claim.is_on(self.inner.store())) {
             return Err(AcquireError::OtherStore);
         }
-        if !self.scope.is_local() && place == Place::Thread {
+        if !self.inner.is_local() && executor == Executor::Thread {
             return Err(AcquireError::NoRuntime);
         }
         check_list(self.claims.iter().map(|claim| claim.key.as_key())).map_err(StoreError::from)?;
@@ -261,42 +272,44 @@ impl State {
     /// Adds a request to the queue, unless the queue is full or the wait would be too long.
     fn join(
         &mut self,
-        scope: &Arc<Scope>,
-        mut ticket: PendingAcquire,
-        line: &Line,
+        inner: &Arc<PacerInner>,
+        mut pending: PendingAcquire,
+        queue_key: &QueueKey,
         max_wait: Option<Duration>,
     ) -> Result<Id, AcquireError> {
-        if self.scheduler.is_full_for(line) {
+        if self.scheduler.is_full_for(queue_key) {
             return Err(AcquireError::QueueFull(self.scheduler.waiting()));
         }
-        ticket.buckets = ticket.claims.iter().map(|claim| self.buckets.know(claim)).collect();
-        let weight = ticket.weight();
+        pending.buckets = pending.claims.iter().map(|claim| self.buckets.acquire(claim)).collect();
+        let weight = pending.weight();
         // A shared store reports the wait when the request is at the head.
-        if let (Some(max_wait), true) = (max_wait, scope.is_local()) {
-            let ahead = |index: usize| self.scheduler.ahead(line, weight, ticket.buckets[index]);
-            if let Err(error) = soon_enough(&ticket, scope, ahead, max_wait) {
-                self.buckets.forget(&ticket);
+        if let (Some(max_wait), true) = (max_wait, inner.is_local()) {
+            let ahead = |index: usize| {
+                self.scheduler.tokens_ahead(queue_key, weight, pending.buckets[index])
+            };
+            if let Err(error) = soon_enough(&pending, inner, ahead, max_wait) {
+                self.buckets.release(&pending);
                 return Err(error);
             }
         }
-        watch(scope, &ticket);
-        let now = scope.now();
+        watch(inner, &pending);
+        let now = inner.now();
         let deadline = max_wait.map(|max_wait| now.after(max_wait));
-        Ok(self.scheduler.join(line, weight, deadline, ticket, now))
+        Ok(self.scheduler.join(queue_key, weight, deadline, pending, now))
     }
 }
 
 fn soon_enough(
-    ticket: &PendingAcquire,
-    scope: &Scope,
+    pending: &PendingAcquire,
+    inner: &PacerInner,
     ahead: impl Fn(usize) -> u128,
     max_wait: Duration,
 ) -> Result<(), AcquireError> {
-    let projected = now_or_never(ticket.projected(scope.store(), ahead));
+    let projected = now_or_never(pending.projected(inner.store(), ahead));
     match projected.unwrap_or(Ok(Ok(Duration::ZERO)))? {
         Ok(projected) if projected <= max_wait => Ok(()),
         Ok(projected) => Err(AcquireError::TooLong { projected, max_wait }),
-        Err(index) => Err(never_fits(&ticket.claims[index])),
+        Err(index) => Err(never_fits(&pending.claims[index])),
     }
 }
 
@@ -305,6 +318,6 @@ pub(super) fn never_fits(claim: &Claim) -> AcquireError {
 }
 
 /// No driver can be started: there is no thread for it, or no runtime to call a shared store.
-pub(super) fn not_driven(scope: &Scope) -> AcquireError {
-    if scope.is_local() { AcquireError::NoDriver } else { AcquireError::NoRuntime }
+pub(super) fn not_driven(inner: &PacerInner) -> AcquireError {
+    if inner.is_local() { AcquireError::NoDriver } else { AcquireError::NoRuntime }
 }

@@ -105,26 +105,26 @@ fn scaled(limit: u64, per_mille: u32) -> u64 {
 
 /// When a call started, and under which limit.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Departure {
+pub(crate) struct CallStart {
     epoch: u64,
     /// `None` if the limit did not adapt then.
-    left: Option<Time>,
+    started_at: Option<Time>,
 }
 
 /// How long calls wait for a slot before the limit doubles, if nothing was ever pushed back. A
 /// rejection arrives sooner than that.
-const DOUBLING: Duration = Duration::from_millis(250);
+const DOUBLING_DELAY: Duration = Duration::from_millis(250);
 /// How long calls wait below a known ceiling before the limit goes half of the way to it.
-const HALVING: Duration = Duration::from_secs(10);
+const APPROACH_DELAY: Duration = Duration::from_secs(10);
 
 /// Rounds without push-back just below the ceiling before the limit probes beyond it.
-const FIRST_PATIENCE: u64 = 8;
-const MOST_PATIENCE: u64 = 256;
+const MIN_CALM_ROUNDS: u64 = 8;
+const MAX_CALM_ROUNDS: u64 = 256;
 
 /// Number of answers in a sample.
-const SAMPLE: u64 = 100;
+const SAMPLE_SIZE: u64 = 100;
 /// Fewest push-backs that make the limit shrink.
-const FEWEST: u64 = 3;
+const MIN_PUSH_BACKS: u64 = 3;
 
 /// Number of answers, and how many of them were push-backs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -134,7 +134,7 @@ struct Round {
 }
 
 /// Weight of the latest call in the moving average of the latency: one in this many.
-const MEAN_OF: u32 = 8;
+const LATENCY_WEIGHT: u32 = 8;
 
 /// A limit that adapts.
 #[derive(Clone, Debug)]
@@ -152,16 +152,16 @@ pub(crate) struct Adaptive {
     /// Calls that started in an earlier epoch say nothing about the current limit.
     epoch: u64,
     /// Whether the limit was reached since it last changed.
-    reached: bool,
+    was_reached: bool,
     /// The current round: as many answers as the limit.
     round: Round,
     /// The latest one or two hundred answers, whatever the limit was: the current sample and the
     /// previous one.
     sample: Round,
-    before: Round,
+    previous_sample: Round,
     /// Consecutive rounds without push-back just below the ceiling, and how many are required.
-    calm: u64,
-    patience: u64,
+    calm_rounds: u64,
+    required_calm_rounds: u64,
 }
 
 impl Adaptive {
@@ -178,12 +178,12 @@ impl Adaptive {
             proven: None,
             waiting_since: None,
             epoch: 0,
-            reached: false,
+            was_reached: false,
             round: Round::default(),
             sample: Round::default(),
-            before: Round::default(),
-            calm: 0,
-            patience: FIRST_PATIENCE,
+            previous_sample: Round::default(),
+            calm_rounds: 0,
+            required_calm_rounds: MIN_CALM_ROUNDS,
         }
     }
 
@@ -233,9 +233,9 @@ impl Adaptive {
 
     /// Records that a call starts while `in_flight` calls are in flight, including itself. Pass the
     /// result to [`call_ended`](Self::call_ended).
-    pub(crate) fn leaves(&mut self, in_flight: u64, left: Time) -> Departure {
-        self.reached |= in_flight >= self.limit;
-        Departure { epoch: self.epoch, left: Some(left) }
+    pub(crate) fn call_started(&mut self, in_flight: u64, started_at: Time) -> CallStart {
+        self.was_reached |= in_flight >= self.limit;
+        CallStart { epoch: self.epoch, started_at: Some(started_at) }
     }
 
     /// Records that calls wait for a slot at `now`. Raises the limit if they have waited long
@@ -247,8 +247,8 @@ impl Adaptive {
             return None;
         }
         let (next, pause) = match self.ceiling {
-            Some(ceiling) => (self.limit + ceiling.saturating_sub(self.limit) / 2, HALVING),
-            None => (self.limit.saturating_mul(2), DOUBLING),
+            Some(ceiling) => (self.limit + ceiling.saturating_sub(self.limit) / 2, APPROACH_DELAY),
+            None => (self.limit.saturating_mul(2), DOUBLING_DELAY),
         };
         let next = next.min(self.tuning.cap);
         if self.limit >= next {
@@ -260,7 +260,7 @@ impl Adaptive {
         }
         // Nothing was answered since, so the last proven limit is still the one before.
         let proven = self.proven.unwrap_or(self.limit);
-        self.rise(next, proven);
+        self.grow_to(next, proven);
         self.waiting_since = Some(now);
         self.slots_wanted(now)
     }
@@ -271,14 +271,15 @@ impl Adaptive {
     }
 
     /// Records the end of a call.
-    pub(crate) fn ended(&mut self, outcome: CallOutcome, departure: Departure, now: Time) {
-        let Some(left) = departure.left else { return };
+    pub(crate) fn call_ended(&mut self, outcome: CallOutcome, call_start: CallStart, now: Time) {
+        let Some(started_at) = call_start.started_at else { return };
         if outcome == CallOutcome::Success {
-            let (took, mean) = (now.since(left), self.latency);
-            let mean = mean.map_or(took, |mean| mean - mean / MEAN_OF + took / MEAN_OF);
+            let (took, mean) = (now.since(started_at), self.latency);
+            let mean =
+                mean.map_or(took, |mean| mean - mean / LATENCY_WEIGHT + took / LATENCY_WEIGHT);
             self.latency = Some(mean);
         }
-        if departure.epoch != self.epoch {
+        if call_start.epoch != self.epoch {
             return;
         }
         match outcome {
@@ -289,21 +290,21 @@ impl Adaptive {
             CallOutcome::Throttled { .. } | CallOutcome::Overloaded => {
                 self.count(1);
                 let sample = Round {
-                    answered: self.before.answered + self.sample.answered,
-                    pushed_back: self.before.pushed_back + self.sample.pushed_back,
+                    answered: self.previous_sample.answered + self.sample.answered,
+                    pushed_back: self.previous_sample.pushed_back + self.sample.pushed_back,
                 };
                 // By default more than 5 % is too much, but a few answers say little. In a large
                 // sample 3 % is too much. Where calls were pushed back before, so is half of the
                 // threshold.
                 let most = self.tuning.decrease_above;
-                let whole = sample.answered >= SAMPLE + SAMPLE / 2;
+                let is_large_sample = sample.answered >= SAMPLE_SIZE + SAMPLE_SIZE / 2;
                 if self.ceiling == Some(self.limit) {
                     if Tuning::is_above(self.round, most / 2) {
                         self.step_back();
                     }
-                } else if sample.pushed_back >= FEWEST && Tuning::is_above(sample, most) {
+                } else if sample.pushed_back >= MIN_PUSH_BACKS && Tuning::is_above(sample, most) {
                     self.shrink();
-                } else if whole && Tuning::is_above(sample, most * 3 / 5) {
+                } else if is_large_sample && Tuning::is_above(sample, most * 3 / 5) {
                     self.ceiling = Some(self.limit);
                     self.step_back();
                 }
@@ -317,8 +318,8 @@ impl Adaptive {
             counted.answered += 1;
             counted.pushed_back += pushed_back;
         }
-        if self.sample.answered >= SAMPLE {
-            self.before = std::mem::take(&mut self.sample);
+        if self.sample.answered >= SAMPLE_SIZE {
+            self.previous_sample = std::mem::take(&mut self.sample);
         }
     }
 
@@ -328,9 +329,9 @@ impl Adaptive {
             return;
         }
         let clean = !Tuning::is_above(self.round, self.tuning.increase_below);
-        let grow = clean && self.reached && !self.is_slow();
+        let grow = clean && self.was_reached && !self.is_slow();
         self.round = Round::default();
-        self.reached = false;
+        self.was_reached = false;
         if !grow {
             return;
         }
@@ -341,8 +342,8 @@ impl Adaptive {
             }
             // Just below the ceiling: wait, then probe beyond it.
             Some(ceiling) if self.limit < ceiling => {
-                self.calm += 1;
-                if self.calm < self.patience {
+                self.calm_rounds += 1;
+                if self.calm_rounds < self.required_calm_rounds {
                     return;
                 }
                 self.limit + 1
@@ -350,18 +351,18 @@ impl Adaptive {
             // The limit holds where it was pushed back before: forget the ceiling.
             Some(_) => {
                 self.ceiling = None;
-                self.patience = FIRST_PATIENCE;
+                self.required_calm_rounds = MIN_CALM_ROUNDS;
                 self.limit + 1
             }
             // Nothing was ever pushed back: double.
-            None => return self.rise(self.limit.saturating_mul(2), self.limit),
+            None => return self.grow_to(self.limit.saturating_mul(2), self.limit),
         };
         self.set(limit);
     }
 
     /// Grows by a large step, which is undone if calls are pushed back. Calls that started before
     /// the step may be pushed back after it, and count.
-    fn rise(&mut self, limit: u64, proven: u64) {
+    fn grow_to(&mut self, limit: u64, proven: u64) {
         let (epoch, waiting_since) = (self.epoch, self.waiting_since);
         self.set(limit);
         (self.epoch, self.proven, self.waiting_since) = (epoch, Some(proven), waiting_since);
@@ -373,16 +374,16 @@ impl Adaptive {
         let less = self.tuning.decreased(self.limit);
         let limit = self.proven.take().filter(|proven| *proven < self.limit);
         self.ceiling = Some(self.limit);
-        self.patience = FIRST_PATIENCE;
-        (self.sample, self.before) = (Round::default(), Round::default());
+        self.required_calm_rounds = MIN_CALM_ROUNDS;
+        (self.sample, self.previous_sample) = (Round::default(), Round::default());
         self.set(limit.unwrap_or(less));
     }
 
     /// The probe beyond the ceiling was pushed back: go back by one, and wait longer before the
     /// next.
     fn step_back(&mut self) {
-        self.patience = (self.patience * 2).min(MOST_PATIENCE);
-        (self.sample, self.before) = (Round::default(), Round::default());
+        self.required_calm_rounds = (self.required_calm_rounds * 2).min(MAX_CALM_ROUNDS);
+        (self.sample, self.previous_sample) = (Round::default(), Round::default());
         self.set(self.limit - 1);
     }
 
@@ -391,7 +392,7 @@ impl Adaptive {
         self.proven = None;
         self.epoch += 1;
         self.round = Round::default();
-        (self.reached, self.calm) = (false, 0);
+        (self.was_reached, self.calm_rounds) = (false, 0);
         self.waiting_since = None;
     }
 }

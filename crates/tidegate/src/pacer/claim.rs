@@ -5,25 +5,25 @@ use std::sync::{Arc, Weak};
 use tidegate_core::KeyBuf;
 
 use crate::charge::Charge;
+use crate::live_limit::{LimitWatcher, LiveLimit, Snapshot};
 use crate::store_handle::StoreHandle;
-use crate::terms::{Snapshot, Terms, Watch};
 
 /// A charge that an acquire waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
-    pub(super) terms: Arc<Terms>,
+    pub(super) live_limit: Arc<LiveLimit>,
     store: StoreHandle,
     pub(super) key: KeyBuf,
     pub(super) cost: u64,
     /// Expected final cost, if lower than `cost`.
     expected: Option<u64>,
-    pub(super) own: bool,
+    pub(super) per_tenant: bool,
 }
 
 impl From<Charge<'_>> for Claim {
     fn from(charge: Charge<'_>) -> Self {
-        let Charge { terms, store, key, cost, expected, own } = charge;
-        Self { terms, store, key: key.into_key_buf(), cost, expected, own }
+        let Charge { live_limit, store, key, cost, expected, per_tenant } = charge;
+        Self { live_limit, store, key: key.into_key_buf(), cost, expected, per_tenant }
     }
 }
 
@@ -35,33 +35,34 @@ impl Claim {
 
     /// Name of the limit.
     pub(super) fn limit(&self) -> String {
-        self.terms.limit().name().to_owned()
+        self.live_limit.limit().name().to_owned()
     }
 
     /// Identifies the bucket of the claim.
     pub(super) fn bucket(&self) -> BucketName {
-        (self.terms.limit().shared_identity(), self.key.clone())
+        (self.live_limit.limit().shared_identity(), self.key.clone())
     }
 
     /// Whether two claims are on the same bucket.
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
+    pub(super) fn is_same_bucket(&self, other: &Self) -> bool {
         self.key == other.key
-            && (Arc::ptr_eq(&self.terms, &other.terms) || self.terms.limit() == other.terms.limit())
+            && (Arc::ptr_eq(&self.live_limit, &other.live_limit)
+                || self.live_limit.limit() == other.live_limit.limit())
     }
 
     /// Registers the tokens as wanted, so that plain takes do not overtake the waiter.
-    pub(super) fn queue_up(&self) {
+    pub(super) fn register_demand(&self) {
         if self.cost == 0 {
             return;
         }
-        self.terms.queued().join(&self.key, self.cost);
+        self.live_limit.queued_demand().add(&self.key, self.cost);
     }
 
-    pub(super) fn queue_off(&self) {
+    pub(super) fn unregister_demand(&self) {
         if self.cost == 0 {
             return;
         }
-        self.terms.queued().leave(&self.key, self.cost);
+        self.live_limit.queued_demand().remove(&self.key, self.cost);
     }
 
     /// Whether the claim is on a limit of this store.
@@ -70,12 +71,12 @@ impl Claim {
     }
 
     /// Registers a watcher for policy changes.
-    pub(super) fn watch(&self, watcher: Weak<dyn Watch>) {
-        self.terms.watch(watcher);
+    pub(super) fn watch(&self, watcher: Weak<dyn LimitWatcher>) {
+        self.live_limit.watch(watcher);
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        self.terms.snapshot_on(&self.store)
+        self.live_limit.snapshot_on(&self.store)
     }
 }
 

@@ -23,15 +23,15 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::scope::{Scope, sooner};
-use driver_slot::{Place, Post};
-use notify::{Bell, ThreadBell};
+use super::inner::{PacerInner, earlier};
+use driver_slot::{DriverSlot, Executor};
+use notify::{DriverNotifier, ThreadNotifier};
 #[cfg(feature = "tokio")]
-use shared::Question;
+use shared::HeadCall;
 
 /// Longest sleep of a driver while there are leases. It is not notified when the last lease ends,
 /// so that a permit that follows soon finds it running; it ends the next time it wakes.
-const LINGER: Duration = Duration::from_secs(10);
+const MAX_SLEEP_WITH_LEASES: Duration = Duration::from_secs(10);
 
 /// The drivers of one pacer.
 #[derive(Debug, Default)]
@@ -44,120 +44,135 @@ pub(super) struct Drivers {
     alarm: Option<Time>,
     started: u64,
     /// Whether the owner drives the pacer.
-    by_hand: bool,
+    is_manual: bool,
 }
 
 #[derive(Debug)]
 struct Driver {
-    place: Place,
+    executor: Executor,
     number: u64,
     /// Number of waiters, and of holders of leases, that rely on this driver.
-    posts: usize,
-    bell: Bell,
+    users: usize,
+    notifier: DriverNotifier,
 }
 
 impl Driver {
     /// Whether it is still running. A runtime that is shut down silently drops its tasks.
-    fn runs(&self) -> bool {
-        match &self.bell {
-            Bell::Thread(_) => true,
+    fn is_running(&self) -> bool {
+        match &self.notifier {
+            DriverNotifier::Thread(_) => true,
             #[cfg(feature = "tokio")]
-            Bell::Tokio(_, task) => !task.is_finished(),
+            DriverNotifier::Tokio(_, task) => !task.is_finished(),
         }
     }
 }
 
 /// What a driver does next.
-enum Shift {
+enum DriverAction {
     /// Sleep that long, or until notified.
     Sleep(Option<Duration>),
     /// Call a shared store for the head.
     #[cfg(feature = "tokio")]
-    Ask(Box<Question>),
+    CallStore(Box<HeadCall>),
     /// Stop: nothing relies on this driver any more.
-    Over,
+    Stop,
 }
 
 impl Drivers {
     /// No drivers: the owner of the pacer advances it.
-    pub(super) fn by_hand() -> Self {
-        Self { by_hand: true, ..Self::default() }
+    pub(super) fn manual() -> Self {
+        Self { is_manual: true, ..Self::default() }
     }
 
     /// Makes sure that a waiter on `executor` has a driver there: that of its slot if it still
     /// runs, else another. Call under the lock of the pacer. Returns `false` if no driver can be
     /// started.
-    pub(super) fn attend(&mut self, post: &mut Post, place: Place, scope: &Arc<Scope>) -> bool {
-        if self.by_hand {
+    pub(super) fn ensure_driver(
+        &mut self,
+        driver_slot: &mut DriverSlot,
+        executor: Executor,
+        inner: &Arc<PacerInner>,
+    ) -> bool {
+        if self.is_manual {
             return true;
         }
-        let place = self.with_timers(place);
-        if place == Place::Thread && !scope.is_local() {
+        let executor = self.with_timers(executor);
+        if executor == Executor::Thread && !inner.is_local() {
             // Only tasks can call a shared store.
-            self.left(post);
+            self.waiter_left(driver_slot);
             return false;
         }
-        if let Some((known, number)) = post.0 {
-            if known == place && self.find(known, number).is_some() {
+        if let Some((known, number)) = driver_slot.0 {
+            if known == executor && self.find(known, number).is_some() {
                 return true;
             }
-            self.left(post);
+            self.waiter_left(driver_slot);
         }
-        let found = self.running.iter_mut().find(|driver| driver.place == place && driver.runs());
+        let found = self
+            .running
+            .iter_mut()
+            .find(|driver| driver.executor == executor && driver.is_running());
         let number = match found {
             Some(driver) => {
-                driver.posts += 1;
+                driver.users += 1;
                 driver.number
             }
             // A runtime without timers, or one that is shut down, leaves it to a thread.
-            None => match self.start(place, scope) {
+            None => match self.start(executor, inner) {
                 Some(number) => number,
-                None if place != Place::Thread => return self.attend(post, Place::Thread, scope),
+                None if executor != Executor::Thread => {
+                    return self.ensure_driver(driver_slot, Executor::Thread, inner);
+                }
                 None => return false,
             },
         };
-        post.0 = Some((place, number));
+        driver_slot.0 = Some((executor, number));
         true
     }
 
     /// Makes sure that leases are renewed: by the driver of the slot if it still runs, on any
     /// executor, else by one on `executor`. Without a driver they expire.
-    pub(super) fn attend_leases(&mut self, post: &mut Post, place: Place, scope: &Arc<Scope>) {
-        let known = post.0.and_then(|(known, number)| self.find(known, number));
+    pub(super) fn ensure_lease_driver(
+        &mut self,
+        driver_slot: &mut DriverSlot,
+        executor: Executor,
+        inner: &Arc<PacerInner>,
+    ) {
+        let known = driver_slot.0.and_then(|(known, number)| self.find(known, number));
         if known.is_none() {
-            self.attend(post, place, scope);
+            self.ensure_driver(driver_slot, executor, inner);
         }
     }
 
     /// A waiter is gone. Notifies a driver that is no longer needed.
-    pub(super) fn left(&mut self, post: &mut Post) {
-        if let Some(driver) = self.vacate(post).filter(|driver| driver.posts == 0) {
-            driver.bell.ring();
+    pub(super) fn waiter_left(&mut self, driver_slot: &mut DriverSlot) {
+        if let Some(driver) = self.release(driver_slot).filter(|driver| driver.users == 0) {
+            driver.notifier.notify();
         }
     }
 
     /// A lease has ended. The driver is not notified; it notices by itself.
-    pub(super) fn ended(&mut self, post: &mut Post) {
-        self.vacate(post);
+    pub(super) fn lease_ended(&mut self, driver_slot: &mut DriverSlot) {
+        self.release(driver_slot);
     }
 
-    fn vacate(&mut self, post: &mut Post) -> Option<&Driver> {
-        let (place, number) = post.0.take()?;
-        let driver = self.find(place, number)?;
-        driver.posts = driver.posts.saturating_sub(1);
+    fn release(&mut self, driver_slot: &mut DriverSlot) -> Option<&Driver> {
+        let (executor, number) = driver_slot.0.take()?;
+        let driver = self.find(executor, number)?;
+        driver.users = driver.users.saturating_sub(1);
         Some(driver)
     }
 
-    fn find(&mut self, place: Place, number: u64) -> Option<&mut Driver> {
-        let same = |driver: &&mut Driver| driver.place == place && driver.number == number;
-        self.running.iter_mut().find(same).filter(|driver| driver.runs())
+    fn find(&mut self, executor: Executor, number: u64) -> Option<&mut Driver> {
+        let same = |driver: &&mut Driver| driver.executor == executor && driver.number == number;
+        self.running.iter_mut().find(same).filter(|driver| driver.is_running())
     }
 
-    fn with_timers(&self, place: Place) -> Place {
-        match place {
+    fn with_timers(&self, executor: Executor) -> Executor {
+        match executor {
             #[cfg(feature = "tokio")]
-            Place::Tokio(id) if self.without_timers.contains(&id) => Place::Thread,
-            place => place,
+            Executor::Tokio(id) if self.without_timers.contains(&id) => Executor::Thread,
+            executor => executor,
         }
     }
 
@@ -170,60 +185,60 @@ impl Drivers {
         };
         self.alarm = until;
         if sooner {
-            self.ring();
+            self.notify_all();
         }
     }
 
     /// Moves the alarm to `until` if that is sooner.
-    pub(super) fn not_later(&mut self, until: Option<Time>) {
-        self.set_alarm(sooner(until, self.alarm));
+    pub(super) fn bring_alarm_forward(&mut self, until: Option<Time>) {
+        self.set_alarm(earlier(until, self.alarm));
     }
 
     /// Notifies all drivers.
-    pub(super) fn ring(&self) {
-        self.running.iter().for_each(|driver| driver.bell.ring());
+    pub(super) fn notify_all(&self) {
+        self.running.iter().for_each(|driver| driver.notifier.notify());
     }
 
-    fn start(&mut self, place: Place, scope: &Arc<Scope>) -> Option<u64> {
+    fn start(&mut self, executor: Executor, inner: &Arc<PacerInner>) -> Option<u64> {
         self.started += 1;
         let number = self.started;
-        self.running.retain(|driver| driver.posts > 0);
-        let duty = Duty { scope: Arc::downgrade(scope), place, number };
-        let bell = match place {
-            Place::Thread => {
-                let bell = Arc::new(ThreadBell::default());
-                let for_thread = bell.clone();
-                let run = move || drive_on_thread(duty, &for_thread);
+        self.running.retain(|driver| driver.users > 0);
+        let context = DriverContext { inner: Arc::downgrade(inner), executor, number };
+        let notifier = match executor {
+            Executor::Thread => {
+                let notifier = Arc::new(ThreadNotifier::default());
+                let for_thread = notifier.clone();
+                let run = move || drive_on_thread(context, &for_thread);
                 std::thread::Builder::new().name("tidegate-pacer".into()).spawn(run).ok()?;
-                Bell::Thread(bell)
+                DriverNotifier::Thread(notifier)
             }
             #[cfg(feature = "tokio")]
-            Place::Tokio(runtime) => {
+            Executor::Tokio(runtime) => {
                 if !has_timers() {
                     self.without_timers.push(runtime);
                     return None;
                 }
-                let bell = Arc::new(tokio::sync::Notify::new());
+                let notifier = Arc::new(tokio::sync::Notify::new());
                 let handle = tokio::runtime::Handle::try_current().ok()?;
-                let task = handle.spawn(drive_on_tokio(duty, bell.clone())).abort_handle();
+                let task = handle.spawn(drive_on_tokio(context, notifier.clone())).abort_handle();
                 if task.is_finished() {
                     return None;
                 }
-                Bell::Tokio(bell, task)
+                DriverNotifier::Tokio(notifier, task)
             }
         };
-        self.running.push(Driver { place, number, posts: 1, bell });
+        self.running.push(Driver { executor, number, users: 1, notifier });
         Some(number)
     }
 
     /// Whether this driver still has waiters or leases.
-    fn is_needed(&self, place: Place, number: u64) -> bool {
-        let same = |driver: &&Driver| driver.place == place && driver.number == number;
-        self.running.iter().find(same).is_some_and(|driver| driver.posts > 0)
+    fn is_needed(&self, executor: Executor, number: u64) -> bool {
+        let same = |driver: &&Driver| driver.executor == executor && driver.number == number;
+        self.running.iter().find(same).is_some_and(|driver| driver.users > 0)
     }
 
-    fn remove(&mut self, place: Place, number: u64) {
-        self.running.retain(|driver| driver.place != place || driver.number != number);
+    fn remove(&mut self, executor: Executor, number: u64) {
+        self.running.retain(|driver| driver.executor != executor || driver.number != number);
     }
 }
 
@@ -234,81 +249,81 @@ fn has_timers() -> bool {
 }
 
 /// The identity of a driver, and the pacer that it drives.
-struct Duty {
-    scope: Weak<Scope>,
-    place: Place,
+struct DriverContext {
+    inner: Weak<PacerInner>,
+    executor: Executor,
     number: u64,
 }
 
-impl Duty {
+impl DriverContext {
     /// Renews what is due, advances the queue, and returns what to do next.
-    fn look(&self) -> Shift {
-        let Some(scope) = self.scope.upgrade() else { return Shift::Over };
-        let mut state = scope.lock_renewed();
-        let until = scope.move_on(&mut state);
-        let wakes = state.scheduler.wakes();
-        let needed = state.drivers.is_needed(self.place, self.number);
+    fn run_once(&self) -> DriverAction {
+        let Some(inner) = self.inner.upgrade() else { return DriverAction::Stop };
+        let mut state = inner.lock_renewed();
+        let until = inner.advance(&mut state);
+        let wakes = state.scheduler.take_wakes();
+        let needed = state.drivers.is_needed(self.executor, self.number);
         if !needed {
-            state.drivers.remove(self.place, self.number);
+            state.drivers.remove(self.executor, self.number);
         }
         #[cfg(feature = "tokio")]
-        let ask = match self.place {
-            Place::Tokio(_) if needed => scope.to_ask(&mut state),
+        let call = match self.executor {
+            Executor::Tokio(_) if needed => inner.start_head_call(&mut state),
             _ => None,
         };
-        let linger = (!state.leases.is_empty()).then_some(LINGER);
+        let max_sleep = (!state.leases.is_empty()).then_some(MAX_SLEEP_WITH_LEASES);
         drop(state);
         drop(wakes);
         if !needed {
-            return Shift::Over;
+            return DriverAction::Stop;
         }
         #[cfg(feature = "tokio")]
-        if let Some(question) = ask {
-            return Shift::Ask(Box::new(question));
+        if let Some(head_call) = call {
+            return DriverAction::CallStore(Box::new(head_call));
         }
-        let now = scope.now();
+        let now = inner.now();
         let sleep = until.map(|until| until.since(now));
-        Shift::Sleep([sleep, linger].into_iter().flatten().min())
+        DriverAction::Sleep([sleep, max_sleep].into_iter().flatten().min())
     }
 }
 
 /// A driver while it runs. However it ends, it is removed from the list, and remaining waiters are
 /// woken so that one of them starts another. It is created where the driver runs and not where it
 /// is started, because there the lock is held.
-struct OnDuty(Duty);
+struct RunningDriver(DriverContext);
 
-impl Drop for OnDuty {
+impl Drop for RunningDriver {
     fn drop(&mut self) {
-        let Duty { scope, place, number } = &self.0;
-        let Some(scope) = scope.upgrade() else { return };
-        let mut state = scope.lock();
-        let stranded = state.drivers.is_needed(*place, *number);
-        state.drivers.remove(*place, *number);
-        if stranded {
-            state.scheduler.rouse();
+        let DriverContext { inner, executor, number } = &self.0;
+        let Some(inner) = inner.upgrade() else { return };
+        let mut state = inner.lock();
+        let has_users = state.drivers.is_needed(*executor, *number);
+        state.drivers.remove(*executor, *number);
+        if has_users {
+            state.scheduler.wake_all();
         }
-        let wakes = state.scheduler.wakes();
+        let wakes = state.scheduler.take_wakes();
         drop(state);
         drop(wakes);
     }
 }
 
 #[cfg(feature = "tokio")]
-async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
-    let duty = OnDuty(duty);
+async fn drive_on_tokio(context: DriverContext, notifier: Arc<tokio::sync::Notify>) {
+    let driver = RunningDriver(context);
     loop {
-        match duty.0.look() {
-            Shift::Over => return,
-            Shift::Ask(question) => {
-                let scope = question.scope().clone();
-                for (ticket, receipt) in scope.take_stranded() {
-                    ticket.give_back(scope.store(), &receipt).await;
+        match driver.0.run_once() {
+            DriverAction::Stop => return,
+            DriverAction::CallStore(head_call) => {
+                let inner = head_call.inner().clone();
+                for (pending, receipt) in inner.take_abandoned() {
+                    pending.refund(inner.store(), &receipt).await;
                 }
-                ask_and_watch(&scope, *question, &bell).await;
+                call_and_watch(&inner, *head_call, &notifier).await;
             }
-            Shift::Sleep(None) => bell.notified().await,
-            Shift::Sleep(Some(span)) => {
-                let _ = tokio::time::timeout(span, bell.notified()).await;
+            DriverAction::Sleep(None) => notifier.notified().await,
+            DriverAction::Sleep(Some(span)) => {
+                let _ = tokio::time::timeout(span, notifier.notified()).await;
             }
         }
     }
@@ -316,31 +331,35 @@ async fn drive_on_tokio(duty: Duty, bell: Arc<tokio::sync::Notify>) {
 
 /// Calls a shared store for the head, and expires the deadlines of all waiters meanwhile.
 #[cfg(feature = "tokio")]
-async fn ask_and_watch(scope: &Arc<Scope>, question: Question, bell: &tokio::sync::Notify) {
-    let mut ask = pin!(question.ask());
+async fn call_and_watch(
+    inner: &Arc<PacerInner>,
+    head_call: HeadCall,
+    notifier: &tokio::sync::Notify,
+) {
+    let mut call = pin!(head_call.run());
     loop {
-        let until = scope.refresh().map(|until| until.since(scope.now()));
+        let until = inner.refresh().map(|until| until.since(inner.now()));
         let mut watch = pin!(async {
             match until {
-                None => bell.notified().await,
+                None => notifier.notified().await,
                 Some(span) => {
-                    let _ = tokio::time::timeout(span, bell.notified()).await;
+                    let _ = tokio::time::timeout(span, notifier.notified()).await;
                 }
             }
         });
-        let asked = poll_fn(|context| match ask.as_mut().poll(context) {
+        let completed = poll_fn(|context| match call.as_mut().poll(context) {
             Poll::Ready(()) => Poll::Ready(true),
             Poll::Pending => watch.as_mut().poll(context).map(|()| false),
         });
-        if asked.await {
+        if completed.await {
             return;
         }
     }
 }
 
-fn drive_on_thread(duty: Duty, bell: &ThreadBell) {
-    let duty = OnDuty(duty);
-    while let Shift::Sleep(span) = duty.0.look() {
-        bell.wait(span);
+fn drive_on_thread(context: DriverContext, notifier: &ThreadNotifier) {
+    let driver = RunningDriver(context);
+    while let DriverAction::Sleep(span) = driver.0.run_once() {
+        notifier.wait(span);
     }
 }

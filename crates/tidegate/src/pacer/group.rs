@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 
+use super::inner::PacerInner;
 use super::pending_acquire::PendingAcquire;
-use super::scope::Scope;
+use crate::live_limit::LimitWatcher as _;
 use crate::sync::{Mutex, MutexGuard};
-use crate::terms::Watch as _;
 
 /// Slots for some permits of one or more pacers. Cheap to clone; clones are the same group.
 ///
@@ -36,33 +36,33 @@ pub struct SlotGroup(Arc<Slots>);
 struct Slots {
     limit: AtomicU64,
     in_flight: AtomicU64,
-    waiting: Mutex<Turns>,
+    waiting: Mutex<WaitingPacers>,
 }
 
 /// Pacers with waiters for a slot, by peer, in the order of their turns.
 #[derive(Default)]
-struct Turns {
+struct WaitingPacers {
     peers: VecDeque<u64>,
-    pacers: HashMap<u64, VecDeque<Weak<Scope>>>,
+    pacers: HashMap<u64, VecDeque<Weak<PacerInner>>>,
     /// Whether a caller is offering slots. Another caller that frees one leaves it to that one.
-    is_offered: bool,
+    is_notifying: bool,
     /// Whether slots were freed meanwhile.
-    is_freed: bool,
+    has_freed_slot: bool,
 }
 
-impl Turns {
-    fn wait(&mut self, peer: u64, scope: &Weak<Scope>) {
+impl WaitingPacers {
+    fn wait(&mut self, peer: u64, inner: &Weak<PacerInner>) {
         let pacers = self.pacers.entry(peer).or_default();
         if pacers.is_empty() {
             self.peers.push_back(peer);
         }
-        if !pacers.iter().any(|known| known.ptr_eq(scope)) {
-            pacers.push_back(scope.clone());
+        if !pacers.iter().any(|known| known.ptr_eq(inner)) {
+            pacers.push_back(inner.clone());
         }
     }
 
     /// Ends the turn of the first peer, and returns its next pacer.
-    fn pop(&mut self) -> Option<Weak<Scope>> {
+    fn pop(&mut self) -> Option<Weak<PacerInner>> {
         let peer = self.peers.pop_front()?;
         let pacers = self.pacers.get_mut(&peer)?;
         let pacer = pacers.pop_front();
@@ -86,7 +86,7 @@ impl SlotGroup {
         Self(Arc::new(Slots {
             limit: AtomicU64::new(limit.max(1)),
             in_flight: AtomicU64::new(0),
-            waiting: Mutex::new(Turns::default()),
+            waiting: Mutex::new(WaitingPacers::default()),
         }))
     }
 
@@ -119,15 +119,15 @@ impl SlotGroup {
     }
 
     /// Registers a pacer to be notified when a slot may be free for this peer.
-    fn wait(&self, peer: u64, scope: &Weak<Scope>) {
-        self.turns().wait(peer, scope);
+    fn wait(&self, peer: u64, inner: &Weak<PacerInner>) {
+        self.turns().wait(peer, inner);
     }
 
     fn has_waiters(&self) -> bool {
         !self.turns().peers.is_empty()
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
+    fn turns(&self) -> MutexGuard<'_, WaitingPacers> {
         self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,21 +139,21 @@ impl SlotGroup {
     pub(super) fn notify(&self) {
         {
             let mut turns = self.turns();
-            turns.is_freed = true;
-            if std::mem::replace(&mut turns.is_offered, true) {
+            turns.has_freed_slot = true;
+            if std::mem::replace(&mut turns.is_notifying, true) {
                 return;
             }
         }
-        let offering = Offering(self);
-        while offering.goes_on() {
+        let notifying = Notifying(self);
+        while notifying.has_more() {
             let waiting = self.turns().len();
             for _ in 0..waiting {
                 if self.in_flight() >= self.limit() {
                     break;
                 }
-                let Some(scope) = self.turns().pop() else { break };
-                if let Some(scope) = scope.upgrade() {
-                    scope.changed();
+                let Some(inner) = self.turns().pop() else { break };
+                if let Some(inner) = inner.upgrade() {
+                    inner.on_change();
                 }
             }
         }
@@ -161,21 +161,21 @@ impl SlotGroup {
 }
 
 /// Marks a group as being offered until dropped.
-struct Offering<'g>(&'g SlotGroup);
+struct Notifying<'g>(&'g SlotGroup);
 
-impl Offering<'_> {
+impl Notifying<'_> {
     /// Whether there may be something to offer. If not, other callers may start offering.
-    fn goes_on(&self) -> bool {
+    fn has_more(&self) -> bool {
         let mut turns = self.0.turns();
-        turns.is_offered = std::mem::take(&mut turns.is_freed);
-        turns.is_offered
+        turns.is_notifying = std::mem::take(&mut turns.has_freed_slot);
+        turns.is_notifying
     }
 }
 
-impl Drop for Offering<'_> {
+impl Drop for Notifying<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.turns().is_offered = false;
+            self.0.turns().is_notifying = false;
         }
     }
 }
@@ -183,12 +183,12 @@ impl Drop for Offering<'_> {
 impl PendingAcquire {
     /// Takes a slot of each of its groups, or of none. If one is full, the pacer is notified when a
     /// slot may be free.
-    pub(super) fn try_enter_groups(&self, scope: &Weak<Scope>) -> bool {
+    pub(super) fn try_enter_groups(&self, inner: &Weak<PacerInner>) -> bool {
         for (index, group) in self.groups.iter().enumerate() {
             if group.try_enter() {
                 continue;
             }
-            group.wait(self.peer, scope);
+            group.wait(self.peer, inner);
             // A slot may have become free before the wait was registered.
             if group.try_enter() {
                 continue;

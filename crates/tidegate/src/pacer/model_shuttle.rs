@@ -11,7 +11,7 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::thread;
 
-use super::waiting::Waiting;
+use super::acquire_future::AcquireFuture;
 use super::{Pacer, Permit};
 use crate::clock::ManualClock;
 use crate::{Engine, Limiter, MemoryStore, Policy};
@@ -28,7 +28,7 @@ impl Wake for Wakes {
     }
 }
 
-fn stage(capacity: u64, concurrency: u64) -> (Pacer, Limiter, ManualClock) {
+fn setup(capacity: u64, concurrency: u64) -> (Pacer, Limiter, ManualClock) {
     let clock = ManualClock::new();
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let engine = Engine::on(Arc::new(store));
@@ -37,8 +37,8 @@ fn stage(capacity: u64, concurrency: u64) -> (Pacer, Limiter, ManualClock) {
     (Pacer::builder(&engine).by_hand().concurrency(concurrency).build(), limiter, clock)
 }
 
-fn poll(waiting: &mut Pin<Box<Waiting>>, waker: &Waker) -> Option<Permit> {
-    match waiting.as_mut().poll(&mut Context::from_waker(waker)) {
+fn poll(future: &mut Pin<Box<AcquireFuture>>, waker: &Waker) -> Option<Permit> {
+    match future.as_mut().poll(&mut Context::from_waker(waker)) {
         Poll::Ready(done) => Some(done.unwrap()),
         Poll::Pending => None,
     }
@@ -49,7 +49,7 @@ fn poll(waiting: &mut Pin<Box<Waiting>>, waker: &Waker) -> Option<Permit> {
 fn leaving_at_any_point_conserves_tokens_and_slots() {
     shuttle::check_random(
         || {
-            let (pacer, limiter, _clock) = stage(5, 2);
+            let (pacer, limiter, _clock) = setup(5, 2);
             let workers: Vec<_> = (0..THREADS)
                 .map(|worker| {
                     let (pacer, limiter) = (pacer.clone(), limiter.clone());
@@ -57,12 +57,12 @@ fn leaving_at_any_point_conserves_tokens_and_slots() {
                         for _ in 0..3 {
                             let claim = limiter.charge("k", 1 + worker as u64);
                             let acquire = pacer.acquire([claim]).refund_on_drop(true);
-                            let mut waiting = Box::pin(acquire.into_future());
-                            let mut permit = poll(&mut waiting, Waker::noop());
+                            let mut future = Box::pin(acquire.into_future());
+                            let mut permit = poll(&mut future, Waker::noop());
                             if permit.is_none() && thread_rng().gen_bool(0.5) {
-                                permit = poll(&mut waiting, Waker::noop());
+                                permit = poll(&mut future, Waker::noop());
                             }
-                            drop(waiting);
+                            drop(future);
                             drop(permit);
                         }
                     })
@@ -84,22 +84,22 @@ fn leaving_at_any_point_conserves_tokens_and_slots() {
 fn every_waiter_is_woken_once_and_none_is_forgotten() {
     shuttle::check_random(
         || {
-            let (pacer, limiter, clock) = stage(100, 1);
+            let (pacer, limiter, clock) = setup(100, 1);
             let workers: Vec<_> = (0..THREADS)
                 .map(|_| {
                     let (pacer, limiter, clock) = (pacer.clone(), limiter.clone(), clock.clone());
                     thread::spawn(move || {
                         let wakes = Arc::new(Wakes::default());
                         let waker = Waker::from(wakes.clone());
-                        let mut waiting =
+                        let mut future =
                             Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
-                        let mut permit = poll(&mut waiting, &waker);
+                        let mut permit = poll(&mut future, &waker);
                         let waited = permit.is_none();
                         while permit.is_none() {
                             thread::yield_now();
                             // Polled only when woken, as a task would be.
                             if wakes.0.load(Ordering::SeqCst) > 0 {
-                                permit = poll(&mut waiting, &waker);
+                                permit = poll(&mut future, &waker);
                                 assert!(permit.is_some(), "woken for nothing");
                             }
                         }
@@ -125,7 +125,7 @@ fn renewing_loses_no_slot_and_keeps_none() {
     shuttle::check_random(
         || {
             let lease = Duration::from_secs(3);
-            let (pacer, rate, clock) = stage(100, 100);
+            let (pacer, rate, clock) = setup(100, 100);
             let slots = Policy::concurrency(2, Some(lease)).unwrap();
             let slots = rate.engine().limiter("slots", slots).unwrap();
             let out = Arc::new(AtomicUsize::new(0));
@@ -135,8 +135,8 @@ fn renewing_loses_no_slot_and_keeps_none() {
                     thread::spawn(move || {
                         for _ in 0..3 {
                             let acquire = pacer.acquire([slots.charge("k", 1)]);
-                            let mut waiting = Box::pin(acquire.into_future());
-                            if let Some(permit) = poll(&mut waiting, Waker::noop()) {
+                            let mut future = Box::pin(acquire.into_future());
+                            if let Some(permit) = poll(&mut future, Waker::noop()) {
                                 assert!(out.fetch_add(1, Ordering::SeqCst) < 2);
                                 thread::yield_now();
                                 assert!(!permit.is_lost());

@@ -13,9 +13,9 @@ use super::claim::{Claim, Oversize};
 use super::group::SlotGroup;
 use super::scheduler::demand::Demands;
 use super::scheduler::slab::Id;
+use crate::live_limit::Snapshot;
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
-use crate::terms::Snapshot;
 
 /// The claims of one acquire.
 #[derive(Clone, Debug)]
@@ -33,18 +33,18 @@ impl Demands for PendingAcquire {
         self.buckets.iter().copied().zip(self.claims.iter().map(Claim::expected_cost))
     }
 
-    fn joins(&self) {
-        self.claims.iter().for_each(Claim::queue_up);
+    fn on_join(&self) {
+        self.claims.iter().for_each(Claim::register_demand);
     }
 
-    fn leaves(&self) {
-        self.claims.iter().for_each(Claim::queue_off);
+    fn on_leave(&self) {
+        self.claims.iter().for_each(Claim::unregister_demand);
     }
 }
 
 /// Result of trying to charge a list.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum ChargeResult {
     /// The list is charged, as of `wait` from now.
     Granted {
         receipt: Receipt,
@@ -59,7 +59,7 @@ pub(super) enum Verdict {
     /// The claim with this index is not ready.
     Blocked(Block),
     /// The claim with this index never fits.
-    Never(usize),
+    NeverFits(usize),
     Failed(StoreError),
 }
 
@@ -69,40 +69,40 @@ pub(super) struct Block {
     /// The binding claim.
     pub(super) index: usize,
     /// Whether its limit is the tenant's own.
-    pub(super) own: bool,
+    pub(super) per_tenant: bool,
     /// Time until the list fits if nothing is given back; `None` if unknown.
     pub(super) wait: Option<Duration>,
     /// The part of `wait` that no release of a slot can shorten.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
-    pub(super) timed: Option<Duration>,
+    pub(super) timed_wait: Option<Duration>,
     /// Whether slots are missing, which may be released at any time.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "for shared stores"))]
     pub(super) slots: bool,
 }
 
 /// The claims of a list under the policies of one instant.
-pub(super) struct Moment<'c> {
+pub(super) struct ClaimSnapshots<'c> {
     claims: &'c [Claim],
-    snapshots: SmallVec<[Snapshot; 2]>,
+    limits: SmallVec<[Snapshot; 2]>,
 }
 
-impl<'c> Moment<'c> {
-    pub(super) fn of(claims: &'c [Claim]) -> Self {
-        Self { claims, snapshots: claims.iter().map(Claim::snapshot).collect() }
+impl<'c> ClaimSnapshots<'c> {
+    pub(super) fn read(claims: &'c [Claim]) -> Self {
+        Self { claims, limits: claims.iter().map(Claim::snapshot).collect() }
     }
 
     fn charges<'s>(&'s self, cost: impl Fn(&Claim, &Policy) -> u64) -> SmallVec<[Charge<'s>; 2]>
     where
         'c: 's,
     {
-        let charge = |(claim, terms): (&'c Claim, &'s Snapshot)| {
-            terms.charge(claim.key.as_key(), cost(claim, terms.limit().policy()))
+        let charge = |(claim, snapshot): (&'c Claim, &'s Snapshot)| {
+            snapshot.charge(claim.key.as_key(), cost(claim, snapshot.limit().policy()))
         };
-        self.claims.iter().zip(&self.snapshots).map(charge).collect()
+        self.claims.iter().zip(&self.limits).map(charge).collect()
     }
 
     pub(super) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        self.snapshots.iter().map(|terms| terms.limit().policy())
+        self.limits.iter().map(|snapshot| snapshot.limit().policy())
     }
 
     /// The shortest lease of the slots of a receipt, if any has one.
@@ -122,8 +122,8 @@ impl<'c> Moment<'c> {
     }
 
     pub(super) fn targets(&self) -> impl Iterator<Item = Target<'_>> {
-        let pairs = self.claims.iter().zip(&self.snapshots);
-        pairs.map(|(claim, terms)| terms.target(claim.key.as_key()))
+        let pairs = self.claims.iter().zip(&self.limits);
+        pairs.map(|(claim, snapshot)| snapshot.target(claim.key.as_key()))
     }
 
     fn corrections(&self, deltas: impl Iterator<Item = i64>) -> SmallVec<[Correction<'_>; 2]> {
@@ -133,13 +133,13 @@ impl<'c> Moment<'c> {
 
 impl PendingAcquire {
     /// Charges the whole list or nothing, now or up to `lead` from now.
-    pub(super) async fn charge(&self, store: &StoreHandle, lead: Duration) -> Verdict {
-        let moment = Moment::of(&self.claims);
+    pub(super) async fn charge(&self, store: &StoreHandle, lead: Duration) -> ChargeResult {
+        let snapshots = ClaimSnapshots::read(&self.claims);
         let oversize = self.oversize;
-        if let Some(index) = self.never_fits(&moment) {
-            return Verdict::Never(index);
+        if let Some(index) = self.never_fits(&snapshots) {
+            return ChargeResult::NeverFits(index);
         }
-        let charges = moment.charges(|claim, policy| match oversize {
+        let charges = snapshots.charges(|claim, policy| match oversize {
             Oversize::Refuse => claim.cost,
             Oversize::Debt => claim.cost.min(policy.capacity()),
         });
@@ -148,24 +148,24 @@ impl PendingAcquire {
         } else {
             Operation::Reserve { charges: &charges, horizon: lead }
         };
-        match store.ask(operation).await.and_then(Decision::from_answer) {
+        match store.execute(operation).await.and_then(Decision::from_answer) {
             Ok(Decision::Allowed(grant)) => {
-                let charged = self.take_debt(store, &moment, &charges).await;
-                let lease = moment.lease(&grant.receipt);
-                Verdict::Granted { receipt: grant.receipt, wait: grant.wait, charged, lease }
+                let charged = self.charge_excess(store, &snapshots, &charges).await;
+                let lease = snapshots.lease(&grant.receipt);
+                ChargeResult::Granted { receipt: grant.receipt, wait: grant.wait, charged, lease }
             }
-            Ok(denied) => self.blocked(denied.outcomes(), &moment),
-            Err(error) => Verdict::Failed(error),
+            Ok(denied) => self.blocked_result(denied.outcomes(), &snapshots),
+            Err(error) => ChargeResult::Failed(error),
         }
     }
 
     /// Charges the excess over the capacity after the fact. Returns what the claims actually cost,
     /// if there was any excess: debt beyond its bound is forgiven, and must not be given back
     /// later.
-    async fn take_debt(
+    async fn charge_excess(
         &self,
         store: &StoreHandle,
-        moment: &Moment<'_>,
+        snapshots: &ClaimSnapshots<'_>,
         charges: &[Charge<'_>],
     ) -> SmallVec<[u64; 2]> {
         let excess =
@@ -174,9 +174,9 @@ impl PendingAcquire {
             return SmallVec::new();
         }
         let deltas = excess.map(|excess| i64::try_from(excess).unwrap_or(i64::MAX));
-        let corrections = moment.corrections(deltas);
+        let corrections = snapshots.corrections(deltas);
         let settle = Operation::Settle { corrections: &corrections, receipt: None };
-        let settlement = store.ask(settle).await.and_then(Settlement::from_answer);
+        let settlement = store.execute(settle).await.and_then(Settlement::from_answer);
         // If the store fails now, the debt is forgiven.
         let applied = settlement.map(|settlement| settlement.applied).unwrap_or_default();
         let applied = applied.into_iter().chain(std::iter::repeat(0));
@@ -188,7 +188,7 @@ impl PendingAcquire {
     }
 
     /// Sets the claims to what was actually charged.
-    pub(super) fn correct(&mut self, charged: &[u64]) {
+    pub(super) fn set_charged(&mut self, charged: &[u64]) {
         for (claim, charged) in self.claims.iter_mut().zip(charged) {
             claim.cost = *charged;
         }
@@ -196,9 +196,9 @@ impl PendingAcquire {
 
     /// Tokens that the list is expected to need from a claim's bucket before it can go. Debt does
     /// not make it wait.
-    fn asked_of(&self, index: usize, moment: &Moment<'_>) -> u128 {
-        let capacity = moment.snapshots[index].limit().policy().capacity().into();
-        let expected = self.sum_on(index, Claim::expected_cost);
+    fn expected_tokens(&self, index: usize, snapshots: &ClaimSnapshots<'_>) -> u128 {
+        let capacity = snapshots.limits[index].limit().policy().capacity().into();
+        let expected = self.total_on_bucket(index, Claim::expected_cost);
         match self.oversize {
             Oversize::Refuse => expected,
             Oversize::Debt => expected.min(capacity),
@@ -206,51 +206,58 @@ impl PendingAcquire {
     }
 
     /// Tokens of all claims on the bucket of a claim.
-    fn sum_on(&self, index: usize, tokens: impl Fn(&Claim) -> u64) -> u128 {
-        let same = self.claims.iter().filter(|claim| claim.is_beside(&self.claims[index]));
+    fn total_on_bucket(&self, index: usize, tokens: impl Fn(&Claim) -> u64) -> u128 {
+        let same = self.claims.iter().filter(|claim| claim.is_same_bucket(&self.claims[index]));
         same.map(|claim| u128::from(tokens(claim))).sum()
     }
 
-    fn never_fits(&self, moment: &Moment<'_>) -> Option<usize> {
-        let room = |index: usize| match (self.oversize, moment.snapshots[index].limit().policy()) {
-            (Oversize::Debt, Policy::Bucket(bucket)) => {
-                u128::from(bucket.capacity()) + u128::from(bucket.max_debt())
-            }
-            (_, policy) => policy.capacity().into(),
-        };
+    fn never_fits(&self, snapshots: &ClaimSnapshots<'_>) -> Option<usize> {
+        let max_cost =
+            |index: usize| match (self.oversize, snapshots.limits[index].limit().policy()) {
+                (Oversize::Debt, Policy::Bucket(bucket)) => {
+                    u128::from(bucket.capacity()) + u128::from(bucket.max_debt())
+                }
+                (_, policy) => policy.capacity().into(),
+            };
         let wanted = |index: usize| match self.claims.len() {
             1 => self.claims[0].cost.into(),
-            _ => self.sum_on(index, |claim| claim.cost),
+            _ => self.total_on_bucket(index, |claim| claim.cost),
         };
-        (0..self.claims.len()).find(|&index| wanted(index) > room(index))
+        (0..self.claims.len()).find(|&index| wanted(index) > max_cost(index))
     }
 
     /// The binding claim. A limit of the tenant's own binds before shared limits: until it is
     /// ready, the tenant is skipped and does not block the shared ones.
-    fn blocked(&self, outcomes: &[Outcome], moment: &Moment<'_>) -> Verdict {
-        let waits = |own: bool| {
-            let claims = self.claims.iter().zip(outcomes).zip(moment.policies()).enumerate();
+    fn blocked_result(&self, outcomes: &[Outcome], snapshots: &ClaimSnapshots<'_>) -> ChargeResult {
+        let waits = |per_tenant: bool| {
+            let claims = self.claims.iter().zip(outcomes).zip(snapshots.policies()).enumerate();
             claims
-                .filter(move |(_, ((claim, _), _))| claim.own == own)
+                .filter(move |(_, ((claim, _), _))| claim.per_tenant == per_tenant)
                 .filter_map(|(index, ((_, outcome), policy))| Some((outcome.retry?, index, policy)))
         };
-        let own = waits(true).next().is_some();
-        let longest = waits(own).max_by_key(|(retry, index, _)| (*retry, Reverse(*index)));
+        let per_tenant = waits(true).next().is_some();
+        let longest = waits(per_tenant).max_by_key(|(retry, index, _)| (*retry, Reverse(*index)));
         match longest {
-            Some((Retry::Never, index, _)) => Verdict::Never(index),
+            Some((Retry::Never, index, _)) => ChargeResult::NeverFits(index),
             Some((retry, index, _)) => {
                 let is_slots = |policy: &Policy| matches!(policy, Policy::Concurrency(_));
-                let slots = waits(own).any(|(_, _, policy)| is_slots(policy));
-                let timed = waits(own).filter(|(_, _, policy)| !is_slots(policy));
-                let timed = timed.filter_map(|(retry, _, _)| retry.after()).max();
-                Verdict::Blocked(Block { index, own, wait: retry.after(), timed, slots })
+                let slots = waits(per_tenant).any(|(_, _, policy)| is_slots(policy));
+                let timed_wait = waits(per_tenant).filter(|(_, _, policy)| !is_slots(policy));
+                let timed_wait = timed_wait.filter_map(|(retry, _, _)| retry.after()).max();
+                ChargeResult::Blocked(Block {
+                    index,
+                    per_tenant,
+                    wait: retry.after(),
+                    timed_wait,
+                    slots,
+                })
             }
-            None => Verdict::Blocked(Block::default()),
+            None => ChargeResult::Blocked(Block::default()),
         }
     }
 
     /// Gives back everything that was charged.
-    pub(super) async fn give_back(&self, store: &StoreHandle, receipt: &Receipt) {
+    pub(super) async fn refund(&self, store: &StoreHandle, receipt: &Receipt) {
         let back = |claim: &Claim| i64::try_from(claim.cost).map_or(i64::MIN, |cost| -cost);
         let deltas: SmallVec<[i64; 2]> = self.claims.iter().map(back).collect();
         // The store issued the receipt for exactly these claims; if it fails now they stay spent.
@@ -258,16 +265,16 @@ impl PendingAcquire {
     }
 
     /// Notifies every pacer that waits for one of the limits that something was given back.
-    pub(super) fn tell_watchers(&self) {
-        self.claims.iter().for_each(|claim| claim.terms.tell_watchers());
+    pub(super) fn notify_watchers(&self) {
+        self.claims.iter().for_each(|claim| claim.live_limit.notify_watchers());
     }
 
     /// Releases the slots of claims on concurrency limits.
     pub(super) async fn release_slots(&self, store: &StoreHandle, receipt: &Receipt) {
-        let moment = Moment::of(&self.claims);
-        let targets: SmallVec<[_; 2]> = moment.targets().collect();
+        let snapshots = ClaimSnapshots::read(&self.claims);
+        let targets: SmallVec<[_; 2]> = snapshots.targets().collect();
         // An error is ignored here as well; a slot with a lease expires.
-        let _ = store.ask(Operation::Release { targets: &targets, receipt }).await;
+        let _ = store.execute(Operation::Release { targets: &targets, receipt }).await;
     }
 
     /// Corrects what was charged.
@@ -277,10 +284,10 @@ impl PendingAcquire {
         deltas: &[i64],
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
-        let moment = Moment::of(&self.claims);
-        let corrections = moment.corrections(deltas.iter().copied());
+        let snapshots = ClaimSnapshots::read(&self.claims);
+        let corrections = snapshots.corrections(deltas.iter().copied());
         let settle = Operation::Settle { corrections: &corrections, receipt: Some(receipt) };
-        store.ask(settle).await.and_then(Settlement::from_answer)
+        store.execute(settle).await.and_then(Settlement::from_answer)
     }
 
     /// The cost that decides turns: the longest time, in microseconds, that a shared limit takes to
@@ -288,7 +295,7 @@ impl PendingAcquire {
     /// millionths. The tenant's own limits do not count.
     pub(super) fn weight(&self) -> u64 {
         let part = |claim: &Claim| {
-            let weight = match claim.terms.limit().policy() {
+            let weight = match claim.live_limit.limit().policy() {
                 Policy::Bucket(bucket) => {
                     let rate = bucket.rate();
                     let nanos = u128::from(claim.cost) * u128::from(rate.period());
@@ -298,7 +305,7 @@ impl PendingAcquire {
             };
             u64::try_from(weight).unwrap_or(u64::MAX)
         };
-        let shared = self.claims.iter().filter(|claim| !claim.own).map(part).max();
+        let shared = self.claims.iter().filter(|claim| !claim.per_tenant).map(part).max();
         shared.unwrap_or(1).max(1)
     }
 
@@ -309,17 +316,17 @@ impl PendingAcquire {
         store: &StoreHandle,
         ahead: impl Fn(usize) -> u128,
     ) -> Result<Result<Duration, usize>, StoreError> {
-        let moment = Moment::of(&self.claims);
-        if let Some(index) = self.never_fits(&moment) {
+        let snapshots = ClaimSnapshots::read(&self.claims);
+        if let Some(index) = self.never_fits(&snapshots) {
             return Ok(Err(index));
         }
-        let charges = moment.charges(|_, _| 0);
+        let charges = snapshots.charges(|_, _| 0);
         let decision =
-            store.ask(Operation::Peek(&charges)).await.and_then(Decision::from_answer)?;
+            store.execute(Operation::Peek(&charges)).await.and_then(Decision::from_answer)?;
         let mut longest = Duration::ZERO;
         for (index, outcome) in decision.outcomes().iter().enumerate() {
-            let tokens = ahead(index).saturating_add(self.asked_of(index, &moment));
-            match project(moment.snapshots[index].limit().policy(), outcome, tokens) {
+            let tokens = ahead(index).saturating_add(self.expected_tokens(index, &snapshots));
+            match project(snapshots.limits[index].limit().policy(), outcome, tokens) {
                 Some(wait) => longest = longest.max(wait),
                 None => return Ok(Err(index)),
             }
@@ -341,7 +348,7 @@ pub(crate) fn project(policy: &Policy, outcome: &Outcome, tokens: u128) -> Optio
 }
 
 /// The instant that is `wait` from now.
-pub(super) fn in_time(wait: Option<Duration>, now: Time) -> Option<Time> {
+pub(super) fn instant_after(wait: Option<Duration>, now: Time) -> Option<Time> {
     wait.map(|wait| now.after(wait))
 }
 

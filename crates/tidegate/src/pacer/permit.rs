@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tidegate_core::{ReceiptError, Settlement, StoreError};
 
-use super::adaptive::{CallOutcome, Departure};
+use super::adaptive::{CallOutcome, CallStart};
 use super::claim::Claim;
-use super::driver::leases::Holding;
+use super::driver::leases::StoreGrant;
+use super::inner::PacerInner;
 use super::pending_acquire::PendingAcquire;
 use super::scheduler::wait_attribution::WaitPart;
-use super::scope::Scope;
 use crate::store_handle::now_or_never;
 
 /// What happens to the tokens of a permit that is dropped without being settled.
@@ -50,8 +50,8 @@ impl OnDrop {
 /// ```
 #[must_use = "a permit that is dropped at once gives its slot back at once"]
 pub struct Permit {
-    scope: Arc<Scope>,
-    grounds: Grounds,
+    inner: Arc<PacerInner>,
+    details: GrantDetails,
     settled: bool,
     /// Whether what it held was already given back.
     returned: bool,
@@ -59,32 +59,32 @@ pub struct Permit {
 }
 
 /// The grant that a permit is made of.
-pub(super) struct Grounds {
-    pub(super) ticket: PendingAcquire,
-    pub(super) holding: Holding,
+pub(super) struct GrantDetails {
+    pub(super) pending: PendingAcquire,
+    pub(super) store_grant: StoreGrant,
     pub(super) waited: Duration,
     pub(super) parts: Vec<WaitPart>,
     pub(super) on_drop: OnDrop,
-    pub(super) departure: Departure,
+    pub(super) call_start: CallStart,
 }
 
 impl Permit {
-    pub(super) fn new(scope: Arc<Scope>, grounds: Grounds) -> Self {
+    pub(super) fn new(inner: Arc<PacerInner>, details: GrantDetails) -> Self {
         let outcome = CallOutcome::default();
-        Self { scope, grounds, settled: false, returned: false, outcome }
+        Self { inner, details, settled: false, returned: false, outcome }
     }
 
     /// How long the caller waited, by the store's clock; zero if it did not.
     #[must_use]
     pub const fn waited(&self) -> Duration {
-        self.grounds.waited
+        self.details.waited
     }
 
     /// The limits that made it wait and for how long, longest first. The sum is
     /// [`waited`](Self::waited), except for the lateness of the timer.
     #[must_use]
     pub fn parts(&self) -> &[WaitPart] {
-        &self.grounds.parts
+        &self.details.parts
     }
 
     /// Whether slots that it holds were lost. This applies to slots of a [concurrency limit with a
@@ -116,7 +116,7 @@ impl Permit {
     /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.grounds.holding.lease.as_ref().is_some_and(|lease| lease.is_lost(self.scope.now()))
+        self.details.store_grant.lease.as_ref().is_some_and(|lease| lease.is_lost(self.inner.now()))
     }
 
     /// Corrects each charge to the actual use, in the order of the charges: the difference is given
@@ -126,22 +126,22 @@ impl Permit {
     /// When the number of values is not that of the charges, or the store refuses. Nothing is
     /// changed then.
     pub async fn settle(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
-        let Grounds { ticket, holding, .. } = &mut self.grounds;
-        if actual.len() != ticket.claims.len() {
+        let GrantDetails { pending, store_grant, .. } = &mut self.details;
+        if actual.len() != pending.claims.len() {
             return Err(ReceiptError::Mismatch.into());
         }
         let delta = |(claim, actual): (&Claim, &u64)| {
             let delta = i128::from(*actual) - i128::from(claim.cost);
             i64::try_from(delta).unwrap_or(if delta < 0 { i64::MIN } else { i64::MAX })
         };
-        let deltas: Vec<i64> = ticket.claims.iter().zip(actual).map(delta).collect();
-        if let Some(lease) = &holding.lease {
+        let deltas: Vec<i64> = pending.claims.iter().zip(actual).map(delta).collect();
+        if let Some(lease) = &store_grant.lease {
             // A renewal must not report slots as lost that are given back on purpose.
             lease.lower_to(actual);
         }
-        let settlement = self.scope.settle(ticket, &deltas, &holding.receipt).await?;
+        let settlement = self.inner.settle(pending, &deltas, &store_grant.receipt).await?;
         // From here on, what was actually charged counts: forgiven debt is not given back.
-        for (claim, applied) in ticket.claims.iter_mut().zip(&settlement.applied) {
+        for (claim, applied) in pending.claims.iter_mut().zip(&settlement.applied) {
             claim.cost = claim.cost.saturating_add_signed(*applied);
         }
         self.settled = true;
@@ -153,7 +153,7 @@ impl Permit {
     /// # Errors
     /// Those of [`settle`](Self::settle), and [`StoreError::MustAwait`] if the store is shared.
     pub fn settle_now(&mut self, actual: &[u64]) -> Result<Settlement, StoreError> {
-        if !self.scope.is_local() {
+        if !self.inner.is_local() {
             return Err(StoreError::MustAwait);
         }
         now_or_never(self.settle(actual)).unwrap_or(Err(StoreError::MustAwait))
@@ -174,7 +174,7 @@ impl Permit {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_refund_on_drop(&mut self, is_refunded: bool) {
-        self.grounds.on_drop = OnDrop::refund(is_refunded);
+        self.details.on_drop = OnDrop::refund(is_refunded);
     }
 
     /// Ends the permit as dropping it does, and completes when a shared store has released its
@@ -197,11 +197,11 @@ impl Permit {
     /// ```
     pub async fn release(mut self) {
         let on_drop = self.on_drop();
-        let Grounds { ticket, holding, .. } = &self.grounds;
-        if let Some(lease) = &holding.lease {
+        let GrantDetails { pending, store_grant, .. } = &self.details;
+        if let Some(lease) = &store_grant.lease {
             lease.end();
         }
-        let back = self.scope.returning(ticket, &holding.receipt, on_drop);
+        let back = self.inner.give_back(pending, &store_grant.receipt, on_drop);
         self.returned = true;
         if let Some(back) = back {
             back.await;
@@ -210,7 +210,7 @@ impl Permit {
 
     /// What happens to its tokens when it ends.
     const fn on_drop(&self) -> OnDrop {
-        if self.settled { OnDrop::Keep } else { self.grounds.on_drop }
+        if self.settled { OnDrop::Keep } else { self.details.on_drop }
     }
 
     /// Ends the permit and reports how the call ended, for an adaptive concurrency.
@@ -222,17 +222,17 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let on_drop = (!self.returned).then(|| self.on_drop());
-        let Grounds { ticket, holding, departure, .. } = &mut self.grounds;
-        self.scope.release(ticket, holding, on_drop, (self.outcome, *departure));
+        let GrantDetails { pending, store_grant, call_start, .. } = &mut self.details;
+        self.inner.release(pending, store_grant, on_drop, (self.outcome, *call_start));
     }
 }
 
 impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
-            .field("claims", &self.grounds.ticket.claims)
-            .field("waited", &self.grounds.waited)
-            .field("parts", &self.grounds.parts)
+            .field("claims", &self.details.pending.claims)
+            .field("waited", &self.details.waited)
+            .field("parts", &self.details.parts)
             .finish_non_exhaustive()
     }
 }

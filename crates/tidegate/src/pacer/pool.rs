@@ -17,14 +17,14 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 
 use super::adaptive::{Adaptive, Tuning};
+use super::inner::PacerInner;
 use super::scheduler::slab::{Id, Slab};
-use super::scope::Scope;
 use crate::engine::Engine;
 use crate::store_handle::StoreClock;
 use crate::sync::{Mutex, MutexGuard};
 
 pub(super) use handle::{PoolHandle, SlotRequest};
-use turns::{Places, Turns, Waiting};
+use turns::{PeerList, Turns, WaitingPacer};
 
 /// Number of slots of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ struct Pool {
     next_epoch: u64,
     members: Slab<Member>,
     /// Number of members with calls in flight.
-    busy: u64,
+    busy_members: u64,
     pacers: Slab<PacerEntry>,
     turns: Turns,
     /// Number of waiting pacers.
@@ -131,9 +131,9 @@ struct Member {
 
 struct PacerEntry {
     member: Id,
-    scope: Weak<Scope>,
+    inner: Weak<PacerInner>,
     /// The peers in whose turns it waits.
-    places: Places,
+    waiting_peers: PeerList,
 }
 
 impl SlotPool {
@@ -202,8 +202,8 @@ impl SlotPool {
     /// Hands free slots to the pacers whose turn it is. The caller must hold no pacer's lock.
     pub(super) fn hand_out(&self) {
         loop {
-            let Some((pacer, scope)) = self.lock().next_offer() else { return };
-            let is_used = scope.upgrade().is_some_and(|scope| scope.offer_slot());
+            let Some((pacer, inner)) = self.lock().next_offer() else { return };
+            let is_used = inner.upgrade().is_some_and(|inner| inner.offer_slot());
             if !is_used {
                 self.lock().put_back(pacer);
             }
@@ -254,7 +254,7 @@ impl Pool {
         self.in_flight += 1;
         let member = self.pacers.get(pacer).map(|pacer| pacer.member);
         if let Some(member) = member.and_then(|member| self.members.get_mut(member)) {
-            self.busy += u64::from(member.in_flight == 0);
+            self.busy_members += u64::from(member.in_flight == 0);
             member.in_flight += 1;
         }
     }
@@ -263,7 +263,7 @@ impl Pool {
         self.in_flight = self.in_flight.saturating_sub(1);
         let member = self.pacers.get(pacer).map(|pacer| pacer.member);
         if let Some(member) = member.and_then(|member| self.members.get_mut(member)) {
-            self.busy = self.busy.saturating_sub(u64::from(member.in_flight == 1));
+            self.busy_members = self.busy_members.saturating_sub(u64::from(member.in_flight == 1));
             member.in_flight = member.in_flight.saturating_sub(1);
         }
     }
@@ -276,10 +276,10 @@ impl Pool {
     /// Registers a pacer as waiting, in the turns of these peers.
     fn wait(&mut self, pacer: Id, peers: impl Iterator<Item = u64>) {
         let Some(entry) = self.pacers.get_mut(pacer) else { return };
-        let waiting = Waiting { member: entry.member, pacer };
-        let was_waiting = !entry.places.is_empty();
-        self.turns.wait(waiting, &mut entry.places, peers);
-        match (was_waiting, !entry.places.is_empty()) {
+        let waiting = WaitingPacer { member: entry.member, pacer };
+        let was_waiting = !entry.waiting_peers.is_empty();
+        self.turns.wait(waiting, &mut entry.waiting_peers, peers);
+        match (was_waiting, !entry.waiting_peers.is_empty()) {
             (false, true) => self.waiting += 1,
             (true, false) => self.waiting -= 1,
             _ => {}
@@ -290,8 +290,8 @@ impl Pool {
     fn pop_turn(&mut self) -> Option<Id> {
         let (peer, pacer) = self.turns.pop()?;
         if let Some(entry) = self.pacers.get_mut(pacer) {
-            entry.places.retain(|place| *place != peer);
-            self.waiting -= usize::from(entry.places.is_empty());
+            entry.waiting_peers.retain(|waiting_peer| *waiting_peer != peer);
+            self.waiting -= usize::from(entry.waiting_peers.is_empty());
         }
         if self.waiting == 0 {
             if let Some(adaptive) = &mut self.adaptive {
@@ -303,24 +303,25 @@ impl Pool {
 
     /// Removes a waiting pacer.
     fn leave_turns(&mut self, pacer: Id) {
-        let Some(entry) = self.pacers.get_mut(pacer).filter(|entry| !entry.places.is_empty())
+        let Some(entry) =
+            self.pacers.get_mut(pacer).filter(|entry| !entry.waiting_peers.is_empty())
         else {
             return;
         };
-        let waiting = Waiting { member: entry.member, pacer };
-        self.turns.leave(waiting, &mut entry.places);
+        let waiting = WaitingPacer { member: entry.member, pacer };
+        self.turns.leave(waiting, &mut entry.waiting_peers);
         self.waiting -= 1;
     }
 
     /// Takes a free slot for the next pacer. It counts as in use from now on.
-    fn next_offer(&mut self) -> Option<(Id, Weak<Scope>)> {
+    fn next_offer(&mut self) -> Option<(Id, Weak<PacerInner>)> {
         while !self.is_full() && !self.turns.is_empty() {
             let Some(pacer) = self.pop_turn() else { continue };
-            let Some(scope) = self.pacers.get(pacer).map(|entry| entry.scope.clone()) else {
+            let Some(inner) = self.pacers.get(pacer).map(|entry| entry.inner.clone()) else {
                 continue;
             };
             self.take(pacer);
-            return Some((pacer, scope));
+            return Some((pacer, inner));
         }
         None
     }
@@ -336,7 +337,7 @@ impl Pool {
         let is_one =
             |member: &&Member| member.in_flight > 0 && member.pushed_back_in == Some(epoch);
         let pushed_back = self.members.iter().filter(is_one).count() as u64;
-        pushed_back * 2 > self.busy
+        pushed_back * 2 > self.busy_members
     }
 }
 
@@ -346,8 +347,8 @@ impl PoolMember {
     }
 
     /// Creates the handle of one pacer.
-    pub(super) fn handle(&self, scope: Weak<Scope>) -> PoolHandle {
-        let entry = PacerEntry { member: self.0.id, scope, places: Places::new() };
+    pub(super) fn handle(&self, inner: Weak<PacerInner>) -> PoolHandle {
+        let entry = PacerEntry { member: self.0.id, inner, waiting_peers: PeerList::new() };
         let pacer = self.0.pool.lock().pacers.insert(entry);
         PoolHandle::new(self.clone(), pacer)
     }

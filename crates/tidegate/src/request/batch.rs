@@ -12,9 +12,11 @@ use std::ptr;
 
 use tidegate_core::{Answers, Operation, StoreError, WallTime};
 
-use crate::request::{Asked, Call, FromAnswer, Parts, Request, Snapshots};
-use crate::store_handle::{StoreHandle, no_answer, now_or_never};
-use crate::terms::Terms;
+use crate::live_limit::LiveLimit;
+use crate::request::{
+    DeferredOperation, FromAnswer, OperationBuf, PreparedOperation, Request, Snapshots,
+};
+use crate::store_handle::{StoreHandle, missing_answer, now_or_never};
 
 /// Requests that are sent together, decided in order and independently, with one result each.
 ///
@@ -58,37 +60,39 @@ use crate::terms::Terms;
 /// A batch has no size limit of its own. Set one if untrusted clients can fill it.
 #[must_use = "nothing happens until the batch is awaited, or carried out with `now`"]
 pub struct Batch<'a, T> {
-    calls: Vec<(&'a StoreHandle, Call<'a>)>,
+    requests: Vec<(&'a StoreHandle, DeferredOperation<'a>)>,
     answer: PhantomData<fn() -> T>,
 }
 
 impl<'a, T> Batch<'a, T> {
     /// Creates an empty batch.
     pub const fn new() -> Self {
-        Self { calls: Vec::new(), answer: PhantomData }
+        Self { requests: Vec::new(), answer: PhantomData }
     }
 
     /// Adds a request to the end of the batch.
     pub fn with(mut self, request: Request<'a, T>) -> Self {
-        self.calls.push(request.into_parts());
+        self.requests.push(request.into_parts());
         self
     }
 
     /// Number of requests.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.calls.len()
+        self.requests.len()
     }
 
     /// Whether the batch has no requests.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty()
+        self.requests.is_empty()
     }
 
     /// Runs of consecutive requests for the same store. Nearly always there is only one run.
-    fn runs(&self) -> impl Iterator<Item = (&'a StoreHandle, &[(&'a StoreHandle, Call<'a>)])> {
-        let runs = self.calls.chunk_by(|(one, _), (next, _)| one.is_same(next));
+    fn runs(
+        &self,
+    ) -> impl Iterator<Item = (&'a StoreHandle, &[(&'a StoreHandle, DeferredOperation<'a>)])> {
+        let runs = self.requests.chunk_by(|(one, _), (next, _)| one.is_same(next));
         runs.filter_map(|run| Some((run.first()?.0, run)))
     }
 }
@@ -97,8 +101,8 @@ impl<'a, T: FromAnswer + Send + 'a> Batch<'a, T> {
     /// Runs all requests at once, on the in-process store. The results are in the order of the
     /// requests. If a store is shared, nothing is sent and every result is an error.
     pub fn now(self) -> Vec<Result<T, StoreError>> {
-        if self.calls.iter().any(|(store, _)| store.local().is_none()) {
-            return self.calls.iter().map(|_| Err(StoreError::MustAwait)).collect();
+        if self.requests.iter().any(|(store, _)| store.local().is_none()) {
+            return self.requests.iter().map(|_| Err(StoreError::MustAwait)).collect();
         }
         now_or_never(self.run()).unwrap_or_default()
     }
@@ -106,10 +110,10 @@ impl<'a, T: FromAnswer + Send + 'a> Batch<'a, T> {
     async fn run(self) -> Vec<Result<T, StoreError>> {
         let mut all = Vec::with_capacity(self.len());
         for (store, run) in self.runs() {
-            let prepared = Prepared::of(run);
-            let (parts, mut answers) = (prepared.parts(), Answers::new());
-            store.submit(&operations(&parts), &mut answers).await;
-            prepared.answered(answers, &mut all);
+            let prepared = PreparedBatch::new(run);
+            let (buffers, mut answers) = (prepared.buffers(), Answers::new());
+            store.submit(&operations(&buffers), &mut answers).await;
+            prepared.resolve(answers, &mut all);
         }
         all
     }
@@ -125,51 +129,51 @@ impl<'a, T: FromAnswer + Send + 'a> IntoFuture for Batch<'a, T> {
 }
 
 /// Operations to send, with the policies of this instant.
-struct Prepared<'c, 'a> {
+struct PreparedBatch<'c, 'a> {
     /// Policies of the operations; consecutive operations on the same limit share one.
     snapshots: Vec<Snapshots>,
     /// Each operation, and the index of its policies.
-    asked: Vec<(Asked<'c, 'a>, usize)>,
+    prepared: Vec<(PreparedOperation<'c, 'a>, usize)>,
 }
 
-impl<'c, 'a> Prepared<'c, 'a> {
-    fn of(calls: &'c [(&'a StoreHandle, Call<'a>)]) -> Self {
-        let (mut snapshots, mut last) = (Vec::new(), None::<(&Terms, WallTime)>);
-        let asked = calls.iter().map(|(store, call)| {
-            let terms = call.terms();
-            let known = terms
-                .zip(last)
-                .is_some_and(|((terms, wall), (seen, at))| ptr::eq(terms, seen) && wall == at);
+impl<'c, 'a> PreparedBatch<'c, 'a> {
+    fn new(requests: &'c [(&'a StoreHandle, DeferredOperation<'a>)]) -> Self {
+        let (mut snapshots, mut last) = (Vec::new(), None::<(&LiveLimit, WallTime)>);
+        let prepared = requests.iter().map(|(store, operation)| {
+            let live_limit = operation.live_limit();
+            let known = live_limit.zip(last).is_some_and(|((live_limit, wall), (seen, at))| {
+                ptr::eq(live_limit, seen) && wall == at
+            });
             if !known {
-                snapshots.push(call.snapshots());
-                last = terms;
+                snapshots.push(operation.snapshots());
+                last = live_limit;
             }
-            (Asked::of(call, store), snapshots.len() - 1)
+            (PreparedOperation::new(operation, store), snapshots.len() - 1)
         });
-        let asked = asked.collect();
-        Self { snapshots, asked }
+        let prepared = prepared.collect();
+        Self { snapshots, prepared }
     }
 
-    fn each(&self) -> impl Iterator<Item = (&Asked<'c, 'a>, &Snapshots)> {
-        self.asked.iter().map(|(asked, index)| (asked, &self.snapshots[*index]))
+    fn each(&self) -> impl Iterator<Item = (&PreparedOperation<'c, 'a>, &Snapshots)> {
+        self.prepared.iter().map(|(prepared, index)| (prepared, &self.snapshots[*index]))
     }
 
-    fn parts(&self) -> Vec<Parts<'_>> {
-        self.each().map(|(asked, snapshots)| asked.parts(snapshots)).collect()
+    fn buffers(&self) -> Vec<OperationBuf<'_>> {
+        self.each().map(|(prepared, snapshots)| prepared.operation_buf(snapshots)).collect()
     }
 
     /// Adds one result per operation. An operation that the store did not answer gets an error.
-    fn answered<T: FromAnswer>(&self, answers: Answers, all: &mut Vec<Result<T, StoreError>>) {
+    fn resolve<T: FromAnswer>(&self, answers: Answers, all: &mut Vec<Result<T, StoreError>>) {
         let mut answers = answers.into_iter();
-        all.extend(self.each().map(|(asked, snapshots)| {
-            let answer = answers.next().unwrap_or_else(|| Err(no_answer()));
-            asked.answered(snapshots, answer)
+        all.extend(self.each().map(|(prepared, snapshots)| {
+            let answer = answers.next().unwrap_or_else(|| Err(missing_answer()));
+            prepared.resolve(snapshots, answer)
         }));
     }
 }
 
-fn operations<'p>(parts: &'p [Parts<'_>]) -> Vec<Operation<'p>> {
-    parts.iter().map(Parts::operation).collect()
+fn operations<'p>(buffers: &'p [OperationBuf<'_>]) -> Vec<Operation<'p>> {
+    buffers.iter().map(OperationBuf::operation).collect()
 }
 
 impl<T> Default for Batch<'_, T> {
@@ -180,7 +184,7 @@ impl<T> Default for Batch<'_, T> {
 
 impl<'a, T> Extend<Request<'a, T>> for Batch<'a, T> {
     fn extend<I: IntoIterator<Item = Request<'a, T>>>(&mut self, requests: I) {
-        self.calls.extend(requests.into_iter().map(Request::into_parts));
+        self.requests.extend(requests.into_iter().map(Request::into_parts));
     }
 }
 
@@ -194,6 +198,6 @@ impl<'a, T> FromIterator<Request<'a, T>> for Batch<'a, T> {
 
 impl<T> fmt::Debug for Batch<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.calls.iter().map(|(_, call)| call)).finish()
+        f.debug_list().entries(self.requests.iter().map(|(_, operation)| operation)).finish()
     }
 }

@@ -9,18 +9,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 /// A request that a local store answers at once and a shared store has to be awaited for.
-pub trait Ask<'a>: Unpin + sealed::Sealed {
+pub trait StoreRequest<'a>: Unpin + sealed::Sealed {
     /// Result of the request.
-    type Answer;
+    type Output;
 
     #[doc(hidden)]
     fn is_local(&self) -> bool;
 
     #[doc(hidden)]
-    fn ask_local(self) -> Self::Answer;
+    fn run_local(self) -> Self::Output;
 
     #[doc(hidden)]
-    fn ask_shared(self) -> Pin<Box<dyn Future<Output = Self::Answer> + Send + 'a>>;
+    fn run_shared(self) -> Pin<Box<dyn Future<Output = Self::Output> + Send + 'a>>;
 }
 
 pub(crate) mod sealed {
@@ -40,16 +40,16 @@ impl<Q, A> StoreFuture<'_, Q, A> {
     }
 }
 
-impl<'a, Q: Ask<'a>> Future for StoreFuture<'a, Q, Q::Answer> {
-    type Output = Q::Answer;
+impl<'a, Q: StoreRequest<'a>> Future for StoreFuture<'a, Q, Q::Output> {
+    type Output = Q::Output;
 
     #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(request) = self.request.take() {
             if request.is_local() {
-                return Poll::Ready(request.ask_local());
+                return Poll::Ready(request.run_local());
             }
-            self.answer = Some(request.ask_shared());
+            self.answer = Some(request.run_shared());
         }
         match &mut self.answer {
             Some(answer) => answer.as_mut().poll(cx),

@@ -6,21 +6,21 @@ fn adaptive(start: u64) -> Adaptive {
     Adaptive::new(Tuning::new(start, 200))
 }
 
-fn leave(adaptive: &mut Adaptive, in_flight: u64) -> Departure {
-    adaptive.leaves(in_flight, Time::ZERO)
+fn start_call(adaptive: &mut Adaptive, in_flight: u64) -> CallStart {
+    adaptive.call_started(in_flight, Time::ZERO)
 }
 
 /// Simulates a provider that can serve `hidden` calls at once and pushes the others back. Every
 /// round uses all slots, and everything is answered before the next round.
 fn round(adaptive: &mut Adaptive, hidden: u64) -> u64 {
     let limit = adaptive.limit();
-    let departures: Vec<Departure> =
-        (1..=limit).map(|in_flight| leave(adaptive, in_flight)).collect();
-    for (index, epoch) in (1..).zip(departures) {
+    let call_starts: Vec<CallStart> =
+        (1..=limit).map(|in_flight| start_call(adaptive, in_flight)).collect();
+    for (index, call_start) in (1..).zip(call_starts) {
         let pushed_back = CallOutcome::Throttled { retry_after: None };
-        adaptive.ended(
+        adaptive.call_ended(
             if index > hidden { pushed_back } else { CallOutcome::Success },
-            epoch,
+            call_start,
             Time::ZERO,
         );
     }
@@ -50,10 +50,10 @@ fn it_finds_a_hidden_limit_and_stays_there() {
 #[test]
 fn a_burst_of_push_back_is_one_decrease() {
     let mut adaptive = adaptive(100);
-    let departures: Vec<Departure> =
-        (1..=100).map(|in_flight| leave(&mut adaptive, in_flight)).collect();
-    for epoch in departures {
-        adaptive.ended(CallOutcome::Overloaded, epoch, Time::ZERO);
+    let call_starts: Vec<CallStart> =
+        (1..=100).map(|in_flight| start_call(&mut adaptive, in_flight)).collect();
+    for call_start in call_starts {
+        adaptive.call_ended(CallOutcome::Overloaded, call_start, Time::ZERO);
     }
     assert_eq!(adaptive.limit(), 80, "a hundred push-backs, one decrease");
 }
@@ -79,8 +79,8 @@ fn it_recovers_from_one() {
 fn it_does_not_grow_unless_it_was_reached() {
     let mut adaptive = adaptive(10);
     for _ in 0..1_000 {
-        let epoch = leave(&mut adaptive, 3);
-        adaptive.ended(CallOutcome::Success, epoch, Time::ZERO);
+        let call_start = start_call(&mut adaptive, 3);
+        adaptive.call_ended(CallOutcome::Success, call_start, Time::ZERO);
     }
     assert_eq!(adaptive.limit(), 10);
 }
@@ -90,8 +90,8 @@ fn failures_and_cancelled_calls_count_neither_way() {
     let mut adaptive = adaptive(10);
     for outcome in [CallOutcome::Failed, CallOutcome::Ignored] {
         for _ in 0..1_000 {
-            let epoch = leave(&mut adaptive, 10);
-            adaptive.ended(outcome, epoch, Time::ZERO);
+            let call_start = start_call(&mut adaptive, 10);
+            adaptive.call_ended(outcome, call_start, Time::ZERO);
         }
     }
     assert_eq!(adaptive.limit(), 10);
@@ -101,12 +101,12 @@ fn failures_and_cancelled_calls_count_neither_way() {
 fn a_little_push_back_is_no_reason_to_shrink() {
     let mut adaptive = adaptive(100);
     for number in 0..1_000 {
-        let epoch = leave(&mut adaptive, 100);
+        let call_start = start_call(&mut adaptive, 100);
         let pushed_back = number % 40 == 39;
         let overloaded = CallOutcome::Overloaded;
-        adaptive.ended(
+        adaptive.call_ended(
             if pushed_back { overloaded } else { CallOutcome::Success },
-            epoch,
+            call_start,
             Time::ZERO,
         );
     }
@@ -121,15 +121,15 @@ fn noise_below_the_bound_does_not_wear_it_down() {
         let (mut random, mut sum, rounds) = (1_u64, 0, 2_000);
         for _ in 0..rounds {
             let limit = adaptive.limit();
-            let departures: Vec<Departure> =
-                (1..=limit).map(|now| leave(&mut adaptive, now)).collect();
-            for epoch in departures {
+            let call_starts: Vec<CallStart> =
+                (1..=limit).map(|now| start_call(&mut adaptive, now)).collect();
+            for call_start in call_starts {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let pushed_back = (random >> 33) % 1_000 < per_mille;
                 let outcome = CallOutcome::Overloaded;
-                adaptive.ended(
+                adaptive.call_ended(
                     if pushed_back { outcome } else { CallOutcome::Success },
-                    epoch,
+                    call_start,
                     Time::ZERO,
                 );
             }
@@ -211,10 +211,10 @@ fn steps_and_thresholds_are_as_tuned() {
     assert_eq!(round(&mut adaptive, 200), 75, "half of it more");
     tuning.increase_below = 0;
     let mut strict = Adaptive::new(tuning);
-    let departures: Vec<Departure> = (1..=100).map(|now| leave(&mut strict, now)).collect();
-    for (index, departure) in departures.into_iter().enumerate() {
+    let call_starts: Vec<CallStart> = (1..=100).map(|now| start_call(&mut strict, now)).collect();
+    for (index, call_start) in call_starts.into_iter().enumerate() {
         let outcome = if index == 0 { CallOutcome::Overloaded } else { CallOutcome::Success };
-        strict.ended(outcome, departure, Time::ZERO);
+        strict.call_ended(outcome, call_start, Time::ZERO);
     }
     assert_eq!(strict.limit(), 100, "one of a hundred is too many to grow");
 }

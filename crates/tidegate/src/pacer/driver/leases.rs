@@ -16,59 +16,59 @@ use smallvec::SmallVec;
 use tidegate_core::{Policy, Receipt, Time};
 
 use crate::pacer::claim::Claim;
-use crate::pacer::driver::driver_slot::Post;
-use crate::pacer::driver::renewal::{Reply, Round};
-use crate::pacer::pending_acquire::{Moment, PendingAcquire, is_slot};
+use crate::pacer::driver::driver_slot::DriverSlot;
+use crate::pacer::driver::renewal::{RenewalResult, RenewalRound};
+use crate::pacer::pending_acquire::{ClaimSnapshots, PendingAcquire, is_slot};
 use crate::sync::{Mutex, MutexGuard};
 
 /// Longest delay before a renewal that the store did not answer is retried.
-const PAUSE: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Resolution of timers. Leases shorter than a few of these are not useful.
-const GRAIN: Duration = Duration::from_millis(1);
+const TIMER_RESOLUTION: Duration = Duration::from_millis(1);
 
 /// Below this number of leases, ended ones are not searched for.
-const FEW: usize = 32;
+const MIN_SWEEP: usize = 32;
 
 /// What a grant consists of.
 #[derive(Debug)]
-pub(in crate::pacer) struct Holding {
+pub(in crate::pacer) struct StoreGrant {
     pub(in crate::pacer) receipt: Receipt,
     /// Set if some of it expires unless renewed.
-    pub(in crate::pacer) lease: Option<Box<Lease>>,
+    pub(in crate::pacer) lease: Option<Box<LeaseGuard>>,
 }
 
 /// The holder's side of a lease. Renewal stops when it is dropped.
 #[derive(Debug)]
-pub(in crate::pacer) struct Lease {
-    held: Arc<Held>,
+pub(in crate::pacer) struct LeaseGuard {
+    leased: Arc<LeasedSlots>,
     /// The driver that renews it.
-    pub(in crate::pacer) post: Post,
+    pub(in crate::pacer) driver_slot: DriverSlot,
 }
 
-impl Lease {
+impl LeaseGuard {
     /// Whether some of the slots are known to be lost, or must have expired by now.
     pub(in crate::pacer) fn is_lost(&self, now: Time) -> bool {
-        let standing = self.held.standing();
-        standing.lost || standing.term.is_some_and(|term| term.ends <= now)
+        let state = self.leased.state();
+        state.lost || state.term.is_some_and(|term| term.ends <= now)
     }
 
     /// Lowers the number of slots held for each claim.
     pub(in crate::pacer) fn lower_to(&self, slots: &[u64]) {
-        let mut standing = self.held.standing();
-        for (held, slots) in standing.slots.iter_mut().zip(slots) {
-            *held = (*held).min(*slots);
+        let mut state = self.leased.state();
+        for (current, slots) in state.slots.iter_mut().zip(slots) {
+            *current = (*current).min(*slots);
         }
-        standing.forget_if_empty();
+        state.end_if_empty();
     }
 
     /// Stops renewal: a round in flight must not report slots as lost that are being given back.
     pub(in crate::pacer) fn end(&self) {
-        self.held.standing().term = None;
+        self.leased.state().term = None;
     }
 }
 
-impl Drop for Lease {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.end();
     }
@@ -76,15 +76,15 @@ impl Drop for Lease {
 
 /// The slots of one grant.
 #[derive(Debug)]
-pub(in crate::pacer) struct Held {
+pub(in crate::pacer) struct LeasedSlots {
     pub(in crate::pacer) claims: SmallVec<[Claim; 1]>,
     pub(in crate::pacer) receipt: Receipt,
-    standing: Mutex<Standing>,
+    state: Mutex<LeaseState>,
 }
 
 /// State of the slots of a grant.
 #[derive(Debug)]
-struct Standing {
+struct LeaseState {
     /// Slots of each claim that are certainly held.
     slots: SmallVec<[u64; 2]>,
     /// `None` once there is nothing to renew.
@@ -92,8 +92,8 @@ struct Standing {
     lost: bool,
 }
 
-impl Standing {
-    fn forget_if_empty(&mut self) {
+impl LeaseState {
+    fn end_if_empty(&mut self) {
         if self.slots.iter().all(|slots| *slots == 0) {
             self.term = None;
         }
@@ -112,47 +112,47 @@ struct Term {
 
 impl Term {
     fn new(lease: Duration, now: Time) -> Self {
-        Self { lease, due: now.after((lease / 3).max(GRAIN)), ends: now.after(lease) }
+        Self { lease, due: now.after((lease / 3).max(TIMER_RESOLUTION)), ends: now.after(lease) }
     }
 
     /// Whether it is renewed together with a lease of length `lease` that is due. So leases of the
     /// same length are renewed in one submission per third of it. Longer ones join if they are
     /// nearly due.
-    fn goes_along(&self, lease: Duration, now: Time) -> bool {
+    fn joins_round(&self, lease: Duration, now: Time) -> bool {
         self.lease <= lease || self.due <= now.after(self.lease / 12)
     }
 
     /// How long to wait for an answer, so that there is time for a retry.
-    fn patience(&self) -> Duration {
-        (self.lease / 6).max(GRAIN)
+    fn timeout(&self) -> Duration {
+        (self.lease / 6).max(TIMER_RESOLUTION)
     }
 
     /// The term after a failed renewal: retried soon, but not in a tight loop.
-    fn again(self, now: Time) -> Self {
-        Self { due: now.after((self.lease / 10).clamp(GRAIN, PAUSE)), ..self }
+    fn retry(self, now: Time) -> Self {
+        Self { due: now.after((self.lease / 10).clamp(TIMER_RESOLUTION, MAX_RETRY_DELAY)), ..self }
     }
 }
 
-impl Held {
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+impl LeasedSlots {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn term(&self) -> Option<Term> {
-        self.standing().term
+        self.state().term
     }
 
     /// Whether there is anything to renew under these policies. A limit that is no longer a
     /// concurrency limit has no slots.
-    pub(in crate::pacer) fn is_worth_renewing(&self, moment: &Moment<'_>) -> bool {
-        let mut standing = self.standing();
-        for (slots, policy) in standing.slots.iter_mut().zip(moment.policies()) {
+    pub(in crate::pacer) fn is_worth_renewing(&self, snapshots: &ClaimSnapshots<'_>) -> bool {
+        let mut state = self.state();
+        for (slots, policy) in state.slots.iter_mut().zip(snapshots.policies()) {
             if !matches!(policy, Policy::Concurrency(_)) {
                 *slots = 0;
             }
         }
-        standing.forget_if_empty();
-        standing.term.is_some()
+        state.end_if_empty();
+        state.term.is_some()
     }
 }
 
@@ -160,48 +160,48 @@ impl Held {
 #[derive(Debug, Default)]
 pub(in crate::pacer) struct Leases {
     /// Ended leases are dropped when there are many, and in every round.
-    held: Vec<Weak<Held>>,
+    leased: Vec<Weak<LeasedSlots>>,
     sweep_at: usize,
     /// When the next lease is due, possibly too early.
-    tick: Option<Time>,
+    next_due: Option<Time>,
     lost: u64,
 }
 
 impl Leases {
     /// Registers the slots of a receipt for renewal.
     #[cold]
-    pub(in crate::pacer) fn keep(
+    pub(in crate::pacer) fn register(
         &mut self,
-        ticket: &PendingAcquire,
+        pending: &PendingAcquire,
         receipt: &Receipt,
         lease: Duration,
         now: Time,
-    ) -> Box<Lease> {
-        let slots = ticket
+    ) -> Box<LeaseGuard> {
+        let slots = pending
             .claims
             .iter()
             .zip(receipt.stamps())
             .map(|(claim, stamp)| if is_slot(stamp) { claim.cost } else { 0 });
         let term = Term::new(lease, now);
-        let standing = Standing { slots: slots.collect(), term: Some(term), lost: false };
-        let (claims, receipt) = (ticket.claims.clone(), receipt.clone());
-        let held = Arc::new(Held { claims, receipt, standing: Mutex::new(standing) });
-        if self.held.len() >= self.sweep_at.max(FEW) {
+        let state = LeaseState { slots: slots.collect(), term: Some(term), lost: false };
+        let (claims, receipt) = (pending.claims.clone(), receipt.clone());
+        let leased = Arc::new(LeasedSlots { claims, receipt, state: Mutex::new(state) });
+        if self.leased.len() >= self.sweep_at.max(MIN_SWEEP) {
             self.sweep();
-            self.sweep_at = 2 * self.held.len();
+            self.sweep_at = 2 * self.leased.len();
         }
-        self.held.push(Arc::downgrade(&held));
-        self.tick = Some(self.tick.map_or(term.due, |tick| tick.min(term.due)));
-        Box::new(Lease { held, post: Post::default() })
+        self.leased.push(Arc::downgrade(&leased));
+        self.next_due = Some(self.next_due.map_or(term.due, |next_due| next_due.min(term.due)));
+        Box::new(LeaseGuard { leased, driver_slot: DriverSlot::default() })
     }
 
     /// When the next lease is due.
-    pub(in crate::pacer) const fn tick(&self) -> Option<Time> {
-        self.tick
+    pub(in crate::pacer) const fn next_due(&self) -> Option<Time> {
+        self.next_due
     }
 
     pub(in crate::pacer) fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.leased.is_empty()
     }
 
     /// Number of grants that lost slots before they released them.
@@ -211,51 +211,53 @@ impl Leases {
 
     /// Drops ended leases, and recomputes when the next one is due.
     pub(in crate::pacer) fn sweep(&mut self) {
-        let mut tick: Option<Time> = None;
-        self.held.retain(|held| {
-            let Some(term) = held.upgrade().and_then(|held| held.term()) else { return false };
-            tick = Some(tick.map_or(term.due, |tick| tick.min(term.due)));
+        let mut next_due: Option<Time> = None;
+        self.leased.retain(|leased| {
+            let Some(term) = leased.upgrade().and_then(|leased| leased.term()) else {
+                return false;
+            };
+            next_due = Some(next_due.map_or(term.due, |next_due| next_due.min(term.due)));
             true
         });
-        self.tick = tick;
+        self.next_due = next_due;
     }
 
     /// The leases to renew now.
-    pub(in crate::pacer) fn due(&mut self, now: Time) -> Option<Round> {
+    pub(in crate::pacer) fn take_due(&mut self, now: Time) -> Option<RenewalRound> {
         self.sweep();
-        let all: Vec<_> = self.held.iter().filter_map(Weak::upgrade).collect();
-        let terms = all.iter().filter_map(|held| held.term());
+        let all: Vec<_> = self.leased.iter().filter_map(Weak::upgrade).collect();
+        let terms = all.iter().filter_map(|leased| leased.term());
         let longest = terms.filter(|term| term.due <= now).map(|term| term.lease).max()?;
-        let (mut held, mut patience) = (Vec::new(), Duration::MAX);
+        let (mut leased, mut timeout) = (Vec::new(), Duration::MAX);
         for one in all {
-            let mut standing = one.standing();
-            let term = standing.term.as_mut().filter(|term| term.goes_along(longest, now));
+            let mut state = one.state();
+            let term = state.term.as_mut().filter(|term| term.joins_round(longest, now));
             let Some(term) = term else { continue };
             // If the round never completes, because its runtime stalls, another round is due then.
-            term.due = now.after(2 * term.patience());
-            patience = patience.min(term.patience());
-            drop(standing);
-            held.push(one);
+            term.due = now.after(2 * term.timeout());
+            timeout = timeout.min(term.timeout());
+            drop(state);
+            leased.push(one);
         }
         self.sweep();
-        Some(Round { held, patience })
+        Some(RenewalRound { leased, timeout })
     }
 
     /// Applies the store's answer for one lease.
-    pub(in crate::pacer) fn answered(&mut self, reply: Reply<'_>, now: Time) {
-        let Reply { held, lease, slots } = reply;
-        let mut standing = held.standing();
+    pub(in crate::pacer) fn apply_renewal(&mut self, result: RenewalResult<'_>, now: Time) {
+        let RenewalResult { leased, lease, slots } = result;
+        let mut state = leased.state();
         // Without a term it was given back meanwhile.
-        let Some(term) = standing.term else { return };
-        let least = standing.slots.iter().fold(0, |sum: u64, slots| sum.saturating_add(*slots));
+        let Some(term) = state.term else { return };
+        let least = state.slots.iter().fold(0, |sum: u64, slots| sum.saturating_add(*slots));
         let (term, lost) = match slots {
             Ok(0) => (None, true),
             Ok(slots) => (lease.map(|lease| Term::new(lease, now)), slots < least),
             Err(error) if error.is_callers_fault() || term.ends <= now => (None, true),
-            Err(_) => (Some(term.again(now)), false),
+            Err(_) => (Some(term.retry(now)), false),
         };
-        standing.term = term;
-        if lost && !std::mem::replace(&mut standing.lost, true) {
+        state.term = term;
+        if lost && !std::mem::replace(&mut state.lost, true) {
             self.lost += 1;
         }
     }

@@ -5,45 +5,50 @@ use std::time::Duration;
 
 /// Wakes a driver before its time.
 #[derive(Clone, Debug)]
-pub(in crate::pacer) enum Bell {
-    Thread(Arc<ThreadBell>),
+pub(in crate::pacer) enum DriverNotifier {
+    Thread(Arc<ThreadNotifier>),
     #[cfg(feature = "tokio")]
     Tokio(Arc<tokio::sync::Notify>, tokio::task::AbortHandle),
 }
 
-impl Bell {
-    pub(in crate::pacer) fn ring(&self) {
+impl DriverNotifier {
+    pub(in crate::pacer) fn notify(&self) {
         match self {
-            Self::Thread(bell) => bell.ring(),
+            Self::Thread(notifier) => notifier.notify(),
             #[cfg(feature = "tokio")]
-            Self::Tokio(bell, _) => bell.notify_one(),
+            Self::Tokio(notifier, _) => notifier.notify_one(),
         }
     }
 }
 
 /// A notification for a thread: a flag and a condition variable.
 #[derive(Debug, Default)]
-pub(in crate::pacer) struct ThreadBell {
-    rung: Mutex<bool>,
+pub(in crate::pacer) struct ThreadNotifier {
+    is_notified: Mutex<bool>,
     condition: Condvar,
 }
 
-impl ThreadBell {
-    pub(in crate::pacer) fn ring(&self) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+impl ThreadNotifier {
+    pub(in crate::pacer) fn notify(&self) {
+        *self.is_notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.condition.notify_one();
     }
 
     pub(in crate::pacer) fn wait(&self, span: Option<Duration>) {
         let poisoned = PoisonError::into_inner;
-        let rung = self.rung.lock().unwrap_or_else(poisoned);
-        let mut rung = match span {
-            None => self.condition.wait_while(rung, |rung| !*rung).unwrap_or_else(poisoned),
+        let is_notified = self.is_notified.lock().unwrap_or_else(poisoned);
+        let mut is_notified = match span {
+            None => self
+                .condition
+                .wait_while(is_notified, |is_notified| !*is_notified)
+                .unwrap_or_else(poisoned),
             Some(span) => {
-                let waited = self.condition.wait_timeout_while(rung, span, |rung| !*rung);
+                let waited = self
+                    .condition
+                    .wait_timeout_while(is_notified, span, |is_notified| !*is_notified);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        *rung = false;
+        *is_notified = false;
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{PoolMember, SlotPool};
-use crate::pacer::adaptive::{CallOutcome, Departure};
+use crate::pacer::adaptive::{CallOutcome, CallStart};
 use crate::pacer::scheduler::slab::Id;
 
 /// Result of requesting a slot.
@@ -19,16 +19,16 @@ pub(in crate::pacer) struct PoolHandle {
     member: PoolMember,
     pacer: Id,
     /// A slot was taken, but not granted to a waiter yet.
-    in_hand: bool,
+    has_slot: bool,
     /// The pacer may be waiting for its turn.
-    has_asked: bool,
+    may_wait: bool,
     /// Slots are free that may belong to another pacer: hand them out after unlocking.
-    has_freed: bool,
+    has_freed_slots: bool,
 }
 
 impl PoolHandle {
     pub(super) const fn new(member: PoolMember, pacer: Id) -> Self {
-        Self { member, pacer, in_hand: false, has_asked: false, has_freed: false }
+        Self { member, pacer, has_slot: false, may_wait: false, has_freed_slots: false }
     }
 
     pub(in crate::pacer) fn pool(&self) -> &SlotPool {
@@ -38,12 +38,12 @@ impl PoolHandle {
     /// Takes a slot, unless it has one, if the next slot is for this pacer.
     pub(in crate::pacer) fn try_take(&mut self) -> bool {
         let mut pool = self.member.0.pool.lock();
-        if !self.in_hand && !pool.is_full() && pool.is_in_turn(self.pacer) {
+        if !self.has_slot && !pool.is_full() && pool.is_in_turn(self.pacer) {
             pool.pop_turn();
             pool.take(self.pacer);
-            self.in_hand = true;
+            self.has_slot = true;
         }
-        self.in_hand
+        self.has_slot
     }
 
     /// Takes a slot for the head, unless it has one. If none is free, the pacer waits in the turns
@@ -54,7 +54,7 @@ impl PoolHandle {
         }
         let mut pool = self.member.0.pool.lock();
         pool.wait(self.pacer, peers);
-        self.has_asked = true;
+        self.may_wait = true;
         let mut growth = None;
         if pool.is_full() {
             if let Some(adaptive) = &mut pool.adaptive {
@@ -65,55 +65,55 @@ impl PoolHandle {
             }
         }
         // What the pool has grown by goes to the pacer whose turn it is.
-        self.has_freed |= !pool.is_full();
+        self.has_freed_slots |= !pool.is_full();
         SlotRequest::Waits(growth)
     }
 
     /// Records the start of a call, for an adaptive size.
-    pub(in crate::pacer) fn leaves(&self) -> Departure {
+    pub(in crate::pacer) fn call_started(&self) -> CallStart {
         let mut pool = self.member.0.pool.lock();
         let (in_flight, clock) = (pool.in_flight, &self.member.0.pool.shared.clock);
         let adaptive = pool.adaptive.as_mut();
-        adaptive.map_or_else(Departure::default, |one| one.leaves(in_flight, clock.now()))
+        adaptive.map_or_else(CallStart::default, |one| one.call_started(in_flight, clock.now()))
     }
 
     /// Records that the slot was granted to a waiter. If it was put back while a shared store was
     /// called, another one is taken, and the limit is exceeded by one.
     pub(in crate::pacer) fn granted(&mut self) {
-        if !std::mem::take(&mut self.in_hand) {
+        if !std::mem::take(&mut self.has_slot) {
             self.member.0.pool.lock().take(self.pacer);
         }
     }
 
     /// Puts back a slot that no waiter can use.
     pub(in crate::pacer) fn put_back(&mut self) {
-        if std::mem::take(&mut self.in_hand) {
+        if std::mem::take(&mut self.has_slot) {
             let mut pool = self.member.0.pool.lock();
             pool.put_back(self.pacer);
-            self.has_freed |= pool.waiting > 0;
+            self.has_freed_slots |= pool.waiting > 0;
         }
     }
 
     /// Gives back the slot of a permit that ended, or of a grant that was abandoned.
-    pub(in crate::pacer) fn give_back(&mut self, word: Option<(CallOutcome, Departure)>) {
+    pub(in crate::pacer) fn give_back(&mut self, report: Option<(CallOutcome, CallStart)>) {
         let mut pool = self.member.0.pool.lock();
-        let counts = word.filter(|(outcome, _)| match outcome {
+        let counts = report.filter(|(outcome, _)| match outcome {
             CallOutcome::Throttled { .. } => pool.is_pushed_back(self.pacer),
             _ => true,
         });
         pool.put_back(self.pacer);
-        if let (Some((outcome, departure)), Some(adaptive)) = (counts, &mut pool.adaptive) {
-            adaptive.ended(outcome, departure, self.member.0.pool.shared.clock.now());
+        if let (Some((outcome, call_start)), Some(adaptive)) = (counts, &mut pool.adaptive) {
+            adaptive.call_ended(outcome, call_start, self.member.0.pool.shared.clock.now());
             let limit = adaptive.limit();
             pool.limit = Some(limit);
         }
-        self.has_freed |= pool.waiting > 0;
+        self.has_freed_slots |= pool.waiting > 0;
     }
 
     /// Records that no waiter of the pacer could use a slot.
-    pub(in crate::pacer) fn rest(&mut self) {
+    pub(in crate::pacer) fn set_idle(&mut self) {
         self.put_back();
-        if !std::mem::take(&mut self.has_asked) {
+        if !std::mem::take(&mut self.may_wait) {
             return;
         }
         let mut pool = self.member.0.pool.lock();
@@ -127,12 +127,12 @@ impl PoolHandle {
 
     /// Accepts a slot from the pool. Returns `false` if it already has one.
     pub(in crate::pacer) fn accept(&mut self) -> bool {
-        !std::mem::replace(&mut self.in_hand, true)
+        !std::mem::replace(&mut self.has_slot, true)
     }
 
     /// The pool, if it has slots to hand out now that the pacer is unlocked.
     pub(in crate::pacer) fn take_freed(&mut self) -> Option<SlotPool> {
-        std::mem::take(&mut self.has_freed).then(|| self.pool().clone())
+        std::mem::take(&mut self.has_freed_slots).then(|| self.pool().clone())
     }
 }
 

@@ -13,17 +13,17 @@ use smallvec::SmallVec;
 use crate::pacer::scheduler::slab::Id;
 
 /// Maximum number of peers in whose turns a pacer waits: the next ones in it.
-const MOST_PEERS: usize = 16;
+const MAX_PEERS: usize = 16;
 
 /// A pacer, and the member that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(super) struct WaitingPacer {
     pub(super) member: Id,
     pub(super) pacer: Id,
 }
 
 /// The peers in whose turns a pacer waits.
-pub(super) type Places = SmallVec<[u64; 1]>;
+pub(super) type PeerList = SmallVec<[u64; 1]>;
 
 /// The turns of all pacers that wait for a slot.
 #[derive(Default)]
@@ -54,28 +54,28 @@ impl Turns {
     /// already.
     pub(super) fn wait(
         &mut self,
-        waiting: Waiting,
-        places: &mut Places,
+        waiting: WaitingPacer,
+        waiting_peers: &mut PeerList,
         peers: impl Iterator<Item = u64>,
     ) {
-        let mut wanted = Places::new();
-        for peer in peers.take(MOST_PEERS) {
+        let mut wanted = PeerList::new();
+        for peer in peers.take(MAX_PEERS) {
             if !wanted.contains(&peer) {
                 wanted.push(peer);
             }
         }
-        for gone in places.iter().filter(|peer| !wanted.contains(peer)) {
+        for gone in waiting_peers.iter().filter(|peer| !wanted.contains(peer)) {
             self.remove(waiting, *gone);
         }
-        for new in wanted.iter().filter(|peer| !places.contains(peer)) {
+        for new in wanted.iter().filter(|peer| !waiting_peers.contains(peer)) {
             self.add(waiting, *new);
         }
-        *places = wanted;
+        *waiting_peers = wanted;
     }
 
     /// Removes a pacer from all turns.
-    pub(super) fn leave(&mut self, waiting: Waiting, places: &mut Places) {
-        for peer in places.drain(..) {
+    pub(super) fn leave(&mut self, waiting: WaitingPacer, waiting_peers: &mut PeerList) {
+        for peer in waiting_peers.drain(..) {
             self.remove(waiting, peer);
         }
     }
@@ -93,7 +93,7 @@ impl Turns {
         Some((peer, pacer?))
     }
 
-    fn add(&mut self, Waiting { member, pacer }: Waiting, peer: u64) {
+    fn add(&mut self, WaitingPacer { member, pacer }: WaitingPacer, peer: u64) {
         let turns = self.by_peer.entry(peer).or_default();
         if turns.members.is_empty() {
             self.peers.push_back(peer);
@@ -105,7 +105,7 @@ impl Turns {
         pacers.push_back(pacer);
     }
 
-    fn remove(&mut self, Waiting { member, pacer }: Waiting, peer: u64) {
+    fn remove(&mut self, WaitingPacer { member, pacer }: WaitingPacer, peer: u64) {
         let Some(turns) = self.by_peer.get_mut(&peer) else { return };
         let Some(pacers) = turns.pacers.get_mut(&member) else { return };
         pacers.retain(|waiting| *waiting != pacer);

@@ -26,13 +26,13 @@ impl Priority {
 }
 
 /// Guaranteed shares of the classes, in percent.
-pub(crate) type Shares = [u8; 3];
+pub(crate) type GuaranteedShares = [u8; 3];
 
 /// What classes are owed of their guaranteed shares, in hundredths of cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::pacer) struct Owed([u128; 3]);
+pub(in crate::pacer) struct ClassCredit([u128; 3]);
 
-impl Owed {
+impl ClassCredit {
     /// Chooses the next class, given the cost of the first waiter of each: the lowest class that is
     /// owed enough for it, else the highest.
     pub(in crate::pacer) fn choose(&self, firsts: [Option<u64>; 3]) -> Option<usize> {
@@ -44,17 +44,17 @@ impl Owed {
 
     /// Records a grant to a class. A class accrues credit only while it could go, and not more than
     /// a few turns' worth.
-    pub(in crate::pacer) fn granted(
+    pub(in crate::pacer) fn record_grant(
         &mut self,
         own: usize,
         cost: u64,
-        runs: [bool; 3],
-        (shares, quantum): (&Shares, u64),
+        can_run: [bool; 3],
+        (shares, quantum): (&GuaranteedShares, u64),
     ) {
         let most = u128::from(quantum) * 400;
-        for (class, owed) in self.0.iter_mut().enumerate() {
+        for (class, credit) in self.0.iter_mut().enumerate() {
             let due = u128::from(cost) * u128::from(shares[class]);
-            *owed = if runs[class] { (*owed + due).min(most.max(*owed)) } else { 0 };
+            *credit = if can_run[class] { (*credit + due).min(most.max(*credit)) } else { 0 };
         }
         self.0[own] = self.0[own].saturating_sub(u128::from(cost) * 100);
     }

@@ -8,10 +8,10 @@ pub(crate) trait Demands {
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_;
 
     /// Called when the waiter joins the queue.
-    fn joins(&self) {}
+    fn on_join(&self) {}
 
     /// Called when the waiter leaves the queue, granted or not.
-    fn leaves(&self) {}
+    fn on_leave(&self) {}
 }
 
 /// Total cost of some waiters, and the tokens that they want.
@@ -25,44 +25,44 @@ pub(in crate::pacer) struct Demand {
 
 impl Demand {
     /// Tokens wanted of a bucket.
-    pub(in crate::pacer) fn of(&self, bucket: Id) -> u128 {
+    pub(in crate::pacer) fn tokens_of(&self, bucket: Id) -> u128 {
         self.wanted.iter().find(|(of, _)| *of == bucket).map_or(0, |(_, wanted)| *wanted)
     }
 
-    pub(in crate::pacer) fn count(&mut self, cost: u64, waiter: &impl Demands) {
+    pub(in crate::pacer) fn add_waiter(&mut self, cost: u64, waiter: &impl Demands) {
         self.backlog = self.backlog.saturating_add(cost);
         for (bucket, tokens) in waiter.demands() {
-            self.want(bucket, tokens.into());
+            self.add_tokens(bucket, tokens.into());
         }
     }
 
-    pub(in crate::pacer) fn discount(&mut self, cost: u64, waiter: &impl Demands) {
+    pub(in crate::pacer) fn remove_waiter(&mut self, cost: u64, waiter: &impl Demands) {
         self.backlog = self.backlog.saturating_sub(cost);
         for (bucket, tokens) in waiter.demands() {
-            self.want_no_more(bucket, tokens.into());
+            self.remove_tokens(bucket, tokens.into());
         }
     }
 
     /// Adds the demand of other waiters.
     pub(in crate::pacer) fn add(&mut self, others: &Self) {
         self.backlog = self.backlog.saturating_add(others.backlog);
-        others.wanted.iter().for_each(|(bucket, tokens)| self.want(*bucket, *tokens));
+        others.wanted.iter().for_each(|(bucket, tokens)| self.add_tokens(*bucket, *tokens));
     }
 
     /// Subtracts the demand of other waiters.
     pub(in crate::pacer) fn subtract(&mut self, others: &Self) {
         self.backlog = self.backlog.saturating_sub(others.backlog);
-        others.wanted.iter().for_each(|(bucket, tokens)| self.want_no_more(*bucket, *tokens));
+        others.wanted.iter().for_each(|(bucket, tokens)| self.remove_tokens(*bucket, *tokens));
     }
 
-    fn want(&mut self, bucket: Id, tokens: u128) {
+    fn add_tokens(&mut self, bucket: Id, tokens: u128) {
         match self.wanted.iter_mut().find(|(of, _)| *of == bucket) {
             Some((_, wanted)) => *wanted += tokens,
             None => self.wanted.push((bucket, tokens)),
         }
     }
 
-    fn want_no_more(&mut self, bucket: Id, tokens: u128) {
+    fn remove_tokens(&mut self, bucket: Id, tokens: u128) {
         if let Some(index) = self.wanted.iter().position(|(of, _)| *of == bucket) {
             self.wanted[index].1 -= tokens;
             if self.wanted[index].1 == 0 {

@@ -14,7 +14,7 @@ use crate::pacer::scheduler::slab::Id;
 
 /// Position of an entry in an order.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::pacer) struct Turn {
+pub(in crate::pacer) struct Position {
     /// Virtual time from which its share counts.
     start: u128,
     /// Tie breaker: among entries that are due at the same time, the one served longest ago comes
@@ -34,39 +34,39 @@ pub(in crate::pacer) struct Order {
 
 impl Order {
     /// The position of a new entry.
-    pub(in crate::pacer) fn enter(&mut self) -> Turn {
+    pub(in crate::pacer) fn new_position(&mut self) -> Position {
         self.stamps += 1;
-        Turn { start: self.now, stamp: self.stamps, due: None }
+        Position { start: self.now, stamp: self.stamps, due: None }
     }
 
     /// Updates the position of an entry by the cost of its first waiter; without one, the entry is
     /// removed. An entry that could not go has saved up nothing.
-    pub(in crate::pacer) fn place(&mut self, id: Id, turn: &mut Turn, first: Option<u64>) {
-        match turn.due.take() {
+    pub(in crate::pacer) fn update(&mut self, id: Id, position: &mut Position, first: Option<u64>) {
+        match position.due.take() {
             Some(due) => {
-                self.entries.remove(&(due, turn.stamp, id));
+                self.entries.remove(&(due, position.stamp, id));
             }
-            None => turn.start = turn.start.max(self.now),
+            None => position.start = position.start.max(self.now),
         }
         if let Some(cost) = first {
-            let due = turn.start + u128::from(cost);
-            self.entries.insert((due, turn.stamp, id));
-            turn.due = Some(due);
+            let due = position.start + u128::from(cost);
+            self.entries.insert((due, position.stamp, id));
+            position.due = Some(due);
         }
     }
 
     /// Records a grant to a waiter of an entry. The position must be [updated](Self::update)
     /// afterwards.
-    pub(in crate::pacer) fn served(&mut self, id: Id, turn: &mut Turn, cost: u64) {
-        let before = (turn.due, turn.stamp);
-        turn.start += u128::from(cost);
-        self.now = self.now.max(turn.start);
+    pub(in crate::pacer) fn served(&mut self, id: Id, position: &mut Position, cost: u64) {
+        let before = (position.due, position.stamp);
+        position.start += u128::from(cost);
+        self.now = self.now.max(position.start);
         self.stamps += 1;
-        turn.stamp = self.stamps;
+        position.stamp = self.stamps;
         if let (Some(due), stamp) = before {
             self.entries.remove(&(due, stamp, id));
-            self.entries.insert((turn.start, turn.stamp, id));
-            turn.due = Some(turn.start);
+            self.entries.insert((position.start, position.stamp, id));
+            position.due = Some(position.start);
         }
     }
 
@@ -85,20 +85,20 @@ impl Order {
 
     /// Cost that an entry is served before another one that is due at `due`: its first waiter if
     /// that is due by then, and further waiters that are due sooner.
-    pub(in crate::pacer) fn room(turn: &Turn, due: u128) -> u128 {
-        match turn.due {
+    pub(in crate::pacer) fn served_before(position: &Position, due: u128) -> u128 {
+        match position.due {
             Some(first) if first <= due => {
-                (due - turn.start).saturating_sub(1).max(first - turn.start)
+                (due - position.start).saturating_sub(1).max(first - position.start)
             }
             _ => 0,
         }
     }
 
     /// Virtual time from which the share of an entry counts if it gets another waiter now.
-    pub(in crate::pacer) fn start_of(&self, turn: Option<&Turn>) -> u128 {
-        match turn {
-            Some(turn) if turn.due.is_some() => turn.start,
-            Some(turn) => turn.start.max(self.now),
+    pub(in crate::pacer) fn start_of(&self, position: Option<&Position>) -> u128 {
+        match position {
+            Some(position) if position.due.is_some() => position.start,
+            Some(position) => position.start.max(self.now),
             None => self.now,
         }
     }

@@ -21,17 +21,17 @@ use std::sync::Arc;
 use tidegate_core::Time;
 
 use crate::pacer::scheduler::caller::Caller;
-use crate::pacer::scheduler::class::{Owed, Priority, Shares};
+use crate::pacer::scheduler::class::{ClassCredit, GuaranteedShares, Priority};
 use crate::pacer::scheduler::demand::Demands;
 use crate::pacer::scheduler::order::Order;
-use crate::pacer::scheduler::share::{Parent, Share};
+use crate::pacer::scheduler::share::{CallerShare, Parent};
 use crate::pacer::scheduler::slab::{Id, Slab};
 use crate::pacer::scheduler::tenant::{Parked, Tenant};
-use crate::pacer::scheduler::wait_attribution::{Blame, Mark};
+use crate::pacer::scheduler::wait_attribution::{Mark, WaitAttribution};
 
 /// Position of a waiter: its caller, class and tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct QueueKey {
     pub(crate) caller: Caller,
     pub(crate) priority: Priority,
     pub(crate) tenant: Arc<str>,
@@ -39,14 +39,14 @@ pub(crate) struct Line {
     pub(crate) weight: u64,
 }
 
-impl Line {
+impl QueueKey {
     /// Class among all callers.
     pub(in crate::pacer) const fn class(&self) -> usize {
         if self.caller.is_trusted { self.priority.index() } else { Priority::Normal.index() }
     }
 
     /// Class within its credential.
-    pub(in crate::pacer) const fn own_class(&self) -> usize {
+    pub(in crate::pacer) const fn credential_class(&self) -> usize {
         if self.caller.is_trusted { Priority::Normal.index() } else { self.priority.index() }
     }
 }
@@ -58,8 +58,8 @@ struct Node<T> {
     cost: u64,
     /// `None` once it has left the queue.
     tenant: Option<Id>,
-    before: Option<Id>,
-    after: Option<Id>,
+    prev: Option<Id>,
+    next: Option<Id>,
 }
 
 /// The queue of one pacer. It keeps a waiter until the waiter is taken out, also after it was
@@ -70,12 +70,12 @@ pub(crate) struct FairQueue<T> {
     pub(in crate::pacer) tenants: Slab<Tenant>,
     by_name: HashMap<(Id, usize, Arc<str>), Id>,
     /// Shares of peers and of their credentials.
-    pub(in crate::pacer) shares: Slab<Share>,
+    pub(in crate::pacer) shares: Slab<CallerShare>,
     by_caller: HashMap<(Parent, u64), Id>,
     /// The peers of each class.
     pub(in crate::pacer) classes: [Order; 3],
-    owed: Owed,
-    pub(in crate::pacer) guaranteed: Shares,
+    credit: ClassCredit,
+    pub(in crate::pacer) guaranteed: GuaranteedShares,
     /// The costs in the queue, and how often each occurs: the largest is the quantum.
     costs: BTreeMap<u64, usize>,
     /// Parked tenants by the time at which they become runnable. Tenants with the same time come
@@ -89,7 +89,7 @@ pub(crate) struct FairQueue<T> {
 }
 
 impl<T: Demands> FairQueue<T> {
-    pub(crate) fn new(guaranteed: Shares) -> Self {
+    pub(crate) fn new(guaranteed: GuaranteedShares) -> Self {
         Self {
             nodes: Slab::default(),
             tenants: Slab::default(),
@@ -97,7 +97,7 @@ impl<T: Demands> FairQueue<T> {
             shares: Slab::default(),
             by_caller: HashMap::new(),
             classes: Default::default(),
-            owed: Owed::default(),
+            credit: ClassCredit::default(),
             guaranteed,
             costs: BTreeMap::new(),
             parked: BTreeSet::new(),
@@ -118,13 +118,13 @@ impl<T: Demands> FairQueue<T> {
     }
 
     /// Whether the tenant of this key has waiters.
-    pub(crate) fn has(&self, line: &Line) -> bool {
-        self.find(line).tenant.is_some()
+    pub(crate) fn has_tenant(&self, queue_key: &QueueKey) -> bool {
+        self.find(queue_key).tenant.is_some()
     }
 
     /// Whether the tenant of this key is parked.
-    pub(crate) fn is_parked(&self, line: &Line) -> bool {
-        let tenant = self.find(line).tenant.and_then(|id| self.tenants.get(id));
+    pub(crate) fn is_parked(&self, queue_key: &QueueKey) -> bool {
+        let tenant = self.find(queue_key).tenant.and_then(|id| self.tenants.get(id));
         tenant.is_some_and(|tenant| tenant.parked.is_some())
     }
 
@@ -142,16 +142,16 @@ impl<T: Demands> FairQueue<T> {
     }
 
     /// Adds a waiter behind the others of its tenant.
-    pub(crate) fn push(&mut self, line: &Line, cost: u64, value: T) -> Id {
+    pub(crate) fn push(&mut self, queue_key: &QueueKey, cost: u64, value: T) -> Id {
         *self.costs.entry(cost).or_default() += 1;
         self.len += 1;
-        let (share, tenant_id) = self.enter(line);
-        let before = self.tenants.get(tenant_id).and_then(|tenant| tenant.last);
-        value.joins();
+        let (share, tenant_id) = self.find_or_create(queue_key);
+        let prev = self.tenants.get(tenant_id).and_then(|tenant| tenant.last);
+        value.on_join();
         let mut is_parked = false;
         if let Some(tenant) = self.tenants.get_mut(tenant_id) {
             tenant.waiters += 1;
-            tenant.demand.count(cost, &value);
+            tenant.demand.add_waiter(cost, &value);
             is_parked = tenant.parked.is_some();
             self.parked_len += usize::from(is_parked);
         }
@@ -159,19 +159,19 @@ impl<T: Demands> FairQueue<T> {
             let Some(share) = self.shares.get_mut(level) else { continue };
             share.waiters += 1;
             if !is_parked {
-                share.demand.count(cost, &value);
+                share.demand.add_waiter(cost, &value);
             }
         }
-        let node = Node { value, cost, tenant: Some(tenant_id), before, after: None };
+        let node = Node { value, cost, tenant: Some(tenant_id), prev, next: None };
         let id = self.nodes.insert(node);
-        if let Some(before) = before.and_then(|before| self.nodes.get_mut(before)) {
-            before.after = Some(id);
+        if let Some(prev) = prev.and_then(|prev| self.nodes.get_mut(prev)) {
+            prev.next = Some(id);
         }
         if let Some(tenant) = self.tenants.get_mut(tenant_id) {
             tenant.last = Some(id);
             tenant.first.get_or_insert(id);
         }
-        self.refresh(share);
+        self.update_order(share);
         id
     }
 
@@ -183,7 +183,7 @@ impl<T: Demands> FairQueue<T> {
         let Some(tenant) = self.tenants.get_mut(tenant) else { return };
         tenant.deficit = tenant.deficit.saturating_sub(cost);
         let (share, class) = (tenant.share, tenant.class);
-        self.charge(share, class, cost);
+        self.charge_share(share, class, cost);
         self.unlink(id);
     }
 
@@ -212,13 +212,13 @@ impl<T: Demands> FairQueue<T> {
         let is_new = tenant.parked.replace(Parked { until, order: self.parkings }).is_none();
         // The rest of its turn is lost; otherwise it would save up turns while parked.
         tenant.deficit = 0;
-        tenant.blame.turn_to(Some(by), now);
+        tenant.attribution.switch_to(Some(by), now);
         if let Some(until) = until {
             self.parked.insert((until, self.parkings, tenant_id));
         }
         if is_new {
             self.parked_len += tenant.waiters;
-            self.take_turns(tenant_id, TakesTurns::No);
+            self.set_runnable(tenant_id, Runnable::No);
         }
     }
 
@@ -254,72 +254,72 @@ impl<T: Demands> FairQueue<T> {
             return;
         }
         self.parked_len -= tenant.waiters;
-        tenant.blame.turn_to(None, now);
+        tenant.attribution.switch_to(None, now);
         if !std::mem::replace(&mut tenant.in_ring, true) {
             let (share, class) = (tenant.share, tenant.class);
-            let tenants = self.shares.get_mut(share).and_then(Share::tenants_mut);
+            let tenants = self.shares.get_mut(share).and_then(CallerShare::tenants_mut);
             if let Some(of_share) = tenants {
-                of_share.rings[class].enter(id, &self.tenants);
+                of_share.rings[class].push(id, &self.tenants);
             }
         }
-        self.take_turns(id, TakesTurns::Yes);
+        self.set_runnable(id, Runnable::Yes);
     }
 
     /// Marks the totals of how long its own limits have held up the tenant of a waiter.
     pub(crate) fn mark(&mut self, id: Id, now: Time) -> Option<Mark> {
         let tenant = self.nodes.get(id)?.tenant?;
-        Some(self.tenants.get_mut(tenant)?.blame.mark(now))
+        Some(self.tenants.get_mut(tenant)?.attribution.mark(now))
     }
 
     /// How long its own limits have held up the tenant of a waiter.
-    pub(crate) fn blame(&mut self, id: Id) -> Option<&mut Blame> {
+    pub(crate) fn attribution(&mut self, id: Id) -> Option<&mut WaitAttribution> {
         let tenant = self.nodes.get(id)?.tenant?;
-        Some(&mut self.tenants.get_mut(tenant)?.blame)
+        Some(&mut self.tenants.get_mut(tenant)?.attribution)
     }
 
     /// Unlinks a waiter, and removes its tenant and its caller if they have no other waiters.
     fn unlink(&mut self, id: Id) {
         let Some(node) = self.nodes.get_mut(id) else { return };
         let Some(tenant_id) = node.tenant.take() else { return };
-        let (before, after, cost) = (node.before.take(), node.after.take(), node.cost);
+        let (prev, next, cost) = (node.prev.take(), node.next.take(), node.cost);
         self.len -= 1;
-        node.value.leaves();
+        node.value.on_leave();
         if let Some(count) = self.costs.get_mut(&cost) {
             *count -= 1;
             if *count == 0 {
                 self.costs.remove(&cost);
             }
         }
-        if let Some(before) = before.and_then(|before| self.nodes.get_mut(before)) {
-            before.after = after;
+        if let Some(prev) = prev.and_then(|prev| self.nodes.get_mut(prev)) {
+            prev.next = next;
         }
-        if let Some(after) = after.and_then(|after| self.nodes.get_mut(after)) {
-            after.before = before;
+        if let Some(next) = next.and_then(|next| self.nodes.get_mut(next)) {
+            next.prev = prev;
         }
         let Some(tenant) = self.tenants.get_mut(tenant_id) else { return };
         if tenant.first == Some(id) {
-            tenant.first = after;
+            tenant.first = next;
         }
         if tenant.last == Some(id) {
-            tenant.last = before;
+            tenant.last = prev;
         }
         tenant.waiters -= 1;
         let (share, is_parked) = (tenant.share, tenant.parked.is_some());
         self.parked_len -= usize::from(is_parked);
         if let Some(node) = self.nodes.get(id) {
-            tenant.demand.discount(cost, &node.value);
+            tenant.demand.remove_waiter(cost, &node.value);
             for level in path(&self.shares, share).into_iter().flatten() {
                 let Some(share) = self.shares.get_mut(level) else { continue };
                 share.waiters -= 1;
                 if !is_parked {
-                    share.demand.discount(cost, &node.value);
+                    share.demand.remove_waiter(cost, &node.value);
                 }
             }
         }
         if tenant.first.is_none() {
             self.remove_tenant(tenant_id);
         }
-        self.refresh(share);
+        self.update_order(share);
         self.remove_empty(share);
         if self.len == 0 {
             // The queue is empty: free the memory of an earlier peak.
@@ -331,7 +331,7 @@ impl<T: Demands> FairQueue<T> {
     fn remove_tenant(&mut self, id: Id) {
         let Some(tenant) = self.tenants.remove(id) else { return };
         let Tenant { share, class, name, .. } = tenant;
-        if let Some(tenants) = self.shares.get_mut(share).and_then(Share::tenants_mut) {
+        if let Some(tenants) = self.shares.get_mut(share).and_then(CallerShare::tenants_mut) {
             tenants.rings[class].tenants -= 1;
         }
         self.by_name.remove(&(share, class, name));
@@ -343,13 +343,13 @@ impl<T: Demands> FairQueue<T> {
 
 /// Whether a tenant takes turns.
 #[derive(Clone, Copy)]
-enum TakesTurns {
+enum Runnable {
     Yes,
     No,
 }
 
 /// The share of a credential and the share of its peer.
-fn path(shares: &Slab<Share>, share: Id) -> [Option<Id>; 2] {
+fn path(shares: &Slab<CallerShare>, share: Id) -> [Option<Id>; 2] {
     let parent = shares.get(share).map(|share| share.parent);
     let peer = match parent {
         Some(Parent::Peer(peer)) => Some(peer),

@@ -1,23 +1,23 @@
 //! Shares of callers: that of a peer, and within it those of its credentials.
 
-use crate::pacer::scheduler::class::Owed;
+use crate::pacer::scheduler::class::ClassCredit;
 use crate::pacer::scheduler::demand::Demand;
-use crate::pacer::scheduler::order::{Order, Turn};
+use crate::pacer::scheduler::order::{Order, Position};
 use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::tenant::Ring;
 
 /// A share of the level above. It exists while it has waiters.
 #[derive(Debug)]
-pub(in crate::pacer) struct Share {
+pub(in crate::pacer) struct CallerShare {
     /// Number of its peer or credential.
     pub(in crate::pacer) key: u64,
     pub(in crate::pacer) parent: Parent,
-    pub(in crate::pacer) turn: Turn,
+    pub(in crate::pacer) position: Position,
     /// Demand of the tenants that are not parked.
     pub(in crate::pacer) demand: Demand,
     /// Number of waiters, parked or not.
     pub(in crate::pacer) waiters: usize,
-    pub(in crate::pacer) parts: Parts,
+    pub(in crate::pacer) children: Children,
 }
 
 /// The level above a share.
@@ -31,46 +31,46 @@ pub(in crate::pacer) enum Parent {
 
 /// The level below a share.
 #[derive(Debug)]
-pub(in crate::pacer) enum Parts {
+pub(in crate::pacer) enum Children {
     Credentials(Order),
-    Tenants(Box<Tenants>),
+    Tenants(Box<TenantRings>),
 }
 
 /// The tenants of a credential by class.
 #[derive(Debug, Default)]
-pub(in crate::pacer) struct Tenants {
+pub(in crate::pacer) struct TenantRings {
     pub(in crate::pacer) rings: [Ring; 3],
-    pub(in crate::pacer) owed: Owed,
+    pub(in crate::pacer) credit: ClassCredit,
 }
 
-impl Share {
+impl CallerShare {
     /// The order of the credentials of a peer.
     pub(in crate::pacer) const fn credentials(&self) -> Option<&Order> {
-        match &self.parts {
-            Parts::Credentials(order) => Some(order),
-            Parts::Tenants(_) => None,
+        match &self.children {
+            Children::Credentials(order) => Some(order),
+            Children::Tenants(_) => None,
         }
     }
 
     pub(in crate::pacer) const fn credentials_mut(&mut self) -> Option<&mut Order> {
-        match &mut self.parts {
-            Parts::Credentials(order) => Some(order),
-            Parts::Tenants(_) => None,
+        match &mut self.children {
+            Children::Credentials(order) => Some(order),
+            Children::Tenants(_) => None,
         }
     }
 
     /// The tenants of a credential.
-    pub(in crate::pacer) fn tenants(&self) -> Option<&Tenants> {
-        match &self.parts {
-            Parts::Tenants(tenants) => Some(tenants),
-            Parts::Credentials(_) => None,
+    pub(in crate::pacer) fn tenants(&self) -> Option<&TenantRings> {
+        match &self.children {
+            Children::Tenants(tenants) => Some(tenants),
+            Children::Credentials(_) => None,
         }
     }
 
-    pub(in crate::pacer) fn tenants_mut(&mut self) -> Option<&mut Tenants> {
-        match &mut self.parts {
-            Parts::Tenants(tenants) => Some(tenants),
-            Parts::Credentials(_) => None,
+    pub(in crate::pacer) fn tenants_mut(&mut self) -> Option<&mut TenantRings> {
+        match &mut self.children {
+            Children::Tenants(tenants) => Some(tenants),
+            Children::Credentials(_) => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use tidegate_core::Time;
 
 use crate::pacer::scheduler::demand::Demand;
 use crate::pacer::scheduler::slab::{Id, Slab};
-use crate::pacer::scheduler::wait_attribution::Blame;
+use crate::pacer::scheduler::wait_attribution::WaitAttribution;
 
 /// The waiters of one tenant in one class of a credential.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(in crate::pacer) struct Tenant {
     /// Set while its own limits are not ready: it takes no turns.
     pub(in crate::pacer) parked: Option<Parked>,
     /// How long each of its own limits has held it up.
-    pub(in crate::pacer) blame: Blame,
+    pub(in crate::pacer) attribution: WaitAttribution,
     /// Whether it is in the ring of its class, possibly only to be skipped.
     pub(in crate::pacer) in_ring: bool,
 }
@@ -44,7 +44,7 @@ pub(in crate::pacer) struct Ring {
     /// Tenants that have left are skipped.
     turns: VecDeque<Id>,
     /// Whether the first tenant has received its quantum.
-    in_turn: bool,
+    has_quantum: bool,
     /// Number of tenants.
     pub(in crate::pacer) tenants: usize,
 }
@@ -52,11 +52,11 @@ pub(in crate::pacer) struct Ring {
 impl Ring {
     /// Adds a tenant behind the others. Tenants that have left are removed once they are most of
     /// the ring.
-    pub(in crate::pacer) fn enter(&mut self, id: Id, tenants: &Slab<Tenant>) {
+    pub(in crate::pacer) fn push(&mut self, id: Id, tenants: &Slab<Tenant>) {
         if self.turns.len() > 16 + 2 * self.tenants {
             let front = self.turns.front().copied();
             self.turns.retain(|id| tenants.get(*id).is_some());
-            self.in_turn &= self.turns.front().copied() == front;
+            self.has_quantum &= self.turns.front().copied() == front;
         }
         self.turns.push_back(id);
     }
@@ -76,25 +76,25 @@ impl Ring {
     ) -> Option<Id> {
         loop {
             let id = *self.turns.front()?;
-            let runs = |tenant: &&mut Tenant| tenant.parked.is_none();
-            let Some(tenant) = tenants.get_mut(id).filter(runs) else {
+            let can_run = |tenant: &&mut Tenant| tenant.parked.is_none();
+            let Some(tenant) = tenants.get_mut(id).filter(can_run) else {
                 self.turns.pop_front();
-                self.in_turn = false;
+                self.has_quantum = false;
                 if let Some(parked) = tenants.get_mut(id) {
                     parked.in_ring = false;
                 }
                 continue;
             };
-            if !self.in_turn {
+            if !self.has_quantum {
                 let turn = quantum.saturating_mul(tenant.weight);
                 tenant.deficit = tenant.deficit.saturating_add(turn);
-                self.in_turn = true;
+                self.has_quantum = true;
             }
             let first = tenant.first?;
             if cost(first) <= tenant.deficit {
                 return Some(first);
             }
-            self.in_turn = false;
+            self.has_quantum = false;
             self.turns.rotate_left(1);
         }
     }

@@ -26,7 +26,7 @@ impl WaitPart {
 
 /// Running totals by limit.
 #[derive(Debug, Default)]
-pub(crate) struct Blame {
+pub(crate) struct WaitAttribution {
     totals: Vec<(Arc<str>, Duration)>,
     /// Index of the current cause, and since when.
     current: Option<(usize, Time)>,
@@ -36,9 +36,9 @@ pub(crate) struct Blame {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mark(SmallVec<[Duration; 1]>);
 
-impl Blame {
+impl WaitAttribution {
     /// Changes the current cause; `None` if nothing keeps the queue from advancing.
-    pub(crate) fn turn_to(&mut self, name: Option<&str>, now: Time) {
+    pub(crate) fn switch_to(&mut self, name: Option<&str>, now: Time) {
         if let Some((index, since)) = self.current.take() {
             self.totals[index].1 += now.since(since);
         }
@@ -52,18 +52,18 @@ impl Blame {
     }
 
     /// The limit that currently keeps the queue from advancing.
-    pub(crate) fn present(&self) -> Option<&Arc<str>> {
+    pub(crate) fn current_limit(&self) -> Option<&Arc<str>> {
         self.current.map(|(index, _)| &self.totals[index].0)
     }
 
     pub(crate) fn mark(&mut self, now: Time) -> Mark {
-        self.bring_up(now);
+        self.accumulate(now);
         Mark(self.totals.iter().map(|(_, total)| *total).collect())
     }
 
     /// What each limit has caused since the mark, largest first.
     pub(crate) fn since(&mut self, mark: &Mark, now: Time) -> Vec<WaitPart> {
-        self.bring_up(now);
+        self.accumulate(now);
         let before = mark.0.iter().copied().chain(std::iter::repeat(Duration::ZERO));
         let mut parts: Vec<_> = self
             .totals
@@ -79,7 +79,7 @@ impl Blame {
         parts
     }
 
-    fn bring_up(&mut self, now: Time) {
+    fn accumulate(&mut self, now: Time) {
         if let Some((index, since)) = &mut self.current {
             self.totals[*index].1 += now.since(*since);
             *since = now;
@@ -118,13 +118,13 @@ mod tests {
     #[test]
     fn a_wait_is_split_by_who_caused_it() {
         let at = |secs: u64| Time::from_nanos(secs * 1_000_000_000);
-        let mut blame = Blame::default();
-        blame.turn_to(Some("tokens"), at(0));
-        let mark = blame.mark(at(2));
-        blame.turn_to(Some("requests"), at(5));
-        blame.turn_to(None, at(6));
-        blame.turn_to(Some("tokens"), at(10));
-        let parts = blame.since(&mark, at(11));
+        let mut attribution = WaitAttribution::default();
+        attribution.switch_to(Some("tokens"), at(0));
+        let mark = attribution.mark(at(2));
+        attribution.switch_to(Some("requests"), at(5));
+        attribution.switch_to(None, at(6));
+        attribution.switch_to(Some("tokens"), at(10));
+        let parts = attribution.since(&mark, at(11));
         let parts: Vec<_> = parts.iter().map(|p| (&*p.limit, p.time.as_secs())).collect();
         assert_eq!(parts, [("tokens", 4), ("requests", 1)]);
     }

@@ -11,15 +11,15 @@ use crate::pacer::scheduler::wait_attribution::{Mark, WaitPart};
 
 /// State of a waiter.
 #[derive(Debug)]
-pub(in crate::pacer) enum Fate<G> {
+pub(in crate::pacer) enum WaiterState<G> {
     Waiting(Option<Waker>),
     Granted(Granted<G>),
-    Refused(Refused),
+    Failed(WaitError),
 }
 
 /// Why a waiter is not granted.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum WaitError {
     /// Its deadline passed.
     TimedOut,
     /// The wait would exceed the deadline; a shared store reports that at the head of the queue.
@@ -30,7 +30,7 @@ pub(crate) enum Refused {
     /// A limit was changed so that the cost never fits: the index of the claim.
     NeverFits(usize),
     /// The store cannot decide.
-    Failed(StoreError),
+    Store(StoreError),
 }
 
 /// A grant, how long it took, and why.
@@ -43,26 +43,26 @@ pub(crate) struct Granted<G> {
 
 #[derive(Debug)]
 pub(in crate::pacer) struct Waiter<T, G> {
-    pub(in crate::pacer) ticket: T,
+    pub(in crate::pacer) pending: T,
     pub(in crate::pacer) joined: Time,
     pub(in crate::pacer) deadline: Option<Time>,
     /// Marks of the shared attribution, and of its tenant's, when it joined.
     pub(in crate::pacer) mark: Mark,
     pub(in crate::pacer) own_mark: Mark,
-    pub(in crate::pacer) fate: Fate<G>,
+    pub(in crate::pacer) state: WaiterState<G>,
 }
 
 impl<T: Demands, G> Demands for Waiter<T, G> {
     fn demands(&self) -> impl Iterator<Item = (Id, u64)> + '_ {
-        self.ticket.demands()
+        self.pending.demands()
     }
 
-    fn joins(&self) {
-        self.ticket.joins();
+    fn on_join(&self) {
+        self.pending.on_join();
     }
 
-    fn leaves(&self) {
-        self.ticket.leaves();
+    fn on_leave(&self) {
+        self.pending.on_leave();
     }
 }
 
@@ -74,12 +74,12 @@ pub(crate) enum Polled<T, G> {
     /// It was granted, and is removed.
     Granted(T, Granted<G>),
     /// It failed, and is removed.
-    Refused(T, Refused),
+    Failed(T, WaitError),
 }
 
 /// A waiter that was removed early.
 #[derive(Debug)]
-pub(crate) enum Left<T, G> {
+pub(crate) enum Removed<T, G> {
     /// It had not been granted: there is nothing to give back.
     Queued(T),
     /// It had been granted but not polled since: the grant has to be given back.

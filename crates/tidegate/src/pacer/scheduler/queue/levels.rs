@@ -1,16 +1,16 @@
 //! The levels of the queue: from the classes down to the next waiter, and back up after a change.
 
-use super::{FairQueue, Line, TakesTurns, path};
+use super::{FairQueue, QueueKey, Runnable, path};
 use crate::pacer::scheduler::demand::{Demand, Demands};
-use crate::pacer::scheduler::order::{Order, Turn};
-use crate::pacer::scheduler::share::{Parent, Parts, Share};
+use crate::pacer::scheduler::order::{Order, Position};
+use crate::pacer::scheduler::share::{CallerShare, Children, Parent};
 use crate::pacer::scheduler::slab::Id;
 use crate::pacer::scheduler::tenant::Tenant;
-use crate::pacer::scheduler::wait_attribution::Blame;
+use crate::pacer::scheduler::wait_attribution::WaitAttribution;
 
 /// The existing entries for a queue key.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::pacer) struct Found {
+pub(in crate::pacer) struct Existing {
     pub(in crate::pacer) peer: Option<Id>,
     pub(in crate::pacer) credential: Option<Id>,
     pub(in crate::pacer) tenant: Option<Id>,
@@ -18,25 +18,25 @@ pub(in crate::pacer) struct Found {
 
 impl<T: Demands> FairQueue<T> {
     /// Looks up the existing entries for a queue key.
-    pub(in crate::pacer) fn find(&self, line: &Line) -> Found {
-        let mut found = Found::default();
+    pub(in crate::pacer) fn find(&self, queue_key: &QueueKey) -> Existing {
+        let mut existing = Existing::default();
         let level = |parent: Parent, key: u64| self.by_caller.get(&(parent, key)).copied();
-        found.peer = level(Parent::Class(line.class()), line.caller.peer);
-        let Some(peer) = found.peer else { return found };
-        found.credential = level(Parent::Peer(peer), line.caller.credential);
-        let Some(credential) = found.credential else { return found };
-        let name = (credential, line.own_class(), line.tenant.clone());
-        found.tenant = self.by_name.get(&name).copied();
-        found
+        existing.peer = level(Parent::Class(queue_key.class()), queue_key.caller.peer);
+        let Some(peer) = existing.peer else { return existing };
+        existing.credential = level(Parent::Peer(peer), queue_key.caller.credential);
+        let Some(credential) = existing.credential else { return existing };
+        let name = (credential, queue_key.credential_class(), queue_key.tenant.clone());
+        existing.tenant = self.by_name.get(&name).copied();
+        existing
     }
 
     /// Finds or creates the share of the credential, and the tenant, of a queue key.
-    pub(super) fn enter(&mut self, line: &Line) -> (Id, Id) {
-        let class = Parent::Class(line.class());
-        let peer = self.share_of(class, line.caller.peer);
-        let share = self.share_of(Parent::Peer(peer), line.caller.credential);
-        let (class, weight) = (line.own_class(), line.weight.max(1));
-        let name = (share, class, line.tenant.clone());
+    pub(super) fn find_or_create(&mut self, queue_key: &QueueKey) -> (Id, Id) {
+        let class = Parent::Class(queue_key.class());
+        let peer = self.find_or_create_share(class, queue_key.caller.peer);
+        let share = self.find_or_create_share(Parent::Peer(peer), queue_key.caller.credential);
+        let (class, weight) = (queue_key.credential_class(), queue_key.weight.max(1));
+        let name = (share, class, queue_key.tenant.clone());
         if let Some(&id) = self.by_name.get(&name) {
             if let Some(tenant) = self.tenants.get_mut(id) {
                 tenant.weight = weight;
@@ -44,7 +44,7 @@ impl<T: Demands> FairQueue<T> {
             return (share, id);
         }
         let id = self.tenants.insert(Tenant {
-            name: line.tenant.clone(),
+            name: queue_key.tenant.clone(),
             share,
             class,
             first: None,
@@ -54,29 +54,30 @@ impl<T: Demands> FairQueue<T> {
             demand: Demand::default(),
             waiters: 0,
             parked: None,
-            blame: Blame::default(),
+            attribution: WaitAttribution::default(),
             in_ring: true,
         });
         self.by_name.insert(name, id);
-        if let Some(tenants) = self.shares.get_mut(share).and_then(Share::tenants_mut) {
+        if let Some(tenants) = self.shares.get_mut(share).and_then(CallerShare::tenants_mut) {
             let ring = &mut tenants.rings[class];
             ring.tenants += 1;
-            ring.enter(id, &self.tenants);
+            ring.push(id, &self.tenants);
         }
         (share, id)
     }
 
-    fn share_of(&mut self, parent: Parent, key: u64) -> Id {
+    fn find_or_create_share(&mut self, parent: Parent, key: u64) -> Id {
         if let Some(&id) = self.by_caller.get(&(parent, key)) {
             return id;
         }
-        let turn = self.order_mut(parent).map(Order::enter).unwrap_or_default();
-        let parts = match parent {
-            Parent::Class(_) => Parts::Credentials(Order::default()),
-            Parent::Peer(_) => Parts::Tenants(Box::default()),
+        let position = self.order_mut(parent).map(Order::new_position).unwrap_or_default();
+        let children = match parent {
+            Parent::Class(_) => Children::Credentials(Order::default()),
+            Parent::Peer(_) => Children::Tenants(Box::default()),
         };
         let demand = Demand::default();
-        let id = self.shares.insert(Share { key, parent, turn, demand, waiters: 0, parts });
+        let id =
+            self.shares.insert(CallerShare { key, parent, position, demand, waiters: 0, children });
         self.by_caller.insert((parent, key), id);
         id
     }
@@ -101,9 +102,9 @@ impl<T: Demands> FairQueue<T> {
     pub(crate) fn head(&mut self) -> Option<Id> {
         let heads = [0, 1, 2].map(|class| {
             let peer = self.classes[class].first()?;
-            self.first_of(peer)
+            self.head_of_share(peer)
         });
-        let class = self.owed.choose(heads.map(|head| Some(self.nodes.get(head?)?.cost)))?;
+        let class = self.credit.choose(heads.map(|head| Some(self.nodes.get(head?)?.cost)))?;
         heads[class]
     }
 
@@ -114,23 +115,24 @@ impl<T: Demands> FairQueue<T> {
     }
 
     /// The next waiter of a share.
-    fn first_of(&mut self, share: Id) -> Option<Id> {
-        match &self.shares.get(share)?.parts {
-            Parts::Credentials(order) => {
+    fn head_of_share(&mut self, share: Id) -> Option<Id> {
+        match &self.shares.get(share)?.children {
+            Children::Credentials(order) => {
                 let credential = order.first()?;
-                self.first_of(credential)
+                self.head_of_share(credential)
             }
-            Parts::Tenants(tenants) => {
-                let owed = tenants.owed;
-                let firsts = [0, 1, 2].map(|class| self.first_in(share, class));
-                let class = owed.choose(firsts.map(|first| Some(self.nodes.get(first?)?.cost)))?;
+            Children::Tenants(tenants) => {
+                let credit = tenants.credit;
+                let firsts = [0, 1, 2].map(|class| self.head_of_class(share, class));
+                let class =
+                    credit.choose(firsts.map(|first| Some(self.nodes.get(first?)?.cost)))?;
                 firsts[class]
             }
         }
     }
 
     /// The next waiter of one class of a credential.
-    fn first_in(&mut self, share: Id, class: usize) -> Option<Id> {
+    fn head_of_class(&mut self, share: Id, class: usize) -> Option<Id> {
         let quantum = self.quantum();
         let Self { shares, tenants, nodes, .. } = self;
         let ring = &mut shares.get_mut(share)?.tenants_mut()?.rings[class];
@@ -138,60 +140,60 @@ impl<T: Demands> FairQueue<T> {
     }
 
     /// Charges a grant to the class of a credential, to the credential, its peer, and its class.
-    pub(super) fn charge(&mut self, share: Id, class: usize, cost: u64) {
+    pub(super) fn charge_share(&mut self, share: Id, class: usize, cost: u64) {
         let quantum = self.quantum();
         let guaranteed = self.guaranteed;
-        let runs = [0, 1, 2].map(|class| self.first_in(share, class).is_some());
-        if let Some(tenants) = self.shares.get_mut(share).and_then(Share::tenants_mut) {
-            tenants.owed.granted(class, cost, runs, (&guaranteed, quantum));
+        let can_run = [0, 1, 2].map(|class| self.head_of_class(share, class).is_some());
+        if let Some(tenants) = self.shares.get_mut(share).and_then(CallerShare::tenants_mut) {
+            tenants.credit.record_grant(class, cost, can_run, (&guaranteed, quantum));
         }
-        let runs = [0, 1, 2].map(|class: usize| !self.classes[class].is_empty());
+        let can_run = [0, 1, 2].map(|class: usize| !self.classes[class].is_empty());
         for level in self.path(share).into_iter().flatten() {
-            let Some((parent, mut turn)) = self.turn_of(level) else { continue };
+            let Some((parent, mut position)) = self.parent_and_position(level) else { continue };
             if let Some(order) = self.order_mut(parent) {
-                order.served(level, &mut turn, cost);
+                order.served(level, &mut position, cost);
             }
             if let Some(share) = self.shares.get_mut(level) {
-                share.turn = turn;
+                share.position = position;
             }
             if let Parent::Class(class) = parent {
-                self.owed.granted(class, cost, runs, (&guaranteed, quantum));
+                self.credit.record_grant(class, cost, can_run, (&guaranteed, quantum));
             }
         }
     }
 
     /// Updates the order of a credential, and then of its peer, by the next waiter of each.
-    pub(super) fn refresh(&mut self, share: Id) {
+    pub(super) fn update_order(&mut self, share: Id) {
         for level in self.path(share).into_iter().flatten() {
-            let first = self.first_of(level).and_then(|id| self.nodes.get(id));
+            let first = self.head_of_share(level).and_then(|id| self.nodes.get(id));
             let cost = first.map(|node| node.cost);
-            let Some((parent, mut turn)) = self.turn_of(level) else { continue };
+            let Some((parent, mut position)) = self.parent_and_position(level) else { continue };
             if let Some(order) = self.order_mut(parent) {
-                order.place(level, &mut turn, cost);
+                order.update(level, &mut position, cost);
             }
             if let Some(share) = self.shares.get_mut(level) {
-                share.turn = turn;
+                share.position = position;
             }
         }
     }
 
-    fn turn_of(&self, share: Id) -> Option<(Parent, Turn)> {
-        self.shares.get(share).map(|share| (share.parent, share.turn))
+    fn parent_and_position(&self, share: Id) -> Option<(Parent, Position)> {
+        self.shares.get(share).map(|share| (share.parent, share.position))
     }
 
     /// Adds or removes the demand of a tenant when it is unparked or parked: a parked tenant does
     /// not count for its caller.
-    pub(super) fn take_turns(&mut self, tenant: Id, takes_turns: TakesTurns) {
+    pub(super) fn set_runnable(&mut self, tenant: Id, runnable: Runnable) {
         let Some(tenant) = self.tenants.get(tenant) else { return };
         let share = tenant.share;
         for level in path(&self.shares, share).into_iter().flatten() {
             let Some(share) = self.shares.get_mut(level) else { continue };
-            match takes_turns {
-                TakesTurns::Yes => share.demand.add(&tenant.demand),
-                TakesTurns::No => share.demand.subtract(&tenant.demand),
+            match runnable {
+                Runnable::Yes => share.demand.add(&tenant.demand),
+                Runnable::No => share.demand.subtract(&tenant.demand),
             }
         }
-        self.refresh(share);
+        self.update_order(share);
     }
 
     /// Removes a credential, and then its peer, if it has no waiters.
@@ -199,7 +201,7 @@ impl<T: Demands> FairQueue<T> {
         for level in self.path(share).into_iter().flatten() {
             let is_empty = self.shares.get(level).is_some_and(|share| share.waiters == 0);
             if is_empty {
-                if let Some(Share { parent, key, .. }) = self.shares.remove(level) {
+                if let Some(CallerShare { parent, key, .. }) = self.shares.remove(level) {
                     self.by_caller.remove(&(parent, key));
                 }
             }

@@ -17,8 +17,13 @@ impl Demands for One {
     }
 }
 
-fn line(tenant: &str) -> Line {
-    Line { caller: Caller::ANYBODY, priority: Priority::Normal, tenant: tenant.into(), weight: 1 }
+fn queue_key(tenant: &str) -> QueueKey {
+    QueueKey {
+        caller: Caller::ANYBODY,
+        priority: Priority::Normal,
+        tenant: tenant.into(),
+        weight: 1,
+    }
 }
 
 fn drain(queue: &mut FairQueue<&'static str>) -> Vec<&'static str> {
@@ -34,7 +39,7 @@ fn drain(queue: &mut FairQueue<&'static str>) -> Vec<&'static str> {
 fn a_tenant_is_served_in_order_of_arrival() {
     let mut queue = FairQueue::new([0; 3]);
     for name in ["1", "2", "3", "4"] {
-        queue.push(&line("a"), 1, name);
+        queue.push(&queue_key("a"), 1, name);
     }
     assert_eq!(drain(&mut queue), ["1", "2", "3", "4"]);
     assert_eq!(queue.len(), 0);
@@ -44,18 +49,18 @@ fn a_tenant_is_served_in_order_of_arrival() {
 fn tenants_take_turns_by_cost_and_weight() {
     let mut queue = FairQueue::new([0; 3]);
     for name in ["a1", "a2", "a3"] {
-        queue.push(&line("a"), 2, name);
+        queue.push(&queue_key("a"), 2, name);
     }
     for name in ["b1", "b2", "b3", "b4"] {
-        queue.push(&line("b"), 1, name);
+        queue.push(&queue_key("b"), 1, name);
     }
     assert_eq!(drain(&mut queue), ["a1", "b1", "b2", "a2", "b3", "b4", "a3"]);
-    let heavy = Line { weight: 2, ..line("heavy") };
+    let heavy = QueueKey { weight: 2, ..queue_key("heavy") };
     for name in ["h1", "h2", "h3", "h4"] {
         queue.push(&heavy, 1, name);
     }
     for name in ["l1", "l2"] {
-        queue.push(&line("light"), 1, name);
+        queue.push(&queue_key("light"), 1, name);
     }
     assert_eq!(drain(&mut queue), ["h1", "h2", "l1", "h3", "h4", "l2"]);
 }
@@ -63,10 +68,10 @@ fn tenants_take_turns_by_cost_and_weight() {
 #[test]
 fn a_large_request_is_not_starved_by_small_ones() {
     let mut queue = FairQueue::new([0; 3]);
-    queue.push(&line("small"), 1, "s");
-    let large = queue.push(&line("large"), 50, "L");
+    queue.push(&queue_key("small"), 1, "s");
+    let large = queue.push(&queue_key("large"), 50, "L");
     for _ in 0..200 {
-        queue.push(&line("small"), 1, "s");
+        queue.push(&queue_key("small"), 1, "s");
     }
     let order = drain(&mut queue);
     let place = order.iter().position(|name| *name == "L").unwrap();
@@ -76,18 +81,18 @@ fn a_large_request_is_not_starved_by_small_ones() {
 #[test]
 fn the_head_stays_the_same_while_others_arrive() {
     let mut queue = FairQueue::new([0; 3]);
-    queue.push(&line("a"), 5, "first");
+    queue.push(&queue_key("a"), 5, "first");
     let head = queue.head();
-    queue.push(&line("b"), 1, "later");
-    queue.push(&line("a"), 1, "later");
+    queue.push(&queue_key("b"), 1, "later");
+    queue.push(&queue_key("a"), 1, "later");
     assert_eq!(queue.head(), head);
 }
 
 #[test]
 fn a_parked_tenant_blocks_nobody_and_comes_back() {
     let mut queue = FairQueue::new([0; 3]);
-    queue.push(&line("a"), 1, "a1");
-    queue.push(&line("b"), 1, "b1");
+    queue.push(&queue_key("a"), 1, "a1");
+    queue.push(&queue_key("b"), 1, "b1");
     let head = queue.head().unwrap();
     queue.park(head, Some(Time::from_nanos(5)), "own", Time::ZERO);
     assert_eq!((queue.parked_len(), queue.next_unpark()), (1, Some(Time::from_nanos(5))));
@@ -107,7 +112,7 @@ fn a_parked_tenant_blocks_nobody_and_comes_back() {
 #[test]
 fn a_parked_tenant_that_leaves_is_forgotten() {
     let mut queue = FairQueue::new([0; 3]);
-    let id = queue.push(&line("a"), 1, "a1");
+    let id = queue.push(&queue_key("a"), 1, "a1");
     queue.park(id, Some(Time::from_nanos(5)), "own", Time::ZERO);
     assert!(queue.take(id).is_some());
     assert_eq!((queue.parked_len(), queue.next_unpark()), (0, None));
@@ -120,7 +125,7 @@ fn a_parked_tenant_that_leaves_is_forgotten() {
 fn tenants_that_are_parked_together_come_back_in_turn() {
     let mut queue = FairQueue::new([0; 3]);
     for name in ["a", "b", "c"] {
-        queue.push(&line(name), 1, name);
+        queue.push(&queue_key(name), 1, name);
     }
     let mut order = Vec::new();
     for round in 0..9 {
@@ -129,7 +134,7 @@ fn tenants_that_are_parked_together_come_back_in_turn() {
         queue.grant(head);
         let name = queue.take(head).unwrap();
         order.push(name);
-        queue.push(&line(name), 1, name);
+        queue.push(&queue_key(name), 1, name);
         while let Some(head) = queue.head() {
             queue.park(head, Some(next), "own", Time::from_nanos(round));
         }
@@ -142,10 +147,10 @@ fn tenants_that_are_parked_together_come_back_in_turn() {
 #[test]
 fn parking_saves_no_turns_up() {
     let mut queue = FairQueue::new([0; 3]);
-    queue.push(&line("big"), 10, "big");
+    queue.push(&queue_key("big"), 10, "big");
     for _ in 0..100 {
-        queue.push(&line("a"), 1, "a");
-        queue.push(&line("b"), 1, "b");
+        queue.push(&queue_key("a"), 1, "a");
+        queue.push(&queue_key("b"), 1, "b");
     }
     for round in 0..50 {
         let now = Time::from_nanos(round);
@@ -163,15 +168,15 @@ fn parking_saves_no_turns_up() {
 #[test]
 fn the_ring_forgets_who_has_left() {
     let mut queue = FairQueue::new([0; 3]);
-    queue.push(&line("head"), 1, "head");
+    queue.push(&queue_key("head"), 1, "head");
     let head = queue.head();
     for number in 0..10_000 {
-        let id = queue.push(&line(&format!("tenant-{number}")), 1, "passing");
+        let id = queue.push(&queue_key(&format!("tenant-{number}")), 1, "passing");
         assert!(queue.take(id).is_some());
     }
     assert_eq!(queue.head(), head);
-    let share = queue.find(&line("head")).credential.unwrap();
-    let tenants = queue.shares.get(share).and_then(Share::tenants).unwrap();
+    let share = queue.find(&queue_key("head")).credential.unwrap();
+    let tenants = queue.shares.get(share).and_then(CallerShare::tenants).unwrap();
     assert!(tenants.rings[Priority::Normal.index()].len() < 100);
 }
 
@@ -179,12 +184,12 @@ fn the_ring_forgets_who_has_left() {
 #[test]
 fn a_parked_class_is_not_owed() {
     let mut queue = FairQueue::new([0, 20, 50]);
-    let low = Line { priority: Priority::Low, ..line("low") };
+    let low = QueueKey { priority: Priority::Low, ..queue_key("low") };
     let parked = queue.push(&low, 1, "low");
     queue.park(parked, None, "own", Time::ZERO);
     for _ in 0..100 {
         queue.push(&low, 1, "low");
-        queue.push(&Line { priority: Priority::High, ..line("high") }, 1, "high");
+        queue.push(&QueueKey { priority: Priority::High, ..queue_key("high") }, 1, "high");
     }
     for _ in 0..50 {
         let head = queue.head().unwrap();
@@ -206,7 +211,7 @@ fn the_highest_class_goes_first_but_a_guaranteed_share_is_kept() {
     let mut queue = FairQueue::new([0, 20, 5]);
     for _ in 0..1_000 {
         for (priority, name) in Priority::ALL.into_iter().zip(["high", "normal", "low"]) {
-            queue.push(&Line { priority, ..line("t") }, 1, name);
+            queue.push(&QueueKey { priority, ..queue_key("t") }, 1, name);
         }
     }
     let mut seen = [0_i32; 3];
@@ -224,7 +229,8 @@ fn the_highest_class_goes_first_but_a_guaranteed_share_is_kept() {
 #[test]
 fn who_leaves_is_cut_out_wherever_it_stands() {
     let mut queue = FairQueue::new([0; 3]);
-    let ids: Vec<_> = ["1", "2", "3", "4", "5"].map(|name| queue.push(&line("a"), 1, name)).into();
+    let ids: Vec<_> =
+        ["1", "2", "3", "4", "5"].map(|name| queue.push(&queue_key("a"), 1, name)).into();
     for index in [2, 0, 4] {
         assert!(queue.take(ids[index]).is_some());
         assert!(queue.take(ids[index]).is_none());
@@ -237,22 +243,26 @@ fn what_is_ahead_is_counted_by_turns() {
     let (mut queue, mut buckets) = (FairQueue::new([0; 3]), Slab::default());
     let (bucket, other) = (buckets.insert(()), buckets.insert(()));
     for _ in 0..10 {
-        queue.push(&line("other"), 1, One(bucket));
+        queue.push(&queue_key("other"), 1, One(bucket));
     }
-    let own = queue.push(&line("own"), 1, One(bucket));
-    assert_eq!(queue.ahead(&line("other"), 1, bucket), 11);
-    assert_eq!(queue.ahead(&line("own"), 1, bucket), 3, "its own, and two turns of the other");
-    assert_eq!(queue.ahead(&line("own"), 1, other), 0);
+    let own = queue.push(&queue_key("own"), 1, One(bucket));
+    assert_eq!(queue.tokens_ahead(&queue_key("other"), 1, bucket), 11);
+    assert_eq!(
+        queue.tokens_ahead(&queue_key("own"), 1, bucket),
+        3,
+        "its own, and two turns of the other"
+    );
+    assert_eq!(queue.tokens_ahead(&queue_key("own"), 1, other), 0);
     assert!(queue.take(own).is_some());
-    assert_eq!(queue.ahead(&line("own"), 1, bucket), 1);
-    let low = Line { priority: Priority::Low, ..line("own") };
-    assert_eq!(queue.ahead(&low, 1, bucket), 10, "a higher class goes first");
+    assert_eq!(queue.tokens_ahead(&queue_key("own"), 1, bucket), 1);
+    let low = QueueKey { priority: Priority::Low, ..queue_key("own") };
+    assert_eq!(queue.tokens_ahead(&low, 1, bucket), 10, "a higher class goes first");
     queue.guaranteed = [0, 20, 25];
-    assert_eq!(queue.ahead(&low, 1, bucket), 4, "but for the guaranteed quarter");
-    let low = Line { priority: Priority::Low, ..line("low") };
+    assert_eq!(queue.tokens_ahead(&low, 1, bucket), 4, "but for the guaranteed quarter");
+    let low = QueueKey { priority: Priority::Low, ..queue_key("low") };
     for _ in 0..10 {
         queue.push(&low, 1, One(bucket));
     }
-    let other = Line { ..line("other") };
-    assert_eq!(queue.ahead(&other, 1, bucket), 13, "and a lower one takes its quarter");
+    let other = QueueKey { ..queue_key("other") };
+    assert_eq!(queue.tokens_ahead(&other, 1, bucket), 13, "and a lower one takes its quarter");
 }

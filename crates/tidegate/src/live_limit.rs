@@ -16,44 +16,44 @@ use crate::schedule::Schedule;
 use crate::store_handle::StoreHandle;
 
 /// Is notified when a limit changes.
-pub(crate) trait Watch: Send + Sync {
+pub(crate) trait LimitWatcher: Send + Sync {
     /// Called after a change. Returns `false` if the watcher needs no further notification; it
     /// registers again when it does.
-    fn changed(&self) -> bool;
+    fn on_change(&self) -> bool;
 }
 
 /// A watcher and the number of its latest registration. A watcher that needs no further
 /// notification is removed, unless it has registered again since.
 #[derive(Clone)]
-struct Watcher {
-    watch: Weak<dyn Watch>,
-    registration: u64,
+struct Registration {
+    watcher: Weak<dyn LimitWatcher>,
+    number: u64,
 }
 
 /// The watchers of a limit. A limit that many pacers share has many; one without waiters costs a
 /// single call and is then removed.
 #[derive(Clone, Default)]
 struct Watchers {
-    list: Vec<Watcher>,
-    registrations: u64,
+    registrations: Vec<Registration>,
+    last_number: u64,
 }
 
 /// Tokens that waiters of pacers want, by key, so that a plain take does not overtake them.
 #[derive(Debug, Default)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedDemand {
     /// Number of keys, read before the lock is taken: the lock costs nothing while nobody waits.
     keys: AtomicUsize,
     wanted: Mutex<HashMap<KeyBuf, u128>>,
 }
 
-impl Queued {
-    pub(crate) fn join(&self, key: &KeyBuf, tokens: u64) {
+impl QueuedDemand {
+    pub(crate) fn add(&self, key: &KeyBuf, tokens: u64) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         *wanted.entry(key.clone()).or_default() += u128::from(tokens);
         self.keys.store(wanted.len(), Ordering::Relaxed);
     }
 
-    pub(crate) fn leave(&self, key: &KeyBuf, tokens: u64) {
+    pub(crate) fn remove(&self, key: &KeyBuf, tokens: u64) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left) = wanted.get_mut(key) {
             *left = left.saturating_sub(tokens.into());
@@ -66,7 +66,7 @@ impl Queued {
 
     /// Number of tokens that waiters want of a key; `None` if there are no waiters.
     #[inline]
-    pub(crate) fn ahead_of(&self, key: Key<'_>) -> Option<u128> {
+    pub(crate) fn tokens_queued(&self, key: Key<'_>) -> Option<u128> {
         if self.keys.load(Ordering::Relaxed) == 0 {
             return None;
         }
@@ -77,46 +77,46 @@ impl Queued {
 
 /// The state that all limiters of one limit share. Readers take no lock and never see half of a
 /// change.
-pub(crate) struct Terms {
+pub(crate) struct LiveLimit {
     limit: ArcSwap<Limit>,
     /// Serialises revisions, so that none is lost.
-    revising: Mutex<()>,
+    revision_lock: Mutex<()>,
     watchers: Mutex<Watchers>,
-    queued: Queued,
+    queued: QueuedDemand,
     /// Queue for callers that wait for this limit alone.
-    waiters: OnceLock<Pacer>,
+    pacer: OnceLock<Pacer>,
     /// Set when a user relies on the limit being a token bucket.
-    stays_bucket: AtomicBool,
+    must_be_bucket: AtomicBool,
     /// Windows of a calendar quota.
     #[cfg(feature = "calendar")]
     schedule: Option<Schedule>,
 }
 
-impl Terms {
+impl LiveLimit {
     /// Creates a limit without a schedule. A calendar quota needs one.
     pub(crate) fn new(limit: Limit) -> Result<Self, LimitError> {
         if let Policy::Quota(_) = limit.policy() {
             return Err(LimitError::NoSchedule);
         }
-        Ok(Self::bare(limit))
+        Ok(Self::without_schedule(limit))
     }
 
-    fn bare(limit: Limit) -> Self {
+    fn without_schedule(limit: Limit) -> Self {
         Self {
             limit: ArcSwap::from_pointee(limit),
-            revising: Mutex::new(()),
+            revision_lock: Mutex::new(()),
             watchers: Mutex::default(),
-            queued: Queued::default(),
-            waiters: OnceLock::new(),
-            stays_bucket: AtomicBool::new(false),
+            queued: QueuedDemand::default(),
+            pacer: OnceLock::new(),
+            must_be_bucket: AtomicBool::new(false),
             #[cfg(feature = "calendar")]
             schedule: None,
         }
     }
 
     #[cfg(feature = "calendar")]
-    pub(crate) fn scheduled(limit: Limit, schedule: Schedule) -> Self {
-        Self { schedule: Some(schedule), ..Self::bare(limit) }
+    pub(crate) fn with_schedule(limit: Limit, schedule: Schedule) -> Self {
+        Self { schedule: Some(schedule), ..Self::without_schedule(limit) }
     }
 
     /// Replaces the limit by another revision of it.
@@ -126,12 +126,12 @@ impl Terms {
     }
 
     /// Whether both have the same policy and schedule.
-    pub(crate) fn agree_with(&self, other: &Self) -> bool {
-        self.has_schedule_of(other) && self.limit.load().policy() == other.limit.load().policy()
+    pub(crate) fn is_equivalent_to(&self, other: &Self) -> bool {
+        self.has_same_schedule(other) && self.limit.load().policy() == other.limit.load().policy()
     }
 
     /// Whether both have the same schedule, or none.
-    pub(crate) fn has_schedule_of(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_schedule(&self, other: &Self) -> bool {
         #[cfg(feature = "calendar")]
         return self.schedule == other.schedule;
         #[cfg(not(feature = "calendar"))]
@@ -146,69 +146,71 @@ impl Terms {
 
     /// Replaces the policy, starts a new generation, and notifies the watchers.
     pub(crate) fn revise(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
-        self.put(policy, change)?;
-        self.tell_watchers();
+        self.replace_policy(policy, change)?;
+        self.notify_watchers();
         Ok(())
     }
 
     /// Replaces the policy without notifying the watchers: a caller that changes several limits
     /// together notifies once all are replaced.
-    pub(crate) fn put(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
-        if matches!(policy, Policy::Quota(_)) && !self.on_calendar() {
+    pub(crate) fn replace_policy(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+        if matches!(policy, Policy::Quota(_)) && !self.has_schedule() {
             return Err(LimitError::NoSchedule);
         }
-        if self.stays_bucket.load(Ordering::Relaxed) && !matches!(policy, Policy::Bucket(_)) {
+        if self.must_be_bucket.load(Ordering::Relaxed) && !matches!(policy, Policy::Bucket(_)) {
             return Err(LimitError::NotABucket);
         }
-        let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.revision_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let revised = self.limit.load().revise(policy, change)?;
         self.limit.store(Arc::new(revised));
         Ok(())
     }
 
     /// Requires every later policy to be a token bucket.
-    pub(crate) fn stay_bucket(&self) {
-        self.stays_bucket.store(true, Ordering::Relaxed);
+    pub(crate) fn require_bucket(&self) {
+        self.must_be_bucket.store(true, Ordering::Relaxed);
     }
 
     /// Sets what is decided while the store does not answer, and notifies the watchers.
     pub(crate) fn set_failure_rule(&self, rule: Option<FailureRule>) {
-        self.put_failure_rule(rule);
-        self.tell_watchers();
+        self.replace_failure_rule(rule);
+        self.notify_watchers();
     }
 
     /// Sets the failure rule without notifying the watchers.
-    pub(crate) fn put_failure_rule(&self, rule: Option<FailureRule>) {
-        let _one_at_a_time = self.revising.lock().unwrap_or_else(PoisonError::into_inner);
-        let ruled = self.limit.load().on_failure(rule);
-        self.limit.store(Arc::new(ruled));
+    pub(crate) fn replace_failure_rule(&self, rule: Option<FailureRule>) {
+        let _guard = self.revision_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let revised = self.limit.load().on_failure(rule);
+        self.limit.store(Arc::new(revised));
     }
 
     /// Notifies all watchers: the policy has changed, or tokens or slots were given back.
-    pub(crate) fn tell_watchers(&self) {
-        let told = self.lock_watchers().list.clone();
-        let waits =
-            |watcher: &Watcher| watcher.watch.upgrade().is_some_and(|watch| watch.changed());
-        let over = told.iter().filter(|watcher| !waits(watcher));
-        let mut over: Vec<u64> = over.map(|watcher| watcher.registration).collect();
-        if !over.is_empty() {
-            over.sort_unstable();
+    pub(crate) fn notify_watchers(&self) {
+        let registrations = self.lock_watchers().registrations.clone();
+        let stays = |registration: &Registration| {
+            registration.watcher.upgrade().is_some_and(|watcher| watcher.on_change())
+        };
+        let ended = registrations.iter().filter(|registration| !stays(registration));
+        let mut ended: Vec<u64> = ended.map(|registration| registration.number).collect();
+        if !ended.is_empty() {
+            ended.sort_unstable();
             // A watcher that has registered again meanwhile has another number.
-            let waits = |watcher: &Watcher| over.binary_search(&watcher.registration).is_err();
-            self.lock_watchers().list.retain(waits);
+            let stays =
+                |registration: &Registration| ended.binary_search(&registration.number).is_err();
+            self.lock_watchers().registrations.retain(stays);
         }
     }
 
     /// Registers a watcher, for as long as it lives and asks for further notifications.
-    pub(crate) fn watch(&self, watcher: Weak<dyn Watch>) {
+    pub(crate) fn watch(&self, watcher: Weak<dyn LimitWatcher>) {
         let mut watchers = self.lock_watchers();
-        watchers.registrations += 1;
-        let registration = watchers.registrations;
-        match watchers.list.iter_mut().find(|known| known.watch.ptr_eq(&watcher)) {
-            Some(known) => known.registration = registration,
+        watchers.last_number += 1;
+        let number = watchers.last_number;
+        match watchers.registrations.iter_mut().find(|known| known.watcher.ptr_eq(&watcher)) {
+            Some(known) => known.number = number,
             None => {
-                watchers.list.retain(|known| known.watch.strong_count() > 0);
-                watchers.list.push(Watcher { watch: watcher, registration });
+                watchers.registrations.retain(|known| known.watcher.strong_count() > 0);
+                watchers.registrations.push(Registration { watcher, number });
             }
         }
     }
@@ -218,18 +220,18 @@ impl Terms {
     }
 
     /// Tokens that waiters want of this limit.
-    pub(crate) const fn queued(&self) -> &Queued {
+    pub(crate) const fn queued_demand(&self) -> &QueuedDemand {
         &self.queued
     }
 
     /// Queue for callers that wait for this limit alone, created by the first of them. A limit
     /// belongs to one engine, so it does not matter who creates it.
-    pub(crate) fn waiters(&self, make: impl FnOnce() -> Pacer) -> &Pacer {
-        self.waiters.get_or_init(make)
+    pub(crate) fn pacer(&self, make: impl FnOnce() -> Pacer) -> &Pacer {
+        self.pacer.get_or_init(make)
     }
 
     /// Whether decisions depend on the wall time.
-    pub(crate) fn on_calendar(&self) -> bool {
+    pub(crate) fn has_schedule(&self) -> bool {
         #[cfg(feature = "calendar")]
         return self.schedule.is_some();
         #[cfg(not(feature = "calendar"))]
@@ -245,7 +247,7 @@ impl Terms {
     /// Wall time of a store, if decisions depend on it.
     #[inline]
     pub(crate) fn wall_time(&self, store: &StoreHandle) -> WallTime {
-        if self.on_calendar() { store.wall_time() } else { WallTime::default() }
+        if self.has_schedule() { store.wall_time() } else { WallTime::default() }
     }
 
     /// Reads the current limit, with the calendar windows around a wall time.
@@ -259,9 +261,9 @@ impl Terms {
     }
 }
 
-impl std::fmt::Debug for Terms {
+impl std::fmt::Debug for LiveLimit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terms").field("limit", &self.limit.load()).finish_non_exhaustive()
+        f.debug_struct("LiveLimit").field("limit", &self.limit.load()).finish_non_exhaustive()
     }
 }
 

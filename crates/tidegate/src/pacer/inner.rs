@@ -10,34 +10,34 @@ use std::time::Duration;
 
 use tidegate_core::{Receipt, Settlement, StoreError, Time};
 
-use super::adaptive::{CallOutcome, Departure};
+use super::adaptive::{CallOutcome, CallStart};
 use super::claim::{BucketName, Claim};
 use super::driver::Drivers;
-use super::driver::leases::{Holding, Leases};
+use super::driver::leases::{Leases, StoreGrant};
 use super::group::SlotGroup;
-use super::pending_acquire::{Block, PendingAcquire, Verdict, holds_slots, in_time};
+use super::pending_acquire::{Block, ChargeResult, PendingAcquire, holds_slots, instant_after};
 use super::permit::OnDrop;
 use super::pool::{PoolHandle, PoolMember, SlotPool, SlotRequest};
 use super::scheduler::slab::{Id, Slab};
 use super::scheduler::wait_attribution::WaitPart;
-use super::scheduler::waiter::{Left, Refused};
-use super::scheduler::{Scheduler, Step};
+use super::scheduler::waiter::{Removed, WaitError};
+use super::scheduler::{NextAction, Scheduler};
+use crate::live_limit::LimitWatcher;
 use crate::store_handle::{StoreClock, StoreHandle, now_or_never};
 use crate::sync::{Mutex, MutexGuard};
-use crate::terms::Watch;
 
 /// State shared by the permits and waiters of one pacer.
-pub(super) struct Scope {
+pub(super) struct PacerInner {
     store: StoreHandle,
     clock: StoreClock,
     /// The tenant of requests that name none.
-    nobody: Arc<str>,
+    default_tenant: Arc<str>,
     state: Mutex<State>,
 }
 
 /// The state under the lock.
 pub(super) struct State {
-    pub(super) scheduler: Scheduler<PendingAcquire, Holding>,
+    pub(super) scheduler: Scheduler<PendingAcquire, StoreGrant>,
     pub(super) buckets: Buckets,
     pub(super) drivers: Drivers,
     pub(super) leases: Leases,
@@ -46,30 +46,30 @@ pub(super) struct State {
     /// Groups with free slots, to notify after unlocking.
     freed_groups: Vec<SlotGroup>,
     /// A weak pointer to itself.
-    own: Weak<Scope>,
+    weak_self: Weak<PacerInner>,
     /// Reservations of drivers whose runtime was shut down, to be given back by another driver.
     #[cfg(feature = "tokio")]
-    pub(super) stranded: Vec<(PendingAcquire, Receipt)>,
+    pub(super) abandoned: Vec<(PendingAcquire, Receipt)>,
     /// The head for which a driver is calling a shared store.
     #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "shared stores need tokio"))]
-    pub(super) asking: Option<Id>,
+    pub(super) head_in_call: Option<Id>,
 }
 
 /// The locked state. Freed slots are handed out after unlocking.
-pub(super) struct Locked<'s> {
+pub(super) struct StateGuard<'s> {
     state: MutexGuard<'s, State>,
     // Dropped after the guard.
-    freed: Freed,
+    freed: FreedSlots,
 }
 
 /// Hands out the free slots of a pool, and notifies groups, when dropped.
 #[derive(Default)]
-struct Freed {
+struct FreedSlots {
     pool: Option<SlotPool>,
     groups: Vec<SlotGroup>,
 }
 
-impl Deref for Locked<'_> {
+impl Deref for StateGuard<'_> {
     type Target = State;
 
     fn deref(&self) -> &State {
@@ -77,20 +77,20 @@ impl Deref for Locked<'_> {
     }
 }
 
-impl DerefMut for Locked<'_> {
+impl DerefMut for StateGuard<'_> {
     fn deref_mut(&mut self) -> &mut State {
         &mut self.state
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for StateGuard<'_> {
     fn drop(&mut self) {
         self.freed.pool = self.state.pool.as_mut().and_then(PoolHandle::take_freed);
         self.freed.groups = std::mem::take(&mut self.state.freed_groups);
     }
 }
 
-impl Drop for Freed {
+impl Drop for FreedSlots {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {
             pool.hand_out();
@@ -99,10 +99,10 @@ impl Drop for Freed {
     }
 }
 
-impl Scope {
+impl PacerInner {
     pub(super) fn new(
         store: StoreHandle,
-        scheduler: Scheduler<PendingAcquire, Holding>,
+        scheduler: Scheduler<PendingAcquire, StoreGrant>,
         member: Option<&PoolMember>,
         drivers: Drivers,
     ) -> Arc<Self> {
@@ -114,16 +114,16 @@ impl Scope {
             drivers,
             pool: None,
             freed_groups: Vec::new(),
-            own: Weak::new(),
+            weak_self: Weak::new(),
             leases: Leases::default(),
             #[cfg(feature = "tokio")]
-            stranded: Vec::new(),
-            asking: None,
+            abandoned: Vec::new(),
+            head_in_call: None,
         };
-        Arc::new_cyclic(|scope| {
-            let pool = member.map(|member| member.handle(scope.clone()));
-            let state = Mutex::new(State { pool, own: scope.clone(), ..state });
-            Self { store, clock, nobody: "".into(), state }
+        Arc::new_cyclic(|inner| {
+            let pool = member.map(|member| member.handle(inner.clone()));
+            let state = Mutex::new(State { pool, weak_self: inner.clone(), ..state });
+            Self { store, clock, default_tenant: "".into(), state }
         })
     }
 
@@ -131,8 +131,8 @@ impl Scope {
         &self.store
     }
 
-    pub(super) fn nobody(&self) -> &Arc<str> {
-        &self.nobody
+    pub(super) fn default_tenant(&self) -> &Arc<str> {
+        &self.default_tenant
     }
 
     /// Whether the store is the in-process one.
@@ -144,46 +144,46 @@ impl Scope {
         self.clock.now()
     }
 
-    pub(super) fn lock(&self) -> Locked<'_> {
+    pub(super) fn lock(&self) -> StateGuard<'_> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        Locked { state, freed: Freed::default() }
+        StateGuard { state, freed: FreedSlots::default() }
     }
 
     /// Runs `update` under the lock, advances the queue, and wakes granted waiters.
-    pub(super) fn act<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
-        self.finish(self.lock(), act).0
+    pub(super) fn update<R>(&self, update: impl FnOnce(&mut State) -> R) -> R {
+        self.update_and_wake(self.lock(), update).0
     }
 
     /// Renews leases that are due, advances the queue, and wakes granted waiters. Returns when
     /// there is more to do.
     pub(super) fn refresh(self: &Arc<Self>) -> Option<Time> {
-        self.finish(self.lock_renewed(), |_| ()).1
+        self.update_and_wake(self.lock_renewed(), |_| ()).1
     }
 
     /// Runs `update` and advances the queue under the lock; then, without it, wakes granted
     /// waiters.
-    fn finish<R>(
+    fn update_and_wake<R>(
         &self,
-        mut state: Locked<'_>,
-        act: impl FnOnce(&mut State) -> R,
+        mut state: StateGuard<'_>,
+        update: impl FnOnce(&mut State) -> R,
     ) -> (R, Option<Time>) {
-        let result = act(&mut state);
-        let until = self.move_on(&mut state);
-        let wakes = state.scheduler.wakes();
+        let result = update(&mut state);
+        let until = self.advance(&mut state);
+        let wakes = state.scheduler.take_wakes();
         drop(state);
         drop(wakes);
         (result, until)
     }
 
     /// Grants what can be granted now. Returns when there is more to do.
-    pub(super) fn move_on(&self, state: &mut State) -> Option<Time> {
+    pub(super) fn advance(&self, state: &mut State) -> Option<Time> {
         let queue = if state.scheduler.waiting() == 0 {
-            state.rest();
+            state.set_idle();
             None
         } else {
             self.grant(state)
         };
-        let until = sooner(queue, state.leases.tick());
+        let until = earlier(queue, state.leases.next_due());
         state.drivers.set_alarm(until);
         until
     }
@@ -194,14 +194,16 @@ impl Scope {
         loop {
             let now = self.now();
             let id = match state.scheduler.next(now) {
-                Step::Rest(until) => {
-                    state.rest();
+                NextAction::Sleep(until) => {
+                    state.set_idle();
                     return until;
                 }
                 // While one driver calls a shared store, the others watch deadlines.
                 #[cfg(feature = "tokio")]
-                Step::Try(_) if state.asking.is_some() => return state.scheduler.aside(),
-                Step::Try(id) => id,
+                NextAction::Try(_) if state.head_in_call.is_some() => {
+                    return state.scheduler.next_timer();
+                }
+                NextAction::Try(id) => id,
             };
             if !state.enter_groups(id, now) {
                 continue;
@@ -209,7 +211,7 @@ impl Scope {
             if let Err(growth) = state.take_slot() {
                 state.leave_groups(id);
                 let growth = growth.map(|after| now.after(after));
-                return sooner(state.scheduler.no_slot(now), growth);
+                return earlier(state.scheduler.wait_for_slot(now), growth);
             }
             #[cfg(feature = "tokio")]
             if !self.is_local() {
@@ -217,41 +219,41 @@ impl Scope {
                 state.leave_groups(id);
                 return Some(now);
             }
-            let Some(ticket) = state.scheduler.ticket(id) else { continue };
-            let verdict = now_or_never(ticket.charge(&self.store, Duration::ZERO));
-            let verdict = verdict.unwrap_or_else(not_at_once);
-            if !matches!(verdict, Verdict::Granted { .. }) {
+            let Some(pending) = state.scheduler.pending(id) else { continue };
+            let result = now_or_never(pending.charge(&self.store, Duration::ZERO));
+            let result = result.unwrap_or_else(local_store_pending);
+            if !matches!(result, ChargeResult::Granted { .. }) {
                 state.leave_groups(id);
             }
-            state.apply(id, verdict, now);
+            state.apply(id, result, now);
         }
     }
 
     /// Removes a waiter before it got its permit. What it was granted is given back.
     pub(super) fn leave(self: &Arc<Self>, id: Id) {
-        let left = self.act(|state| {
-            let left = state.scheduler.leave(id, self.now());
-            if state.asking == Some(id) {
+        let removed = self.update(|state| {
+            let removed = state.scheduler.cancel(id, self.now());
+            if state.head_in_call == Some(id) {
                 // Its reservation is given back without waiting for the start.
-                state.drivers.ring();
+                state.drivers.notify_all();
             }
-            if let Some(Left::Granted(ticket, _)) = &left {
-                state.freed_groups.extend(ticket.leave_groups());
+            if let Some(Removed::Granted(pending, _)) = &removed {
+                state.freed_groups.extend(pending.leave_groups());
                 if let Some(pool) = &mut state.pool {
                     pool.give_back(None);
                 }
             }
-            match &left {
-                Some(Left::Granted(ticket, _) | Left::Queued(ticket)) => {
-                    state.buckets.forget(ticket);
+            match &removed {
+                Some(Removed::Granted(pending, _) | Removed::Queued(pending)) => {
+                    state.buckets.release(pending);
                 }
                 None => {}
             }
-            left
+            removed
         });
-        if let Some(Left::Granted(ticket, Holding { receipt, lease })) = left {
+        if let Some(Removed::Granted(pending, StoreGrant { receipt, lease })) = removed {
             drop(lease);
-            if let Some(back) = self.returning(&ticket, &receipt, OnDrop::Refund) {
+            if let Some(back) = self.give_back(&pending, &receipt, OnDrop::Refund) {
                 self.store.detach(back);
             }
         }
@@ -261,23 +263,25 @@ impl Scope {
     /// they were already handled. `report` is the outcome and the start of its call.
     pub(super) fn release(
         self: &Arc<Self>,
-        ticket: &PendingAcquire,
-        holding: &mut Holding,
-        fate: Option<OnDrop>,
-        word: (CallOutcome, Departure),
+        pending: &PendingAcquire,
+        store_grant: &mut StoreGrant,
+        on_drop: Option<OnDrop>,
+        report: (CallOutcome, CallStart),
     ) {
-        let post = holding.lease.take().map(|lease| lease.post);
-        if let Some(back) = fate.and_then(|fate| self.returning(ticket, &holding.receipt, fate)) {
+        let driver_slot = store_grant.lease.take().map(|lease| lease.driver_slot);
+        if let Some(back) =
+            on_drop.and_then(|on_drop| self.give_back(pending, &store_grant.receipt, on_drop))
+        {
             self.store.detach(back);
         }
-        self.act(|state| {
-            if let Some(mut post) = post {
-                state.drivers.ended(&mut post);
+        self.update(|state| {
+            if let Some(mut driver_slot) = driver_slot {
+                state.drivers.lease_ended(&mut driver_slot);
             }
             state.scheduler.slots.give_back();
-            state.freed_groups.extend(ticket.leave_groups());
+            state.freed_groups.extend(pending.leave_groups());
             if let Some(pool) = &mut state.pool {
-                pool.give_back(Some(word));
+                pool.give_back(Some(report));
             }
         });
     }
@@ -286,23 +290,23 @@ impl Scope {
     /// nothing to give back. The future has to be [detached](StoreHandle::detach) or awaited. A
     /// shared store needs a task for it; outside a runtime there is none, and what was spent stays
     /// spent.
-    pub(super) fn returning(
+    pub(super) fn give_back(
         self: &Arc<Self>,
-        ticket: &PendingAcquire,
+        pending: &PendingAcquire,
         receipt: &Receipt,
-        fate: OnDrop,
+        on_drop: OnDrop,
     ) -> Option<impl Future<Output = ()> + Send + 'static + use<>> {
-        if fate == OnDrop::Keep && !holds_slots(receipt) {
+        if on_drop == OnDrop::Keep && !holds_slots(receipt) {
             return None;
         }
-        let scope = self.clone();
-        let (ticket, receipt) = (ticket.clone(), receipt.clone());
+        let inner = self.clone();
+        let (pending, receipt) = (pending.clone(), receipt.clone());
         Some(async move {
-            match fate {
-                OnDrop::Refund => ticket.give_back(&scope.store, &receipt).await,
-                OnDrop::Keep => ticket.release_slots(&scope.store, &receipt).await,
+            match on_drop {
+                OnDrop::Refund => pending.refund(&inner.store, &receipt).await,
+                OnDrop::Keep => pending.release_slots(&inner.store, &receipt).await,
             }
-            ticket.tell_watchers();
+            pending.notify_watchers();
         })
     }
 
@@ -310,10 +314,10 @@ impl Scope {
     pub(super) fn offer_slot(&self) -> bool {
         let mut state = self.lock();
         let is_accepted = state.pool.as_mut().is_some_and(PoolHandle::accept);
-        self.move_on(&mut state);
+        self.advance(&mut state);
         // The caller that offers continues with what this pacer did not use.
         state.pool.as_mut().and_then(PoolHandle::take_freed);
-        let wakes = state.scheduler.wakes();
+        let wakes = state.scheduler.take_wakes();
         drop(state);
         drop(wakes);
         is_accepted
@@ -322,14 +326,14 @@ impl Scope {
     /// Corrects what was charged, and advances the queue.
     pub(super) async fn settle(
         &self,
-        ticket: &PendingAcquire,
+        pending: &PendingAcquire,
         deltas: &[i64],
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
-        let settlement = ticket.settle(&self.store, deltas, receipt).await;
+        let settlement = pending.settle(&self.store, deltas, receipt).await;
         // Charging more cannot let anybody go sooner.
-        for (claim, _) in ticket.claims.iter().zip(deltas).filter(|(_, delta)| **delta < 0) {
-            claim.terms.tell_watchers();
+        for (claim, _) in pending.claims.iter().zip(deltas).filter(|(_, delta)| **delta < 0) {
+            claim.live_limit.notify_watchers();
         }
         settlement
     }
@@ -339,41 +343,41 @@ impl State {
     /// Takes slots of the groups of a waiter. If one of them is full, the waiter's tenant is
     /// parked.
     pub(super) fn enter_groups(&mut self, id: Id, now: Time) -> bool {
-        let ticket = self.scheduler.ticket(id);
-        let has_entered = ticket.is_none_or(|ticket| ticket.try_enter_groups(&self.own));
+        let pending = self.scheduler.pending(id);
+        let has_entered = pending.is_none_or(|pending| pending.try_enter_groups(&self.weak_self));
         if !has_entered {
-            self.scheduler.passed_over(id, WaitPart::CONCURRENCY, None, now);
+            self.scheduler.park(id, WaitPart::CONCURRENCY, None, now);
         }
         has_entered
     }
 
     /// Releases the group slots of a waiter that is not granted now.
     pub(super) fn leave_groups(&mut self, id: Id) {
-        if let Some(ticket) = self.scheduler.ticket(id) {
-            self.freed_groups.extend(ticket.leave_groups());
+        if let Some(pending) = self.scheduler.pending(id) {
+            self.freed_groups.extend(pending.leave_groups());
         }
     }
 
     /// Releases the group slots of a request.
-    pub(super) fn leave_groups_of(&mut self, ticket: &PendingAcquire) {
-        self.freed_groups.extend(ticket.leave_groups());
+    pub(super) fn leave_groups_of(&mut self, pending: &PendingAcquire) {
+        self.freed_groups.extend(pending.leave_groups());
     }
 
     /// Takes the slots of a new request, of its groups and of the pool, or none.
-    pub(super) fn take_slots_of(&mut self, ticket: &PendingAcquire) -> bool {
-        if !ticket.try_enter_groups(&self.own) {
+    pub(super) fn take_slots_of(&mut self, pending: &PendingAcquire) -> bool {
+        if !pending.try_enter_groups(&self.weak_self) {
             return false;
         }
         let has_slot = self.try_take_slot();
         if !has_slot {
-            self.leave_groups_of(ticket);
+            self.leave_groups_of(pending);
         }
         has_slot
     }
 
     /// Puts back the slots of a new request that is not granted now.
-    pub(super) fn put_slots_back(&mut self, ticket: &PendingAcquire) {
-        self.leave_groups_of(ticket);
+    pub(super) fn put_slots_back(&mut self, pending: &PendingAcquire) {
+        self.leave_groups_of(pending);
         self.put_slot_back();
     }
 
@@ -400,9 +404,9 @@ impl State {
     }
 
     /// No waiter could use a slot of the pool.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn set_idle(&mut self) {
         if let Some(pool) = &mut self.pool {
-            pool.rest();
+            pool.set_idle();
         }
     }
 
@@ -414,48 +418,48 @@ impl State {
     }
 
     /// Records the start of a call, for an adaptive concurrency.
-    pub(super) fn leaves(&self) -> Departure {
-        self.pool.as_ref().map_or_else(Departure::default, PoolHandle::leaves)
+    pub(super) fn call_started(&self) -> CallStart {
+        self.pool.as_ref().map_or_else(CallStart::default, PoolHandle::call_started)
     }
 
     /// Makes drivers wake in time for new leases.
-    pub(super) fn mind_leases(&mut self) {
-        self.drivers.not_later(self.leases.tick());
+    pub(super) fn schedule_renewal(&mut self) {
+        self.drivers.bring_alarm_forward(self.leases.next_due());
     }
 
     /// Applies the result of trying the head.
-    pub(super) fn apply(&mut self, id: Id, verdict: Verdict, now: Time) {
+    pub(super) fn apply(&mut self, id: Id, result: ChargeResult, now: Time) {
         let by = |state: &Self, index: usize| {
-            let ticket = state.scheduler.ticket(id);
-            ticket.map(|ticket| ticket.claims[index].limit()).unwrap_or_default()
+            let pending = state.scheduler.pending(id);
+            pending.map(|pending| pending.claims[index].limit()).unwrap_or_default()
         };
-        match verdict {
-            Verdict::Granted { receipt, charged, lease, .. } => {
-                let Some(ticket) = self.scheduler.ticket(id) else { return };
-                let lease = lease.map(|lease| self.leases.keep(ticket, &receipt, lease, now));
-                self.scheduler.granted(id, Holding { receipt, lease }, now);
+        match result {
+            ChargeResult::Granted { receipt, charged, lease, .. } => {
+                let Some(pending) = self.scheduler.pending(id) else { return };
+                let lease = lease.map(|lease| self.leases.register(pending, &receipt, lease, now));
+                self.scheduler.grant(id, StoreGrant { receipt, lease }, now);
                 self.slot_granted();
-                if let Some(ticket) = self.scheduler.ticket_mut(id) {
-                    ticket.correct(&charged);
+                if let Some(pending) = self.scheduler.pending_mut(id) {
+                    pending.set_charged(&charged);
                 }
             }
-            Verdict::Blocked(Block { index, own, wait, .. }) => {
+            ChargeResult::Blocked(Block { index, per_tenant, wait, .. }) => {
                 let by = by(self, index);
-                let until = in_time(wait, now);
-                if own {
-                    self.scheduler.passed_over(id, &by, until, now);
+                let until = instant_after(wait, now);
+                if per_tenant {
+                    self.scheduler.park(id, &by, until, now);
                 } else {
-                    self.scheduler.blocked(id, &by, until, now);
+                    self.scheduler.block(id, &by, until, now);
                 }
             }
-            Verdict::Never(index) => self.scheduler.refuse(id, Refused::NeverFits(index)),
-            Verdict::Failed(error) => self.scheduler.refuse(id, Refused::Failed(error)),
+            ChargeResult::NeverFits(index) => self.scheduler.fail(id, WaitError::NeverFits(index)),
+            ChargeResult::Failed(error) => self.scheduler.fail(id, WaitError::Store(error)),
         }
     }
 }
 
 /// The earlier of two optional times.
-pub(super) fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+pub(super) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, None) => one,
@@ -463,13 +467,15 @@ pub(super) fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     }
 }
 
-fn not_at_once() -> Verdict {
-    Verdict::Failed(StoreError::Unavailable("the store of this process made a caller wait".into()))
+fn local_store_pending() -> ChargeResult {
+    ChargeResult::Failed(StoreError::Unavailable(
+        "the store of this process made a caller wait".into(),
+    ))
 }
 
-impl Watch for Scope {
-    fn changed(&self) -> bool {
-        self.act(|state| state.scheduler.nudge(self.now()));
+impl LimitWatcher for PacerInner {
+    fn on_change(&self) -> bool {
+        self.update(|state| state.scheduler.nudge(self.now()));
         // A waiter that joins later registers again.
         self.lock().scheduler.waiting() > 0
     }
@@ -484,7 +490,7 @@ pub(super) struct Buckets {
 
 impl Buckets {
     /// The id of a claim's bucket. Reference-counted: valid until released as often.
-    pub(super) fn know(&mut self, claim: &Claim) -> Id {
+    pub(super) fn acquire(&mut self, claim: &Claim) -> Id {
         let bucket = claim.bucket();
         if let Some(&id) = self.ids.get(&bucket) {
             if let Some((_, claims)) = self.known.get_mut(id) {
@@ -497,8 +503,8 @@ impl Buckets {
         id
     }
 
-    pub(super) fn forget(&mut self, ticket: &PendingAcquire) {
-        for &id in &ticket.buckets {
+    pub(super) fn release(&mut self, pending: &PendingAcquire) {
+        for &id in &pending.buckets {
             let Some((_, claims)) = self.known.get_mut(id) else { continue };
             *claims -= 1;
             if *claims == 0 {
@@ -511,9 +517,9 @@ impl Buckets {
 }
 
 /// Registers the pacer to advance when a policy of the request's limits changes.
-pub(super) fn watch(scope: &Arc<Scope>, ticket: &PendingAcquire) {
-    for claim in &ticket.claims {
-        let weak: Weak<Scope> = Arc::downgrade(scope);
+pub(super) fn watch(inner: &Arc<PacerInner>, pending: &PendingAcquire) {
+    for claim in &pending.claims {
+        let weak: Weak<PacerInner> = Arc::downgrade(inner);
         claim.watch(weak);
     }
 }

@@ -43,29 +43,29 @@ impl Tier {
 
 /// The tiers that were charged, in order: the outcomes of a decision belong to these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Charged {
-    Nobody,
+pub(super) enum ChargedTiers {
+    None,
     /// None, because the organization is on the allow-list.
-    AllowedOrganization,
+    AllowListedOrganization,
     /// None, because the client is on the allow-list.
-    AllowedClient,
+    AllowListedClient,
     Client,
     Organization,
     Both,
 }
 
-impl Charged {
+impl ChargedTiers {
     /// The variant for a caller that is on the allow-list by an entry of this tier.
     pub(super) const fn allow_listed(entry: Tier) -> Self {
         match entry {
-            Tier::Organization => Self::AllowedOrganization,
-            _ => Self::AllowedClient,
+            Tier::Organization => Self::AllowListedOrganization,
+            _ => Self::AllowListedClient,
         }
     }
 
     pub(super) const fn tiers(self) -> &'static [Tier] {
         match self {
-            Self::Nobody | Self::AllowedOrganization | Self::AllowedClient => &[],
+            Self::None | Self::AllowListedOrganization | Self::AllowListedClient => &[],
             Self::Client => &[Tier::Client],
             Self::Organization => &[Tier::Organization],
             Self::Both => &[Tier::Client, Tier::Organization],
@@ -115,16 +115,16 @@ impl<'a> Verdict<'a> {
 #[must_use = "the request is pending as long as its pass lives"]
 pub struct Pass<'a> {
     pub(super) in_flight: Option<InFlight>,
-    pub(super) charged: Charged,
+    pub(super) charged: ChargedTiers,
     pub(super) outcomes: Option<Outcomes>,
-    pub(super) rare: Option<Box<Rare<'a>>>,
+    pub(super) details: Option<Box<PassDetails<'a>>>,
 }
 
 /// Fields that few passes have, boxed to keep the others small.
 #[derive(Debug, Default)]
-pub(super) struct Rare<'a> {
+pub(super) struct PassDetails<'a> {
     /// The receipt, and how the client was named.
-    pub(super) billed: Option<(Receipt, MissingClient)>,
+    pub(super) receipt: Option<(Receipt, MissingClient)>,
     pub(super) degraded: Option<FailureRule>,
     pub(super) would_reject: Option<Rejection<'a>>,
 }
@@ -132,8 +132,8 @@ pub(super) struct Rare<'a> {
 impl<'a> Pass<'a> {
     /// The pass of an admission that is switched off.
     #[inline]
-    pub(super) const fn open() -> Self {
-        Self { in_flight: None, charged: Charged::Nobody, outcomes: None, rare: None }
+    pub(super) const fn unchecked() -> Self {
+        Self { in_flight: None, charged: ChargedTiers::None, outcomes: None, details: None }
     }
 
     /// Outcomes of the buckets that were charged, in the order of the tiers.
@@ -146,7 +146,7 @@ impl<'a> Pass<'a> {
     /// or no bill was [requested](super::Admit::billed).
     #[must_use]
     pub fn bill(&self) -> Option<Bill> {
-        let (receipt, missing_client) = self.rare.as_ref()?.billed.clone()?;
+        let (receipt, missing_client) = self.details.as_ref()?.receipt.clone()?;
         Some(Bill { charged: self.charged, missing_client, receipt })
     }
 
@@ -166,8 +166,8 @@ impl<'a> Pass<'a> {
     #[must_use]
     pub const fn allow_listed(&self) -> Option<Tier> {
         match self.charged {
-            Charged::AllowedOrganization => Some(Tier::Organization),
-            Charged::AllowedClient => Some(Tier::Client),
+            ChargedTiers::AllowListedOrganization => Some(Tier::Organization),
+            ChargedTiers::AllowListedClient => Some(Tier::Client),
             _ => None,
         }
     }
@@ -181,14 +181,14 @@ impl<'a> Pass<'a> {
     /// The rejection that shadow mode suppressed.
     #[must_use]
     pub fn would_reject(&self) -> Option<&Rejection<'a>> {
-        self.rare.as_ref()?.would_reject.as_ref()
+        self.details.as_ref()?.would_reject.as_ref()
     }
 
     /// The failure rule that decided because the store did not answer; `None` if the store
     /// answered.
     #[must_use]
     pub fn degraded(&self) -> Option<FailureRule> {
-        self.rare.as_ref()?.degraded
+        self.details.as_ref()?.degraded
     }
 
     /// Converts the pass into the guard that keeps the request pending, for callers that need
@@ -202,7 +202,7 @@ impl<'a> Pass<'a> {
 /// A record of what a request was charged, to settle later.
 #[derive(Clone, Debug)]
 pub struct Bill {
-    pub(super) charged: Charged,
+    pub(super) charged: ChargedTiers,
     /// How the client was named at that time.
     pub(super) missing_client: MissingClient,
     pub(super) receipt: Receipt,
@@ -222,7 +222,7 @@ pub struct Rejection<'a> {
     /// The failure rule that decided because the store did not answer; `None` if the store
     /// answered.
     pub degraded: Option<FailureRule>,
-    pub(super) charged: Charged,
+    pub(super) charged: ChargedTiers,
     pub(super) outcomes: Outcomes,
 }
 

@@ -14,17 +14,17 @@ use tidegate_memory::MemoryStore;
 
 use super::FromAnswer;
 use crate::charge::Charge;
+use crate::live_limit::{LiveLimit, Snapshot};
 use crate::pacer::project;
 use crate::store_handle::StoreHandle;
-use crate::terms::{Snapshot, Terms};
 
 /// An operation whose policies are read when it runs, not when it is described.
 #[derive(Debug)]
-pub(crate) enum Call<'a> {
+pub(crate) enum DeferredOperation<'a> {
     /// An operation on limits that the caller holds.
     Raw(Operation<'a>),
     /// An operation on one key of a limiter, under the policy in force when it runs.
-    One { terms: &'a Terms, key: AnyKey<'a>, wall: WallTime, verb: Verb<'a> },
+    One { live_limit: &'a LiveLimit, key: AnyKey<'a>, wall: WallTime, verb: Verb<'a> },
     /// An operation on a list of charges, under the policies in force when it runs.
     List(Charges<'a>, ListVerb<'a>),
 }
@@ -58,27 +58,27 @@ pub(crate) enum ListVerb<'a> {
     Renew(&'a Receipt),
 }
 
-impl<'a> Call<'a> {
+impl<'a> DeferredOperation<'a> {
     /// The first charge on a limiter of another engine.
-    fn foreign(&self, store: &StoreHandle) -> Option<ChargeError> {
+    fn foreign_charge(&self, store: &StoreHandle) -> Option<ChargeError> {
         let Self::List(charges, _) = self else { return None };
-        let foreign = charges.iter().position(|charge| !charge.store.is_same(store));
-        foreign.map(ChargeError::OtherEngine)
+        let foreign_charge = charges.iter().position(|charge| !charge.store.is_same(store));
+        foreign_charge.map(ChargeError::OtherEngine)
     }
 
     /// Reads the policies in force now.
     pub(super) fn snapshots(&self) -> Snapshots {
         match self {
             Self::Raw(_) => SmallVec::new(),
-            Self::One { terms, wall, .. } => smallvec![terms.snapshot(*wall)],
+            Self::One { live_limit, wall, .. } => smallvec![live_limit.snapshot(*wall)],
             Self::List(charges, _) => charges.iter().map(Charge::snapshot).collect(),
         }
     }
 
     /// The limit and the wall time of an operation on one key.
-    pub(crate) const fn terms(&self) -> Option<(&'a Terms, WallTime)> {
+    pub(crate) const fn live_limit(&self) -> Option<(&'a LiveLimit, WallTime)> {
         match self {
-            Self::One { terms, wall, .. } => Some((terms, *wall)),
+            Self::One { live_limit, wall, .. } => Some((live_limit, *wall)),
             Self::Raw(_) | Self::List(..) => None,
         }
     }
@@ -86,160 +86,179 @@ impl<'a> Call<'a> {
     /// Decides a take of one key of a token bucket without waiters. Most takes are of this kind,
     /// and this path skips all wrapping.
     #[inline]
-    pub(super) fn take_plain(&self, store: &MemoryStore) -> Option<Decision> {
-        let Self::One { terms, key, verb: Verb::Take(cost), .. } = self else { return None };
+    pub(super) fn take_fast(&self, store: &MemoryStore) -> Option<Decision> {
+        let Self::One { live_limit, key, verb: Verb::Take(cost), .. } = self else { return None };
         let key = key.as_key();
-        if terms.on_calendar() || key.check().is_err() || terms.queued().ahead_of(key).is_some() {
+        if live_limit.has_schedule()
+            || key.check().is_err()
+            || live_limit.queued_demand().tokens_queued(key).is_some()
+        {
             return None;
         }
-        let snapshot = terms.snapshot(WallTime::default());
+        let snapshot = live_limit.snapshot(WallTime::default());
         let limit = snapshot.limit();
-        let of_bucket = matches!(limit.policy(), Policy::Bucket(_));
-        of_bucket.then(|| store.take_one(limit, key, *cost))
+        let is_bucket = matches!(limit.policy(), Policy::Bucket(_));
+        is_bucket.then(|| store.take_one(limit, key, *cost))
     }
 
     /// For a take or a peek: the tokens that waiters want of the key of each charge, and the
     /// charge's own cost. Empty if no charge has waiters ahead of it.
-    fn behind(&self) -> Behind {
-        let ahead = |terms: &Terms, key: Key<'_>, cost: u64| {
-            let ahead = terms.queued().ahead_of(key).filter(|_| cost > 0);
-            Ahead { tokens: ahead.unwrap_or_default(), cost }
+    fn queued_ahead(&self) -> QueuedAhead {
+        let ahead = |live_limit: &LiveLimit, key: Key<'_>, cost: u64| {
+            let ahead = live_limit.queued_demand().tokens_queued(key).filter(|_| cost > 0);
+            ChargeAhead { tokens: ahead.unwrap_or_default(), cost }
         };
-        let behind: Behind = match self {
-            Self::One { terms, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. } => {
-                smallvec![ahead(terms, key.as_key(), *cost)]
+        let queued_ahead: QueuedAhead = match self {
+            Self::One { live_limit, key, verb: Verb::Take(cost) | Verb::Peek(cost), .. } => {
+                smallvec![ahead(live_limit, key.as_key(), *cost)]
             }
             Self::List(charges, ListVerb::Take | ListVerb::Peek) => charges
                 .iter()
-                .map(|charge| ahead(&charge.terms, charge.key.as_key(), charge.cost))
+                .map(|charge| ahead(&charge.live_limit, charge.key.as_key(), charge.cost))
                 .collect(),
-            _ => Behind::new(),
+            _ => QueuedAhead::new(),
         };
-        let is_free = behind.iter().all(|ahead| ahead.tokens == 0);
-        if is_free { Behind::new() } else { behind }
+        let is_free = queued_ahead.iter().all(|ahead| ahead.tokens == 0);
+        if is_free { QueuedAhead::new() } else { queued_ahead }
     }
 
     /// Builds the operation under policies that were read before.
-    fn under<'s>(&'s self, snapshots: &'s [Snapshot]) -> Parts<'s> {
+    fn build<'s>(&'s self, snapshots: &'s [Snapshot]) -> OperationBuf<'s> {
         match (self, snapshots) {
-            (Self::Raw(operation), _) => Parts::Whole(*operation),
+            (Self::Raw(operation), _) => OperationBuf::Plain(*operation),
             (Self::One { key, verb, .. }, [snapshot, ..]) => {
-                one(snapshot.target(key.as_key()), *verb)
+                build_single(snapshot.target(key.as_key()), *verb)
             }
-            (Self::One { .. }, []) => Parts::Whole(Operation::Take(&[])),
-            (Self::List(charges, verb), snapshots) => list(charges, snapshots, verb),
+            (Self::One { .. }, []) => OperationBuf::Plain(Operation::Take(&[])),
+            (Self::List(charges, verb), snapshots) => build_list(charges, snapshots, verb),
         }
     }
 }
 
-fn one<'s>(target: Target<'s>, verb: Verb<'s>) -> Parts<'s> {
+fn build_single<'s>(target: Target<'s>, verb: Verb<'s>) -> OperationBuf<'s> {
     let charge = |cost| smallvec![tidegate_core::Charge { target, cost }];
     match verb {
-        Verb::Take(cost) => Parts::Take(charge(cost)),
-        Verb::Peek(cost) => Parts::Peek(charge(cost)),
-        Verb::Reserve(cost, horizon) => Parts::Reserve(charge(cost), horizon),
+        Verb::Take(cost) => OperationBuf::Take(charge(cost)),
+        Verb::Peek(cost) => OperationBuf::Peek(charge(cost)),
+        Verb::Reserve(cost, horizon) => OperationBuf::Reserve(charge(cost), horizon),
         Verb::Settle(delta, receipt) => {
-            Parts::Settle(smallvec![Correction { target, delta }], receipt)
+            OperationBuf::Settle(smallvec![Correction { target, delta }], receipt)
         }
-        Verb::Release(receipt) => Parts::Release(smallvec![target], receipt),
-        Verb::Renew(receipt) => Parts::Renew(smallvec![target], receipt),
-        Verb::Hold(span) => Parts::Whole(Operation::Hold { target, span }),
-        Verb::Reset => Parts::Whole(Operation::Reset { target }),
+        Verb::Release(receipt) => OperationBuf::Release(smallvec![target], receipt),
+        Verb::Renew(receipt) => OperationBuf::Renew(smallvec![target], receipt),
+        Verb::Hold(span) => OperationBuf::Plain(Operation::Hold { target, span }),
+        Verb::Reset => OperationBuf::Plain(Operation::Reset { target }),
     }
 }
 
-fn list<'s>(
+fn build_list<'s>(
     charges: &'s [Charge<'_>],
     snapshots: &'s [Snapshot],
     verb: &'s ListVerb<'s>,
-) -> Parts<'s> {
+) -> OperationBuf<'s> {
     let targets = || {
         let pairs = charges.iter().zip(snapshots);
         pairs.map(|(charge, snapshot)| snapshot.target(charge.key.as_key()))
     };
-    let charged = || {
+    let to_charges = || {
         let pairs = targets().zip(charges);
         pairs.map(|(target, charge)| tidegate_core::Charge { target, cost: charge.cost }).collect()
     };
     match verb {
-        ListVerb::Take => Parts::Take(charged()),
-        ListVerb::Peek => Parts::Peek(charged()),
-        ListVerb::Reserve(horizon) => Parts::Reserve(charged(), *horizon),
+        ListVerb::Take => OperationBuf::Take(to_charges()),
+        ListVerb::Peek => OperationBuf::Peek(to_charges()),
+        ListVerb::Reserve(horizon) => OperationBuf::Reserve(to_charges(), *horizon),
         ListVerb::Settle(deltas, receipt) => {
             let pairs = targets().zip(deltas);
             let corrections = pairs.map(|(target, &delta)| Correction { target, delta });
-            Parts::Settle(corrections.collect(), *receipt)
+            OperationBuf::Settle(corrections.collect(), *receipt)
         }
-        ListVerb::Release(receipt) => Parts::Release(targets().collect(), receipt),
-        ListVerb::Renew(receipt) => Parts::Renew(targets().collect(), receipt),
+        ListVerb::Release(receipt) => OperationBuf::Release(targets().collect(), receipt),
+        ListVerb::Renew(receipt) => OperationBuf::Renew(targets().collect(), receipt),
     }
 }
 
 /// An operation ready to be sent.
 ///
 /// Its policies are stored outside, because operations of a batch share them.
-pub(crate) struct Asked<'c, 'a> {
-    call: &'c Call<'a>,
+pub(crate) struct PreparedOperation<'c, 'a> {
+    operation: &'c DeferredOperation<'a>,
     /// Why it is not sent.
-    refused: Option<ChargeError>,
-    behind: Behind,
+    error: Option<ChargeError>,
+    queued_ahead: QueuedAhead,
 }
 
 /// Waiters ahead of each charge.
-type Behind = SmallVec<[Ahead; 2]>;
+type QueuedAhead = SmallVec<[ChargeAhead; 2]>;
 
 /// Tokens that waiters want, and the cost of the charge itself.
 #[derive(Clone, Copy)]
-struct Ahead {
+struct ChargeAhead {
     tokens: u128,
     cost: u64,
 }
 
-impl<'c, 'a> Asked<'c, 'a> {
-    pub(crate) fn of(call: &'c Call<'a>, store: &StoreHandle) -> Self {
-        Self { call, refused: call.foreign(store), behind: call.behind() }
+impl<'c, 'a> PreparedOperation<'c, 'a> {
+    pub(crate) fn new(operation: &'c DeferredOperation<'a>, store: &StoreHandle) -> Self {
+        Self {
+            operation,
+            error: operation.foreign_charge(store),
+            queued_ahead: operation.queued_ahead(),
+        }
     }
 
     /// The operation; only a peek if it would overtake waiters.
-    pub(crate) fn parts<'s>(&self, snapshots: &'s [Snapshot]) -> Parts<'s>
+    pub(crate) fn operation_buf<'s>(&self, snapshots: &'s [Snapshot]) -> OperationBuf<'s>
     where
         'c: 's,
     {
-        if self.refused.is_some() {
+        if self.error.is_some() {
             // Fills its position in a batch: every store rejects an empty list.
-            return Parts::Whole(Operation::Take(&[]));
+            return OperationBuf::Plain(Operation::Take(&[]));
         }
-        if self.behind.is_empty() {
-            return self.call.under(snapshots);
+        if self.queued_ahead.is_empty() {
+            return self.operation.build(snapshots);
         }
-        let keys: SmallVec<[Key<'s>; 2]> = match self.call {
-            Call::One { key, .. } => smallvec![key.as_key()],
-            Call::List(charges, _) => charges.iter().map(|charge| charge.key.as_key()).collect(),
-            Call::Raw(_) => SmallVec::new(),
+        let keys: SmallVec<[Key<'s>; 2]> = match self.operation {
+            DeferredOperation::One { key, .. } => smallvec![key.as_key()],
+            DeferredOperation::List(charges, _) => {
+                charges.iter().map(|charge| charge.key.as_key()).collect()
+            }
+            DeferredOperation::Raw(_) => SmallVec::new(),
         };
         let targets = snapshots.iter().zip(keys).map(|(snapshot, key)| snapshot.target(key));
-        Parts::Peek(targets.map(|target| tidegate_core::Charge { target, cost: 0 }).collect())
+        OperationBuf::Peek(
+            targets.map(|target| tidegate_core::Charge { target, cost: 0 }).collect(),
+        )
     }
 
-    pub(crate) fn answered<T: FromAnswer>(
+    pub(crate) fn resolve<T: FromAnswer>(
         &self,
         snapshots: &[Snapshot],
         answer: Result<Answer, StoreError>,
     ) -> Result<T, StoreError> {
-        if let Some(error) = self.refused {
+        if let Some(error) = self.error {
             return Err(error.into());
         }
-        if self.behind.is_empty() {
+        if self.queued_ahead.is_empty() {
             return answer.and_then(T::from_answer);
         }
         let state = answer.and_then(Decision::from_answer)?;
-        T::from_answer(Answer::Decision(overtaking(snapshots, &state, &self.behind)))
+        T::from_answer(Answer::Decision(denial_behind_waiters(
+            snapshots,
+            &state,
+            &self.queued_ahead,
+        )))
     }
 }
 
 /// The denial of an operation that would overtake waiters, with the wait that they leave to it.
-fn overtaking(snapshots: &[Snapshot], state: &Decision, behind: &[Ahead]) -> Decision {
-    let charges = state.outcomes().iter().zip(snapshots).zip(behind);
+fn denial_behind_waiters(
+    snapshots: &[Snapshot],
+    state: &Decision,
+    queued_ahead: &[ChargeAhead],
+) -> Decision {
+    let charges = state.outcomes().iter().zip(snapshots).zip(queued_ahead);
     let outcomes = charges.map(|((outcome, snapshot), ahead)| {
         let policy = snapshot.limit().policy();
         let tokens = ahead.tokens.saturating_add(ahead.cost.into());
@@ -261,8 +280,8 @@ fn overtaking(snapshots: &[Snapshot], state: &Decision, behind: &[Ahead]) -> Dec
 }
 
 /// An operation together with the list that it borrows.
-pub(crate) enum Parts<'s> {
-    Whole(Operation<'s>),
+pub(crate) enum OperationBuf<'s> {
+    Plain(Operation<'s>),
     Take(SmallVec<[tidegate_core::Charge<'s>; 1]>),
     Peek(SmallVec<[tidegate_core::Charge<'s>; 1]>),
     Reserve(SmallVec<[tidegate_core::Charge<'s>; 1]>, Duration),
@@ -271,10 +290,10 @@ pub(crate) enum Parts<'s> {
     Renew(SmallVec<[Target<'s>; 1]>, &'s Receipt),
 }
 
-impl Parts<'_> {
+impl OperationBuf<'_> {
     pub(crate) fn operation(&self) -> Operation<'_> {
         match self {
-            Self::Whole(operation) => *operation,
+            Self::Plain(operation) => *operation,
             Self::Take(charges) => Operation::Take(charges),
             Self::Peek(charges) => Operation::Peek(charges),
             Self::Reserve(charges, horizon) => Operation::Reserve { charges, horizon: *horizon },

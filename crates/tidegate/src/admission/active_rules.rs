@@ -7,15 +7,15 @@ use arc_swap::ArcSwap;
 use tidegate_core::Limit;
 
 use crate::jitter::Jitter;
-use crate::terms::{Terms, Watch};
+use crate::live_limit::{LimitWatcher, LiveLimit};
 
+use super::decision::Tier;
 use super::pending::Pending;
 use super::rules::Rules;
-use super::verdict::Tier;
 
 /// The rules and limits that one check uses from start to end.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct ActiveRules {
     pub(super) rules: Rules,
     /// Limits of the tiers. A limit stays when its tier is removed, so that earlier charges can
     /// still be settled.
@@ -26,8 +26,8 @@ pub(super) struct Live {
 /// The live limits of all tiers that have ever been configured.
 #[derive(Debug, Default)]
 pub(super) struct Tiers {
-    pub(super) client: Option<Arc<Terms>>,
-    pub(super) organization: Option<Arc<Terms>>,
+    pub(super) client: Option<Arc<LiveLimit>>,
+    pub(super) organization: Option<Arc<LiveLimit>>,
 }
 
 /// A counter per tier.
@@ -49,7 +49,7 @@ impl Counts {
 pub(super) struct Shared {
     /// Read first: a disabled admission costs this one load.
     pub(super) enabled: AtomicBool,
-    pub(super) live: ArcSwap<Live>,
+    pub(super) active: ArcSwap<ActiveRules>,
     pub(super) pending: Arc<Pending>,
     pub(super) jitter: Jitter,
     pub(super) rejected: Counts,
@@ -61,10 +61,10 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(pending: Pending) -> Self {
-        let nothing = Live { rules: Rules::none(), client: None, organization: None };
+        let nothing = ActiveRules { rules: Rules::none(), client: None, organization: None };
         Self {
             enabled: AtomicBool::new(true),
-            live: ArcSwap::from_pointee(nothing),
+            active: ArcSwap::from_pointee(nothing),
             pending: Arc::new(pending),
             jitter: Jitter::new(),
             rejected: Counts::default(),
@@ -76,22 +76,24 @@ impl Shared {
 
     /// Replaces the rules, together with the current limits.
     pub(super) fn put(&self, rules: Rules, tiers: &Tiers) {
-        let limit = |terms: &Option<Arc<Terms>>| terms.as_ref().map(|terms| terms.limit());
+        let limit = |live_limit: &Option<Arc<LiveLimit>>| {
+            live_limit.as_ref().map(|live_limit| live_limit.limit())
+        };
         let (client, organization) = (limit(&tiers.client), limit(&tiers.organization));
-        self.live.store(Arc::new(Live { rules, client, organization }));
+        self.active.store(Arc::new(ActiveRules { rules, client, organization }));
     }
 }
 
-impl Watch for Shared {
+impl LimitWatcher for Shared {
     /// The limit of a tier was reconfigured by its name.
-    fn changed(&self) -> bool {
+    fn on_change(&self) -> bool {
         let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rules = self.live.load().rules.clone();
+        let mut rules = self.active.load().rules.clone();
         let pairs =
             [(&mut rules.client, &tiers.client), (&mut rules.organization, &tiers.organization)];
-        for (policy, terms) in pairs {
-            if let (Some(policy), Some(terms)) = (policy, terms) {
-                *policy = *terms.limit().policy();
+        for (policy, live_limit) in pairs {
+            if let (Some(policy), Some(live_limit)) = (policy, live_limit) {
+                *policy = *live_limit.limit().policy();
             }
         }
         self.put(rules, &tiers);
