@@ -98,16 +98,16 @@ pub use stats::GuardStats;
 #[non_exhaustive]
 pub enum NotAsked {
     /// The store is down. It is not called until a probe succeeds.
-    #[error("the store does not answer and is probed in the background")]
+    #[error("the store is down; it is probed in the background")]
     Down {
         /// Time until the next probe: retrying earlier is pointless.
         retry_after: Duration,
     },
     /// The caller's deadline has passed.
-    #[error("the caller's deadline had passed before the store was asked")]
+    #[error("the caller's deadline passed before the store was called")]
     TooLate,
     /// There is no tokio runtime.
-    #[error("a guarded store is asked in a tokio runtime only")]
+    #[error("a guarded store can be called only in a tokio runtime")]
     NoRuntime,
 }
 

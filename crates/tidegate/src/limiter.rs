@@ -60,7 +60,7 @@ impl Limiter {
     /// # Panics
     /// When the policy is a calendar quota: that needs a schedule, see `Engine::calendar`.
     #[must_use]
-    #[expect(clippy::panic, reason = "documented; the engine is the fallible way")]
+    #[expect(clippy::panic, reason = "documented; `Engine::limiter` is the fallible alternative")]
     pub fn new(policy: Policy) -> Self {
         match Engine::new().limiter(DEFAULT_NAME, policy) {
             Ok(limiter) => limiter,

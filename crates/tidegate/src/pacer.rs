@@ -264,7 +264,7 @@ impl fmt::Debug for Pacer {
 
 /// Builds a [`Pacer`].
 #[derive(Clone, Debug)]
-#[must_use = "a pacer is made by `build`"]
+#[must_use = "call `build` to create the pacer"]
 pub struct PacerBuilder {
     store: StoreHandle,
     concurrency: Option<u64>,

@@ -34,7 +34,7 @@ pub(crate) use deferred::{
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "nothing happens until the request is awaited, or carried out with `now`"]
+#[must_use = "nothing happens until the request is awaited, or run with `now`"]
 pub struct Request<'a, T> {
     store: &'a StoreHandle,
     deferred: DeferredOperation<'a>,

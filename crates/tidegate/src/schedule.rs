@@ -15,10 +15,10 @@ use tidegate_core::{WallTime, Windows};
 #[non_exhaustive]
 pub enum ScheduleError {
     /// The period is not `day`, `week`, `month` or `year`.
-    #[error("{0:?} is not a calendar window: day, week, month or year")]
+    #[error("unknown calendar period {0:?}: use day, week, month or year")]
     Every(String),
     /// The time zone is not known.
-    #[error("{0:?} is not a time zone such as UTC or America/Los_Angeles")]
+    #[error("unknown time zone {0:?}: use an IANA name such as UTC or America/Los_Angeles")]
     Zone(String),
 }
 

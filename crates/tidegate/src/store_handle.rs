@@ -155,7 +155,7 @@ pub fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
 
 /// The error of an operation that the store left unanswered.
 pub(crate) fn missing_answer() -> StoreError {
-    StoreError::Unavailable("the store gave no answer".into())
+    StoreError::Unavailable("the store returned fewer answers than operations".into())
 }
 
 /// The clock for the waits of a pacer and for the expiry of a pending count: the clock of a local

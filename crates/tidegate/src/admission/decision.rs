@@ -75,7 +75,7 @@ impl ChargedTiers {
 
 /// Whether a request is admitted.
 #[derive(Debug)]
-#[must_use = "a verdict that nobody reads admits everybody"]
+#[must_use = "an unread verdict admits every request"]
 #[non_exhaustive]
 pub enum Verdict<'a> {
     /// The request is admitted. It is pending until the pass is dropped.
@@ -112,7 +112,7 @@ impl<'a> Verdict<'a> {
 
 /// An admitted request. It counts as pending while this value lives.
 #[derive(Debug)]
-#[must_use = "the request is pending as long as its pass lives"]
+#[must_use = "the request counts as pending only while its pass lives"]
 pub struct Pass<'a> {
     pub(super) in_flight: Option<InFlight>,
     pub(super) charged: ChargedTiers,

@@ -76,7 +76,7 @@ const fn halves(word: u64) -> (u32, u32) {
 }
 
 /// A pending request. Dropping the guard ends it.
-#[must_use = "it counts as long as it lives"]
+#[must_use = "the request counts as pending only while this guard lives"]
 pub struct InFlight(Arc<Pending>);
 
 impl InFlight {

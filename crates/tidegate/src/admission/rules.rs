@@ -12,10 +12,10 @@ use super::decision::Tier;
 #[non_exhaustive]
 pub enum AdmissionError {
     /// A threshold of zero would reject every request that arrives while another one is served.
-    #[error("the back-pressure threshold must be at least 1")]
+    #[error("the back-pressure threshold must be at least 1, not 0")]
     Threshold,
     /// The policy of a tier is not a token bucket.
-    #[error("the {0} tier must have a token bucket: a capacity and a rate")]
+    #[error("the policy of the {0} tier must be a token bucket with a capacity and a rate")]
     NotABucket(&'static str),
     /// The jitter is above 100 %.
     #[error("the jitter must be at most 100 %")]

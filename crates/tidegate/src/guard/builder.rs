@@ -23,7 +23,7 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(1);
 #[non_exhaustive]
 pub enum GuardError {
     /// The timeout is shorter than the resolution of timers.
-    #[error("the time-out must be at least {MIN_TIMEOUT:?}, not {0:?}")]
+    #[error("the timeout must be at least {MIN_TIMEOUT:?}, not {0:?}")]
     Timeout(Duration),
     /// The store for local decisions cannot be created.
     #[error(transparent)]
@@ -47,7 +47,7 @@ pub enum GuardError {
 /// let store: Arc<dyn Store> = Arc::new(guarded);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "a guard is made by `build`"]
+#[must_use = "call `build` to create the guard"]
 pub struct GuardBuilder {
     store: Arc<dyn Store>,
     timeout: Duration,

@@ -125,7 +125,7 @@ pub(super) fn mark_down(guard: &Arc<Inner>, error: Option<&StoreError>, now: Ins
     guard.counters.went_down();
     guard.degraded_before.store(guard.counters.read().degraded(), Ordering::Relaxed);
     let error = error.map(|error| error as &(dyn Error + 'static));
-    tracing::warn!(error, "the store does not answer: failure rules decide until it does");
+    tracing::warn!(error, "store is down; deciding by failure rules");
     prober::ensure_probing(guard, now);
 }
 
@@ -134,7 +134,7 @@ pub(super) fn mark_up(guard: &Arc<Inner>, prober: ProberId) {
     if let Some(down) = guard.breaker.probe_succeeded(prober, Instant::now()) {
         let before = guard.degraded_before.load(Ordering::Relaxed);
         let degraded = guard.counters.read().degraded().saturating_sub(before);
-        tracing::info!(?down, degraded, "the store answers again and decides");
+        tracing::info!(?down, degraded, "store is up again");
         guard.rejection_logged.store(false, Ordering::Relaxed);
         guard.nodes.store_answered();
         guard.holds.retry_now();
@@ -169,7 +169,7 @@ impl Inner {
         let epoch = self.breaker.current_epoch().ok_or_else(|| self.down())?;
         if Handle::try_current().is_err() {
             self.no_runtime_logged.call_once(|| {
-                tracing::warn!("a store is asked outside of any tokio runtime: rules decide there");
+                tracing::warn!("store called outside a tokio runtime; deciding by failure rules");
             });
             return Err(NotAsked::NoRuntime);
         }
@@ -198,7 +198,7 @@ impl Inner {
             let error = error as &(dyn Error + 'static);
             tracing::warn!(
                 error,
-                "the store works, but cannot carry something out; others like it are only counted"
+                "store rejected an operation; further rejections are counted, not logged"
             );
         }
     }

@@ -9,7 +9,7 @@ use tidegate_core::StoreError;
 #[non_exhaustive]
 pub enum AcquireError {
     /// The wait would be longer than the caller accepts. Returned at once, without waiting.
-    #[error("the wait would be {projected:?}, longer than the {max_wait:?} accepted")]
+    #[error("the projected wait is {projected:?}, longer than the maximum of {max_wait:?}")]
     TooLong {
         /// The projected wait.
         projected: Duration,
@@ -17,28 +17,28 @@ pub enum AcquireError {
         max_wait: Duration,
     },
     /// The wait became longer than the caller accepts, for a reason that was not known at first.
-    #[error("not granted within {0:?}")]
+    #[error("no permit within the maximum wait of {0:?}")]
     TimedOut(Duration),
     /// It would have to wait, for an unknown time, but was not allowed to.
-    #[error("it would have to wait")]
+    #[error("no permit is available without waiting")]
     WouldWait,
     /// No driver can be started: there is no runtime, and the thread could not be spawned.
-    #[error("no thread can be started to watch the time")]
+    #[error("cannot spawn the timer thread of the pacer")]
     NoDriver,
     /// The queue is full: the number of waiters.
-    #[error("{0} wait already")]
+    #[error("the queue is full: {0} requests are waiting")]
     QueueFull(usize),
     /// The cost exceeds what the limit ever allows.
-    #[error("the cost is above the capacity of limit {0:?} and never fits")]
+    #[error("the cost exceeds the capacity of limit {0:?} and can never be granted")]
     NeverFits(String),
     /// A charge is on a limiter of another engine than the pacer's.
-    #[error("the charges are on limiters of another engine than the pacer")]
+    #[error("a charge is on a limiter of another engine than the pacer's")]
     OtherStore,
     /// A pacer on a shared store was used outside a tokio runtime.
-    #[error("a pacer on a shared store waits inside a tokio runtime only")]
+    #[error("a pacer on a shared store can be used only in a tokio runtime")]
     NoRuntime,
     /// A shared store cannot grant a permit at once.
-    #[error("the store of this pacer is a shared one: await the permit")]
+    #[error("the store of this pacer is shared: await the permit")]
     NotAtOnce,
     /// The store cannot decide: it is unavailable, or the list is invalid.
     #[error(transparent)]

@@ -469,7 +469,7 @@ pub(super) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
 
 fn local_store_pending() -> ChargeResult {
     ChargeResult::Failed(StoreError::Unavailable(
-        "the store of this process made a caller wait".into(),
+        "the in-process store did not answer at once".into(),
     ))
 }
 

@@ -48,7 +48,7 @@ pub(super) enum ChargeResult {
     /// The list is charged, as of `wait` from now.
     Granted {
         receipt: Receipt,
-        #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "always zero there"))]
+        #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "always zero without tokio"))]
         wait: Duration,
         /// What was actually charged, if some of it was debt; else empty, and the claims' costs
         /// apply.

@@ -48,7 +48,7 @@ impl OnDrop {
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a permit that is dropped at once gives its slot back at once"]
+#[must_use = "dropping the permit releases its slot"]
 pub struct Permit {
     inner: Arc<PacerInner>,
     details: GrantDetails,

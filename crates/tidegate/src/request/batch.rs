@@ -58,7 +58,7 @@ use crate::store_handle::{StoreHandle, missing_answer, now_or_never};
 /// ```
 ///
 /// A batch has no size limit of its own. Set one if untrusted clients can fill it.
-#[must_use = "nothing happens until the batch is awaited, or carried out with `now`"]
+#[must_use = "nothing happens until the batch is awaited, or run with `now`"]
 pub struct Batch<'a, T> {
     requests: Vec<(&'a StoreHandle, DeferredOperation<'a>)>,
     answer: PhantomData<fn() -> T>,

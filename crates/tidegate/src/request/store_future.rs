@@ -43,7 +43,7 @@ impl<Q, A> StoreFuture<'_, Q, A> {
 impl<'a, Q: StoreRequest<'a>> Future for StoreFuture<'a, Q, Q::Output> {
     type Output = Q::Output;
 
-    #[expect(clippy::panic, reason = "polling a future after its end is a mistake of the caller")]
+    #[expect(clippy::panic, reason = "polling a completed future is an error of the caller")]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(request) = self.request.take() {
             if request.is_local() {
@@ -53,7 +53,7 @@ impl<'a, Q: StoreRequest<'a>> Future for StoreFuture<'a, Q, Q::Output> {
         }
         match &mut self.answer {
             Some(answer) => answer.as_mut().poll(cx),
-            None => panic!("polled after its end"),
+            None => panic!("future polled after completion"),
         }
     }
 }

@@ -109,7 +109,7 @@ impl PacerInner {
 #[cfg(feature = "tokio")]
 fn log_lost(permits: u64) {
     if permits > 0 {
-        tracing::warn!(permits, "slots were lost: their leases ran out before they were renewed");
+        tracing::warn!(permits, "leases expired before they were renewed; slots lost");
     }
 }
 

@@ -325,7 +325,7 @@ async fn each_change_is_logged_once_and_no_call_ever() {
         assert_eq!(log.0.lock().unwrap().len(), 2 * outage);
     }
     let lines = log.0.lock().unwrap();
-    assert!(lines[0].starts_with("WARN") && lines[0].contains("does not answer"), "{lines:?}");
+    assert!(lines[0].starts_with("WARN") && lines[0].contains("store is down"), "{lines:?}");
     assert!(lines[0].contains("connection refused"), "with the error: {lines:?}");
     assert!(lines[1].starts_with("INFO") && lines[1].contains("degraded=98"), "{lines:?}");
     assert!(lines[1].contains("down="), "{lines:?}");

@@ -48,7 +48,7 @@ async fn the_time_out_can_be_set() {
     assert_eq!(start.elapsed(), MILLI * 7);
     let too_short = guard_of(&store).timeout(MILLI - Duration::from_nanos(1)).build();
     let error = too_short.unwrap_err();
-    assert_eq!(error.to_string(), "the time-out must be at least 1ms, not 999.999µs");
+    assert_eq!(error.to_string(), "the timeout must be at least 1ms, not 999.999µs");
 }
 
 /// The caller keeps a quarter of its deadline to act on the answer.
