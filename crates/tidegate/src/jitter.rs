@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jitter_spreads_waits_and_never_shortens_them() {
+    fn jitter_extends_waits_and_never_shortens_them() {
         let (jitter, wait) = (Jitter::new(), Duration::from_secs(1));
         let waits: Vec<_> = (0..1_000).map(|_| jitter.lengthen(wait, 20)).collect();
         let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_zones_and_windows_are_refused() {
+    fn unknown_zones_and_periods_are_rejected() {
         assert!(matches!(Schedule::new(Period::Day, "Mars/Olympus"), Err(ScheduleError::Zone(_))));
         assert!(matches!("fortnight".parse::<Period>(), Err(ScheduleError::Every(_))));
     }

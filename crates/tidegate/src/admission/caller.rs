@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_client_has_the_bucket_of_a_connection() {
+    fn no_client_shares_the_bucket_of_a_connection() {
         let connection = Caller::new().connection("c1").client_name(MissingClient::Connection);
         for client in ["c1", "\0c1", "\0connection\0c1", "connection\0c1", "\0client\0c1"] {
             let named = Caller::new().client(client).client_name(MissingClient::Connection);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_id_has_no_bucket_unless_its_connection_has() {
+    fn a_caller_without_id_has_a_bucket_only_by_connection() {
         let caller = Caller::new().connection("c1");
         assert_eq!(caller.client_name(MissingClient::Skip), None);
         assert!(caller.client_name(MissingClient::Connection).is_some());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_do_not_show_whom_they_name() {
+    fn debug_output_hides_ids() {
         let shown = format!("{:?}", Caller::new().organization("acme").client("alice"));
         assert!(!shown.contains("acme") && !shown.contains("alice"), "{shown}");
     }

@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hint_grows_by_ten_milliseconds_to_five_seconds() {
+    fn the_wait_grows_by_ten_milliseconds_up_to_five_seconds() {
         let hint = |pending, threshold| backpressure_wait(pending, threshold).as_millis();
         assert_eq!(hint(101, 100), 10);
         assert_eq!(hint(60, 50), 100);
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_spreads_hints_and_never_shortens_them() {
+    fn jitter_extends_hints_and_never_shortens_them() {
         let jitter = Jitter::new();
         let wait = Duration::from_secs(1);
         let hints: Vec<_> = (0..1_000)

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn only_failures_in_a_row_of_the_present_turn_count() {
+    fn only_consecutive_failures_of_the_current_epoch_count() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         let epoch = breaker.current_epoch().unwrap();
         for _ in 0..10 {
@@ -262,16 +262,16 @@ mod tests {
         assert!(breaker.is_up());
         assert!(breaker.verification_failed(epoch, next, 0));
         assert!(!breaker.is_up());
-        assert!(!breaker.verification_failed(epoch, next, 0), "known by now");
-        assert!(!should_verify(next + SECOND), "there is another probe");
+        assert!(!breaker.verification_failed(epoch, next, 0), "already known");
+        assert!(!should_verify(next + SECOND), "another probe is running");
         let prober = breaker.register_prober(next, TIMEOUT).unwrap();
         breaker.probe_succeeded(prober, next).unwrap();
-        assert!(!breaker.verification_failed(epoch, next, 0), "of an earlier turn");
+        assert!(!breaker.verification_failed(epoch, next, 0), "of an earlier epoch");
         assert!(breaker.should_verify(breaker.current_epoch().unwrap(), next, TIMEOUT));
     }
 
     #[test]
-    fn a_prober_is_replaced_when_it_ended_or_is_stuck() {
+    fn a_prober_is_replaced_when_it_ends_or_is_stuck() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         assert_eq!(breaker.register_prober(now, TIMEOUT), None, "nothing to probe");
         fail(&breaker, now);
@@ -284,12 +284,12 @@ mod tests {
         assert_eq!((breaker.next_probe(first), breaker.next_probe(second)), (None, None));
         breaker.prober_ended(second);
         assert_eq!(breaker.probe_succeeded(second, now + SECOND), None);
-        assert_eq!(breaker.register_prober(now + SECOND, TIMEOUT), None, "the third is there");
+        assert_eq!(breaker.register_prober(now + SECOND, TIMEOUT), None, "the third is active");
         assert_eq!(breaker.probe_succeeded(third, now + SECOND * 2), Some(SECOND * 2));
     }
 
     #[test]
-    fn a_store_that_only_seemed_to_be_back_is_probed_more_slowly() {
+    fn probe_intervals_keep_growing_after_a_false_recovery() {
         let (breaker, now) = (Breaker::default(), Instant::now());
         fail(&breaker, now);
         let prober = breaker.register_prober(now, TIMEOUT).unwrap();

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn those_expected_are_a_floor_until_the_store_has_answered_for_a_while() {
+    fn the_expected_count_is_a_minimum_until_the_store_has_answered_for_a_while() {
         let (counted, start) = (Nodes::new(nodes(3)), Instant::now());
         let reported = [None, Some(nodes(1)), Some(nodes(7))];
         let numbers = || reported.map(|reported| counted.count(reported).get());
@@ -73,10 +73,10 @@ mod tests {
         assert_eq!(numbers(), [3, 3, 7], "not long enough");
         counted.store_went_down();
         counted.store_answered_at(start + SETTLING_TIME);
-        assert_eq!(numbers(), [3, 3, 7], "it was down in between");
+        assert_eq!(numbers(), [3, 3, 7], "the store was down in between");
         counted.store_answered_at(start + SETTLING_TIME * 2);
         assert_eq!(numbers(), [3, 1, 7]);
         counted.store_went_down();
-        assert_eq!(numbers(), [3, 1, 7], "once is enough");
+        assert_eq!(numbers(), [3, 1, 7], "settled for good");
     }
 }

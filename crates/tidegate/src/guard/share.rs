@@ -196,7 +196,7 @@ mod tests {
         }
         let ahead = Policy::per_second(7).capacity(9).max_horizon(Duration::from_secs(5)).build();
         let third = divide(&ahead.unwrap(), nodes(3)).unwrap();
-        assert_eq!(third.horizon(), Duration::from_secs(5), "nobody waits longer for a share");
+        assert_eq!(third.horizon(), Duration::from_secs(5), "the horizon is not divided");
         let lifetime = Policy::per(1, Duration::from_secs(1_500_000_000)).build().unwrap();
         assert_eq!(divide(&lifetime, nodes(3)), None, "beyond a hundred years");
     }
@@ -218,13 +218,13 @@ mod tests {
         assert_eq!(
             (stale.policy().capacity(), stale.generation()),
             (20, 2),
-            "the newer one counts"
+            "the newer policy applies"
         );
         assert_eq!(shares.get_or_create(&first, nodes(4)).unwrap().policy().capacity(), 10);
     }
 
     #[test]
-    fn the_number_of_shares_is_bounded_and_named_limits_keep_their_part() {
+    fn the_number_of_shares_is_bounded_with_room_for_named_limits() {
         let shares = Shares::default();
         let inline = |capacity| Limit::inline(*limit(capacity).policy());
         for capacity in 1..2_000 {
@@ -249,7 +249,7 @@ mod tests {
 
     /// A share that skipped a reset, because it was not used in between, was never reset.
     #[test]
-    fn every_revision_that_was_missed_counts() {
+    fn every_missed_revision_is_applied() {
         let (shares, first) = (Shares::default(), limit(100));
         assert_eq!(shares.get_or_create(&first, nodes(2)).unwrap().generation(), 0);
         let with = |capacity| *limit(capacity).policy();

@@ -100,7 +100,7 @@ fn every_waiter_is_woken_once_and_none_is_forgotten() {
                             // Polled only when woken, as a task would be.
                             if wakes.0.load(Ordering::SeqCst) > 0 {
                                 permit = poll(&mut future, &waker);
-                                assert!(permit.is_some(), "woken for nothing");
+                                assert!(permit.is_some(), "woken without a grant");
                             }
                         }
                         clock.advance(Duration::from_nanos(1));

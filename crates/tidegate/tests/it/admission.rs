@@ -1,4 +1,4 @@
-//! Admission: who gets in, who does not, and what it costs whom.
+//! Admission: which requests are admitted, which are rejected, and what they are charged.
 
 mod load;
 mod pressure;
@@ -11,13 +11,13 @@ use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::clock::ManualClock;
 use tidegate::{Engine, MemoryStore, Policy};
 
-/// An admission on a store whose clock a test moves.
-struct Door {
+/// An admission on a store with a manual clock.
+struct Fixture {
     admission: Admission,
     clock: ManualClock,
 }
 
-impl Door {
+impl Fixture {
     fn with(rules: Rules) -> Self {
         let clock = ManualClock::new();
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
@@ -25,18 +25,18 @@ impl Door {
         Self { admission, clock }
     }
 
-    /// Whether a caller gets in; its request is over at once.
+    /// Whether a caller is admitted; its request ends at once.
     fn admits(&self, caller: Caller<'_>) -> bool {
         self.admission.admit(caller).now().unwrap().is_admitted()
     }
 
-    /// The tier that rejects a caller, if any does.
-    fn rejecting(&self, caller: Caller<'_>) -> Option<Tier> {
+    /// The tier that rejects a caller, if any.
+    fn rejecting_tier(&self, caller: Caller<'_>) -> Option<Tier> {
         self.admission.admit(caller).now().unwrap().rejected().map(|rejection| rejection.tier)
     }
 
     /// Tokens left in the bucket of a caller in a tier.
-    fn left(&self, tier: Tier, caller: Caller<'_>) -> u64 {
+    fn remaining(&self, tier: Tier, caller: Caller<'_>) -> u64 {
         let key = self.admission.key(tier, caller).unwrap();
         self.admission.limiter(tier).unwrap().peek(&key).cost(0).now().unwrap().remaining()
     }
@@ -46,6 +46,6 @@ fn bucket(capacity: u64, rate: u64) -> Policy {
     Policy::per_second(rate).capacity(capacity).build().unwrap()
 }
 
-fn of<'a>(organization: &'a str, client: &'a str) -> Caller<'a> {
+fn caller_of<'a>(organization: &'a str, client: &'a str) -> Caller<'a> {
     Caller::new().organization(organization).client(client)
 }

@@ -1,4 +1,4 @@
-//! Several requests in one go: as one by one, in one call to the store.
+//! Several requests in one batch: the same results as one by one, in one call to the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn on_manual_clock() -> (Engine, ManualClock) {
     (Engine::on(Arc::new(store)), clock)
 }
 
-/// The limiters that the steps of the property go to: a bucket, a quota of a day, an allowance.
+/// The limiters that the generated requests use: a bucket, a daily quota, an allowance.
 fn limiters() -> ([Limiter; 3], ManualClock) {
     let (engine, clock) = on_manual_clock();
     let daily = Schedule::daily("America/Los_Angeles").unwrap();
@@ -65,8 +65,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..40)
 }
 
-/// An answer without the receipt, which names the store that gave it.
-fn told(answer: Result<Answer, StoreError>) -> String {
+/// An answer without its receipt, which depends on the issuing store.
+fn summary(answer: Result<Answer, StoreError>) -> String {
     match answer {
         Ok(Answer::Decision(Decision::Allowed(grant))) => {
             format!("allowed {:?} {:?}", grant.wait, grant.outcomes)
@@ -77,14 +77,14 @@ fn told(answer: Result<Answer, StoreError>) -> String {
 
 proptest! {
     #[test]
-    fn a_batch_is_answered_as_its_requests_one_by_one(batches in proptest::collection::vec(steps(), 1..6)) {
+    fn a_batch_gives_the_same_results_as_single_requests(batches in proptest::collection::vec(steps(), 1..6)) {
         let ((batched, clock), (single, other_clock)) = (limiters(), limiters());
         for steps in batches {
             let batch: Batch<'_, _> = steps.iter().map(|step| step.request(&batched)).collect();
             prop_assert_eq!(batch.len(), steps.len());
-            let together: Vec<_> = batch.now().into_iter().map(told).collect();
+            let together: Vec<_> = batch.now().into_iter().map(summary).collect();
             let one_by_one: Vec<_> =
-                steps.iter().map(|step| told(step.request(&single).now())).collect();
+                steps.iter().map(|step| summary(step.request(&single).now())).collect();
             prop_assert_eq!(together, one_by_one);
             for clock in [&clock, &other_clock] {
                 clock.advance(Duration::from_millis(1_700));
@@ -94,7 +94,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn any_store_is_asked_once_for_all_of_a_batch() {
+async fn a_batch_is_one_call_to_the_store() {
     let store = FaultyStore::new(MemoryStore::new(), Timing::AtOnce);
     let engine = Engine::on(StoreHandle::shared(store.clone()));
     let (api, jobs) = (
@@ -109,11 +109,11 @@ async fn any_store_is_asked_once_for_all_of_a_batch() {
     assert_eq!(decisions.map(|one| one.is_allowed()).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(store.submissions(), 1);
     assert!(Batch::<Decision>::new().await.is_empty());
-    assert_eq!(store.submissions(), 1, "a batch of nothing asks nobody");
+    assert_eq!(store.submissions(), 1, "an empty batch makes no call");
 }
 
 #[test]
-fn a_mistake_in_one_request_is_the_answer_of_that_one() {
+fn an_invalid_request_fails_only_itself() {
     let (engine, _clock) = on_manual_clock();
     let api = engine.limiter("api", per_second(2)).unwrap();
     let answers = Batch::new()
@@ -128,7 +128,7 @@ fn a_mistake_in_one_request_is_the_answer_of_that_one() {
 }
 
 #[tokio::test]
-async fn what_a_store_leaves_unanswered_is_an_error_in_its_place() {
+async fn an_unanswered_operation_is_an_error_at_its_index() {
     let behaviour = Behaviour::from(Timing::AtOnce).answering_at_most(1);
     let store = FaultyStore::new(MemoryStore::new(), behaviour);
     let engine = Engine::on(StoreHandle::shared(store));
@@ -139,10 +139,10 @@ async fn what_a_store_leaves_unanswered_is_an_error_in_its_place() {
     assert!(matches!(answers[1], Err(StoreError::Unavailable(_))));
 }
 
-/// Time once went back within a batch: a new key was charged by a later reading of the clock than
-/// the request after it was decided by, which was then denied for some nanoseconds.
+/// Time used to go backwards within a batch: a new key was charged at a later clock reading than
+/// the one that decided the following request, which was then denied for some nanoseconds.
 #[test]
-fn no_request_of_a_batch_is_earlier_than_the_one_before_it() {
+fn time_never_goes_backwards_within_a_batch() {
     for limiter in (1..=64).map(|capacity| Limiter::new(per_second(capacity))) {
         let capacity = limiter.policy().capacity();
         let answers = Batch::from_iter((0..capacity).map(|_| limiter.take("new"))).now();
@@ -152,7 +152,7 @@ fn no_request_of_a_batch_is_earlier_than_the_one_before_it() {
 }
 
 #[test]
-fn requests_on_two_stores_go_each_to_its_own() {
+fn a_batch_may_span_two_stores() {
     let [one, other] = [2, 1].map(|capacity| Limiter::new(Policy::allowance(capacity).unwrap()));
     let takes = [one.take("k"), one.take("k"), other.take("k"), other.take("k"), one.take("k")];
     let decisions = Batch::from_iter(takes).now().into_iter().map(Result::unwrap);
@@ -161,7 +161,7 @@ fn requests_on_two_stores_go_each_to_its_own() {
 }
 
 #[test]
-fn answers_of_any_kind_are_told_apart() {
+fn answers_convert_only_to_their_own_type() {
     let limiter = Limiter::new(per_second(2));
     let mut answers =
         Batch::new().with(limiter.take("k").any()).with(limiter.reset("k").any()).now();
@@ -171,9 +171,9 @@ fn answers_of_any_kind_are_told_apart() {
     assert!(bool::try_from(taken).is_err());
 }
 
-/// A quota of today is no quota of tomorrow, also when the requests go together.
+/// Requests of one batch also use the quota of the current window.
 #[test]
-fn a_batch_over_a_calendar_goes_by_the_window_of_its_moment() {
+fn a_batch_uses_the_current_calendar_window() {
     let (engine, clock) = on_manual_clock();
     let schedule = Schedule::daily("America/Los_Angeles").unwrap();
     let daily = engine.calendar("daily", 2, schedule).unwrap();
@@ -189,7 +189,7 @@ fn a_batch_over_a_calendar_goes_by_the_window_of_its_moment() {
 }
 
 #[test]
-fn threads_with_batches_never_get_more_than_there_is() {
+fn concurrent_batches_never_overspend() {
     let engine = Engine::new();
     let quota = Policy::allowance(1_000).unwrap();
     let limiters = ["one", "two"].map(|name| engine.limiter(name, quota).unwrap());

@@ -1,4 +1,4 @@
-//! Calendar quotas, by the wall clock and the zone.
+//! Calendar quotas, by wall clock and time zone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tidegate::{Engine, MemoryStore, Retry, Schedule};
 use tidegate_core::WallTime;
 
 #[test]
-fn a_daily_quota_starts_anew_at_midnight_of_its_zone() {
+fn a_daily_quota_resets_at_midnight_of_its_zone() {
     let clock = ManualClock::new();
     // 2026-11-16 07:00 UTC: an hour before midnight in Los Angeles.
     clock.set_wall(WallTime::from_secs(1_794_812_400));
@@ -41,9 +41,9 @@ fn a_refund_for_yesterday_is_dropped() {
     assert_eq!((settled.dropped, settled.outcomes[0].remaining), (1, 0));
 }
 
-/// A manual clock begins with the first second of 1970, before which there is no window.
+/// A manual clock starts at the first second of 1970, before which there is no window.
 #[test]
-fn quotas_count_from_the_first_second_of_a_clock_on() {
+fn quotas_work_from_the_first_second_of_a_clock() {
     for zone in ["UTC", "Europe/Lisbon", "America/Los_Angeles", "Asia/Tokyo"] {
         for period in ["day", "week", "month", "year"] {
             let clock = ManualClock::new();

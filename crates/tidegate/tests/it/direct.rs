@@ -15,7 +15,7 @@ fn limiter(capacity: u64) -> Arc<DirectLimiter> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_go_in_their_order_each_at_its_instant() {
+async fn waiters_go_in_order_each_at_its_exact_time() {
     let (limiter, start) = (limiter(1), Instant::now());
     let waiters = (0..5).map(|number| {
         let limiter = limiter.clone();
@@ -32,7 +32,7 @@ async fn those_who_wait_go_in_their_order_each_at_its_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_early_gives_back_what_it_reserved() {
+async fn a_cancelled_wait_gives_back_its_reservation() {
     let limiter = limiter(2);
     assert_eq!(limiter.wait(2, MINUTE).await, Ok(Duration::ZERO));
     let left = tokio::time::timeout(Duration::from_millis(500), limiter.wait(2, MINUTE)).await;
@@ -55,7 +55,7 @@ async fn a_wait_that_is_too_long_is_denied_at_once_and_spends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_policy_counts_for_those_who_come_after_it() {
+async fn a_new_policy_applies_to_later_requests() {
     let limiter = limiter(1);
     assert!(limiter.take(1).is_allowed());
     limiter.reconfigure(Policy::per_second(10).capacity(1).build().unwrap()).unwrap();

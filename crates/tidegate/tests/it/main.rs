@@ -1,14 +1,14 @@
 //! The library as its users see it.
 
 #![cfg(not(shuttle))]
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "unwrap fails the test")]
 
 mod admission;
 mod batch;
 mod calendar;
 mod direct;
 mod guard;
+mod operations;
 mod pacing;
 mod reconfigure;
 mod retirement;
-mod verbs;

@@ -1,19 +1,19 @@
-//! Waiting: order, fairness, deadlines, cancellation, concurrency; under virtual time wherever
+//! Waiting: order, fairness, deadlines, cancellation and concurrency; under virtual time wherever
 //! time matters.
 
 mod callers;
 mod cancel;
 mod concurrency;
 mod deadline;
-mod distant;
 mod fairness;
 mod fuzz;
-mod hand;
 mod leases;
+mod manual;
 mod one_limit;
 mod order;
+mod policy_changes;
 mod pool;
+mod remote_store;
 mod runtimes;
 mod shared;
-mod terms;
 mod wakers;

@@ -1,4 +1,4 @@
-//! Policies change under live traffic: whole, at once, and without gifts.
+//! Policies change under live traffic: atomically, at once, and without extra tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,8 @@ fn left(limiter: &Limiter) -> u64 {
     limiter.take("x").cost(0).now().unwrap().remaining()
 }
 
-/// Tokens stay; the rate is the new one; a raised capacity gives nothing at once and a lowered
-/// one is cut at the next check.
+/// Tokens stay and the new rate applies; a raised capacity adds nothing at once, and a lowered one
+/// cuts at the next check.
 #[test]
 fn buckets_keep_their_tokens_and_converge() {
     let (limiter, clock) = limiter(100);
@@ -39,7 +39,7 @@ fn buckets_keep_their_tokens_and_converge() {
 }
 
 #[test]
-fn the_other_modes_do_what_they_say() {
+fn proportional_and_reset_changes_convert_buckets() {
     let (limiter, _clock) = limiter(100);
     let _ = limiter.take("x").cost(40).now().unwrap();
     limiter.reconfigure(policy(1, 50), Change::Proportional).unwrap();
@@ -49,7 +49,7 @@ fn the_other_modes_do_what_they_say() {
 }
 
 #[test]
-fn every_clone_sees_a_change_and_inline_policies_have_none() {
+fn clones_see_changes_and_inline_policies_cannot_change() {
     let (limiter, _clock) = limiter(10);
     let clone = limiter.clone();
     limiter.reconfigure(policy(1, 3), Change::KeepTokens).unwrap();
@@ -58,7 +58,7 @@ fn every_clone_sees_a_change_and_inline_policies_have_none() {
     assert_eq!(inline.reconfigure(policy(1, 4), Change::Reset), Err(LimitError::Inline));
 }
 
-/// Readers under a storm of changes see one whole policy or the other, never a mix.
+/// Readers during continuous changes see one policy or the other, never a mixture.
 #[test]
 fn no_reader_sees_half_a_change() {
     let (limiter, _clock) = limiter(10);
@@ -89,7 +89,7 @@ fn no_reader_sees_half_a_change() {
         }
     }
     done.store(true, Ordering::Relaxed);
-    // A reader that saw only one of the two so far needs the other once more.
+    // A reader that has seen only one of the two needs the other once more.
     while readers.iter().any(|reader| !reader.is_finished()) {
         for next in [policy(7, 700), policy(10, 10)] {
             limiter.reconfigure(next, Change::KeepTokens).unwrap();

@@ -1,4 +1,4 @@
-//! Limits that are taken out of use, and come back.
+//! Limits that are retired and come back.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ fn left(engine: &Engine, name: &str) -> u64 {
 }
 
 #[test]
-fn a_limit_that_comes_back_goes_on_where_it_was() {
+fn a_restored_limit_continues_where_it_was() {
     let engine = Engine::new();
     let first = engine.limiter("client", policy(10)).unwrap();
     first.reconfigure(policy(8), Change::KeepTokens).unwrap();
     assert!(first.take("alice").cost(6).now().unwrap().is_allowed());
     assert!(engine.retire("client"));
-    assert!(!engine.retire("client"), "it is retired already");
+    assert!(!engine.retire("client"), "already retired");
     assert!(engine.find("client").is_none());
 
-    // The same policy goes on in its generation, another one is one generation on.
+    // The same policy continues in its generation, another one starts the next.
     engine.limiter("client", policy(8)).unwrap();
     assert_eq!((left(&engine, "client"), engine.limits()[0].generation()), (2, 1));
     assert!(engine.retire("client"));
@@ -33,7 +33,7 @@ fn a_limit_that_comes_back_goes_on_where_it_was() {
 }
 
 #[test]
-fn retired_limits_are_still_among_those_that_are_saved() {
+fn retired_limits_are_saved() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("buckets");
     let engine = Engine::new();
@@ -52,8 +52,8 @@ fn retired_limits_are_still_among_those_that_are_saved() {
 
 /// Names come from callers where each has an account: what is remembered of them is bounded.
 #[test]
-fn what_is_remembered_of_retired_limits_is_bounded() {
-    const MOST: usize = 16_384;
+fn the_number_of_remembered_retired_limits_is_bounded() {
+    const MAX_RETIRED: usize = 16_384;
     let clock = ManualClock::new();
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let engine = Engine::on(store);
@@ -62,12 +62,12 @@ fn what_is_remembered_of_retired_limits_is_bounded() {
     assert!(oldest.take("alice").cost(1).now().unwrap().is_allowed());
     engine.retire("oldest");
     drop(oldest);
-    for number in 0..MOST {
+    for number in 0..MAX_RETIRED {
         let name = format!("other-{number}");
         engine.limiter(&name, policy(1)).unwrap();
         engine.retire(&name);
     }
-    assert_eq!(engine.limits().len(), MOST);
+    assert_eq!(engine.limits().len(), MAX_RETIRED);
     // It was forgotten, so its bucket counts as empty: never in the caller's favour.
     let again = engine.limiter("oldest", policy(8)).unwrap();
     assert_eq!(again.limit().generation(), 0);
@@ -76,10 +76,10 @@ fn what_is_remembered_of_retired_limits_is_bounded() {
     assert!(again.take("alice").now().unwrap().is_allowed());
 }
 
-/// Two live limits of one name would count their revisions apart, and read each other's buckets
-/// under the wrong policy.
+/// Two live limits of one name would count their revisions separately, and read each other's
+/// buckets under the wrong policy.
 #[test]
-fn whoever_still_holds_a_retired_limit_holds_the_one_that_comes_back() {
+fn limiters_of_a_retired_limit_follow_the_restored_one() {
     let engine = Engine::new();
     let old = engine.limiter("client", policy(10)).unwrap();
     engine.retire("client");
@@ -89,11 +89,11 @@ fn whoever_still_holds_a_retired_limit_holds_the_one_that_comes_back() {
     assert_eq!((new.policy(), new.limit().generation()), (policy(3), 2));
     engine.retire("client");
     old.reconfigure(policy(4), Change::KeepTokens).unwrap();
-    assert_eq!(engine.limits()[0].generation(), 3, "as it is now");
+    assert_eq!(engine.limits()[0].generation(), 3, "the current generation");
 }
 
 #[test]
-fn a_name_that_comes_and_goes_displaces_nobody() {
+fn retiring_one_name_repeatedly_forgets_no_other() {
     let engine = Engine::new();
     let client = engine.limiter("client", policy(9)).unwrap();
     assert!(client.take("alice").cost(9).now().unwrap().is_allowed());
@@ -108,7 +108,7 @@ fn a_name_that_comes_and_goes_displaces_nobody() {
 }
 
 #[tokio::test]
-async fn a_shared_store_is_not_asked_at_once_and_nothing_happens() {
+async fn now_on_a_shared_store_fails_without_effect() {
     let store = std::sync::Arc::new(MemoryStore::new());
     let engine = Engine::on(StoreHandle::shared(store.clone()));
     let limiter = engine.limiter("client", policy(9)).unwrap();

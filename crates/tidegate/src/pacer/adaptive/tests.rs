@@ -28,7 +28,7 @@ fn round(adaptive: &mut Adaptive, hidden: u64) -> u64 {
 }
 
 #[test]
-fn it_finds_a_hidden_limit_and_stays_there() {
+fn it_finds_a_hidden_limit_and_settles_there() {
     for hidden in [1, 2, 3, 7, 20, 64, 150] {
         let mut adaptive = adaptive(4);
         for _ in 0..2_000 {
@@ -76,7 +76,7 @@ fn it_recovers_from_one() {
 }
 
 #[test]
-fn it_does_not_grow_unless_it_was_reached() {
+fn it_grows_only_after_it_was_reached() {
     let mut adaptive = adaptive(10);
     for _ in 0..1_000 {
         let call_start = start_call(&mut adaptive, 3);
@@ -98,7 +98,7 @@ fn failures_and_cancelled_calls_count_neither_way() {
 }
 
 #[test]
-fn a_little_push_back_is_no_reason_to_shrink() {
+fn a_little_push_back_does_not_shrink_it() {
     let mut adaptive = adaptive(100);
     for number in 0..1_000 {
         let call_start = start_call(&mut adaptive, 100);
@@ -159,7 +159,7 @@ fn it_doubles_four_times_a_second_while_calls_wait_and_nothing_is_pushed_back() 
 }
 
 #[test]
-fn a_wait_that_ended_does_not_count() {
+fn an_ended_wait_for_slots_does_not_count() {
     let mut adaptive = adaptive(8);
     let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
     adaptive.slots_wanted(at(0));
@@ -202,7 +202,7 @@ fn bounds_are_kept() {
 }
 
 #[test]
-fn steps_and_thresholds_are_as_tuned() {
+fn step_sizes_and_thresholds_follow_the_tuning() {
     let mut tuning = Tuning::new(100, 200);
     (tuning.decrease_above, tuning.decrease_to, tuning.increase_to) = (300, 500, 1_500);
     let mut adaptive = Adaptive::new(tuning);

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_split_by_who_caused_it() {
+    fn a_wait_is_split_by_its_causes() {
         let at = |secs: u64| Time::from_nanos(secs * 1_000_000_000);
         let mut attribution = WaitAttribution::default();
         attribution.switch_to(Some("tokens"), at(0));

@@ -1,4 +1,4 @@
-//! Back-pressure: counted here, told from outside, and never a reason to touch a bucket.
+//! Back-pressure: counted here, reported from outside, and decided without touching a bucket.
 
 use std::future::IntoFuture as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,26 +8,26 @@ use tidegate::admission::{Admission, Caller, Pass, Rules, Tier};
 use tidegate::{Engine, MemoryStore, Retry, StoreHandle};
 use tidegate_testkit::faulty_store::{FaultyStore, Timing};
 
-use super::{Door, bucket, of};
+use super::{Fixture, bucket, caller_of};
 
 const SHORT: Duration = Duration::from_secs(1);
 
 #[test]
-fn the_threshold_itself_still_gets_in() {
-    let door = Door::with(Rules::default());
+fn requests_at_the_threshold_are_admitted() {
+    let fixture = Fixture::with(Rules::default());
     for (pending, admitted) in [(0, true), (99, true), (100, true), (101, false), (102, false)] {
-        door.admission.set_pending(pending, SHORT);
-        assert_eq!(door.admits(Caller::new()), admitted, "{pending}");
-        assert_eq!(door.admission.pending(), pending);
+        fixture.admission.set_pending(pending, SHORT);
+        assert_eq!(fixture.admits(Caller::new()), admitted, "{pending}");
+        assert_eq!(fixture.admission.pending(), pending);
     }
 }
 
 #[test]
-fn the_hint_grows_with_what_is_pending() {
-    let door = Door::with(Rules::default().backpressure(50));
+fn the_retry_hint_grows_with_the_pending_count() {
+    let fixture = Fixture::with(Rules::default().backpressure(50));
     for (pending, hint) in [(51, 10), (60, 100), (549, 4_990), (1_000, 5_000), (u32::MAX, 5_000)] {
-        door.admission.set_pending(pending, SHORT);
-        let rejection = door.admission.admit(Caller::new()).now().unwrap().rejected().unwrap();
+        fixture.admission.set_pending(pending, SHORT);
+        let rejection = fixture.admission.admit(Caller::new()).now().unwrap().rejected().unwrap();
         assert_eq!(rejection.retry, Retry::After(Duration::from_millis(hint)), "{pending}");
         assert_eq!((rejection.tier, rejection.tier.reason()), (Tier::Backpressure, "queue_depth"));
         assert_eq!(rejection.id, None);
@@ -36,78 +36,84 @@ fn the_hint_grows_with_what_is_pending() {
 }
 
 #[test]
-fn passes_count_themselves_until_they_are_dropped() {
-    let door = Door::with(Rules::default().backpressure(2));
-    let admit = || door.admission.admit(Caller::new()).now().unwrap().admitted();
+fn passes_count_as_pending_until_dropped() {
+    let fixture = Fixture::with(Rules::default().backpressure(2));
+    let admit = || fixture.admission.admit(Caller::new()).now().unwrap().admitted();
     let mut passes: Vec<_> = (0..3).map(|_| admit().unwrap()).collect();
-    assert_eq!(door.admission.pending(), 3);
+    assert_eq!(fixture.admission.pending(), 3);
     assert!(admit().is_none());
     passes.pop();
     passes.push(admit().unwrap());
     let guards: Vec<_> = passes.into_iter().map(Pass::into_in_flight).collect();
-    assert_eq!(door.admission.pending(), 3, "the guard alone is enough");
+    assert_eq!(fixture.admission.pending(), 3, "the guard alone is enough");
     drop(guards);
-    assert_eq!(door.admission.pending(), 0);
+    assert_eq!(fixture.admission.pending(), 0);
 }
 
 #[test]
-fn what_was_told_expires_and_what_is_counted_does_not() {
-    let door = Door::with(Rules::default().backpressure(5));
-    door.admission.set_pending(1_000, SHORT);
-    let guards: Vec<_> = (0..6).map(|_| door.admission.enter()).collect();
-    assert_eq!(door.admission.pending(), 1_000, "not added: it is the same work seen twice");
-    door.clock.advance(SHORT - Duration::from_nanos(1));
-    assert_eq!(door.admission.pending(), 1_000);
-    door.clock.advance(Duration::from_nanos(1));
-    assert_eq!(door.admission.pending(), 6);
-    assert_eq!(door.rejecting(Caller::new()), Some(Tier::Backpressure));
-    drop(guards);
-    assert!(door.admits(Caller::new()));
-    door.admission.set_pending(7, SHORT);
-    assert!(!door.admits(Caller::new()), "told anew");
-    door.admission.set_pending(0, SHORT);
-    assert!(door.admits(Caller::new()));
-}
-
-#[test]
-fn a_rejection_by_pressure_touches_no_bucket() {
-    let door = Door::with(Rules::default());
-    let alice = of("acme", "alice");
-    assert!(door.admits(alice));
-    let keys =
-        door.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len();
-    door.admission.set_pending(500, SHORT);
-    for _ in 0..50 {
-        assert_eq!(door.rejecting(alice), Some(Tier::Backpressure));
-        assert_eq!(door.rejecting(of("new", "comer")), Some(Tier::Backpressure));
-    }
-    assert_eq!(door.left(Tier::Client, alice), 99);
-    assert_eq!(door.left(Tier::Organization, alice), 999);
+fn a_reported_count_expires_and_the_own_count_does_not() {
+    let fixture = Fixture::with(Rules::default().backpressure(5));
+    fixture.admission.set_pending(1_000, SHORT);
+    let guards: Vec<_> = (0..6).map(|_| fixture.admission.enter()).collect();
     assert_eq!(
-        door.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len(),
+        fixture.admission.pending(),
+        1_000,
+        "not added: both numbers count the same requests"
+    );
+    fixture.clock.advance(SHORT - Duration::from_nanos(1));
+    assert_eq!(fixture.admission.pending(), 1_000);
+    fixture.clock.advance(Duration::from_nanos(1));
+    assert_eq!(fixture.admission.pending(), 6);
+    assert_eq!(fixture.rejecting_tier(Caller::new()), Some(Tier::Backpressure));
+    drop(guards);
+    assert!(fixture.admits(Caller::new()));
+    fixture.admission.set_pending(7, SHORT);
+    assert!(!fixture.admits(Caller::new()), "reported again");
+    fixture.admission.set_pending(0, SHORT);
+    assert!(fixture.admits(Caller::new()));
+}
+
+#[test]
+fn back_pressure_touches_no_bucket() {
+    let fixture = Fixture::with(Rules::default());
+    let alice = caller_of("acme", "alice");
+    assert!(fixture.admits(alice));
+    let keys =
+        fixture.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len();
+    fixture.admission.set_pending(500, SHORT);
+    for _ in 0..50 {
+        assert_eq!(fixture.rejecting_tier(alice), Some(Tier::Backpressure));
+        assert_eq!(fixture.rejecting_tier(caller_of("new", "comer")), Some(Tier::Backpressure));
+    }
+    assert_eq!(fixture.remaining(Tier::Client, alice), 99);
+    assert_eq!(fixture.remaining(Tier::Organization, alice), 999);
+    assert_eq!(
+        fixture.admission.limiter(Tier::Client).unwrap().engine().store().local().unwrap().len(),
         keys
     );
-    assert_eq!(door.admission.rejected(Tier::Backpressure), 100);
+    assert_eq!(fixture.admission.rejected(Tier::Backpressure), 100);
 }
 
-/// A write is checked before it is queued: what was rejected has never been in the queue.
+/// A write is checked before it is queued: a rejected write has never been in the queue.
 #[test]
 fn a_rejected_write_never_reaches_the_queue() {
-    let door = Door::with(Rules::default().backpressure(3));
+    let fixture = Fixture::with(Rules::default().backpressure(3));
     let mut queue = Vec::new();
     for write in 0..10 {
-        if let Some(pass) = door.admission.admit(of("acme", "alice")).now().unwrap().admitted() {
+        if let Some(pass) =
+            fixture.admission.admit(caller_of("acme", "alice")).now().unwrap().admitted()
+        {
             queue.push((write, pass));
         }
     }
     let queued: Vec<_> = queue.iter().map(|(write, _)| *write).collect();
-    assert_eq!(queued, [0, 1, 2, 3], "while three are pending a fourth is let in, a fifth is not");
+    assert_eq!(queued, [0, 1, 2, 3], "with three pending a fourth is admitted, a fifth is not");
 }
 
-/// Requests were counted only when the store had answered: as long as it was slow nobody was
-/// pending, and everybody got in.
+/// Requests used to be counted only after the store had answered: while the store was slow, none
+/// was pending and all were admitted.
 #[tokio::test(start_paused = true)]
-async fn requests_are_pending_while_the_store_is_asked() {
+async fn requests_are_pending_during_the_store_call() {
     let slow = Timing::After(Duration::from_millis(50));
     let slow = FaultyStore::new(MemoryStore::new(), slow);
     let engine = Engine::on(StoreHandle::shared(slow));
@@ -117,8 +123,8 @@ async fn requests_are_pending_while_the_store_is_asked() {
         .map(|_| {
             let admission = admission.clone();
             tokio::spawn(async move {
-                let verdict = admission.admit(Caller::new().organization("acme")).await.unwrap();
-                let Some(pass) = verdict.admitted() else { return 0 };
+                let result = admission.admit(Caller::new().organization("acme")).await.unwrap();
+                let Some(pass) = result.admitted() else { return 0 };
                 let _pending = pass.into_in_flight();
                 tokio::time::sleep(Duration::from_secs(10)).await;
                 1
@@ -129,17 +135,17 @@ async fn requests_are_pending_while_the_store_is_asked() {
     for task in tasks {
         admitted += task.await.unwrap();
     }
-    assert_eq!(admitted, 11, "at a time, with a threshold of 10");
+    assert_eq!(admitted, 11, "at once, with a threshold of 10");
     assert_eq!(admission.pending(), 0);
-    // Nor is anybody pending who gave up while the store was asked.
-    let asked = admission.admit(Caller::new().organization("acme"));
-    assert!(tokio::time::timeout(Duration::from_millis(1), asked.into_future()).await.is_err());
+    // A request that was abandoned during the store call is not pending either.
+    let abandoned = admission.admit(Caller::new().organization("acme"));
+    assert!(tokio::time::timeout(Duration::from_millis(1), abandoned.into_future()).await.is_err());
     assert_eq!(admission.pending(), 0);
 }
 
-/// Two who tell at a time: the number of one is never good for as long as that of the other.
+/// Two concurrent reports: the number of one never gets the expiry of the other.
 #[test]
-fn a_number_is_good_for_as_long_as_its_own_sender_said() {
+fn a_reported_count_keeps_its_own_expiry() {
     let admission = Admission::new(&Engine::new(), Rules::default()).unwrap();
     let (rounds, arrived) = (30_000_u32, AtomicU32::new(0));
     let meet = |round: u32| {
@@ -164,5 +170,5 @@ fn a_number_is_good_for_as_long_as_its_own_sender_said() {
             wrong += u32::from(admission.pending() == 1_000);
         }
     });
-    assert_eq!(wrong, 0, "a number that had expired when it was told stays for an hour");
+    assert_eq!(wrong, 0, "an expired number must not stay for an hour");
 }

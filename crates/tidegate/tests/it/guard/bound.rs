@@ -1,4 +1,4 @@
-//! How far a limit can be exceeded around outages: never further than the module says.
+//! How far a limit can be exceeded around outages: never further than the module documents.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use tidegate::guard::Guarded;
 use tidegate::{Engine, Limiter, Policy};
 use tokio::time::Instant;
 
-use super::faulty::{MILLI, Mood, SECOND, TIMEOUT, faulty, guard_of};
+use super::faulty::{FaultMode, MILLI, SECOND, TIMEOUT, faulty, guard_of};
 
-/// A small generator of numbers that are as good as random and the same in every run.
-struct Numbers(u64);
+/// A small deterministic generator of pseudo-random numbers.
+struct Random(u64);
 
-impl Numbers {
+impl Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -20,12 +20,12 @@ impl Numbers {
     }
 }
 
-/// What the three nodes may have admitted by now.
+/// The documented bound on what the three nodes have admitted by now.
 struct Bound {
     policy: (u64, u64),
     nodes: u64,
     start: Instant,
-    /// Times the store was lost or found.
+    /// Number of times the store went down or came back.
     switches: u64,
     /// Time in which some nodes may have decided by themselves while others reached the store.
     disagreed: Duration,
@@ -34,19 +34,19 @@ struct Bound {
 impl Bound {
     fn now(&self) -> u64 {
         let (rate, capacity) = self.policy;
-        let came = |span: Duration| {
+        let refilled = |span: Duration| {
             u64::try_from(u128::from(rate) * span.as_micros() / 1_000_000).unwrap()
         };
         let most = capacity.max(self.nodes);
         let time = self.start.elapsed();
-        let by_switches = (1 + self.switches) * most + came(time + self.disagreed);
-        by_switches.min(capacity + most + came(time * 2))
+        let by_switches = (1 + self.switches) * most + refilled(time + self.disagreed);
+        by_switches.min(capacity + most + refilled(time * 2))
     }
 }
 
-/// Three guards on one store that dies and recovers at random, asked as fast as they grant.
+/// Three guards on one store that fails and recovers at random, called as fast as they grant.
 async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
-    let mut numbers = Numbers(seed);
+    let mut random = Random(seed);
     let store = faulty();
     store.set_nodes(3);
     let policy = Policy::per_second(rate).capacity(capacity).build().unwrap();
@@ -67,15 +67,16 @@ async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
     while bound.start.elapsed() < SECOND * 120 {
         if Instant::now() >= change {
             alive = !alive;
-            let moods = [Mood::Hangs, Mood::Refuses, Mood::Swallows, Mood::Silent];
-            let dead = moods[usize::try_from(numbers.below(4)).unwrap()];
-            store.set(if alive { Mood::Answers } else { dead });
+            let modes =
+                [FaultMode::Hangs, FaultMode::Refuses, FaultMode::Swallows, FaultMode::Silent];
+            let dead = modes[usize::try_from(random.below(4)).unwrap()];
+            store.set(if alive { FaultMode::Answers } else { dead });
             bound.switches += 1;
-            change = Instant::now() + MILLI * u32::try_from(100 + numbers.below(9_000)).unwrap();
+            change = Instant::now() + MILLI * u32::try_from(100 + random.below(9_000)).unwrap();
         }
         let begun = Instant::now();
-        let apart = || alive && guards.iter().any(|guard| !guard.is_up());
-        let were_apart = apart();
+        let disagree = || alive && guards.iter().any(|guard| !guard.is_up());
+        let disagreed_before = disagree();
         for limiter in &limiters {
             for _ in 0..50 {
                 if !limiter.take("k").await.unwrap().is_allowed() {
@@ -90,25 +91,25 @@ async fn run(seed: u64, rate: u64, capacity: u64) -> (u64, u64) {
                 );
             }
         }
-        tokio::time::sleep(MILLI * u32::try_from(1 + numbers.below(40)).unwrap()).await;
-        if were_apart || apart() {
+        tokio::time::sleep(MILLI * u32::try_from(1 + random.below(40)).unwrap()).await;
+        if disagreed_before || disagree() {
             bound.disagreed += begun.elapsed();
         }
     }
-    store.set(Mood::Answers);
+    store.set(FaultMode::Answers);
     tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
-    assert!(guards.iter().all(Guarded::is_up), "all found it again");
+    assert!(guards.iter().all(Guarded::is_up), "all guards see the store again");
     (admitted, bound.switches)
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_nodes_never_admit_more_than_is_stated() {
+async fn three_nodes_never_exceed_the_documented_bound() {
     for (seed, rate, capacity) in
         [(1, 10, 20), (2, 10, 20), (3, 100, 10), (4, 1, 100), (5, 7, 1), (6, 3, 2), (7, 50, 50)]
     {
         let (admitted, switches) = run(seed, rate, capacity).await;
         assert!(switches > 10, "{switches}");
-        // And not much less than the limit either: outages deny nobody for long.
+        // Not much less than the limit either: outages deny nobody for long.
         let limit = capacity + rate * 120;
         assert!(admitted * 10 >= limit * 7, "{admitted} of {limit}");
     }

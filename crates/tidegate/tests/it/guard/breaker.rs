@@ -1,4 +1,4 @@
-//! When the store is taken to be down, and how it comes back.
+//! When the store counts as down, and how it comes back.
 
 use std::error::Error;
 use std::fmt;
@@ -15,35 +15,35 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 
 use super::faulty::{
-    MILLI, Mood, SECOND, TIMEOUT, bring_down, bring_up, faulty, guard_of, guarded, limiter, named,
-    one, per_second, take,
+    FaultMode, MILLI, SECOND, TIMEOUT, bring_down, bring_up, execute, faulty, guard_of, guarded,
+    limiter, named, per_second, take,
 };
 
 #[tokio::test(start_paused = true)]
-async fn callers_stop_paying_once_it_is_open() {
-    for (mood, cost) in [(Mood::Hangs, TIMEOUT * 3), (Mood::Refuses, Duration::ZERO)] {
+async fn callers_pay_no_timeout_once_the_breaker_is_open() {
+    for (mode, cost) in [(FaultMode::Hangs, TIMEOUT * 3), (FaultMode::Refuses, Duration::ZERO)] {
         let (store, guard, limiter) = guarded(per_second(1, 10));
-        store.set(mood);
+        store.set(mode);
         let start = Instant::now();
         for number in 0..3 {
-            assert!(guard.is_up(), "{mood:?} {number}");
+            assert!(guard.is_up(), "{mode:?} {number}");
             assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
         }
         assert_eq!((guard.is_up(), start.elapsed()), (false, cost));
         for _ in 0..1_000 {
             assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
         }
-        assert_eq!(start.elapsed(), cost, "{mood:?} costs no time");
-        assert_eq!(store.submissions(), 3, "{mood:?} is not touched");
+        assert_eq!(start.elapsed(), cost, "{mode:?} costs no time");
+        assert_eq!(store.submissions(), 3, "{mode:?} is not called");
         assert_eq!((guard.stats().downs, guard.stats().local), (1, 1_003));
     }
 }
 
-/// Callers that come at once pay one time-out, not three.
+/// Concurrent callers pay one timeout, not three.
 #[tokio::test(start_paused = true)]
-async fn a_crowd_pays_once() {
+async fn concurrent_callers_pay_one_timeout() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     let start = Instant::now();
     let crowd: Vec<_> = (0..500)
         .map(|_| {
@@ -59,20 +59,20 @@ async fn a_crowd_pays_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_failures_in_a_row_count_and_only_the_stores() {
+async fn only_consecutive_failures_of_the_store_count() {
     let (store, guard, limiter) = guarded(per_second(1, 1_000));
     for _ in 0..10 {
-        for mood in [Mood::Refuses, Mood::Silent, Mood::Answers] {
-            store.set(mood);
+        for mode in [FaultMode::Refuses, FaultMode::Silent, FaultMode::Answers] {
+            store.set(mode);
             let _ = limiter.take("k").await.unwrap();
         }
     }
     assert_eq!((guard.is_up(), guard.stats().failed), (true, 20));
     for _ in 0..10 {
-        let faulty = one(&guard, Operation::Take(&[])).await;
+        let faulty = execute(&guard, Operation::Take(&[])).await;
         assert!(matches!(faulty, Err(StoreError::Charge(_))));
     }
-    store.set(Mood::Full);
+    store.set(FaultMode::Full);
     for _ in 0..10 {
         assert!(matches!(limiter.take("k").await, Err(StoreError::Full)));
     }
@@ -83,12 +83,12 @@ async fn only_failures_in_a_row_count_and_only_the_stores() {
 async fn recovery_is_automatic_and_exact() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     assert_eq!(limiter.take("k").cost(7).await.unwrap().remaining(), 3);
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     for _ in 0..5 {
         assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
     }
-    store.set(Mood::Answers);
-    // Nobody calls: the probe alone brings it back.
+    store.set(FaultMode::Answers);
+    // No calls: the probe alone brings it back.
     tokio::time::sleep(MILLI * 101).await;
     assert_eq!((guard.is_up(), store.probes().len(), store.submissions()), (true, 1, 4));
     let decision = limiter.take("k").cost(3).await.unwrap();
@@ -96,35 +96,35 @@ async fn recovery_is_automatic_and_exact() {
     assert!(!limiter.take("k").await.unwrap().is_allowed());
 }
 
-/// Without calls nobody notices that the store is gone, unless somebody asks.
+/// Without calls, an outage goes unnoticed until a check.
 #[tokio::test(start_paused = true)]
-async fn a_check_finds_out_what_calls_would() {
-    for (mood, cost) in [(Mood::Hangs, TIMEOUT * 3), (Mood::Refuses, Duration::ZERO)] {
+async fn a_check_detects_an_outage_without_calls() {
+    for (mode, cost) in [(FaultMode::Hangs, TIMEOUT * 3), (FaultMode::Refuses, Duration::ZERO)] {
         let (store, guard, _limiter) = guarded(per_second(1, 10));
         assert!(guard.check().await);
-        store.set(mood);
-        assert!(guard.check().await, "it was looked at just now");
+        store.set(mode);
+        assert!(guard.check().await, "the cached result is reused");
         tokio::time::sleep(MILLI * 250).await;
         let start = Instant::now();
         let checks: Vec<_> = (0..100).map(|_| guard.clone()).collect();
         let checks =
             checks.into_iter().map(|guard| tokio::spawn(async move { guard.check().await }));
         for check in checks.collect::<Vec<_>>() {
-            assert!(!check.await.unwrap(), "{mood:?}");
+            assert!(!check.await.unwrap(), "{mode:?}");
         }
-        assert_eq!((start.elapsed(), store.probes().len()), (cost, 4), "{mood:?}");
+        assert_eq!((start.elapsed(), store.probes().len()), (cost, 4), "{mode:?}");
         assert_eq!((store.submissions(), guard.stats().downs), (0, 1));
-        store.set(Mood::Answers);
+        store.set(FaultMode::Answers);
         tokio::time::sleep(MILLI * 250).await;
-        assert!(guard.check().await, "its prober found it");
+        assert!(guard.check().await, "the prober noticed");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn probes_back_off_and_are_never_two_at_a_time() {
-    for (mood, taken) in [(Mood::Hangs, TIMEOUT), (Mood::Refuses, Duration::ZERO)] {
+    for (mode, taken) in [(FaultMode::Hangs, TIMEOUT), (FaultMode::Refuses, Duration::ZERO)] {
         let (store, guard, limiter) = guarded(per_second(1, 10));
-        store.set(mood);
+        store.set(mode);
         for _ in 0..3 {
             let _ = limiter.take("k").await.unwrap();
         }
@@ -140,7 +140,7 @@ async fn probes_back_off_and_are_never_two_at_a_time() {
         let (mut before, mut early) = (Duration::ZERO, 0);
         for at in probes {
             let (full, pause) = (MILLI * pauses.next().unwrap(), at - last - before);
-            // Timers are exact to a millisecond.
+            // Timers have a resolution of a millisecond.
             assert!(
                 pause + MILLI >= full * 3 / 4 && pause <= full + MILLI,
                 "{pause:?} of {full:?}"
@@ -148,22 +148,22 @@ async fn probes_back_off_and_are_never_two_at_a_time() {
             early += u32::from(pause + MILLI * 2 < full);
             (last, before) = (at, taken);
         }
-        assert!(early > 5, "nodes that lost the store together find it one by one");
+        assert!(early > 5, "jitter spreads the probes of many nodes");
         assert_eq!((guard.is_up(), store.submissions()), (false, 3));
-        store.set(Mood::Answers);
+        store.set(FaultMode::Answers);
         tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
         assert!(guard.is_up());
     }
 }
 
-/// Three requests that a working store could not carry out once opened all limits of rule open,
-/// for everybody.
+/// Three requests that a working store could not execute used to open all limits with rule open,
+/// for all callers.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_cannot_carry_one_thing_out_is_up() {
+async fn a_store_that_rejects_one_operation_is_up() {
     let store = faulty();
     let guard = guard_of(&store).default_rule(Open).build().unwrap();
     let login = limiter(&guard, per_second(1, 5));
-    store.set(Mood::Picky);
+    store.set(FaultMode::Picky);
     let mut admitted = 0;
     for _ in 0..60 {
         for _ in 0..10 {
@@ -180,27 +180,27 @@ async fn a_store_that_cannot_carry_one_thing_out_is_up() {
     assert_eq!((stats.rejected, stats.open, stats.local), (600, 0, 600));
 }
 
-/// A batch of which half was answered in time once counted as a store that is dead.
+/// A batch of which half was answered in time used to count as an outage.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_answers_some_of_a_batch_in_time_is_up() {
+async fn a_store_that_answers_part_of_a_batch_is_up() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
-    store.set(Mood::OneByOne(MILLI * 20));
+    store.set(FaultMode::OneByOne(MILLI * 20));
     let limit = named("a", 1, 100);
     let charges = [Charge::new(&limit, "k", 1)];
-    let told = |answer: &Result<Answer, StoreError>| match answer {
+    let degraded_rule = |answer: &Result<Answer, StoreError>| match answer {
         Ok(Answer::Decision(decision)) => decision.degraded(),
         other => panic!("{other:?}"),
     };
     for _ in 0..10 {
         let mut answers = Answers::new();
         guard.submit(&[Operation::Take(&charges); 4], &mut answers).await;
-        let degraded: Vec<_> = answers.iter().map(told).collect();
+        let degraded: Vec<_> = answers.iter().map(degraded_rule).collect();
         assert_eq!(degraded, [None, None, Some(Local), Some(Local)]);
     }
     assert_eq!((guard.is_up(), guard.stats().timed_out), (true, 10));
 }
 
-/// A probe that panics ends its task and not the probing.
+/// A probe that panics ends its task, but not the probing.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_panics_is_followed_by_another() {
     let explosive = Behaviour::from(Timing::AtOnce).answering_at_most(0).probing(|number| {
@@ -222,14 +222,13 @@ async fn a_probe_that_panics_is_followed_by_another() {
     assert!(guard.is_up());
 }
 
-/// A store that answers probes and fails callers gets three of them each time, and ever more
-/// rarely.
+/// A store that answers probes but fails calls gets three calls each time, at growing intervals.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_only_answers_probes_is_tried_more_and_more_rarely() {
+async fn a_store_that_only_answers_probes_is_retried_at_growing_intervals() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     for _ in 0..6_000 {
         let is_probed = !guard.is_up();
-        store.set(if is_probed { Mood::Answers } else { Mood::Refuses });
+        store.set(if is_probed { FaultMode::Answers } else { FaultMode::Refuses });
         let _ = limiter.take("k").await.unwrap();
         tokio::time::sleep(MILLI * 10).await;
     }
@@ -237,30 +236,30 @@ async fn a_store_that_only_answers_probes_is_tried_more_and_more_rarely() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_nobody_wants_is_gone() {
+async fn an_unused_guard_is_freed() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     bring_down(&store, &guard).await;
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     tokio::time::sleep(SECOND).await;
     let probed = store.probes().len();
     assert!(probed > 1);
     drop((guard, limiter));
     tokio::time::sleep(TIMEOUT + MILLI).await;
-    assert_eq!(Arc::strong_count(&store), 1, "nobody else holds the store");
+    assert_eq!(Arc::strong_count(&store), 1, "the guard no longer holds the store");
     let probed = store.probes().len();
     tokio::time::sleep(SECOND * 60).await;
     assert_eq!(store.probes().len(), probed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_else_is_the_stores_own() {
+async fn other_methods_are_forwarded_to_the_store() {
     let (store, guard, _limiter) = guarded(per_second(1, 10));
     assert_eq!(guard.nodes(), None);
     store.set_nodes(7);
     assert_eq!(guard.nodes().map(Into::into), Some(7));
     assert_eq!(guard.wall_time(), store.wall_time());
     assert!(guard.probe().await.is_ok());
-    store.set(Mood::Refuses);
+    store.set(FaultMode::Refuses);
     assert!(matches!(guard.probe().await, Err(StoreError::Unavailable(_))));
     assert_eq!(store.probes().len(), 2);
     let dynamic: Arc<dyn Store> = Arc::new(guard);
@@ -269,22 +268,22 @@ async fn everything_else_is_the_stores_own() {
     assert!(limiter.take("k").await.unwrap().is_allowed());
 }
 
-/// What was logged: level and text.
+/// Captured log lines: level and text.
 #[derive(Clone, Debug, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
-struct Line<'a>(&'a mut String);
+struct LineVisitor<'a>(&'a mut String);
 
-impl Visit for Line<'_> {
+impl Visit for LineVisitor<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.0.push_str(&format!(" {field}={value:?}"));
     }
 
     fn record_error(&mut self, field: &Field, error: &(dyn Error + 'static)) {
-        let told =
+        let chain =
             std::iter::successors(Some(error), |&error: &&(dyn Error + 'static)| error.source());
-        let told: Vec<_> = told.map(ToString::to_string).collect();
-        self.record_debug(field, &told);
+        let chain: Vec<_> = chain.map(ToString::to_string).collect();
+        self.record_debug(field, &chain);
     }
 }
 
@@ -300,7 +299,7 @@ impl tracing::Subscriber for Log {
     fn event(&self, event: &tracing::Event<'_>) {
         if event.metadata().target().starts_with("tidegate::guard") {
             let mut line = event.metadata().level().to_string();
-            event.record(&mut Line(&mut line));
+            event.record(&mut LineVisitor(&mut line));
             self.0.lock().unwrap().push(line);
         }
     }
@@ -309,38 +308,38 @@ impl tracing::Subscriber for Log {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_change_is_logged_once_and_no_call_ever() {
+async fn each_transition_is_logged_once_and_calls_never() {
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(log.clone());
     let (store, _guard, limiter) = guarded(per_second(1, 10));
     for outage in 1..=3 {
-        store.set(Mood::Refuses);
+        store.set(FaultMode::Refuses);
         for _ in 0..100 {
             let _ = limiter.take("a-secret-key").await.unwrap();
         }
         assert_eq!(log.0.lock().unwrap().len(), 2 * outage - 1);
-        store.set(Mood::Answers);
+        store.set(FaultMode::Answers);
         tokio::time::sleep(SECOND * 20).await;
         assert!(limiter.take("a-secret-key").await.is_ok());
         assert_eq!(log.0.lock().unwrap().len(), 2 * outage);
     }
     let lines = log.0.lock().unwrap();
     assert!(lines[0].starts_with("WARN") && lines[0].contains("store is down"), "{lines:?}");
-    assert!(lines[0].contains("connection refused"), "with the error: {lines:?}");
+    assert!(lines[0].contains("connection refused"), "includes the error: {lines:?}");
     assert!(lines[1].starts_with("INFO") && lines[1].contains("degraded=98"), "{lines:?}");
     assert!(lines[1].contains("down="), "{lines:?}");
     assert!(lines.iter().all(|line| !line.contains("secret-key")));
 }
 
-/// What the store rejects is decided by a rule, so nobody would notice: it is told, but not each
-/// time.
+/// A failure rule decides what the store rejects, so a rejection would go unnoticed: it is logged,
+/// but not each time.
 #[tokio::test(start_paused = true)]
-async fn a_rejection_is_logged_once_until_the_store_was_away() {
+async fn a_rejection_is_logged_once_per_up_time() {
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(log.clone());
     let (store, guard, limiter) = guarded(per_second(1, 10));
     for outage in 0..2 {
-        store.set(Mood::Picky);
+        store.set(FaultMode::Picky);
         for _ in 0..10 {
             assert!(limiter.peek("odd").await.unwrap().is_allowed());
         }

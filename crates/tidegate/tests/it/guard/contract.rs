@@ -1,4 +1,4 @@
-//! A guard is a store: around one that answers it keeps the whole contract.
+//! A guard is a store: around a store that answers it fulfils the whole contract.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The store that is guarded in these tests: it decides exactly while it answers, and does what
-//! the test says when it does not.
+//! The guarded store of these tests: it decides exactly while it answers, and otherwise behaves as
+//! the test says.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,57 +12,57 @@ use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
 pub(super) const SECOND: Duration = Duration::from_secs(1);
-/// The time-out of a guard unless it is set.
+/// Default timeout of a guard.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(50);
 
-/// What the store does when it is asked.
+/// How the store reacts to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mood {
+pub(super) enum FaultMode {
     /// Decides at once.
     Answers,
-    /// Decides after a time.
+    /// Decides after this time.
     Slow(Duration),
     /// Never answers.
     Hangs,
-    /// Decides, and never says so.
+    /// Decides, but never answers.
     Swallows,
-    /// Says that it cannot work.
+    /// Returns an error: unavailable.
     Refuses,
     /// Refuses every second operation.
     Half,
-    /// Has no room.
+    /// Has no space.
     Full,
-    /// Gives no answer at all, at once.
+    /// Returns at once without any answer.
     Silent,
-    /// Decides, except about the key `odd`, with which it cannot do anything.
+    /// Decides, but rejects the key `odd`.
     Picky,
-    /// Decides one operation after the other, each in this time.
+    /// Decides one operation after the other, each taking this time.
     OneByOne(Duration),
 }
 
-/// The store that the test breaks and mends.
+/// The store that the test breaks and repairs.
 pub(super) type Faulty = FaultyStore<MemoryStore>;
 
-/// A store on tokio's time that answers.
+/// A store on tokio's clock that answers.
 pub(super) fn faulty() -> Arc<Faulty> {
     let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();
-    FaultyStore::new(store, Mood::Answers)
+    FaultyStore::new(store, FaultMode::Answers)
 }
 
-impl From<Mood> for Behaviour {
-    fn from(mood: Mood) -> Self {
+impl From<FaultMode> for Behaviour {
+    fn from(mode: FaultMode) -> Self {
         let polled = Self::from(Timing::WhenPolled);
-        match mood {
-            Mood::Answers => polled,
-            Mood::Slow(span) => Timing::After(span).into(),
-            Mood::Hangs => Timing::Never.into(),
-            Mood::Swallows => Timing::Unanswered.into(),
-            Mood::Refuses => polled.unavailable(),
-            Mood::Half => polled.failing_if(|asked| (asked.index % 2 == 1).then(refusal)),
-            Mood::Full => polled.failing_if(|_| Some(StoreError::Full)),
-            Mood::Silent => polled.answering_at_most(0).probing(|_| Err(refusal())),
-            Mood::Picky => polled.failing_if(|asked| is_odd(asked.operation).then(rejection)),
-            Mood::OneByOne(span) => Timing::Each(span).into(),
+        match mode {
+            FaultMode::Answers => polled,
+            FaultMode::Slow(span) => Timing::After(span).into(),
+            FaultMode::Hangs => Timing::Never.into(),
+            FaultMode::Swallows => Timing::Unanswered.into(),
+            FaultMode::Refuses => polled.unavailable(),
+            FaultMode::Half => polled.failing_if(|asked| (asked.index % 2 == 1).then(refusal)),
+            FaultMode::Full => polled.failing_if(|_| Some(StoreError::Full)),
+            FaultMode::Silent => polled.answering_at_most(0).probing(|_| Err(refusal())),
+            FaultMode::Picky => polled.failing_if(|asked| is_odd(asked.operation).then(rejection)),
+            FaultMode::OneByOne(span) => Timing::Each(span).into(),
         }
     }
 }
@@ -89,12 +89,12 @@ fn is_odd(operation: &Operation<'_>) -> bool {
     }
 }
 
-/// A builder whose local decisions follow tokio's time, as those of the store do.
+/// A builder whose local decisions follow tokio's clock, as those of the store do.
 pub(super) fn guard_of(store: &Arc<Faulty>) -> GuardBuilder {
     Guarded::builder(store.clone()).clock(TokioClock::new())
 }
 
-/// A store, a guard around it, and a limiter on that.
+/// A store, a guard around it, and a limiter on the guard.
 pub(super) fn guarded(policy: Policy) -> (Arc<Faulty>, Guarded, Limiter) {
     let store = faulty();
     let guard = guard_of(&store).build().unwrap();
@@ -106,26 +106,26 @@ pub(super) fn limiter(guard: &Guarded, policy: Policy) -> Limiter {
     Engine::on(guard.clone()).limiter("calls", policy).unwrap()
 }
 
-/// Fails the guard's calls until it has noticed.
+/// Fails calls until the guard has noticed.
 pub(super) async fn bring_down(store: &Faulty, guard: &Guarded) {
-    store.set(Mood::Refuses);
+    store.set(FaultMode::Refuses);
     let nothing = Limit::inline(Policy::allowance(1).unwrap());
     for _ in 0..3 {
         let charges = [Charge::new(&nothing, "k", 0)];
-        let _ = one(guard, Operation::Take(&charges)).await;
+        let _ = execute(guard, Operation::Take(&charges)).await;
     }
     assert!(!guard.is_up());
 }
 
-/// Mends the store, and lets the guard find out.
+/// Repairs the store, and waits until the guard has noticed.
 pub(super) async fn bring_up(store: &Faulty, guard: &Guarded) {
-    store.set(Mood::Answers);
+    store.set(FaultMode::Answers);
     tokio::time::sleep(SECOND * 5 + TIMEOUT).await;
     assert!(guard.is_up());
 }
 
-/// Carries one operation out.
-pub(super) async fn one(
+/// Runs one operation.
+pub(super) async fn execute(
     store: &impl Store,
     operation: Operation<'_>,
 ) -> Result<Answer, StoreError> {
@@ -136,7 +136,7 @@ pub(super) async fn one(
 }
 
 pub(super) async fn take(store: &impl Store, charges: &[Charge<'_>]) -> Decision {
-    match one(store, Operation::Take(charges)).await {
+    match execute(store, Operation::Take(charges)).await {
         Ok(Answer::Decision(decision)) => decision,
         other => panic!("{other:?} is not a decision"),
     }

@@ -10,7 +10,7 @@ use tidegate::{Decision, Grant, Policy, Receipt, Retry, Settlement, StoreError};
 use tidegate_core::{Answer, Charge, Correction, Limit, Operation, ReceiptError, Target};
 
 use super::faulty::{
-    Faulty, MILLI, Mood, SECOND, bring_down, guarded, named, one, per_second, take,
+    FaultMode, Faulty, MILLI, SECOND, bring_down, execute, guarded, named, per_second, take,
 };
 
 async fn granted(guard: &Guarded, charges: &[Charge<'_>]) -> Grant {
@@ -25,7 +25,7 @@ async fn settle(
     corrections: &[Correction<'_>],
     receipt: &Receipt,
 ) -> Result<Settlement, StoreError> {
-    match one(guard, Operation::Settle { corrections, receipt: Some(receipt) }).await? {
+    match execute(guard, Operation::Settle { corrections, receipt: Some(receipt) }).await? {
         Answer::Settled(settlement) => Ok(settlement),
         other => panic!("{other:?}"),
     }
@@ -36,12 +36,12 @@ fn over_the_wire(receipt: &Receipt) -> Receipt {
 }
 
 async fn recover(store: &Faulty) {
-    store.set(Mood::Answers);
+    store.set(FaultMode::Answers);
     tokio::time::sleep(SECOND * 6).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_degraded_grant_is_settled_where_it_was_charged_also_after_recovery() {
+async fn a_degraded_grant_is_settled_locally_even_after_recovery() {
     let (store, guard, limiter) = guarded(per_second(1, 100));
     assert!(limiter.take("k").cost(60).await.unwrap().is_allowed());
     bring_down(&store, &guard).await;
@@ -50,10 +50,10 @@ async fn a_degraded_grant_is_settled_where_it_was_charged_also_after_recovery() 
     let back = limiter.settle("k", -20, Some(&receipt)).await.unwrap();
     assert_eq!((back.outcomes[0].remaining, back.applied[0]), (70, -20));
     recover(&store).await;
-    let asked = store.submissions();
+    let submissions = store.submissions();
     let more = limiter.settle("k", 60, Some(&receipt)).await.unwrap();
     assert_eq!((more.outcomes[0].remaining, more.applied[0]), (16, 60), "six seconds later");
-    assert_eq!(store.submissions(), asked, "the store has not heard of it");
+    assert_eq!(store.submissions(), submissions, "the store was not called");
     let there = limiter.peek("k").cost(0).await.unwrap();
     assert_eq!((there.degraded(), there.remaining()), (None, 46));
 }
@@ -85,7 +85,7 @@ async fn a_degraded_reservation_is_cancelled_exactly() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_receipt_has_a_stamp_for_each_charge_counted_or_not() {
+async fn a_receipt_has_one_stamp_per_charge() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     bring_down(&store, &guard).await;
     let (open, local, closed) = (
@@ -108,7 +108,7 @@ async fn a_receipt_has_a_stamp_for_each_charge_counted_or_not() {
         let settled = settle(&guard, &corrections, &receipt).await.unwrap();
         assert_eq!(&*settled.applied, [0, -2, 0, 1]);
         let left: Vec<_> = settled.outcomes.iter().map(|outcome| outcome.remaining).collect();
-        assert!(left[0] == 10 && left[2] == 10, "of what nobody counted nothing is missing");
+        assert!(left[0] == 10 && left[2] == 10, "uncounted charges leave the limit full");
         assert_eq!((settled.saturated, settled.dropped), (0, 0));
         recover(&store).await;
     }
@@ -126,11 +126,11 @@ async fn an_open_grant_has_nothing_to_settle_or_release() {
     assert_eq!((settled.outcomes[0].remaining, settled.applied[0]), (10, 0));
     let targets = [Target::new(&open, "k")];
     let release = Operation::Release { targets: &targets, receipt: &receipt };
-    assert_eq!(one(&guard, release).await.unwrap(), Answer::Slots(0));
+    assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn slots_are_renewed_and_released_where_they_were_taken() {
+async fn degraded_slots_are_renewed_and_released_locally() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     let slots = Limit::named("slots", Policy::concurrency(3, Some(SECOND * 10)).unwrap()).unwrap();
     let rate = named("rate", 1, 100);
@@ -141,21 +141,21 @@ async fn slots_are_renewed_and_released_where_they_were_taken() {
     let targets = charges.map(|charge| charge.target);
     tokio::time::sleep(SECOND * 8).await;
     let renew = Operation::Renew { targets: &targets, receipt: &receipt };
-    assert_eq!(one(&guard, renew).await.unwrap(), Answer::Slots(3));
+    assert_eq!(execute(&guard, renew).await.unwrap(), Answer::Slots(3));
     tokio::time::sleep(SECOND * 8).await;
     assert!(!take(&guard, &charges).await.is_allowed(), "renewed");
     recover(&store).await;
     let release = Operation::Release { targets: &targets, receipt: &receipt };
-    assert_eq!(one(&guard, renew).await.unwrap(), Answer::Slots(0), "run out by now");
-    assert_eq!(one(&guard, release).await.unwrap(), Answer::Slots(0));
+    assert_eq!(execute(&guard, renew).await.unwrap(), Answer::Slots(0), "expired by now");
+    assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(0));
     bring_down(&store, &guard).await;
     let receipt = granted(&guard, &charges).await.receipt;
     let release = Operation::Release { targets: &targets, receipt: &receipt };
-    assert_eq!(one(&guard, release).await.unwrap(), Answer::Slots(3));
+    assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(3));
     assert!(take(&guard, &charges).await.is_allowed());
 }
 
-/// Nobody but the store knows what it charged: the caller is told.
+/// Only the store knows what it charged: the caller gets an error.
 #[tokio::test(start_paused = true)]
 async fn receipts_of_the_store_are_errors_while_it_is_down() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
@@ -168,13 +168,13 @@ async fn receipts_of_the_store_are_errors_while_it_is_down() {
         Operation::Release { targets: &targets, receipt: &grant.receipt },
         Operation::Renew { targets: &targets, receipt: &grant.receipt },
     ];
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     for operation in &operations[..2] {
-        assert!(matches!(one(&guard, *operation).await, Err(StoreError::TimedOut)));
+        assert!(matches!(execute(&guard, *operation).await, Err(StoreError::TimedOut)));
     }
     bring_down(&store, &guard).await;
     for operation in operations {
-        let Err(StoreError::Unavailable(error)) = one(&guard, operation).await else {
+        let Err(StoreError::Unavailable(error)) = execute(&guard, operation).await else {
             panic!("{operation:?}")
         };
         let reason = error.downcast_ref();
@@ -188,7 +188,7 @@ async fn receipts_of_the_store_are_errors_while_it_is_down() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn receipts_for_other_buckets_are_refused() {
+async fn receipts_of_other_buckets_are_rejected() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     bring_down(&store, &guard).await;
     let grant = limiter.take("k").cost(5).await.unwrap().granted().unwrap();
@@ -210,16 +210,16 @@ async fn receipts_for_other_buckets_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_forgets_here_too_and_is_not_done_before_the_store_has_done_it() {
+async fn a_reset_forgets_the_local_share_and_fails_until_the_store_is_back() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     assert!(limiter.take("k").cost(10).await.unwrap().is_allowed());
     bring_down(&store, &guard).await;
     assert!(limiter.take("k").cost(10).await.unwrap().is_allowed());
     assert!(matches!(limiter.reset("k").await, Err(StoreError::Unavailable(_))));
-    assert!(limiter.take("k").cost(10).await.unwrap().is_allowed(), "forgotten here");
-    store.set(Mood::Answers);
+    assert!(limiter.take("k").cost(10).await.unwrap().is_allowed(), "forgotten locally");
+    store.set(FaultMode::Answers);
     tokio::time::sleep(MILLI * 101).await;
-    assert!(!limiter.take("k").await.unwrap().is_allowed(), "but not there");
+    assert!(!limiter.take("k").await.unwrap().is_allowed(), "but not in the store");
     assert!(limiter.reset("k").await.unwrap());
     assert!(limiter.take("k").cost(10).await.unwrap().is_allowed());
     bring_down(&store, &guard).await;
@@ -229,12 +229,12 @@ async fn a_reset_forgets_here_too_and_is_not_done_before_the_store_has_done_it()
 
 /// One batch with a receipt of each kind.
 #[tokio::test(start_paused = true)]
-async fn a_batch_may_hold_receipts_of_both() {
+async fn a_batch_may_mix_receipts_of_guard_and_store() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     let shared = limiter.take("k").cost(4).await.unwrap().granted().unwrap();
     bring_down(&store, &guard).await;
     let local = limiter.take("k").cost(4).await.unwrap().granted().unwrap();
-    store.set(Mood::Answers);
+    store.set(FaultMode::Answers);
     tokio::time::sleep(MILLI * 101).await;
     let limit = limiter.limit();
     let back = [Correction::new(&limit, "k", -4)];

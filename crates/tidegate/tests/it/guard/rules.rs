@@ -1,4 +1,4 @@
-//! What is decided in place of the store.
+//! Decisions in place of the store.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tidegate::{Decision, FailureRule, Policy, Retry, Store, StoreError};
 use tidegate_core::{Answer, Answers, Charge, ChargeError, Limit, Operation, Windows};
 
 use super::faulty::{
-    Faulty, MILLI, Mood, SECOND, bring_down, faulty, guard_of, guarded, named, one, per_second,
-    take,
+    FaultMode, Faulty, MILLI, SECOND, bring_down, execute, faulty, guard_of, guarded, named,
+    per_second, take,
 };
 
 async fn down() -> (std::sync::Arc<Faulty>, Guarded) {
@@ -30,7 +30,7 @@ async fn closed_denies_until_the_next_probe() {
     assert_eq!((denied.degraded(), denied.remaining()), (Some(Closed), 0));
     assert_eq!(denied.outcomes()[0].capacity, 10);
     assert_eq!(denied.retry(), Some(Retry::After(MILLI * 100)), "never sooner than that");
-    // The pause has doubled some times by now.
+    // The probe interval has doubled several times by now.
     tokio::time::sleep(SECOND).await;
     let denied = take(&guard, &[Charge::new(&limit, "k", 1)]).await;
     let wait = denied.retry().and_then(Retry::after).unwrap();
@@ -52,7 +52,7 @@ async fn open_allows_everything_and_counts_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_guards_rule_is_for_limits_without_one_and_quotas_are_closed() {
+async fn the_default_rule_applies_to_limits_without_one_except_quotas() {
     let store = faulty();
     for rule in [Open, Closed, Local] {
         let guard = guard_of(&store).default_rule(rule).build().unwrap();
@@ -72,7 +72,7 @@ async fn the_guards_rule_is_for_limits_without_one_and_quotas_are_closed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_set_on_a_limiter_counts_for_all_of_its_name() {
+async fn a_failure_rule_applies_to_all_limiters_of_a_name() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     let same = limiter.engine().limiter("calls", per_second(1, 10)).unwrap();
     limiter.set_failure_rule(Closed);
@@ -83,7 +83,7 @@ async fn a_rule_set_on_a_limiter_counts_for_all_of_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_closed_limit_denies_a_list_and_nothing_is_spent() {
+async fn one_closed_limit_denies_a_list_without_spending() {
     let (_store, guard) = down().await;
     let (closed, open, local) = (
         named("a", 1, 10).on_failure(Closed),
@@ -132,32 +132,32 @@ async fn a_cost_of_zero_is_never_denied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_mistakes_are_mistakes_whoever_decides() {
+async fn caller_errors_are_errors_while_the_store_is_down() {
     let (_store, guard) = down().await;
     let error = |answer| match answer {
         Err(StoreError::Charge(error)) => error,
         other => panic!("{other:?}"),
     };
     let limit = named("a", 1, 10);
-    assert_eq!(error(one(&guard, Operation::Take(&[])).await), ChargeError::Empty);
+    assert_eq!(error(execute(&guard, Operation::Take(&[])).await), ChargeError::Empty);
     let many = [Charge::new(&limit, "k", 1); 17];
-    assert_eq!(error(one(&guard, Operation::Peek(&many)).await), ChargeError::TooMany(17));
+    assert_eq!(error(execute(&guard, Operation::Peek(&many)).await), ChargeError::TooMany(17));
     let settle = Operation::Settle { corrections: &[], receipt: None };
-    assert_eq!(error(one(&guard, settle).await), ChargeError::Empty);
+    assert_eq!(error(execute(&guard, settle).await), ChargeError::Empty);
     let quota = Limit::named("daily", Policy::quota(9).unwrap()).unwrap();
     let list = [Charge::new(&limit, "k", 1), Charge::new(&quota, "k", 1)];
-    assert_eq!(error(one(&guard, Operation::Take(&list)).await), ChargeError::NoWindows(1));
+    assert_eq!(error(execute(&guard, Operation::Take(&list)).await), ChargeError::NoWindows(1));
     let (open, quota) = (limit.on_failure(Open), quota.on_failure(Local));
     let mut list = [Charge::new(&open, "k", 1), Charge::new(&quota, "k", 1)];
     let past = Windows::new([1, 2, 3, 4]).unwrap();
     list[1].target = list[1].target.with_windows(past);
-    assert_eq!(error(one(&guard, Operation::Take(&list)).await), ChargeError::OtherWindows(1));
-    assert_eq!(guard.stats().degraded(), 3, "those that brought it down");
+    assert_eq!(error(execute(&guard, Operation::Take(&list)).await), ChargeError::OtherWindows(1));
+    assert_eq!(guard.stats().degraded(), 3, "those that marked it as down");
 }
 
-/// Three nodes share ten; eight never fit one share, but will fit the limit.
+/// Three nodes share ten tokens; eight never fit one share, but will fit the limit.
 #[tokio::test(start_paused = true)]
-async fn what_fits_the_limit_but_not_the_share_waits_for_the_store() {
+async fn a_cost_above_the_share_but_within_the_limit_waits_for_the_store() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     store.set_nodes(3);
     assert!(limiter.take("k").await.unwrap().is_allowed());
@@ -171,7 +171,11 @@ async fn what_fits_the_limit_but_not_the_share_waits_for_the_store() {
     let total = Limit::named("total", Policy::allowance(9).unwrap()).unwrap();
     assert!(take(&guard, &[Charge::new(&total, "k", 3)]).await.is_allowed());
     let denied = take(&guard, &[Charge::new(&total, "k", 1)]).await;
-    assert_eq!(denied.retry(), Some(Retry::After(MILLI * 100)), "the rest is not ours to deny");
+    assert_eq!(
+        denied.retry(),
+        Some(Retry::After(MILLI * 100)),
+        "the rest may be available in the store"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,7 +184,7 @@ async fn peeks_spend_nothing_and_reservations_wait() {
     let limit = named("a", 1, 10);
     let charges = [Charge::new(&limit, "k", 10)];
     for _ in 0..3 {
-        let Ok(Answer::Decision(seen)) = one(&guard, Operation::Peek(&charges)).await else {
+        let Ok(Answer::Decision(seen)) = execute(&guard, Operation::Peek(&charges)).await else {
             panic!("no decision")
         };
         assert_eq!((seen.is_allowed(), seen.remaining()), (true, 0));
@@ -188,51 +192,51 @@ async fn peeks_spend_nothing_and_reservations_wait() {
     }
     assert!(take(&guard, &charges).await.is_allowed());
     let reserve = Operation::Reserve { charges: &charges, horizon: SECOND * 60 };
-    let Ok(Answer::Decision(Decision::Allowed(grant))) = one(&guard, reserve).await else {
+    let Ok(Answer::Decision(Decision::Allowed(grant))) = execute(&guard, reserve).await else {
         panic!("no grant")
     };
     assert_eq!((grant.wait, grant.degraded), (SECOND * 10, Some(Local)));
 }
 
-/// A batch whose operations fare differently.
+/// A batch whose operations have different results.
 #[tokio::test(start_paused = true)]
-async fn a_batch_keeps_its_order_and_only_what_failed_is_degraded() {
+async fn only_failed_operations_of_a_batch_are_degraded() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     let limit = named("a", 1, 10);
     let costs = [1, 2, 3, 4].map(|cost| [Charge::new(&limit, "k", cost)]);
     let [a, b, c, d] = &costs;
     let operations =
         [Operation::Take(a), Operation::Take(b), Operation::Take(&[]), Operation::Take(d)];
-    let told = |answers: &Answers| {
-        let told = |answer: &Result<Answer, StoreError>| match answer {
+    let summary = |answers: &Answers| {
+        let summary = |answer: &Result<Answer, StoreError>| match answer {
             Ok(Answer::Decision(decision)) => Some((decision.remaining(), decision.degraded())),
             Err(StoreError::Charge(ChargeError::Empty)) => None,
             other => panic!("{other:?}"),
         };
-        answers.iter().map(told).collect::<Vec<_>>()
+        answers.iter().map(summary).collect::<Vec<_>>()
     };
-    store.set(Mood::Half);
+    store.set(FaultMode::Half);
     let mut answers = Answers::new();
     guard.submit(&operations, &mut answers).await;
     let half = vec![Some((9, None)), Some((8, Some(Local))), None, Some((4, Some(Local)))];
-    assert_eq!(told(&answers), half);
+    assert_eq!(summary(&answers), half);
     assert_eq!((guard.stats().failed, guard.stats().local), (1, 2));
 
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     let mut answers = Answers::new();
     answers.push(Err(StoreError::Full));
     guard.submit(&operations, &mut answers).await;
-    assert!(matches!(answers.remove(0), Err(StoreError::Full)), "what was there stays");
+    assert!(matches!(answers.remove(0), Err(StoreError::Full)), "existing answers are kept");
     let rest: Vec<Option<(u64, Option<FailureRule>)>> =
         vec![Some((3, Some(Local))), Some((1, Some(Local))), None, Some((1, Some(Local)))];
-    assert_eq!(told(&answers), rest);
-    store.set(Mood::Answers);
+    assert_eq!(summary(&answers), rest);
+    store.set(FaultMode::Answers);
     let mut answers = Answers::new();
     guard.submit(&[Operation::Take(c)], &mut answers).await;
-    assert_eq!(told(&answers), [Some((6, None))]);
+    assert_eq!(summary(&answers), [Some((6, None))]);
 }
 
-/// While somebody waits in a pacer a plain take is denied; it stays marked as degraded.
+/// While a pacer has waiters a plain take is denied; the denial is still marked as degraded.
 #[tokio::test(start_paused = true)]
 async fn a_degraded_denial_behind_waiters_is_marked() {
     use std::future::IntoFuture as _;

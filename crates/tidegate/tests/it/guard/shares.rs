@@ -9,11 +9,11 @@ use tidegate::{Change, Overflow, Policy};
 use tidegate_core::{Answer, Charge, Correction, Limit, Operation, Target};
 
 use super::faulty::{
-    Mood, SECOND, bring_down, bring_up, faulty, guard_of, guarded, limiter, named, one, per_second,
-    take,
+    FaultMode, SECOND, bring_down, bring_up, execute, faulty, guard_of, guarded, limiter, named,
+    per_second, take,
 };
 
-/// How many of `limit` a guard admits for a key right now.
+/// How many requests a guard admits for a key right now.
 async fn admitted(guard: &Guarded, limit: &Limit) -> u64 {
     let mut admitted = 0;
     while take(guard, &[Charge::new(limit, "k", 1)]).await.is_allowed() {
@@ -35,9 +35,9 @@ async fn nodes(number: u32, clock: &ManualClock) -> Vec<Guarded> {
     nodes
 }
 
-/// Exactly the stated share each.
+/// Each node admits exactly its documented share.
 #[tokio::test(start_paused = true)]
-async fn nodes_admit_their_shares_and_no_more() {
+async fn nodes_admit_exactly_their_shares() {
     for (number, capacity, burst) in [(1, 100, 100), (3, 100, 33), (3, 3, 1), (3, 2, 1), (7, 1, 1)]
     {
         let clock = ManualClock::new();
@@ -46,7 +46,7 @@ async fn nodes_admit_their_shares_and_no_more() {
         for node in &nodes {
             assert_eq!(admitted(node, &limit).await, burst, "{capacity} among {number}");
         }
-        // Seven a second among n nodes are exactly one each in n sevenths of a second.
+        // Seven per second among n nodes is exactly one per node in n sevenths of a second.
         let step = (u64::from(number) * 1_000_000_000).div_ceil(7);
         clock.advance(Duration::from_nanos(step - 1));
         for node in &nodes {
@@ -70,15 +70,15 @@ async fn three_nodes_keep_the_rate_over_time() {
             all += admitted(node, &limit).await;
         }
         let bound = 20 + 10 * step * 37 / 1_000;
-        assert!(all <= bound, "{all} of {bound} at step {step}");
+        assert!(all <= bound, "{all} of {bound} after {step} steps");
         clock.advance(Duration::from_millis(37));
     }
-    // Three times six are eighteen, and what comes is used to the last third of a token.
+    // Three times six is eighteen, and the refill is used to the last third of a token.
     assert!(all >= 18 + 10 * 999 * 37 / 1_000 - 3, "{all}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_of_limit_is_shared() {
+async fn every_kind_of_limit_is_divided() {
     let clock = ManualClock::new();
     let node = nodes(3, &clock).await.remove(0);
     let kinds = [
@@ -92,20 +92,20 @@ async fn every_kind_of_limit_is_shared() {
         assert_eq!(admitted(&node, &limit).await, share, "{policy:?}");
         assert_eq!(admitted(&node, &Limit::inline(policy)).await, share, "{policy:?}");
     }
-    // Debt too: thirty below zero, a third of it here.
+    // Debt is divided too: thirty below zero, a third of it here.
     let policy = Policy::per_second(3).capacity(3).max_debt(30).build().unwrap();
     let limit = Limit::named("debt", policy).unwrap();
     let grant = take(&node, &[Charge::new(&limit, "k", 1)]).await.granted().unwrap();
     let corrections = [Correction::new(&limit, "k", 100)];
     let settle = Operation::Settle { corrections: &corrections, receipt: Some(&grant.receipt) };
-    assert!(one(&node, settle).await.is_ok());
+    assert!(execute(&node, settle).await.is_ok());
     let wait = take(&node, &[Charge::new(&limit, "k", 1)]).await.retry().unwrap().after();
     assert_eq!(wait, Some(SECOND * 11), "ten of debt and one to take, at one a second");
 }
 
-/// A share that cannot be expressed is none: one in fifty years, among three.
+/// A share that cannot be represented is closed: one in fifty years, among three nodes.
 #[tokio::test(start_paused = true)]
-async fn a_share_beyond_all_bounds_is_closed() {
+async fn a_share_that_cannot_be_represented_is_closed() {
     let clock = ManualClock::new();
     let node = nodes(3, &clock).await.remove(0);
     let policy = Policy::per(1, Duration::from_secs(50 * 365 * 86_400)).max_debt(0);
@@ -114,10 +114,10 @@ async fn a_share_beyond_all_bounds_is_closed() {
     assert_eq!(denied.degraded(), Some(Closed));
 }
 
-/// What a guard and its store say of one another: right after a start those expected are the
-/// least, and later what the store tells counts alone.
+/// Right after a start, the expected number of nodes is a minimum; later only the number that the
+/// store reports counts.
 #[tokio::test(start_paused = true)]
-async fn nodes_that_are_told_win_over_expected_ones_once_they_have_had_time_to_meet() {
+async fn the_reported_node_count_replaces_the_expected_one_after_a_while() {
     let store = faulty();
     let guard = guard_of(&store).expected_nodes(5.try_into().unwrap()).build().unwrap();
     let limiter = limiter(&guard, per_second(1, 100));
@@ -127,7 +127,7 @@ async fn nodes_that_are_told_win_over_expected_ones_once_they_have_had_time_to_m
     store.set_nodes(10);
     assert_eq!(share().await, 10, "there are more");
     store.set_nodes(1);
-    assert_eq!(share().await, 20, "the others have not found it yet");
+    assert_eq!(share().await, 20, "other nodes may not have reached it yet");
     bring_up(&store, &guard).await;
     tokio::time::sleep(SECOND * 4).await;
     assert_eq!(share().await, 100, "the store decides");
@@ -136,7 +136,7 @@ async fn nodes_that_are_told_win_over_expected_ones_once_they_have_had_time_to_m
     bring_up(&store, &guard).await;
     assert_eq!(share().await, 100);
     bring_down(&store, &guard).await;
-    assert_eq!(share().await, 20, "nor were both times together one");
+    assert_eq!(share().await, 20, "the up times are not added");
     bring_up(&store, &guard).await;
     assert_eq!(share().await, 100);
     tokio::time::sleep(SECOND * 10).await;
@@ -144,13 +144,13 @@ async fn nodes_that_are_told_win_over_expected_ones_once_they_have_had_time_to_m
     bring_down(&store, &guard).await;
     for (nodes, capacity) in [(2, 50), (4, 25), (0, 20)] {
         store.set_nodes(nodes);
-        assert_eq!(share().await, capacity, "{nodes} as last told");
+        assert_eq!(share().await, capacity, "{nodes} as last reported");
     }
 }
 
-/// A node that nobody asked for an hour once divided by the number of nodes of an hour ago.
+/// A node that was idle for an hour used to divide by the number of nodes of an hour ago.
 #[tokio::test(start_paused = true)]
-async fn an_idle_node_knows_how_many_have_joined() {
+async fn an_idle_node_uses_the_current_node_count() {
     let (store, guard, limiter) = guarded(per_second(1, 90));
     store.set_nodes(1);
     assert!(limiter.take("x").await.unwrap().is_allowed());
@@ -161,14 +161,14 @@ async fn an_idle_node_knows_how_many_have_joined() {
     assert_eq!((looked.degraded(), looked.outcomes()[0].capacity), (Some(Local), 30));
 }
 
-/// What was spent in one outage counts in the next, also if there are more nodes or fewer.
+/// What was spent in one outage counts in the next, also if the number of nodes has changed.
 #[tokio::test(start_paused = true)]
 async fn buckets_are_converted_when_the_number_of_nodes_changes() {
     let slow = Policy::per(1, SECOND * 3_600).capacity(100).build().unwrap();
     for limit in [Limit::named("a", slow).unwrap(), Limit::inline(slow)] {
         let (store, guard, _limiter) = guarded(per_second(1, 1));
         let outage = async |nodes: u32| {
-            store.set(Mood::Answers);
+            store.set(FaultMode::Answers);
             tokio::time::sleep(SECOND * 6).await;
             store.set_nodes(nodes);
             assert_eq!(take(&guard, &[Charge::new(&limit, "x", 0)]).await.degraded(), None);
@@ -189,13 +189,13 @@ async fn buckets_are_converted_when_the_number_of_nodes_changes() {
         assert_eq!(take(&guard, &[Charge::new(&limit, "k", 0)]).await.remaining(), 9);
         let back = [Correction::new(&limit, "k", -30)];
         let settle = Operation::Settle { corrections: &back, receipt: Some(&receipt) };
-        assert!(one(&guard, settle).await.is_ok(), "its receipt still finds it");
+        assert!(execute(&guard, settle).await.is_ok(), "the receipt is still valid");
         assert_eq!(take(&guard, &[Charge::new(&limit, "k", 0)]).await.remaining(), 39);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_limit_reaches_its_share() {
+async fn a_policy_change_revises_the_share() {
     let (store, guard, limiter) = guarded(per_second(1, 100));
     bring_down(&store, &guard).await;
     assert_eq!(limiter.take("k").cost(60).await.unwrap().remaining(), 40);
@@ -209,25 +209,25 @@ async fn a_change_of_the_limit_reaches_its_share() {
     assert_eq!(stale.outcomes()[0].capacity, 50, "the newest policy counts for all");
 }
 
-/// Two changes between two decisions: of the first, a reset, nothing was seen.
+/// Two changes between two decisions: the share never saw the first one, a reset.
 #[tokio::test(start_paused = true)]
-async fn changes_that_nobody_saw_reach_a_share_too() {
+async fn missed_policy_changes_are_applied_to_a_share() {
     let (store, guard, limiter) = guarded(per_second(1, 100));
     bring_down(&store, &guard).await;
     for back in [60, 100] {
         assert_eq!(limiter.take("k").cost(100).await.unwrap().remaining(), 0);
         limiter.reconfigure(per_second(1, 50), Change::Reset).unwrap();
         limiter.reconfigure(per_second(1, back), Change::KeepTokens).unwrap();
-        // Full stays full, as in any store.
+        // A full bucket stays full, as in any store.
         assert_eq!(limiter.peek("k").cost(0).await.unwrap().remaining(), back);
         limiter.reconfigure(per_second(1, 100), Change::Reset).unwrap();
     }
 }
 
-/// A change to a policy of which no share can be expressed is closed, but what was charged before
-/// is still settled.
+/// After a change to a policy whose share cannot be represented, the limit is closed, but earlier
+/// charges can still be settled.
 #[tokio::test(start_paused = true)]
-async fn a_share_that_cannot_follow_still_settles() {
+async fn a_share_that_cannot_be_revised_still_settles() {
     let (store, guard, limiter) = guarded(per_second(1, 100));
     store.set_nodes(3);
     bring_down(&store, &guard).await;
@@ -239,7 +239,7 @@ async fn a_share_that_cannot_follow_still_settles() {
     assert_eq!(settled.applied[0], -10);
 }
 
-/// Two engines of one process, each with its own idea of a limit, one after the other.
+/// Two engines in one process, each with its own policy for the same name, in turn.
 #[tokio::test(start_paused = true)]
 async fn two_policies_of_one_name_do_not_refill_each_other() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
@@ -255,9 +255,9 @@ async fn two_policies_of_one_name_do_not_refill_each_other() {
     assert!(all <= 1_000 + 200, "{all} in 200 s");
 }
 
-/// One list with two generations of a limit: the newer one counts for both, in either order.
+/// One list with two generations of a limit: the newer one applies to both, in either order.
 #[tokio::test(start_paused = true)]
-async fn a_list_may_hold_two_generations_of_a_limit() {
+async fn a_list_may_contain_two_generations_of_a_limit() {
     for swapped in [false, true] {
         let (store, guard, _limiter) = guarded(per_second(1, 1));
         bring_down(&store, &guard).await;
@@ -273,9 +273,9 @@ async fn a_list_may_hold_two_generations_of_a_limit() {
     }
 }
 
-/// What becomes of keys beyond the memory of the guard is its owner's choice.
+/// The owner of the guard chooses what happens to keys beyond its memory.
 #[tokio::test(start_paused = true)]
-async fn without_room_new_keys_are_denied_if_that_is_wanted() {
+async fn overflow_decides_new_keys_when_memory_is_full() {
     let store = faulty();
     let slow = Policy::per(1, SECOND * 3_600).capacity(2).build().unwrap();
     let limit = Limit::named("slow", slow).unwrap();
@@ -285,7 +285,7 @@ async fn without_room_new_keys_are_denied_if_that_is_wanted() {
         for key in 0..40_000 {
             let _ = take(&guard, &[Charge::new(&limit, &key.to_string(), 1)]).await;
         }
-        // Of a thousand more, some find a shared bucket with a token.
+        // Of a thousand more keys, some find a shared bucket with a token.
         let mut admitted = 0;
         for key in 40_000..41_000 {
             let decision = take(&guard, &[Charge::new(&limit, &key.to_string(), 1)]).await;
@@ -295,9 +295,9 @@ async fn without_room_new_keys_are_denied_if_that_is_wanted() {
     }
 }
 
-/// Slots that were taken before limit and number of nodes changed are released after that.
+/// Slots that were taken before the limit and the number of nodes changed are released afterwards.
 #[tokio::test(start_paused = true)]
-async fn slots_find_their_share_after_every_change() {
+async fn slots_are_released_after_limit_and_nodes_changed() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     let slots = Limit::named("slots", Policy::concurrency(2, None).unwrap()).unwrap();
     bring_down(&store, &guard).await;
@@ -311,17 +311,17 @@ async fn slots_find_their_share_after_every_change() {
     for (limit, grant) in [(&more, one_slot), (&slots, other_slot)] {
         let targets = [Target::new(limit, "k")];
         let release = Operation::Release { targets: &targets, receipt: &grant.receipt };
-        assert_eq!(one(&guard, release).await.unwrap(), Answer::Slots(1));
+        assert_eq!(execute(&guard, release).await.unwrap(), Answer::Slots(1));
     }
     bring_down(&store, &guard).await;
     let both = take(&guard, &[Charge::new(&more, "k", 2)]).await;
     assert_eq!((both.is_allowed(), both.degraded()), (true, Some(Local)));
 }
 
-/// More inline limits than are kept: each has its share all the same, and its receipts, however
-/// the number of nodes changes.
+/// More inline limits than are kept: each still has its share and its receipts, however the number
+/// of nodes changes.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_inline_limits_is_bounded_and_shared() {
+async fn a_flood_of_inline_limits_is_bounded_and_divided() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     bring_down(&store, &guard).await;
     for capacity in 30..1_530 {
@@ -332,16 +332,17 @@ async fn a_flood_of_inline_limits_is_bounded_and_shared() {
         let back = [Correction::new(&limit, "k", -2)];
         store.set_nodes(2);
         let settle = Operation::Settle { corrections: &back, receipt: Some(&granted.receipt) };
-        assert!(one(&guard, settle).await.is_ok(), "{capacity}");
-        // Beyond what is kept, two tokens of three nodes are a little more than two of two.
+        assert!(execute(&guard, settle).await.is_ok(), "{capacity}");
+        // Beyond the maximum, two tokens of three nodes are a little more than two of two.
         let left = take(&guard, &[Charge::new(&limit, "k", 0)]).await.remaining();
         assert!(left == capacity / 2 || (capacity > 540 && left + 1 == capacity / 2), "{left}");
     }
 }
 
-/// Beyond that number, the buckets of a limit once started anew with every other number of nodes.
+/// Beyond the maximum, the buckets of a limit used to start over whenever the number of nodes
+/// changed.
 #[tokio::test(start_paused = true)]
-async fn what_was_spent_counts_also_beyond_the_number_of_shares_that_are_kept() {
+async fn spent_tokens_count_beyond_the_maximum_number_of_shares() {
     let slow = |capacity| Policy::per(1, SECOND * 360_000).capacity(capacity).build().unwrap();
     for policy in [slow(1_000), Policy::allowance(1_000).unwrap()] {
         for numbers in [[1, 2, 3, 5, 20], [20, 5, 3, 2, 1], [2, 3, 2, 3, 2]] {

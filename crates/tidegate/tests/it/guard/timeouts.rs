@@ -12,13 +12,14 @@ use tidegate_core::{Answers, Charge, Correction, Operation};
 use tokio::time::Instant;
 
 use super::faulty::{
-    MILLI, Mood, SECOND, TIMEOUT, faulty, guard_of, guarded, limiter, named, one, per_second,
+    FaultMode, MILLI, SECOND, TIMEOUT, execute, faulty, guard_of, guarded, limiter, named,
+    per_second,
 };
 
 #[tokio::test(start_paused = true)]
-async fn no_call_outlives_the_time_out() {
+async fn no_call_outlives_the_timeout() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     let start = Instant::now();
     let decision = limiter.take("k").await.unwrap();
     assert_eq!(start.elapsed(), TIMEOUT);
@@ -28,21 +29,21 @@ async fn no_call_outlives_the_time_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_in_time_is_the_stores_and_what_does_not_is_not() {
+async fn only_answers_in_time_come_from_the_store() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
-    store.set(Mood::Slow(TIMEOUT - MILLI));
+    store.set(FaultMode::Slow(TIMEOUT - MILLI));
     assert_eq!(limiter.take("k").await.unwrap().degraded(), None);
-    store.set(Mood::Slow(TIMEOUT + MILLI));
+    store.set(FaultMode::Slow(TIMEOUT + MILLI));
     assert_eq!(limiter.take("k").await.unwrap().degraded(), Some(Local));
     assert_eq!(guard.stats().timed_out, 1);
     assert_eq!(store.inner().len(), 1, "one was charged");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_out_can_be_set() {
+async fn the_timeout_can_be_set() {
     let store = faulty();
     let guard = guard_of(&store).timeout(MILLI * 7).build().unwrap();
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     let start = Instant::now();
     assert!(limiter(&guard, per_second(1, 1)).take("k").await.unwrap().is_allowed());
     assert_eq!(start.elapsed(), MILLI * 7);
@@ -53,9 +54,9 @@ async fn the_time_out_can_be_set() {
 
 /// The caller keeps a quarter of its deadline to act on the answer.
 #[tokio::test(start_paused = true)]
-async fn a_callers_deadline_shortens_the_time_out() {
+async fn a_caller_deadline_shortens_the_timeout() {
     let (store, _guard, limiter) = guarded(per_second(1, 1_000));
-    store.set(Mood::Slow(TIMEOUT - MILLI));
+    store.set(FaultMode::Slow(TIMEOUT - MILLI));
     let ask = || async { limiter.take("k").await.unwrap() };
     for (deadline, taken) in [(20, 15), (40, 30), (60, 45)] {
         let start = Instant::now();
@@ -65,14 +66,14 @@ async fn a_callers_deadline_shortens_the_time_out() {
     let start = Instant::now();
     let _ = within(SECOND, within(MILLI * 20, within(Duration::MAX, ask()))).await;
     assert_eq!(start.elapsed(), MILLI * 15, "the nearest counts");
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     let start = Instant::now();
     let _ = within(SECOND, ask()).await;
-    assert_eq!(start.elapsed(), TIMEOUT, "a far deadline lengthens nothing");
+    assert_eq!(start.elapsed(), TIMEOUT, "a far deadline does not extend the timeout");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_is_too_late_does_not_ask() {
+async fn a_caller_past_its_deadline_does_not_call_the_store() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
     let late = within(MILLI * 20, async {
         tokio::time::sleep(MILLI * 30).await;
@@ -86,14 +87,14 @@ async fn a_caller_that_is_too_late_does_not_ask() {
     assert_eq!(guard.stats().timed_out, 0);
 }
 
-/// A caller without time, or with too little, once was allowed everything under rule open, of a
-/// store that was well.
+/// A caller with little or no time used to be allowed everything under rule open, although the
+/// store was up.
 #[tokio::test(start_paused = true)]
-async fn hurry_does_not_open_a_limit() {
+async fn a_short_deadline_does_not_open_a_limit() {
     let store = faulty();
     let guard = guard_of(&store).default_rule(Open).build().unwrap();
     let limiter = limiter(&guard, per_second(1, 5));
-    store.set(Mood::Slow(MILLI * 20));
+    store.set(FaultMode::Slow(MILLI * 20));
     let mut admitted = 0;
     for deadline in [Duration::ZERO, MILLI * 4] {
         for _ in 0..100 {
@@ -103,16 +104,20 @@ async fn hurry_does_not_open_a_limit() {
         }
     }
     assert_eq!((admitted, guard.is_up()), (5, true));
-    store.set(Mood::Refuses);
+    store.set(FaultMode::Refuses);
     let decision = within(MILLI * 4, limiter.take("k").into_future()).await.unwrap();
-    assert_eq!(decision.degraded(), Some(Open), "what the store says in time is its own fault");
+    assert_eq!(
+        decision.degraded(),
+        Some(Open),
+        "an error in time counts as a failure of the store"
+    );
 }
 
-/// Callers with less time than a sound store needs once took it away from all others.
+/// Callers with less time than a healthy store needs used to mark it as down for all others.
 #[tokio::test(start_paused = true)]
-async fn callers_in_a_hurry_do_not_take_the_store_from_others() {
+async fn short_deadlines_do_not_mark_the_store_as_down() {
     let (store, guard, limiter) = guarded(per_second(1, 100_000));
-    store.set(Mood::Slow(MILLI * 16));
+    store.set(FaultMode::Slow(MILLI * 16));
     for _ in 0..600 {
         for _ in 0..3 {
             let hurried = within(MILLI * 17, limiter.take("k").into_future()).await.unwrap();
@@ -122,23 +127,23 @@ async fn callers_in_a_hurry_do_not_take_the_store_from_others() {
     }
     assert_eq!((guard.is_up(), guard.stats().downs), (true, 0));
     assert_eq!(guard.stats().timed_out, 1_800);
-    // 33 seconds of doubt, one probe in 150 ms at the most.
+    // 33 seconds of short calls, at most one probe per 150 ms.
     assert!(store.probes().len() <= 222, "{}", store.probes().len());
 }
 
-/// And yet they must not wait for a dead one for ever: somebody patient has a look.
+/// They must not wait for a dead store for ever either: a probe with the full timeout finds out.
 #[tokio::test(start_paused = true)]
-async fn callers_in_a_hurry_find_a_dead_store_by_a_probe() {
+async fn short_deadlines_detect_a_dead_store_by_a_probe() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     let start = Instant::now();
     while guard.is_up() {
         let _ = within(MILLI * 4, limiter.take("k").into_future()).await;
     }
-    // Three for the first call, and then the whole time-out, which the last call outlives.
+    // 3 ms for the first call, and then the full timeout, which the last call outlives.
     assert_eq!((start.elapsed(), store.probes().len()), (MILLI * 54, 1));
     assert_eq!(guard.stats().downs, 1);
-    store.set(Mood::Answers);
+    store.set(FaultMode::Answers);
     tokio::time::sleep(MILLI * 101).await;
     assert!(guard.is_up());
 }
@@ -147,7 +152,7 @@ async fn callers_in_a_hurry_find_a_dead_store_by_a_probe() {
 #[tokio::test(start_paused = true)]
 async fn a_batch_has_one_deadline() {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
-    store.set(Mood::OneByOne(MILLI * 20));
+    store.set(FaultMode::OneByOne(MILLI * 20));
     let limit = named("a", 1, 100);
     let charges = [Charge::new(&limit, "k", 1)];
     let (start, mut answers) = (Instant::now(), Answers::new());
@@ -155,28 +160,28 @@ async fn a_batch_has_one_deadline() {
     assert_eq!((start.elapsed(), answers.len()), (MILLI * 24, 50));
 }
 
-/// It may have been charged, and here it was: sent twice it would cost twice.
+/// The call may have been charged, and here it was: sent twice, it would cost twice.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_again() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
-    store.set(Mood::Swallows);
+    store.set(FaultMode::Swallows);
     assert_eq!(limiter.take("k").cost(4).await.unwrap().degraded(), Some(Local));
     assert_eq!(store.submissions(), 1);
-    store.set(Mood::Answers);
+    store.set(FaultMode::Answers);
     let left = limiter.peek("k").cost(0).await.unwrap();
     assert_eq!((left.degraded(), left.remaining()), (None, 6));
-    store.set(Mood::Swallows);
+    store.set(FaultMode::Swallows);
     let limit = named("calls", 1, 10);
     let correction = [Correction::new(&limit, "k", 3)];
     let settle = Operation::Settle { corrections: &correction, receipt: None };
-    assert!(matches!(one(&guard, settle).await, Err(StoreError::TimedOut)));
+    assert!(matches!(execute(&guard, settle).await, Err(StoreError::TimedOut)));
     assert_eq!(store.submissions(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_future_that_is_dropped_leaves_nothing_behind() {
     let (store, guard, limiter) = guarded(per_second(1, 10));
-    store.set(Mood::Hangs);
+    store.set(FaultMode::Hangs);
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..10 {
         drop(limiter.take("k").into_future());
@@ -188,9 +193,9 @@ async fn a_future_that_is_dropped_leaves_nothing_behind() {
         assert_eq!(store.in_flight(), 0);
     }
     assert_eq!((store.submissions(), guard.stats().timed_out), (10, 0));
-    assert!(guard.is_up(), "the store was given no time to fail");
+    assert!(guard.is_up(), "dropped calls are not failures");
     let mut waiting = pin!(limiter.take("k").into_future());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
-    store.set(Mood::Answers);
-    assert_eq!(limiter.take("k").await.unwrap().degraded(), None, "others are not in its way");
+    store.set(FaultMode::Answers);
+    assert_eq!(limiter.take("k").await.unwrap().degraded(), None, "it does not block other calls");
 }

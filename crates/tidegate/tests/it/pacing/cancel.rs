@@ -1,46 +1,46 @@
-//! Cancellation: whatever a waiter or a permit held is given back exactly, and the rest moves on.
+//! Cancellation: whatever a waiter or a permit held is given back exactly, and the others advance.
 
 use std::time::Duration;
 
 use tidegate::pacer::{Permit, Priority};
 
-use super::hand::{Hand, Random, Waiter};
+use super::manual::{ManualEngine, Random, Waiter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn the_next_moves_up_when_the_head_leaves() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+fn the_next_waiter_advances_when_the_head_leaves() {
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("tokens", 1, 10));
     let _spent = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
     let large = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     let mut small = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
-    hand.run(&pacer, SECOND * 2);
-    assert!(small.ask().is_none());
+    manual.run(&pacer, SECOND * 2);
+    assert!(small.poll().is_none());
     drop(large);
-    assert_eq!(small.wakes(), 1, "woken by the one that left");
-    assert!(small.ask().unwrap().is_ok());
+    assert_eq!(small.wakes(), 1, "woken when the head left");
+    assert!(small.poll().unwrap().is_ok());
 }
 
 #[test]
-fn a_grant_that_nobody_hears_of_is_given_back() {
-    let hand = Hand::new();
-    let pacer = hand.builder().concurrency(1).build();
-    let limiter = hand.per_second("tokens", 1, 10);
+fn a_grant_dropped_before_it_is_polled_is_given_back() {
+    let manual = ManualEngine::new();
+    let pacer = manual.builder().concurrency(1).build();
+    let limiter = manual.per_second("tokens", 1, 10);
     let held = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
-    let deaf = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
+    let unpolled = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     let mut next = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     drop(held);
-    hand.run(&pacer, SECOND * 10);
-    assert_eq!((deaf.wakes(), next.wakes()), (1, 0));
-    drop(deaf);
-    assert!(next.ask().unwrap().is_ok(), "tokens and slot of the deaf one");
+    manual.run(&pacer, SECOND * 10);
+    assert_eq!((unpolled.wakes(), next.wakes()), (1, 0));
+    drop(unpolled);
+    assert!(next.poll().unwrap().is_ok(), "it gets the tokens and slot of the dropped waiter");
 }
 
 #[test]
-fn what_a_drop_does_with_tokens_is_the_callers_choice() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+fn dropping_a_permit_keeps_or_refunds_tokens_as_requested() {
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("tokens", 1, 10));
     let left = || limiter.peek("k").cost(0).now().unwrap().remaining();
     drop(pacer.acquire([limiter.charge("k", 4)]).now().unwrap());
     assert_eq!(left(), 6, "spent by default");
@@ -50,14 +50,14 @@ fn what_a_drop_does_with_tokens_is_the_callers_choice() {
     permit.settle_now(&[1]).unwrap();
     assert_eq!(left(), 5);
     drop(permit);
-    assert_eq!(left(), 5, "what was settled stays");
+    assert_eq!(left(), 5, "settled tokens stay spent");
 }
 
-/// A debt beyond its bound is forgiven once; settling again must not give it back.
+/// Debt beyond its bound is forgiven once; settling again must not give it back.
 #[test]
 fn a_forgiven_debt_is_not_given_back() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("tokens", 1, 10));
     let mut permit = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let _others = pacer.acquire([limiter.charge("k", 9)]).now().unwrap();
     let settlement = permit.settle_now(&[1_000]).unwrap();
@@ -71,29 +71,29 @@ fn a_forgiven_debt_is_not_given_back() {
 }
 
 #[test]
-fn settling_moves_followers_forward_or_back() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+fn settling_moves_later_waiters_forward_or_back() {
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("tokens", 1, 10));
     let mut permit = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
     let mut next = Waiter::join(pacer.acquire([limiter.charge("k", 5)])).unwrap();
     permit.settle_now(&[4]).unwrap();
-    assert!(next.ask().unwrap().is_ok(), "six were given back, five are enough");
+    assert!(next.poll().unwrap().is_ok(), "six were given back, five are enough");
     let mut later = Waiter::join(pacer.acquire([limiter.charge("k", 2)])).unwrap();
     permit.settle_now(&[7]).unwrap();
-    hand.run(&pacer, SECOND * 3);
-    assert!(later.ask().is_none(), "three more were charged");
-    hand.run(&pacer, SECOND);
-    assert!(later.ask().unwrap().is_ok());
+    manual.run(&pacer, SECOND * 3);
+    assert!(later.poll().is_none(), "three more were charged");
+    manual.run(&pacer, SECOND);
+    assert!(later.poll().unwrap().is_ok());
     assert!(permit.settle_now(&[1, 2]).is_err());
 }
 
-/// A million waiters and permits, dropped at every point of their lives while time stands still:
-/// no token is lost, none is gained.
+/// A million waiters and permits, dropped at every point of their lives while time stands still: no
+/// token is lost, none is gained.
 #[test]
 fn a_million_random_cancellations_conserve_every_token() {
-    let hand = Hand::new();
-    let pacer = hand.builder().concurrency(40).build();
-    let (one, two) = (hand.per_second("one", 1, 100), hand.per_second("two", 1, 60));
+    let manual = ManualEngine::new();
+    let pacer = manual.builder().concurrency(40).build();
+    let (one, two) = (manual.per_second("one", 1, 100), manual.per_second("two", 1, 60));
     let (mut random, mut waiters, mut permits) =
         (Random::new(0), Vec::<Waiter>::new(), Vec::<(Permit, [u64; 2])>::new());
     let costs = |random: &mut Random| [1 + random.below(20) as u64, random.below(12) as u64];
@@ -113,13 +113,13 @@ fn a_million_random_cancellations_conserve_every_token() {
                 }
             }
             2 if !waiters.is_empty() => {
-                // Granted or not, heard of it or not.
+                // Granted or not, polled since or not.
                 drop(waiters.swap_remove(random.below(waiters.len())));
                 cancelled += 1;
             }
             3 if !waiters.is_empty() => {
                 let index = random.below(waiters.len());
-                if let Some(done) = waiters[index].ask() {
+                if let Some(done) = waiters[index].poll() {
                     permits.push((done.unwrap(), [0, 0]));
                     waiters.swap_remove(index);
                 }

@@ -1,4 +1,4 @@
-//! Slots: granted together with rates, resized under way, and adapting.
+//! Slots: granted together with rates, resized while in use, and adaptive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,23 +7,23 @@ use std::time::Duration;
 use tidegate::pacer::{CallOutcome, Pacer, Tuning, WaitPart};
 use tidegate::{Change, Engine, Policy};
 
-use super::hand::{Hand, Waiter};
+use super::manual::{ManualEngine, Waiter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
 fn slots_and_rates_are_granted_together() {
-    let hand = Hand::new();
-    let pacer = hand.builder().concurrency(2).build();
-    let limiter = hand.per_second("calls", 1, 10);
+    let manual = ManualEngine::new();
+    let pacer = manual.builder().concurrency(2).build();
+    let limiter = manual.per_second("calls", 1, 10);
     let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let held = [acquire().now().unwrap(), acquire().now().unwrap()];
     let mut waiter = Waiter::join(acquire()).unwrap();
     assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 8, "no token without a slot");
-    hand.run(&pacer, SECOND * 3);
-    assert!(waiter.ask().is_none());
+    manual.run(&pacer, SECOND * 3);
+    assert!(waiter.poll().is_none());
     drop(held);
-    let permit = waiter.ask().unwrap().unwrap();
+    let permit = waiter.poll().unwrap().unwrap();
     let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND * 3)]);
     assert_eq!(pacer.gauges().in_flight, 1);
@@ -31,10 +31,10 @@ fn slots_and_rates_are_granted_together() {
 
 /// R366: shrinking drains, growing wakes at once.
 #[test]
-fn the_limit_is_resized_under_way() {
-    let hand = Hand::new();
-    let pacer = hand.builder().concurrency(8).build();
-    let limiter = hand.per_second("calls", 100, 100);
+fn the_concurrency_is_resized_while_in_use() {
+    let manual = ManualEngine::new();
+    let pacer = manual.builder().concurrency(8).build();
+    let limiter = manual.per_second("calls", 100, 100);
     let acquire = || pacer.acquire([limiter.charge("k", 1)]);
     let mut held: Vec<_> = (0..8).map(|_| acquire().now().unwrap()).collect();
     let mut waiters: Vec<_> = (0..6).map(|_| Waiter::join(acquire()).unwrap()).collect();
@@ -46,7 +46,7 @@ fn the_limit_is_resized_under_way() {
     assert!(waiters.iter().all(|waiter| waiter.wakes() == 0), "in flight drains to 2 first");
     held.pop();
     assert_eq!(waiters[0].wakes(), 1);
-    assert!(waiters[0].ask().unwrap().is_ok());
+    assert!(waiters[0].poll().unwrap().is_ok());
     pacer.set_concurrency(Some(5));
     let woken = waiters.iter().filter(|waiter| waiter.wakes() > 0).count();
     assert_eq!((woken, pacer.gauges().in_flight), (5, 5));
@@ -90,10 +90,10 @@ fn threads_never_exceed_the_limit() {
 /// A provider that serves 12 calls at once and pushes the others back.
 #[test]
 fn the_concurrency_adapts_to_a_hidden_limit() {
-    let hand = Hand::new();
+    let manual = ManualEngine::new();
     let bounds = Tuning::new(4, 64);
-    let pacer = hand.builder().adaptive(bounds).build();
-    let limiter = hand.per_second("calls", 1_000_000, 1_000_000);
+    let pacer = manual.builder().adaptive(bounds).build();
+    let limiter = manual.per_second("calls", 1_000_000, 1_000_000);
     let mut seen = Vec::new();
     for round in 0..3_000 {
         let mut permits = Vec::new();
@@ -117,26 +117,26 @@ fn the_concurrency_adapts_to_a_hidden_limit() {
     assert_eq!(pacer.gauges().in_flight, 0, "a dropped call counts as ignored");
 }
 
-/// Slots under a concurrency policy of the store are held by the permit as well.
+/// The permit also holds slots of a concurrency policy of the store.
 #[test]
 fn slots_of_the_store_are_released_with_the_permit() {
-    let hand = Hand::new();
-    let pacer = hand.pacer();
-    let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+    let manual = ManualEngine::new();
+    let pacer = manual.pacer();
+    let slots = manual.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     let held = pacer.acquire([slots.charge("k", 1)]).now().unwrap();
     let mut waiter = Waiter::join(pacer.acquire([slots.charge("k", 1)])).unwrap();
-    hand.run(&pacer, SECOND);
-    assert!(waiter.ask().is_none());
+    manual.run(&pacer, SECOND);
+    assert!(waiter.poll().is_none());
     drop(held);
-    assert!(waiter.ask().unwrap().is_ok());
+    assert!(waiter.poll().unwrap().is_ok());
 }
 
-/// A slot of the store is given back by a pacer and waited for by another.
+/// A slot of the store is released by one pacer and awaited by another.
 #[test]
-fn slots_are_handed_from_pacer_to_pacer() {
-    let hand = Hand::new();
-    let (one, two) = (hand.pacer(), hand.pacer());
-    let slots = hand.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
+fn a_released_slot_wakes_a_waiter_of_another_pacer() {
+    let manual = ManualEngine::new();
+    let (one, two) = (manual.pacer(), manual.pacer());
+    let slots = manual.engine.limiter("slots", Policy::concurrency(1, None).unwrap()).unwrap();
     let held = one.acquire([slots.charge("k", 1)]).now().unwrap();
     let waiter = Waiter::join(two.acquire([slots.charge("k", 1)])).unwrap();
     drop(held);
@@ -144,11 +144,11 @@ fn slots_are_handed_from_pacer_to_pacer() {
 }
 
 #[test]
-fn an_adaptive_limit_goes_on_from_where_it_is_set() {
-    let hand = Hand::new();
+fn an_adaptive_limit_continues_from_a_set_value() {
+    let manual = ManualEngine::new();
     let bounds = Tuning::new(4, 8);
-    let pacer = hand.builder().adaptive(bounds).build();
-    let limiter = hand.per_second("calls", 1_000, 1_000);
+    let pacer = manual.builder().adaptive(bounds).build();
+    let limiter = manual.per_second("calls", 1_000, 1_000);
     let after_a_call = || {
         drop(pacer.acquire([limiter.charge("k", 1)]).now().unwrap());
         pacer.gauges().concurrency
@@ -158,47 +158,47 @@ fn an_adaptive_limit_goes_on_from_where_it_is_set() {
     pacer.set_concurrency(Some(3));
     assert_eq!(after_a_call(), Some(3));
     pacer.set_concurrency(None);
-    assert_eq!(after_a_call(), None, "no bound, and no adapting");
+    assert_eq!(after_a_call(), None, "unlimited and no longer adaptive");
 }
 
-/// Whatever kept a waiter is named, also after the concurrency was the reason for a while.
+/// The cause of a wait is reported correctly even if concurrency was the cause for a while.
 #[test]
-fn waits_are_put_down_to_their_causes() {
-    let hand = Hand::new();
-    let pacer = hand.builder().concurrency(5).build();
-    let limiter = hand.per_second("calls", 1, 1);
+fn waits_are_attributed_to_their_causes() {
+    let manual = ManualEngine::new();
+    let pacer = manual.builder().concurrency(5).build();
+    let limiter = manual.per_second("calls", 1, 1);
     let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     limiter.hold("k", SECOND * 20).now().unwrap();
     let mut waiter = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     pacer.set_concurrency(Some(1));
     pacer.set_concurrency(Some(5));
-    hand.run(&pacer, SECOND * 21);
-    let parts = waiter.ask().unwrap().unwrap().parts().to_vec();
+    manual.run(&pacer, SECOND * 21);
+    let parts = waiter.poll().unwrap().unwrap().parts().to_vec();
     assert_eq!((&*parts[0].limit, parts[0].time), ("calls", SECOND * 21));
 
-    let (shared, own) = (hand.per_second("shared", 1, 2), hand.per_second("own", 1, 1));
+    let (shared, own) = (manual.per_second("shared", 1, 2), manual.per_second("own", 1, 1));
     let mine = || pacer.acquire([shared.charge("s", 1), own.charge("a", 1).own()]).tenant("a");
     let _mine = mine().now().unwrap();
-    let mut passed_over = Waiter::join(mine()).unwrap();
-    hand.run(&pacer, SECOND);
-    let parts = passed_over.ask().unwrap().unwrap().parts().to_vec();
+    let mut parked = Waiter::join(mine()).unwrap();
+    manual.run(&pacer, SECOND);
+    let parts = parked.poll().unwrap().unwrap().parts().to_vec();
     assert_eq!((&*parts[0].limit, parts[0].time), ("own", SECOND));
 }
 
-/// A slot is given back whatever its limit has become meanwhile.
+/// A slot is released no matter what its limit has become meanwhile.
 #[test]
-fn a_slot_outlives_the_policy_that_gave_it() {
-    let hand = Hand::new();
-    let pacer = hand.pacer();
+fn a_slot_is_released_after_its_policy_changed() {
+    let manual = ManualEngine::new();
+    let pacer = manual.pacer();
     let slots = || Policy::concurrency(1, None).unwrap();
-    let limiter = hand.engine.limiter("calls", slots()).unwrap();
+    let limiter = manual.engine.limiter("calls", slots()).unwrap();
     for is_refunded in [false, true] {
         let permit =
             pacer.acquire([limiter.charge("k", 1)]).refund_on_drop(is_refunded).now().unwrap();
         let bucket = Policy::per_second(10).build().unwrap();
         limiter.reconfigure(bucket, Change::KeepTokens).unwrap();
         drop(permit);
-        assert_eq!(hand.engine.store().local().unwrap().stats().leases, 0);
+        assert_eq!(manual.engine.store().local().unwrap().stats().leases, 0);
         limiter.reconfigure(slots(), Change::KeepTokens).unwrap();
     }
 }

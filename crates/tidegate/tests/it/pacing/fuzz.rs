@@ -1,21 +1,21 @@
 //! Everything at once, at random: own limits, slots of the store, debt, duplicates, classes,
-//! weights, deadlines, holds and changes of policy. Whatever was held comes back exactly.
+//! weights, deadlines, holds and policy changes. Whatever was held is given back exactly.
 
 use std::time::Duration;
 
 use tidegate::pacer::{Acquire, Pacer, Permit, Priority};
 use tidegate::{Change, Limiter, Policy};
 
-use super::hand::{Hand, Random, Waiter};
+use super::manual::{ManualEngine, Random, Waiter};
 
-struct Stage {
+struct Harness {
     pacer: Pacer,
     shared: Limiter,
     own: Limiter,
     slots: Limiter,
 }
 
-impl Stage {
+impl Harness {
     fn acquire(&self, random: &mut Random) -> Acquire {
         let tenant = ["x", "y", "z"][random.below(3)];
         let most = if random.below(10) == 0 { 70 } else { 20 };
@@ -42,20 +42,20 @@ impl Stage {
 }
 
 #[test]
-fn whatever_was_held_comes_back_exactly() {
+fn everything_held_is_given_back_exactly() {
     for seed in 1..12 {
-        let hand = Hand::new();
-        let stage = Stage {
-            pacer: hand.builder().concurrency(6).build(),
-            shared: hand.per_second("shared", 1, 40),
-            own: hand.per_second("own", 1, 20),
-            slots: hand.engine.limiter("slots", Policy::concurrency(4, None).unwrap()).unwrap(),
+        let manual = ManualEngine::new();
+        let harness = Harness {
+            pacer: manual.builder().concurrency(6).build(),
+            shared: manual.per_second("shared", 1, 40),
+            own: manual.per_second("own", 1, 20),
+            slots: manual.engine.limiter("slots", Policy::concurrency(4, None).unwrap()).unwrap(),
         };
         let mut random = Random::new(seed);
         let (mut waiters, mut permits) = (Vec::<Waiter>::new(), Vec::<Permit>::new());
         for _ in 0..20_000 {
             match random.below(8) {
-                0..3 if waiters.len() < 30 => match Waiter::join(stage.acquire(&mut random)) {
+                0..3 if waiters.len() < 30 => match Waiter::join(harness.acquire(&mut random)) {
                     Ok(waiter) => waiters.push(waiter),
                     Err(done) => permits.extend(done),
                 },
@@ -64,7 +64,7 @@ fn whatever_was_held_comes_back_exactly() {
                 }
                 4 if !waiters.is_empty() => {
                     let index = random.below(waiters.len());
-                    if let Some(done) = waiters[index].ask() {
+                    if let Some(done) = waiters[index].poll() {
                         waiters.swap_remove(index);
                         permits.extend(done);
                     }
@@ -75,22 +75,22 @@ fn whatever_was_held_comes_back_exactly() {
                 7 if random.below(50) == 0 => {
                     let rate = 1 + random.below(3) as u64;
                     let policy = Policy::per_second(rate).capacity(40).build().unwrap();
-                    stage.shared.reconfigure(policy, Change::KeepTokens).unwrap();
+                    harness.shared.reconfigure(policy, Change::KeepTokens).unwrap();
                 }
                 7 if random.below(50) == 0 => {
-                    stage.slots.hold("s", Duration::ZERO).now().unwrap();
+                    harness.slots.hold("s", Duration::ZERO).now().unwrap();
                 }
                 _ => {
-                    stage.pacer.poll();
+                    harness.pacer.poll();
                 }
             }
         }
         drop(waiters);
         drop(permits);
         let left = |limiter: &Limiter, key| limiter.peek(key).cost(0).now().unwrap().remaining();
-        let all = (left(&stage.shared, "k"), left(&stage.own, "y"), left(&stage.slots, "s"));
+        let all = (left(&harness.shared, "k"), left(&harness.own, "y"), left(&harness.slots, "s"));
         assert_eq!(all, (40, 20, 4), "seed {seed}");
-        let gauges = stage.pacer.gauges();
+        let gauges = harness.pacer.gauges();
         assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
     }
 }

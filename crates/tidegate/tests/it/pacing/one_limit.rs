@@ -1,4 +1,4 @@
-//! Waiting for one limit, without a pacer of one's own.
+//! Waiting for one limit, without creating a pacer.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn a_waiter_that_leaves_spends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_that_cannot_end_well_are_refused_at_once() {
+async fn hopeless_waits_are_refused_at_once() {
     let limiter = per_second(2);
     let never = limiter.wait("alice").cost(3).await;
     assert!(matches!(never, Err(AcquireError::NeverFits(name)) if name == "api"));
@@ -80,7 +80,7 @@ async fn waits_that_cannot_end_well_are_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_is_given_back_when_it_is_dropped() {
+async fn a_slot_is_released_when_its_permit_is_dropped() {
     let uploads = limiter(Policy::concurrency(1, None).unwrap());
     let slot = uploads.slot("alice").await.unwrap();
     assert!(uploads.slot("alice").now().is_err());
@@ -95,7 +95,7 @@ async fn a_slot_is_given_back_when_it_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slot_with_a_lease_is_kept_for_as_long_as_it_is_held() {
+async fn a_slot_with_a_lease_is_kept_while_its_permit_lives() {
     let uploads = limiter(Policy::concurrency(1, Some(SECOND)).unwrap());
     let slot = uploads.slot("alice").await.unwrap();
     tokio::time::sleep(10 * SECOND).await;
@@ -111,7 +111,8 @@ fn a_thread_waits_without_a_runtime() {
     assert!(limiter.wait("alice").blocking().unwrap().waited() > Duration::ZERO);
 }
 
-/// Lists look at waiters as plain takes do, or those who poll would starve those who wait.
+/// Lists respect waiters as plain takes do; otherwise callers that poll would starve callers that
+/// wait.
 #[tokio::test(start_paused = true)]
 async fn a_list_does_not_overtake_waiters() {
     let users = per_second(5);

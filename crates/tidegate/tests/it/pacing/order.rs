@@ -1,4 +1,4 @@
-//! Arrival order, exact times, one wake-up each, and nobody else slowed down.
+//! Arrival order, exact times, one wake-up each, and no effect on others.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,32 +7,32 @@ use tidegate::clock::TokioClock;
 use tidegate::pacer::Pacer;
 use tidegate::{Batch, Engine, MemoryStore, Policy, Retry};
 
-use super::hand::{Hand, Waiter};
+use super::manual::{ManualEngine, Waiter};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// R15, R16: the k-th of a thousand waiters goes after k seconds and is woken once.
 #[test]
-fn a_thousand_waiters_go_one_a_second_and_are_woken_once() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
+fn a_thousand_waiters_go_in_order_and_are_woken_once() {
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("calls", 1, 1));
     let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let mut waiters: Vec<Waiter> = (0..1_000)
         .map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap())
         .collect();
     assert_eq!(pacer.gauges().waiting, 1_000);
     for turn in 0..1_000_usize {
-        hand.run(&pacer, SECOND);
+        manual.run(&pacer, SECOND);
         let woken = waiters.iter().filter(|waiter| waiter.wakes() > 0).count();
         assert_eq!(woken, turn + 1, "one grant a second");
-        let permit = waiters[turn].ask().expect("in order of arrival").unwrap();
+        let permit = waiters[turn].poll().expect("in order of arrival").unwrap();
         assert_eq!(permit.waited(), SECOND * (u32::try_from(turn).unwrap() + 1));
     }
     assert_eq!(waiters.iter().map(Waiter::wakes).sum::<usize>(), 1_000);
     assert_eq!(pacer.gauges().waiting, 0);
 }
 
-/// The same with tasks and tokio's own timers, in time that a test has paused.
+/// Tasks on tokio's own timers are granted in the same order, in paused time.
 #[tokio::test(start_paused = true)]
 async fn tasks_are_granted_in_order_under_paused_time() {
     let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();
@@ -59,18 +59,18 @@ async fn tasks_are_granted_in_order_under_paused_time() {
     assert_eq!(*order.lock().unwrap(), expected);
 }
 
-/// R17: sleepers hold no lock. Under a manual clock that stands still, everything that is asked
-/// beside them must answer at once or never.
+/// R17: waiters hold no lock while they sleep. Under a manual clock that stands still, a request
+/// next to them must complete at once or it never will.
 #[test]
-fn sleepers_slow_nobody_down() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
+fn waiters_do_not_block_other_requests() {
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("calls", 1, 1));
     let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     let sleepers: Vec<Waiter> = (0..1_000)
         .map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap())
         .collect();
     assert_eq!(limiter.peek("k").cost(0).now().unwrap().remaining(), 0);
-    let other = hand.pacer();
+    let other = manual.pacer();
     assert!(other.acquire([limiter.charge("other", 1)]).now().is_ok());
     assert_eq!(sleepers.iter().map(Waiter::wakes).sum::<usize>(), 0);
 }
@@ -78,67 +78,75 @@ fn sleepers_slow_nobody_down() {
 /// R4, R5, R7, R8: immediate grants wait zero, others exactly the deficit.
 #[test]
 fn waits_are_exact() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 2, 2));
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("calls", 2, 2));
     for _ in 0..2 {
         let permit = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
         assert_eq!((permit.waited(), permit.parts().len()), (Duration::ZERO, 0));
     }
     let mut waiters: Vec<_> =
         (0..4).map(|_| Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap()).collect();
-    hand.run(&pacer, SECOND * 2);
+    manual.run(&pacer, SECOND * 2);
     let waits: Vec<_> =
-        waiters.iter_mut().map(|w| w.ask().unwrap().unwrap().waited().as_millis()).collect();
+        waiters.iter_mut().map(|w| w.poll().unwrap().unwrap().waited().as_millis()).collect();
     assert_eq!(waits, [500, 1_000, 1_500, 2_000]);
 }
 
-/// Nobody overtakes: neither a smaller request nor one that does not want to wait.
+/// A large request is overtaken neither by a smaller one nor by one that does not wait.
 #[test]
 fn a_large_request_is_not_overtaken() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("tokens", 1, 10));
     let _spent = pacer.acquire([limiter.charge("k", 9)]).now().unwrap();
     let mut large = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     assert_eq!(limiter.take("k").cost(0).now().unwrap().remaining(), 1, "one token is there");
-    assert!(pacer.acquire([limiter.charge("k", 1)]).now().is_err(), "but it is the large one's");
+    assert!(
+        pacer.acquire([limiter.charge("k", 1)]).now().is_err(),
+        "it is reserved for the large request"
+    );
     let denied = limiter.take("k").now().unwrap();
-    assert_eq!(denied.retry(), Some(Retry::After(SECOND * 10)), "nor is it a plain take's");
+    assert_eq!(
+        denied.retry(),
+        Some(Retry::After(SECOND * 10)),
+        "not available to a plain take either"
+    );
     assert_eq!(limiter.peek("k").now().unwrap().retry(), denied.retry());
     assert!(limiter.take("other").now().unwrap().is_allowed());
     let mut small = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
-    hand.run(&pacer, SECOND * 9);
-    assert!(large.ask().is_some());
-    assert!(small.ask().is_none());
-    hand.run(&pacer, SECOND);
-    assert!(small.ask().is_some());
+    manual.run(&pacer, SECOND * 9);
+    assert!(large.poll().is_some());
+    assert!(small.poll().is_none());
+    manual.run(&pacer, SECOND);
+    assert!(small.poll().is_some());
 }
 
-/// Nor does a batch of those who do not want to wait.
+/// A batch of takes does not overtake it either.
 #[test]
 fn a_batch_does_not_overtake_either() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("tokens", 1, 10));
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("tokens", 1, 10));
     let _spent = pacer.acquire([limiter.charge("k", 9)]).now().unwrap();
     let mut large = Waiter::join(pacer.acquire([limiter.charge("k", 10)])).unwrap();
     let batch = Batch::from_iter(["k", "other", "k"].map(|key| limiter.take(key)));
     let decisions: Vec<_> = batch.now().into_iter().map(Result::unwrap).collect();
     let after = Some(Retry::After(SECOND * 10));
     assert_eq!([0, 1, 2].map(|index: usize| decisions[index].retry()), [after, None, after]);
-    hand.run(&pacer, SECOND * 9);
-    assert!(large.ask().is_some());
+    manual.run(&pacer, SECOND * 9);
+    assert!(large.poll().is_some());
 }
 
-/// R98, R97: two dimensions are granted together, after one wait, and the wait says whose it was.
+/// R98, R97: two dimensions are granted together, after one wait, and the wait names its cause.
 #[test]
-fn several_limits_are_one_wait() {
-    let hand = Hand::new();
-    let pacer = hand.pacer();
-    let (requests, tokens) = (hand.per_second("requests", 10, 1), hand.per_second("tokens", 5, 10));
+fn several_limits_are_granted_after_one_wait() {
+    let manual = ManualEngine::new();
+    let pacer = manual.pacer();
+    let (requests, tokens) =
+        (manual.per_second("requests", 10, 1), manual.per_second("tokens", 5, 10));
     let claims = || [requests.charge("k", 1), tokens.charge("k", 10)];
     let _first = pacer.acquire(claims()).now().unwrap();
     let mut second = Waiter::join(pacer.acquire(claims())).unwrap();
-    hand.run(&pacer, SECOND * 2);
-    let permit = second.ask().unwrap().unwrap();
+    manual.run(&pacer, SECOND * 2);
+    let permit = second.poll().unwrap().unwrap();
     assert_eq!(permit.waited(), SECOND * 2);
     let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [("tokens", SECOND * 2)]);
@@ -149,19 +157,19 @@ fn several_limits_are_one_wait() {
     );
 }
 
-/// A waiter that has been granted waits no more, whether it has heard of it or not.
+/// A waiter that has been granted no longer blocks takes, whether or not it has been polled since.
 #[test]
-fn plain_takes_wait_for_waiters_only() {
-    let hand = Hand::new();
-    let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 10));
+fn plain_takes_are_denied_only_behind_actual_waiters() {
+    let manual = ManualEngine::new();
+    let (pacer, limiter) = (manual.pacer(), manual.per_second("calls", 1, 10));
     let _spent = pacer.acquire([limiter.charge("k", 10)]).now().unwrap();
-    let deaf = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
+    let unpolled = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     let idle =
         Waiter::join(pacer.acquire([limiter.charge("other", 0), limiter.charge("k", 9)])).unwrap();
     assert!(!limiter.take("k").now().unwrap().is_allowed());
-    assert!(limiter.take("other").now().unwrap().is_allowed(), "nobody wants a token of it");
+    assert!(limiter.take("other").now().unwrap().is_allowed(), "no waiter wants its tokens");
     drop(idle);
-    hand.run(&pacer, SECOND * 9);
-    assert_eq!(deaf.wakes(), 1);
+    manual.run(&pacer, SECOND * 9);
+    assert_eq!(unpolled.wakes(), 1);
     assert!(limiter.take("k").now().unwrap().is_allowed());
 }

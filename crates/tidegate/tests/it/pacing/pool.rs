@@ -7,17 +7,17 @@ use std::time::Duration;
 use tidegate::pacer::{CallOutcome, Pacer, PoolSize, SlotGroup, SlotPool, Tuning, WaitPart};
 use tidegate::{Engine, Limiter, Policy};
 
-use super::distant::distant;
-use super::hand::{Hand, Random, Waiter};
+use super::manual::{ManualEngine, Random, Waiter};
+use super::remote_store::remote;
 
 const SECOND: Duration = Duration::from_secs(1);
 const THROTTLED: CallOutcome = CallOutcome::Throttled { retry_after: None };
 
-/// Pacers of one member each, and a limiter that limits nothing.
-fn stage(hand: &Hand, size: PoolSize, pacers: usize) -> (SlotPool, Vec<Pacer>, Limiter) {
-    let pool = SlotPool::new(&hand.engine, size);
-    let pacers = (0..pacers).map(|_| hand.builder().pool(&pool.member()).build()).collect();
-    (pool, pacers, hand.per_second("calls", 1_000_000, 1_000_000))
+/// Pacers of one member each, and a limiter that never denies.
+fn setup(manual: &ManualEngine, size: PoolSize, pacers: usize) -> (SlotPool, Vec<Pacer>, Limiter) {
+    let pool = SlotPool::new(&manual.engine, size);
+    let pacers = (0..pacers).map(|_| manual.builder().pool(&pool.member()).build()).collect();
+    (pool, pacers, manual.per_second("calls", 1_000_000, 1_000_000))
 }
 
 fn adaptive(start: u64, cap: u64) -> PoolSize {
@@ -25,9 +25,9 @@ fn adaptive(start: u64, cap: u64) -> PoolSize {
 }
 
 #[test]
-fn pacers_together_keep_to_the_size_of_their_pool() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(4), 3);
+fn pacers_together_stay_within_the_pool_size() {
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, PoolSize::Fixed(4), 3);
     let mut permits = Vec::new();
     for pacer in pacers.iter().cycle().take(12) {
         permits.extend(pacer.acquire([calls.charge("k", 1)]).now());
@@ -38,24 +38,24 @@ fn pacers_together_keep_to_the_size_of_their_pool() {
     assert_eq!(pool.gauges().in_flight, 0);
 }
 
-/// The pacer whose turn it is gets the slot, and the wait is put down to the concurrency.
+/// The pacer whose turn it is gets the slot, and the wait is attributed to the concurrency.
 #[test]
 fn members_take_turns() {
-    let hand = Hand::new();
-    let (_, pacers, calls) = stage(&hand, PoolSize::Fixed(1), 3);
+    let manual = ManualEngine::new();
+    let (_, pacers, calls) = setup(&manual, PoolSize::Fixed(1), 3);
     let acquire = |index: usize| pacers[index].acquire([calls.charge("k", 1)]);
     let mut held = acquire(0).now().ok();
     let mut waiters: Vec<_> = [0, 0, 0, 1, 2, 2]
         .map(|index| (index, Waiter::join(acquire(index)).unwrap()))
         .into_iter()
         .collect();
-    hand.clock.advance(SECOND);
+    manual.clock.advance(SECOND);
     let mut order = Vec::new();
     while !waiters.is_empty() {
         drop(held.take());
         let next = waiters.iter().position(|(_, waiter)| waiter.wakes() > 0);
         let (index, mut waiter) = waiters.remove(next.expect("a free slot is handed on"));
-        let permit = waiter.ask().unwrap().unwrap();
+        let permit = waiter.poll().unwrap().unwrap();
         assert_eq!(&*permit.parts()[0].limit, WaitPart::CONCURRENCY);
         held = Some(permit);
         order.push(index);
@@ -66,12 +66,12 @@ fn members_take_turns() {
 /// Pacers of one member share its turns.
 #[test]
 fn a_member_with_many_pacers_has_one_turn() {
-    let hand = Hand::new();
-    let pool = SlotPool::new(&hand.engine, PoolSize::Fixed(1));
+    let manual = ManualEngine::new();
+    let pool = SlotPool::new(&manual.engine, PoolSize::Fixed(1));
     let (many, one) = (pool.member(), pool.member());
-    let calls = hand.per_second("calls", 1_000, 1_000);
+    let calls = manual.per_second("calls", 1_000, 1_000);
     let pacers: Vec<_> = [&many, &many, &many, &one]
-        .map(|member| hand.builder().pool(member).build())
+        .map(|member| manual.builder().pool(member).build())
         .into_iter()
         .collect();
     let mut held = pacers[0].acquire([calls.charge("k", 1)]).now().ok();
@@ -84,35 +84,35 @@ fn a_member_with_many_pacers_has_one_turn() {
         drop(held.take());
         let next = waiters.iter().position(|(_, waiter)| waiter.wakes() > 0).unwrap();
         let (index, mut waiter) = waiters.remove(next);
-        held = waiter.ask().unwrap().ok();
+        held = waiter.poll().unwrap().ok();
         order.push(index);
     }
     assert_eq!(order, [0, 3, 1, 3, 2]);
 }
 
-/// Whoever waits for tokens holds no slot, and a slot is not charged tokens for.
+/// A waiter for tokens holds no slot, and a waiter for a slot has spent no tokens.
 #[test]
-fn no_slot_is_held_for_tokens_and_no_token_for_a_slot() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(1), 2);
-    let scarce = hand.per_second("scarce", 1, 1);
+fn waiters_hold_neither_slots_nor_tokens() {
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, PoolSize::Fixed(1), 2);
+    let scarce = manual.per_second("scarce", 1, 1);
     drop(pacers[0].acquire([scarce.charge("k", 1)]).now().unwrap());
     let mut waiter = Waiter::join(pacers[0].acquire([scarce.charge("k", 1)])).unwrap();
     assert_eq!(pool.gauges().in_flight, 0, "it waits for a token");
     let held = pacers[1].acquire([calls.charge("k", 1)]).now().unwrap();
-    hand.run(&pacers[0], SECOND * 5);
-    assert!(waiter.ask().is_none(), "it waits for a slot");
-    assert_eq!(scarce.peek("k").cost(0).now().unwrap().remaining(), 1, "not spent ahead");
+    manual.run(&pacers[0], SECOND * 5);
+    assert!(waiter.poll().is_none(), "it waits for a slot");
+    assert_eq!(scarce.peek("k").cost(0).now().unwrap().remaining(), 1, "not spent in advance");
     drop(held);
-    let permit = waiter.ask().unwrap().unwrap();
+    let permit = waiter.poll().unwrap().unwrap();
     let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND * 4), ("scarce", SECOND)]);
 }
 
 #[test]
-fn a_pool_is_resized_under_way() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(2), 2);
+fn a_pool_is_resized_while_in_use() {
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, PoolSize::Fixed(2), 2);
     let held: Vec<_> =
         pacers.iter().map(|pacer| pacer.acquire([calls.charge("k", 1)]).now().unwrap()).collect();
     let mut waiters: Vec<_> = pacers
@@ -125,8 +125,8 @@ fn a_pool_is_resized_under_way() {
     assert_eq!(waiters.iter().filter(|waiter| waiter.wakes() > 0).count(), 3);
     pool.resize(PoolSize::Fixed(1));
     drop(held);
-    assert_eq!(pool.gauges().in_flight, 3, "those under way drain");
-    let granted: Vec<_> = waiters.iter_mut().filter_map(Waiter::ask).collect();
+    assert_eq!(pool.gauges().in_flight, 3, "calls in flight drain");
+    let granted: Vec<_> = waiters.iter_mut().filter_map(Waiter::poll).collect();
     assert_eq!(granted.len(), 3);
     drop(granted);
     assert_eq!(waiters.iter().filter(|waiter| waiter.wakes() > 0).count(), 4, "one at a time");
@@ -134,11 +134,11 @@ fn a_pool_is_resized_under_way() {
     assert_eq!(waiters.iter().filter(|waiter| waiter.wakes() > 0).count(), 6);
 }
 
-/// The size grows while pacers wait for it, whoever of them it is, and up to its cap.
+/// The pool grows while any of its pacers waits for a slot, up to its cap.
 #[test]
-fn an_adaptive_pool_grows_over_all_pacers() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, adaptive(2, 6), 3);
+fn an_adaptive_pool_grows_while_any_pacer_waits() {
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, adaptive(2, 6), 3);
     let mut waiters = Vec::new();
     let mut held = Vec::new();
     for pacer in pacers.iter().cycle().take(12) {
@@ -153,16 +153,16 @@ fn an_adaptive_pool_grows_over_all_pacers() {
             pacer.poll();
         }
         sizes.push((pool.gauges().limit.unwrap(), pool.gauges().in_flight));
-        hand.clock.advance(Duration::from_millis(250));
+        manual.clock.advance(Duration::from_millis(250));
     }
     assert_eq!(sizes, [(2, 2), (4, 4), (6, 6), (6, 6)]);
 }
 
-/// Throttles of a member with few calls under way say little about the others.
+/// Throttling of a member with few calls in flight says little about the others.
 #[test]
 fn one_member_cannot_shrink_the_pool_for_all() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, adaptive(40, 40), 2);
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, adaptive(40, 40), 2);
     let acquire = |index: usize| pacers[index].acquire([calls.charge("k", 1)]).now().unwrap();
     for _ in 0..200 {
         let others: Vec<_> = (0..4).map(|_| acquire(0)).collect();
@@ -173,38 +173,38 @@ fn one_member_cannot_shrink_the_pool_for_all() {
     for _ in 0..200 {
         acquire(1).finish(THROTTLED);
     }
-    assert!(pool.gauges().limit < Some(40), "alone it speaks for the provider");
+    assert!(pool.gauges().limit < Some(40), "alone it represents the provider");
 }
 
-/// The seed's rule: no growth while calls take too long.
+/// The limit does not grow while calls take too long.
 #[test]
 fn a_pool_does_not_grow_while_calls_are_slow() {
     for (took, grows) in [(SECOND, true), (SECOND * 3, false)] {
-        let hand = Hand::new();
+        let manual = ManualEngine::new();
         let mut tuning = Tuning::new(4, 64);
         tuning.max_latency = Some(SECOND * 2);
-        let (pool, pacers, calls) = stage(&hand, PoolSize::Adaptive(tuning), 1);
+        let (pool, pacers, calls) = setup(&manual, PoolSize::Adaptive(tuning), 1);
         for _ in 0..10 {
             let mut permits = Vec::new();
             while let Ok(permit) = pacers[0].acquire([calls.charge("k", 1)]).now() {
                 permits.push(permit);
             }
-            hand.clock.advance(took);
+            manual.clock.advance(took);
             permits.into_iter().for_each(|permit| permit.finish(CallOutcome::Success));
         }
         let gauges = pool.gauges();
-        // One round of answers is needed to find out.
+        // It takes one round of answers to find out.
         assert_eq!(gauges.limit > Some(8), grows, "{took:?}: {gauges:?}");
         assert_eq!(gauges.adaptive.unwrap().is_slow, !grows);
     }
 }
 
-/// Joining, leaving, being granted and dropped, in any order: every slot comes back.
+/// Joining, leaving, being granted and dropped, in any order: every slot is given back.
 #[test]
 fn random_cancellations_conserve_every_slot() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(3), 4);
-    let scarce = hand.per_second("scarce", 5, 2);
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, PoolSize::Fixed(3), 4);
+    let scarce = manual.per_second("scarce", 5, 2);
     let mut random = Random::new(7);
     let (mut waiters, mut permits) = (Vec::new(), Vec::new());
     for _ in 0..50_000 {
@@ -220,7 +220,7 @@ fn random_cancellations_conserve_every_slot() {
             2 if !waiters.is_empty() => drop(waiters.swap_remove(random.below(waiters.len()))),
             3 if !permits.is_empty() => drop(permits.swap_remove(random.below(permits.len()))),
             4 => {
-                hand.clock.advance(Duration::from_millis(50));
+                manual.clock.advance(Duration::from_millis(50));
                 for pacer in &pacers {
                     pacer.poll();
                 }
@@ -229,7 +229,7 @@ fn random_cancellations_conserve_every_slot() {
         }
         let (mut waiting, mut granted) = (Vec::new(), Vec::new());
         for mut waiter in waiters.drain(..) {
-            match waiter.ask() {
+            match waiter.poll() {
                 None => waiting.push(waiter),
                 Some(done) => granted.extend(done),
             }
@@ -244,7 +244,7 @@ fn random_cancellations_conserve_every_slot() {
     assert_eq!((pool.gauges().in_flight, pool.gauges().waiting), (0, 0));
 }
 
-/// Threads on two engines with a pool in common: never more than its size, and all get through.
+/// Threads on two engines that share a pool: never more than its size, and all get through.
 #[test]
 fn threads_on_several_engines_never_exceed_the_pool() {
     let engines = [Engine::new(), Engine::new()];
@@ -276,7 +276,7 @@ fn threads_on_several_engines_never_exceed_the_pool() {
 #[tokio::test(start_paused = true)]
 async fn a_pool_spans_pacers_on_a_shared_store() {
     let policy = Policy::per_second(1_000).capacity(1_000).build().unwrap();
-    let (_store, _, limiter) = distant(policy);
+    let (_store, _, limiter) = remote(policy);
     let engine = limiter.engine().clone();
     let pool = SlotPool::new(&engine, PoolSize::Fixed(2));
     let (inside, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -301,29 +301,29 @@ async fn a_pool_spans_pacers_on_a_shared_store() {
     assert_eq!(pool.gauges().in_flight, 0);
 }
 
-/// A group bounds some of the permits; those of other groups go on.
+/// A group limits some of the permits; those of other groups go on.
 #[test]
-fn a_full_group_holds_up_only_its_own() {
-    let hand = Hand::new();
-    let pacer = hand.builder().concurrency(3).build();
-    let calls = hand.per_second("calls", 1_000, 1_000);
+fn a_full_group_blocks_only_its_own_waiters() {
+    let manual = ManualEngine::new();
+    let pacer = manual.builder().concurrency(3).build();
+    let calls = manual.per_second("calls", 1_000, 1_000);
     let group = SlotGroup::new(1);
     let inside = || pacer.acquire([calls.charge("k", 1)]).tenant("inside").within(&group);
     let outside = || pacer.acquire([calls.charge("k", 1)]).tenant("outside");
     let held = inside().now().unwrap();
     let mut second = Waiter::join(inside()).unwrap();
     let mut third = Waiter::join(inside()).unwrap();
-    hand.clock.advance(SECOND);
+    manual.clock.advance(SECOND);
     drop(outside().now().unwrap());
     assert_eq!((group.in_flight(), pacer.gauges().in_flight), (1, 1));
     drop(held);
-    let permit = second.ask().unwrap().unwrap();
+    let permit = second.poll().unwrap().unwrap();
     let parts: Vec<_> = permit.parts().iter().map(|part| (&*part.limit, part.time)).collect();
     assert_eq!(parts, [(WaitPart::CONCURRENCY, SECOND)]);
-    assert!(third.ask().is_none());
+    assert!(third.poll().is_none());
     group.resize(2);
     pacer.nudge();
-    drop(third.ask().unwrap().unwrap());
+    drop(third.poll().unwrap().unwrap());
     drop(permit);
     let left = Waiter::join(inside()).map(drop);
     assert!(left.is_err(), "it was granted at once");
@@ -331,11 +331,11 @@ fn a_full_group_holds_up_only_its_own() {
     assert_eq!((group.in_flight(), pacer.gauges().in_flight), (0, 0));
 }
 
-/// Where most members are refused, it is the provider's concurrency that is too large.
+/// If most members are throttled, the concurrency of the provider is too large.
 #[test]
-fn push_back_of_most_members_shrinks_the_pool() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, adaptive(30, 30), 3);
+fn push_back_from_most_members_shrinks_the_pool() {
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, adaptive(30, 30), 3);
     for _ in 0..20 {
         let mut permits: Vec<_> = pacers
             .iter()
@@ -348,14 +348,15 @@ fn push_back_of_most_members_shrinks_the_pool() {
     assert!(pool.gauges().limit < Some(30), "{:?}", pool.gauges());
 }
 
-/// Calls that left before the size adapted say nothing about it, and a new start is a restart.
+/// Calls that started before the pool became adaptive do not count, and a changed start is a
+/// restart.
 #[test]
-fn a_pool_that_begins_to_adapt_starts_anew() {
-    let hand = Hand::new();
-    let (pool, pacers, calls) = stage(&hand, PoolSize::Fixed(4), 1);
+fn a_pool_that_becomes_adaptive_ignores_earlier_calls() {
+    let manual = ManualEngine::new();
+    let (pool, pacers, calls) = setup(&manual, PoolSize::Fixed(4), 1);
     let acquire = || pacers[0].acquire([calls.charge("k", 1)]).now().unwrap();
     let early: Vec<_> = (0..4).map(|_| acquire()).collect();
-    hand.clock.advance(SECOND * 100);
+    manual.clock.advance(SECOND * 100);
     let size = |start| {
         let mut tuning = Tuning::new(start, 64);
         tuning.max_latency = Some(SECOND);
@@ -370,23 +371,23 @@ fn a_pool_that_begins_to_adapt_starts_anew() {
     assert_eq!(pool.gauges().limit, Some(9));
 }
 
-/// Pacers may share a group: never more than its slots, and whoever waits for one is woken.
+/// Pacers can share a group: never more than its slots, and every waiter for one is woken.
 #[test]
 fn a_group_spans_pacers() {
-    let hand = Hand::new();
-    let (one, two) = (hand.pacer(), hand.pacer());
-    let calls = hand.per_second("calls", 1_000, 1_000);
+    let manual = ManualEngine::new();
+    let (one, two) = (manual.pacer(), manual.pacer());
+    let calls = manual.per_second("calls", 1_000, 1_000);
     let group = SlotGroup::new(1);
     let held = one.acquire([calls.charge("k", 1)]).within(&group).now().unwrap();
     assert!(two.acquire([calls.charge("k", 1)]).within(&group).now().is_err());
     let mut waiter = Waiter::join(two.acquire([calls.charge("k", 1)]).within(&group)).unwrap();
     let mut third = Waiter::join(one.acquire([calls.charge("k", 1)]).within(&group)).unwrap();
     drop(held);
-    let granted: Vec<_> = [waiter.ask(), third.ask()].into_iter().flatten().collect();
+    let granted: Vec<_> = [waiter.poll(), third.poll()].into_iter().flatten().collect();
     assert_eq!((granted.len(), group.in_flight()), (1, 1));
     drop(granted);
     let granted: Vec<_> = [waiter.wakes(), third.wakes()].into();
-    assert_eq!(granted.iter().filter(|wakes| **wakes > 0).count(), 2, "each in its turn");
+    assert_eq!(granted.iter().filter(|wakes| **wakes > 0).count(), 2, "each in turn");
     drop((waiter, third));
     assert_eq!(group.in_flight(), 0);
 }

@@ -1,4 +1,4 @@
-//! R19: one pacer from many threads and several runtimes, and runtimes that go away.
+//! R19: one pacer used from many threads and several runtimes, and runtimes that end.
 
 use std::future::{Future, IntoFuture};
 use std::pin::{Pin, pin};
@@ -11,7 +11,7 @@ use tidegate::pacer::{Acquire, Pacer};
 use tidegate::{Engine, Limiter, MemoryStore, Policy};
 use tokio::runtime::{Builder, Runtime};
 
-type Waiting = <Acquire as std::future::IntoFuture>::IntoFuture;
+type AcquireFuture = <Acquire as std::future::IntoFuture>::IntoFuture;
 
 fn paced(per_second: u64) -> (Pacer, Limiter) {
     let engine = Engine::new();
@@ -60,9 +60,9 @@ fn threads_and_two_runtimes_share_one_queue() {
     assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
 }
 
-/// A current-thread runtime that nobody runs any more must not keep others waiting.
+/// A current-thread runtime that is no longer driven must not keep others waiting.
 #[test]
-fn a_runtime_that_stands_still_stalls_nobody_else() {
+fn a_stalled_runtime_stalls_only_its_own_waiters() {
     let (pacer, limiter) = paced(100);
     let idle = Builder::new_current_thread().enable_all().build().unwrap();
     let _first = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
@@ -84,7 +84,7 @@ fn runtime() -> Runtime {
 }
 
 /// A waiter that was polled once on a runtime, and is in the queue.
-fn waiter_on(runtime: &Runtime, pacer: &Pacer, limiter: &Limiter) -> Pin<Box<Waiting>> {
+fn waiter_on(runtime: &Runtime, pacer: &Pacer, limiter: &Limiter) -> Pin<Box<AcquireFuture>> {
     let mut waiter = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
     runtime.block_on(async {
         let mut context = Context::from_waker(Waker::noop());
@@ -93,7 +93,7 @@ fn waiter_on(runtime: &Runtime, pacer: &Pacer, limiter: &Limiter) -> Pin<Box<Wai
     waiter
 }
 
-/// Futures move and runtimes end: whoever polls a waiter has it driven there.
+/// Futures move and runtimes end: a waiter is driven wherever it is polled.
 #[test]
 fn waiters_outlive_the_runtime_they_began_on() {
     for driver_ran in [true, false] {
@@ -114,7 +114,7 @@ fn waiters_outlive_the_runtime_they_began_on() {
 }
 
 #[test]
-fn a_waiter_moves_off_a_runtime_that_stands_still() {
+fn a_waiter_moves_off_a_stalled_runtime() {
     let (pacer, limiter) = paced(50);
     let _first = pacer.acquire([limiter.charge("k", 1)]).blocking().unwrap();
     let idle = runtime();
@@ -133,7 +133,7 @@ fn a_waiter_moves_to_a_thread_without_a_runtime() {
     assert!(block_on(waiter).is_ok());
 }
 
-/// A thread that blocks inside an entered runtime does not run that runtime.
+/// A thread that blocks inside an entered runtime does not drive that runtime.
 #[test]
 fn blocking_works_inside_an_entered_runtime() {
     let (pacer, limiter) = paced(50);
@@ -144,7 +144,7 @@ fn blocking_works_inside_an_entered_runtime() {
 }
 
 #[test]
-fn a_runtime_without_timers_has_its_waiters_driven_by_a_thread() {
+fn a_thread_drives_waiters_of_a_runtime_without_timers() {
     let (pacer, limiter) = paced(50);
     let bare = Builder::new_current_thread().build().unwrap();
     bare.block_on(async {
@@ -154,7 +154,7 @@ fn a_runtime_without_timers_has_its_waiters_driven_by_a_thread() {
     });
 }
 
-/// Timers fire in whole milliseconds; whoever was due in time is granted all the same.
+/// Timers fire in whole milliseconds; a waiter that was due in time is granted nevertheless.
 #[tokio::test(start_paused = true)]
 async fn a_deadline_that_can_just_be_met_is_met_by_late_timers() {
     let store = MemoryStore::builder().clock(TokioClock::new()).build().unwrap();

@@ -1,4 +1,4 @@
-//! Waiting on a store that takes its time to answer.
+//! Waiting on a store with a round trip.
 
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tidegate_core::{Answer, Operation};
 use tidegate_testkit::faulty_store::{Asked, Behaviour, Timing, Verb};
 use tokio::runtime::{Builder, Runtime};
 
-use super::distant::{ROUND_TRIP, UP, distant, down};
+use super::remote_store::{ROUND_TRIP, UP, down, remote};
 
 const SECOND: Duration = Duration::from_secs(1);
 fn per_second(tokens: u64, capacity: u64) -> Policy {
@@ -19,8 +19,8 @@ fn per_second(tokens: u64, capacity: u64) -> Policy {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiters_are_granted_in_order_and_only_the_head_asks() {
-    let (distant, pacer, limiter) = distant(per_second(1, 1));
+async fn waiters_are_granted_in_order_and_only_the_head_calls_the_store() {
+    let (remote, pacer, limiter) = remote(per_second(1, 1));
     let start = tokio::time::Instant::now();
     let tasks: Vec<_> = (0..50_u64)
         .map(|number| {
@@ -37,14 +37,14 @@ async fn waiters_are_granted_in_order_and_only_the_head_asks() {
         let due = SECOND * u32::try_from(number).unwrap();
         assert!(at >= due && at <= due + ROUND_TRIP * 3, "number {number} at {at:?}");
     }
-    let asked = distant.operations();
-    assert!(asked <= 2 * 50 + 2, "{asked} questions for 50 grants");
+    let operations = remote.operations();
+    assert!(operations <= 2 * 50 + 2, "{operations} operations for 50 grants");
     assert_eq!(pacer.gauges().waiting, 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_of_one_who_left_is_given_back() {
-    let (distant, pacer, limiter) = distant(per_second(1, 10));
+async fn the_reservation_of_a_cancelled_waiter_is_given_back() {
+    let (remote, pacer, limiter) = remote(per_second(1, 10));
     drop(pacer.acquire([limiter.charge("k", 10)]).await.unwrap());
     let left = tokio::spawn({
         let (pacer, limiter) = (pacer.clone(), limiter.clone());
@@ -55,14 +55,14 @@ async fn a_reservation_of_one_who_left_is_given_back() {
     assert!(limiter.peek("k").cost(0).await.unwrap().remaining() == 0, "it is reserved");
     left.abort();
     tokio::time::sleep(SECOND).await;
-    assert!(distant.inner().stats().keys <= 1);
+    assert!(remote.inner().stats().keys <= 1);
     assert!(limiter.peek("k").cost(10).await.unwrap().is_allowed(), "all ten are there again");
     assert_eq!((pacer.gauges().waiting, pacer.gauges().in_flight), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_too_long_is_refused_at_the_head() {
-    let (_distant, pacer, limiter) = distant(per_second(1, 10));
+    let (_distant, pacer, limiter) = remote(per_second(1, 10));
     drop(pacer.acquire([limiter.charge("k", 10)]).await.unwrap());
     let begin = tokio::time::Instant::now();
     let refused = pacer.acquire([limiter.charge("k", 10)]).max_wait(SECOND * 3).await.unwrap_err();
@@ -73,7 +73,7 @@ async fn a_wait_that_is_too_long_is_refused_at_the_head() {
 
 #[tokio::test(start_paused = true)]
 async fn permits_settle_and_refund_through_the_store() {
-    let (_distant, pacer, limiter) = distant(per_second(1, 10));
+    let (_distant, pacer, limiter) = remote(per_second(1, 10));
     let mut permit = pacer.acquire([limiter.charge("k", 8)]).await.unwrap();
     assert!(matches!(permit.settle_now(&[2]), Err(StoreError::MustAwait)));
     permit.settle(&[2]).await.unwrap();
@@ -87,27 +87,28 @@ async fn permits_settle_and_refund_through_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_down_is_an_error_for_the_head_and_not_the_end() {
-    let (distant, pacer, limiter) = distant(per_second(1, 1));
-    distant.set(down());
+async fn a_store_failure_fails_the_head_and_the_pacer_recovers() {
+    let (remote, pacer, limiter) = remote(per_second(1, 1));
+    remote.set(down());
     let refused = pacer.acquire([limiter.charge("k", 1)]).await.unwrap_err();
     assert!(matches!(refused, AcquireError::Store(StoreError::TimedOut)));
-    distant.set(UP);
+    remote.set(UP);
     assert!(pacer.acquire([limiter.charge("k", 1)]).await.is_ok());
 }
 
 #[test]
-fn outside_of_a_runtime_there_is_nobody_to_ask() {
+fn a_shared_store_needs_a_runtime() {
     let engine = Engine::on(StoreHandle::shared(Arc::new(MemoryStore::new())));
     let limiter = engine.limiter("calls", per_second(1, 1)).unwrap();
     let refused = Pacer::new(&engine).acquire([limiter.charge("k", 1)]).blocking().unwrap_err();
     assert!(matches!(refused, AcquireError::NoRuntime));
 }
 
-/// Deadlines are kept while the store takes its time, and while the head waits out a reservation.
+/// Deadlines are kept during a slow store call, and while the head waits for its reservation to
+/// start.
 #[tokio::test(start_paused = true)]
-async fn deadlines_are_kept_while_the_store_is_asked() {
-    let (distant, pacer, limiter) = distant(per_second(4, 1));
+async fn deadlines_are_kept_during_store_calls() {
+    let (remote, pacer, limiter) = remote(per_second(4, 1));
     drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
     let head = tokio::spawn({
         let (pacer, limiter) = (pacer.clone(), limiter.clone());
@@ -121,25 +122,25 @@ async fn deadlines_are_kept_while_the_store_is_asked() {
     assert!(begin.elapsed() < short * 2);
     head.await.unwrap().unwrap();
 
-    distant.set(Timing::RoundTrip(SECOND * 120));
+    remote.set(Timing::RoundTrip(SECOND * 120));
     let begin = tokio::time::Instant::now();
     let refused = pacer.acquire([limiter.charge("k", 1)]).max_wait(short).await.unwrap_err();
     assert!(matches!(refused, AcquireError::TimedOut(_)), "{refused:?}");
     assert!(begin.elapsed() < short * 2);
     tokio::time::sleep(SECOND * 300).await;
-    assert_eq!(distant.inner().stats().keys, 0, "what was reserved in vain is given back");
+    assert_eq!(remote.inner().stats().keys, 0, "unused reservations are given back");
 }
 
-/// Several runtimes ask a store that fails every now and then: grants and refusals of one waiter
-/// must not overwrite each other.
+/// Several runtimes use a store that fails now and then: grants and refusals of one waiter must not
+/// overwrite each other.
 #[test]
 fn several_runtimes_share_a_store_that_fails() {
-    let (distant, pacer, limiter) = distant(per_second(1_000_000, 1_000_000));
+    let (remote, pacer, limiter) = remote(per_second(1_000_000, 1_000_000));
     let unlucky = |asked: Asked<'_>| {
         let is_reservation = Verb::of(asked.operation) == Verb::Reserve;
         (is_reservation && asked.number % 3 == 0).then_some(StoreError::TimedOut)
     };
-    distant.set(Behaviour::from(Timing::RoundTrip(Duration::ZERO)).failing_if(unlucky));
+    remote.set(Behaviour::from(Timing::RoundTrip(Duration::ZERO)).failing_if(unlucky));
     let threads: Vec<_> = (0..3)
         .map(|_| {
             let (pacer, limiter) = (pacer.clone(), limiter.clone());
@@ -169,10 +170,10 @@ fn several_runtimes_share_a_store_that_fails() {
     assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
 }
 
-/// A waiter that is polled outside of a runtime is told so, and keeps nobody else waiting.
+/// A waiter that is polled outside a runtime gets an error, and blocks nobody.
 #[test]
-fn a_waiter_polled_outside_of_a_runtime_is_refused() {
-    let (_distant, pacer, limiter) = distant(per_second(10, 1));
+fn a_waiter_polled_outside_a_runtime_is_refused() {
+    let (_distant, pacer, limiter) = remote(per_second(10, 1));
     let builder = &mut Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async { drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap()) });
@@ -187,11 +188,11 @@ fn a_waiter_polled_outside_of_a_runtime_is_refused() {
     assert!(next.is_ok());
 }
 
-/// A release of this process is heard of at once, whenever it comes.
+/// A release in this process takes effect at once, whenever it comes.
 #[tokio::test(start_paused = true)]
 async fn a_release_wakes_the_head_at_once() {
     let lease = Some(SECOND * 60);
-    let (_distant, pacer, limiter) = distant(Policy::concurrency(1, lease).unwrap());
+    let (_distant, pacer, limiter) = remote(Policy::concurrency(1, lease).unwrap());
     for offset in 0..130 {
         let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
         let next = tokio::spawn(pacer.acquire([limiter.charge("k", 1)]).into_future());
@@ -205,61 +206,62 @@ async fn a_release_wakes_the_head_at_once() {
     }
 }
 
-/// The store has answered that the slot is taken, and the slot is released before that is heard.
+/// The store has answered that the slot is taken, and the slot is released before the answer
+/// arrives.
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_a_release_overtook_is_asked_for_again() {
-    let (distant, pacer, limiter) = distant(Policy::concurrency(1, None).unwrap());
+async fn an_answer_overtaken_by_a_release_is_retried() {
+    let (remote, pacer, limiter) = remote(Policy::concurrency(1, None).unwrap());
     let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
-    distant.set(Timing::RoundTrip(Duration::from_millis(100)));
+    remote.set(Timing::RoundTrip(Duration::from_millis(100)));
     let next = tokio::spawn(pacer.acquire([limiter.charge("k", 1)]).into_future());
     tokio::time::sleep(Duration::from_millis(60)).await;
-    distant.set(UP);
+    remote.set(UP);
     drop(held);
     let waited = next.await.unwrap().unwrap().waited();
     assert!(waited <= Duration::from_millis(100) + ROUND_TRIP * 2, "{waited:?}");
 }
 
-/// Another process releases a slot long before its lease runs out: the head finds out soon, and is
-/// not refused because of the lease.
+/// Another process releases a slot long before its lease expires: the head notices soon, and is not
+/// refused because of the lease.
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_lease_is_not_waited_for() {
+async fn a_slot_released_elsewhere_is_noticed_before_its_lease_ends() {
     let lease = Some(SECOND * 60);
-    let (distant, pacer, limiter) = distant(Policy::concurrency(1, lease).unwrap());
-    let terms = limiter.snapshot();
-    let charges = [terms.charge("k", 1)];
-    let elsewhere = distant.inner().execute(&Operation::Take(&charges)).unwrap();
+    let (remote, pacer, limiter) = remote(Policy::concurrency(1, lease).unwrap());
+    let snapshot = limiter.snapshot();
+    let charges = [snapshot.charge("k", 1)];
+    let elsewhere = remote.inner().execute(&Operation::Take(&charges)).unwrap();
     let Answer::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
     let acquire = pacer.acquire([limiter.charge("k", 1)]).max_wait(SECOND * 5);
     let next = tokio::spawn(acquire.into_future());
     tokio::time::sleep(SECOND * 2).await;
     assert!(!next.is_finished());
-    let (targets, receipt) = ([terms.target("k")], &grant.receipt);
-    distant.inner().execute(&Operation::Release { targets: &targets, receipt }).unwrap();
+    let (targets, receipt) = ([snapshot.target("k")], &grant.receipt);
+    remote.inner().execute(&Operation::Release { targets: &targets, receipt }).unwrap();
     let waited = next.await.unwrap().unwrap().waited();
     assert!(waited <= SECOND * 2 + Duration::from_millis(120), "{waited:?}");
 }
 
-/// A slot and a rate: the slot is not taken before the rate is about to be ready.
+/// A slot and a rate: the slot is not taken before the rate is almost ready.
 #[tokio::test(start_paused = true)]
-async fn slots_are_not_taken_long_before_they_are_used() {
-    let (distant, pacer, rate) = distant(per_second(1, 10));
+async fn slots_are_reserved_only_shortly_before_use() {
+    let (remote, pacer, rate) = remote(per_second(1, 10));
     let slots = Policy::concurrency(1, Some(SECOND * 60)).unwrap();
     let slots = rate.engine().limiter("slots", slots).unwrap();
     drop(pacer.acquire([rate.charge("k", 10)]).await.unwrap());
     let both = pacer.acquire([slots.charge("k", 1), rate.charge("k", 10)]);
     let both = tokio::spawn(both.into_future());
     tokio::time::sleep(Duration::from_millis(9_700)).await;
-    assert_eq!(distant.inner().stats().leases, 0);
+    assert_eq!(remote.inner().stats().leases, 0);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!((distant.inner().stats().leases, both.is_finished()), (1, false));
+    assert_eq!((remote.inner().stats().leases, both.is_finished()), (1, false));
     let permit = both.await.unwrap().unwrap();
     assert!(permit.waited() >= SECOND * 9 + Duration::from_millis(980));
 }
 
-/// The head leaves while its reservation has not started: the next does not wait for that.
+/// The head leaves before its reservation starts: the next waiter does not wait for that start.
 #[tokio::test(start_paused = true)]
-async fn a_reservation_of_one_who_left_keeps_nobody() {
-    let (_distant, pacer, limiter) = distant(per_second(1, 10));
+async fn the_reservation_of_a_cancelled_waiter_delays_nobody() {
+    let (_distant, pacer, limiter) = remote(per_second(1, 10));
     drop(pacer.acquire([limiter.charge("k", 10)]).await.unwrap());
     let left = tokio::spawn(pacer.acquire([limiter.charge("k", 10)]).into_future());
     tokio::time::sleep(Duration::from_millis(9_800)).await;
@@ -272,10 +274,10 @@ async fn a_reservation_of_one_who_left_keeps_nobody() {
     assert!(begin.elapsed() <= ROUND_TRIP * 3, "{:?}", begin.elapsed());
 }
 
-/// Nothing is reserved for after the deadline of the head: it is refused, and others go on.
+/// No reservation starts after the deadline of the head: it is refused, and others go on.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_reserved_for_after_a_deadline() {
-    let (_distant, pacer, limiter) = distant(per_second(4, 1));
+async fn no_reservation_starts_after_the_deadline() {
+    let (_distant, pacer, limiter) = remote(per_second(4, 1));
     drop(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
     let short = Duration::from_millis(100);
     let refused = pacer.acquire([limiter.charge("k", 1)]).max_wait(short).await.unwrap_err();
@@ -283,26 +285,26 @@ async fn nothing_is_reserved_for_after_a_deadline() {
     assert!(limiter.peek("k").cost(0).await.unwrap().outcomes()[0].reset <= Some(SECOND / 4));
 }
 
-/// A runtime is shut down while its driver asks for the waiters of all: another driver goes on.
+/// A runtime is shut down while its driver calls the store for all waiters: another driver goes on.
 #[test]
-fn a_runtime_that_ends_while_it_asks_keeps_nobody_waiting() {
-    let (distant, pacer, limiter) = distant(per_second(1_000_000, 1_000_000));
+fn another_driver_takes_over_when_a_runtime_ends_mid_call() {
+    let (remote, pacer, limiter) = remote(per_second(1_000_000, 1_000_000));
     let (one, two) = (runtime(), runtime());
     let join = |runtime: &Runtime| {
         let mut waiter = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
         runtime.block_on(async {
             let mut context = Context::from_waker(Waker::noop());
             assert!(waiter.as_mut().poll(&mut context).is_pending());
-            // Its driver looks, and asks or sleeps.
+            // Its driver runs once, and calls the store or sleeps.
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
         });
         waiter
     };
-    distant.set(Timing::RoundTrip(Duration::from_secs(7_200)));
+    remote.set(Timing::RoundTrip(Duration::from_secs(7_200)));
     let (first, second) = (join(&one), join(&two));
-    distant.set(Timing::RoundTrip(Duration::ZERO));
+    remote.set(Timing::RoundTrip(Duration::ZERO));
     drop(first);
     drop(one);
     let done = two.block_on(async { tokio::time::timeout(SECOND * 30, second).await });

@@ -1,4 +1,4 @@
-//! Wakers run anything: they must be called and dropped with no lock held.
+//! Wakers may run any code: they must be called and dropped with no lock held.
 
 use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,12 +10,12 @@ use std::time::Duration;
 use tidegate::pacer::{Acquire, Pacer, Permit, Priority};
 use tidegate::{Change, Limiter, Policy};
 
-use super::hand::{Hand, Waiter};
+use super::manual::{ManualEngine, Waiter};
 
-type Waiting = <Acquire as std::future::IntoFuture>::IntoFuture;
+type AcquireFuture = <Acquire as std::future::IntoFuture>::IntoFuture;
 
-/// Runs something that may deadlock on a thread of its own, and says whether it came to its end.
-fn ends(run: impl FnOnce() + Send + 'static) -> bool {
+/// Runs code that may deadlock on its own thread, and returns whether it ended.
+fn completes(run: impl FnOnce() + Send + 'static) -> bool {
     let (done, end) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         run();
@@ -24,20 +24,20 @@ fn ends(run: impl FnOnce() + Send + 'static) -> bool {
     end.recv_timeout(Duration::from_secs(20)).is_ok()
 }
 
-fn poll(waiting: &mut Pin<Box<Waiting>>, waker: &Waker) {
-    assert!(waiting.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+fn poll(future: &mut Pin<Box<AcquireFuture>>, waker: &Waker) {
+    assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
 }
 
-/// A waker that asks the pacer something when it is woken, and when it is dropped.
-struct Curious(Pacer);
+/// A waker that calls the pacer when it is woken, and when it is dropped.
+struct ReentrantWaker(Pacer);
 
-impl Wake for Curious {
+impl Wake for ReentrantWaker {
     fn wake(self: Arc<Self>) {
         let _ = self.0.gauges();
     }
 }
 
-impl Drop for Curious {
+impl Drop for ReentrantWaker {
     fn drop(&mut self) {
         let _ = self.0.gauges();
     }
@@ -46,47 +46,47 @@ impl Drop for Curious {
 #[test]
 fn wakers_are_dropped_with_no_lock_held() {
     for replaced in [true, false] {
-        assert!(ends(move || {
-            let hand = Hand::new();
-            let (pacer, limiter) = (hand.pacer(), hand.per_second("calls", 1, 1));
+        assert!(completes(move || {
+            let manual = ManualEngine::new();
+            let (pacer, limiter) = (manual.pacer(), manual.per_second("calls", 1, 1));
             let _first = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
-            let mut waiting = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
-            let curious = Waker::from(Arc::new(Curious(pacer.clone())));
-            poll(&mut waiting, &curious);
-            drop(curious);
+            let mut future = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
+            let reentrant = Waker::from(Arc::new(ReentrantWaker(pacer.clone())));
+            poll(&mut future, &reentrant);
+            drop(reentrant);
             if replaced {
-                poll(&mut waiting, Waker::noop());
+                poll(&mut future, Waker::noop());
             }
         }));
     }
 }
 
-struct Bomb;
+struct PanickingWaker;
 
-impl Wake for Bomb {
+impl Wake for PanickingWaker {
     fn wake(self: Arc<Self>) {
         panic!("this waker panics");
     }
 }
 
 #[test]
-fn a_waker_that_panics_keeps_nobody_else_asleep() {
-    let hand = Hand::new();
-    let pacer = hand.builder().concurrency(1).build();
-    let limiter = hand.per_second("calls", 100, 100);
+fn a_panicking_waker_does_not_keep_others_asleep() {
+    let manual = ManualEngine::new();
+    let pacer = manual.builder().concurrency(1).build();
+    let limiter = manual.per_second("calls", 100, 100);
     let _held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
-    let mut bomb = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
-    poll(&mut bomb, &Waker::from(Arc::new(Bomb)));
+    let mut panicking = Box::pin(pacer.acquire([limiter.charge("k", 1)]).into_future());
+    poll(&mut panicking, &Waker::from(Arc::new(PanickingWaker)));
     let other = Waiter::join(pacer.acquire([limiter.charge("k", 1)])).unwrap();
     let grown = catch_unwind(AssertUnwindSafe(|| pacer.set_concurrency(Some(5))));
-    assert!(grown.is_err(), "the panic is told");
+    assert!(grown.is_err(), "the panic is propagated");
     assert_eq!(other.wakes(), 1);
 }
 
-/// A waker that ends a permit of another pacer and a wait of its own one, and changes the policy.
-struct Busy(Mutex<Vec<Permit>>, Mutex<Vec<Waiter>>, Limiter);
+/// A waker that ends a permit of another pacer and a wait of its own, and changes the policy.
+struct MutatingWaker(Mutex<Vec<Permit>>, Mutex<Vec<Waiter>>, Limiter);
 
-impl Wake for Busy {
+impl Wake for MutatingWaker {
     fn wake(self: Arc<Self>) {
         self.0.lock().unwrap().clear();
         self.1.lock().unwrap().clear();
@@ -96,20 +96,21 @@ impl Wake for Busy {
 }
 
 #[test]
-fn a_waker_may_do_anything_to_pacers() {
-    assert!(ends(|| {
-        let hand = Hand::new();
+fn a_waker_may_use_pacers_and_limiters() {
+    assert!(completes(|| {
+        let manual = ManualEngine::new();
         let (one, two) =
-            (hand.builder().concurrency(1).build(), hand.builder().concurrency(1).build());
-        let limiter = hand.per_second("calls", 5, 100);
+            (manual.builder().concurrency(1).build(), manual.builder().concurrency(1).build());
+        let limiter = manual.per_second("calls", 5, 100);
         let of_one = one.acquire([limiter.charge("k", 1)]).now().unwrap();
         let of_two = two.acquire([limiter.charge("k", 1)]).now().unwrap();
-        let mut waiting = Box::pin(one.acquire([limiter.charge("k", 1)]).into_future());
+        let mut future = Box::pin(one.acquire([limiter.charge("k", 1)]).into_future());
         let low = one.acquire([limiter.charge("k", 1)]).priority(Priority::Low);
         let low = Waiter::join(low).unwrap();
         let of_other = Waiter::join(two.acquire([limiter.charge("k", 1)])).unwrap();
-        let busy = Busy(Mutex::new(vec![of_two]), Mutex::new(vec![low]), limiter.clone());
-        poll(&mut waiting, &Waker::from(Arc::new(busy)));
+        let mutating =
+            MutatingWaker(Mutex::new(vec![of_two]), Mutex::new(vec![low]), limiter.clone());
+        poll(&mut future, &Waker::from(Arc::new(mutating)));
         drop(of_one);
         assert_eq!(of_other.wakes(), 1);
     }));

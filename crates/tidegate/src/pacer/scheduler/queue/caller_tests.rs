@@ -54,7 +54,7 @@ impl Harness {
             }
             (count, cost) = (count + 1, cost + waiter.cost);
         }
-        panic!("nobody of {peer} waits")
+        panic!("peer {peer} has no waiters")
     }
 
     fn waiting(&self, peer: u64) -> usize {
@@ -141,11 +141,11 @@ fn credentials_divide_only_the_share_of_their_peer() {
             return;
         }
     }
-    panic!("newcomers starve who waits");
+    panic!("newcomers starve a waiter");
 }
 
 #[test]
-fn priorities_order_the_calls_of_a_caller_and_among_all_those_of_trusted_ones() {
+fn priorities_apply_within_a_caller_and_globally_for_trusted_ones() {
     let mut harness = Harness::new(1);
     let stranger = Caller::new(1);
     let low = QueueKey { priority: Priority::Low, ..queue_key(stranger, "") };
@@ -159,7 +159,7 @@ fn priorities_order_the_calls_of_a_caller_and_among_all_those_of_trusted_ones() 
 
 /// The turn of a tenant is as long as the largest waiting request. That of a caller is not.
 #[test]
-fn a_huge_request_makes_no_turn_longer() {
+fn a_huge_request_does_not_lengthen_the_turns_of_callers() {
     let mut harness = Harness::new(1);
     for _ in 0..60 {
         harness.push(&queue_key(Caller::new(1), "small"), 1);
@@ -214,7 +214,7 @@ fn every_peer_gets_its_share_whatever_the_others_do() {
 
 /// In whatever order waiters arrive, leave, are parked and granted, no state of them remains.
 #[test]
-fn whoever_leaves_at_any_point_leaves_the_levels_whole() {
+fn cancelling_at_any_point_leaves_all_levels_consistent() {
     for seed in 1..30 {
         let mut harness = Harness::new(seed);
         let mut waiting: Vec<Id> = Vec::new();
@@ -260,7 +260,7 @@ fn whoever_leaves_at_any_point_leaves_the_levels_whole() {
 
 /// A projection is close to what happens, and a crowd at one peer does not distort that of another.
 #[test]
-fn what_is_ahead_of_a_caller_is_told_by_the_levels() {
+fn the_demand_ahead_of_a_caller_is_projected_by_level() {
     let mut harness = Harness::new(1);
     for number in 0..1_000 {
         let caller = Caller::new(1).credential(number % 10);

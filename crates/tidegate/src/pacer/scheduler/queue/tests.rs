@@ -122,7 +122,7 @@ fn a_parked_tenant_that_leaves_is_forgotten() {
 /// them can go. That used to be the one with the lowest id, and a tenant that came back at once
 /// kept that id.
 #[test]
-fn tenants_that_are_parked_together_come_back_in_turn() {
+fn tenants_parked_together_are_unparked_in_order() {
     let mut queue = FairQueue::new([0; 3]);
     for name in ["a", "b", "c"] {
         queue.push(&queue_key(name), 1, name);
@@ -145,7 +145,7 @@ fn tenants_that_are_parked_together_come_back_in_turn() {
 
 /// A tenant that is parked again and again must not save up its turns.
 #[test]
-fn parking_saves_no_turns_up() {
+fn parking_saves_up_no_turns() {
     let mut queue = FairQueue::new([0; 3]);
     queue.push(&queue_key("big"), 10, "big");
     for _ in 0..100 {
@@ -166,7 +166,7 @@ fn parking_saves_no_turns_up() {
 
 /// Tenants that come and go behind a blocked head must leave nothing behind.
 #[test]
-fn the_ring_forgets_who_has_left() {
+fn the_ring_forgets_tenants_that_left() {
     let mut queue = FairQueue::new([0; 3]);
     queue.push(&queue_key("head"), 1, "head");
     let head = queue.head();
@@ -182,7 +182,7 @@ fn the_ring_forgets_who_has_left() {
 
 /// A class that cannot go accrues no credit meanwhile.
 #[test]
-fn a_parked_class_is_not_owed() {
+fn a_parked_class_accrues_no_credit() {
     let mut queue = FairQueue::new([0, 20, 50]);
     let low = QueueKey { priority: Priority::Low, ..queue_key("low") };
     let parked = queue.push(&low, 1, "low");
@@ -222,12 +222,12 @@ fn the_highest_class_goes_first_but_a_guaranteed_share_is_kept() {
         seen[["high", "normal", "low"].iter().position(|n| *n == name).unwrap()] += 1;
     }
     for (seen, share) in seen.into_iter().zip([300_i32, 80, 20]) {
-        assert!((seen - share).abs() <= 2, "{seen} of 400 in place of {share}");
+        assert!((seen - share).abs() <= 2, "{seen} of 400 instead of {share}");
     }
 }
 
 #[test]
-fn who_leaves_is_cut_out_wherever_it_stands() {
+fn waiters_can_be_removed_anywhere_in_the_queue() {
     let mut queue = FairQueue::new([0; 3]);
     let ids: Vec<_> =
         ["1", "2", "3", "4", "5"].map(|name| queue.push(&queue_key("a"), 1, name)).into();
@@ -239,7 +239,7 @@ fn who_leaves_is_cut_out_wherever_it_stands() {
 }
 
 #[test]
-fn what_is_ahead_is_counted_by_turns() {
+fn the_demand_ahead_is_counted_by_turns() {
     let (mut queue, mut buckets) = (FairQueue::new([0; 3]), Slab::default());
     let (bucket, other) = (buckets.insert(()), buckets.insert(()));
     for _ in 0..10 {
@@ -258,7 +258,7 @@ fn what_is_ahead_is_counted_by_turns() {
     let low = QueueKey { priority: Priority::Low, ..queue_key("own") };
     assert_eq!(queue.tokens_ahead(&low, 1, bucket), 10, "a higher class goes first");
     queue.guaranteed = [0, 20, 25];
-    assert_eq!(queue.tokens_ahead(&low, 1, bucket), 4, "but for the guaranteed quarter");
+    assert_eq!(queue.tokens_ahead(&low, 1, bucket), 4, "except for the guaranteed quarter");
     let low = QueueKey { priority: Priority::Low, ..queue_key("low") };
     for _ in 0..10 {
         queue.push(&low, 1, One(bucket));

@@ -1,4 +1,4 @@
-//! One set of verbs, sync on the in-process store and async on any.
+//! One set of methods, sync on the in-process store and async on any.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ fn policy(capacity: u64) -> Policy {
 }
 
 #[test]
-fn a_limiter_counts_waits_settles_holds_and_forgets() {
+fn a_limiter_supports_all_operations() {
     let (engine, clock) = engine();
     let limiter = engine.limiter("api", policy(10)).unwrap();
     assert_eq!(limiter.take("x").cost(4).now().unwrap().remaining(), 6);
@@ -47,7 +47,7 @@ fn a_limiter_counts_waits_settles_holds_and_forgets() {
 }
 
 #[tokio::test]
-async fn any_store_is_awaited_with_the_same_verbs() {
+async fn any_store_is_awaited_with_the_same_methods() {
     let (local, _clock) = engine();
     let engine: Engine = Engine::on(Arc::new(MemoryStore::new()));
     let limiter = engine.limiter("api", policy(2)).unwrap();
@@ -61,9 +61,9 @@ async fn any_store_is_awaited_with_the_same_verbs() {
     assert_eq!(limiter.take("x").now().unwrap().remaining(), 0);
 }
 
-/// Two policies on one store never meet, even for equal keys; equal policies do.
+/// Two policies on one store never share a bucket, even for equal keys; equal policies do.
 #[test]
-fn limits_are_told_apart_by_name_or_by_parameters() {
+fn limits_are_identified_by_name_or_by_parameters() {
     let (engine, _clock) = engine();
     let (cheap, dear) = (engine.inline(policy(10)).unwrap(), engine.inline(policy(5)).unwrap());
     for _ in 0..10 {
@@ -90,7 +90,7 @@ fn a_denied_list_spends_nothing_and_says_which_limit_binds() {
 }
 
 #[test]
-fn wrong_lists_are_errors_of_the_caller() {
+fn invalid_lists_are_caller_errors() {
     let (engine, _clock) = engine();
     let limiter = engine.limiter("api", policy(5)).unwrap();
     let error = engine.take((0..17).map(|_| limiter.charge("x", 1))).now().unwrap_err();
@@ -110,7 +110,7 @@ fn wrong_lists_are_errors_of_the_caller() {
 }
 
 #[test]
-fn keys_are_texts_addresses_and_numbers() {
+fn keys_are_strings_addresses_and_numbers() {
     let limiter = Limiter::new(policy(9));
     let address: IpAddr = "2001:db8::1".parse().unwrap();
     assert_eq!(limiter.take(address).now().unwrap().remaining(), 8);
@@ -122,7 +122,7 @@ fn keys_are_texts_addresses_and_numbers() {
 }
 
 #[test]
-fn every_verb_refuses_keys_that_are_empty_or_too_long() {
+fn every_operation_rejects_empty_and_too_long_keys() {
     fn refused<T: Debug>(answer: Result<T, StoreError>, wrong: KeyError) {
         let error = answer.unwrap_err();
         assert!(error.is_callers_fault());
@@ -152,7 +152,7 @@ fn every_verb_refuses_keys_that_are_empty_or_too_long() {
 }
 
 #[test]
-fn a_limiter_of_its_own_can_be_reconfigured() {
+fn a_standalone_limiter_can_be_reconfigured() {
     let limiter = Limiter::new(policy(10));
     assert_eq!(limiter.take("alice").cost(4).now().unwrap().remaining(), 6);
     limiter.reconfigure(policy(5), Change::KeepTokens).unwrap();
@@ -163,9 +163,9 @@ fn a_limiter_of_its_own_can_be_reconfigured() {
 fn batches_are_answered_in_order() {
     let (engine, _clock) = engine();
     let limiter = engine.limiter("api", policy(1)).unwrap();
-    let terms = limiter.snapshot();
-    let charges = [terms.charge("x", 1)];
-    let corrections = [Correction { target: terms.target("x"), delta: -1 }];
+    let snapshot = limiter.snapshot();
+    let charges = [snapshot.charge("x", 1)];
+    let corrections = [Correction { target: snapshot.target("x"), delta: -1 }];
     let operations = [
         Operation::Take(&charges),
         Operation::Take(&charges),
@@ -187,9 +187,9 @@ fn batches_are_answered_in_order() {
     assert_eq!(allowed, [true, false, true]);
 }
 
-/// Two policies under one name would not agree on what a stored bucket means.
+/// Two policies under one name would disagree about what a stored bucket means.
 #[test]
-fn a_name_is_one_policy_for_all_its_handles() {
+fn all_limiters_of_a_name_share_one_policy() {
     let (engine, _clock) = engine();
     let one = engine.limiter("api", policy(5)).unwrap();
     let two = engine.limiter("api", policy(5)).unwrap();

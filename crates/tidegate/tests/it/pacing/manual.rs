@@ -1,4 +1,4 @@
-//! A pacer driven by hand on a manual clock, and waiters whose wake-ups are counted.
+//! A manually driven pacer on a manual clock, and waiters whose wake-ups are counted.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -11,15 +11,15 @@ use tidegate::clock::ManualClock;
 use tidegate::pacer::{Acquire, AcquireError, Pacer, PacerBuilder, Permit};
 use tidegate::{Engine, Limiter, MemoryStore, Policy};
 
-type Waiting = <Acquire as std::future::IntoFuture>::IntoFuture;
+type AcquireFuture = <Acquire as std::future::IntoFuture>::IntoFuture;
 
-/// A store on a manual clock.
-pub(super) struct Hand {
+/// An engine on a manual clock.
+pub(super) struct ManualEngine {
     pub(super) clock: ManualClock,
     pub(super) engine: Engine,
 }
 
-impl Hand {
+impl ManualEngine {
     pub(super) fn new() -> Self {
         let clock = ManualClock::new();
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
@@ -34,13 +34,13 @@ impl Hand {
         Pacer::builder(&self.engine).by_hand()
     }
 
-    /// A limiter of so many tokens a second.
+    /// A limiter with this many tokens per second.
     pub(super) fn per_second(&self, name: &str, tokens: u64, capacity: u64) -> Limiter {
         let policy = Policy::per_second(tokens).capacity(capacity).build().unwrap();
         self.engine.limiter(name, policy).unwrap()
     }
 
-    /// Moves time on, from one thing that is due to the next, until `span` has passed.
+    /// Advances time, from one event to the next, until `span` has passed.
     pub(super) fn run(&self, pacer: &Pacer, span: Duration) {
         let mut left = span;
         loop {
@@ -68,26 +68,26 @@ impl Wake for Wakes {
     }
 }
 
-/// A waiter that is polled only when somebody asks.
+/// A waiter that is polled only on request.
 pub(super) struct Waiter {
-    future: Pin<Box<Waiting>>,
+    future: Pin<Box<AcquireFuture>>,
     wakes: Arc<Wakes>,
 }
 
 impl Waiter {
-    /// Joins the queue; or the error is what came at once.
-    #[expect(clippy::result_large_err, reason = "a permit is what it is")]
+    /// Joins the queue; the error is an immediate result.
+    #[expect(clippy::result_large_err, reason = "a permit is large")]
     pub(super) fn join(acquire: Acquire) -> Result<Self, Result<Permit, AcquireError>> {
         let mut waiter =
             Self { future: Box::pin(acquire.into_future()), wakes: Arc::new(Wakes::default()) };
-        match waiter.ask() {
+        match waiter.poll() {
             None => Ok(waiter),
             Some(done) => Err(done),
         }
     }
 
-    /// What has become of it; `None` while it waits.
-    pub(super) fn ask(&mut self) -> Option<Result<Permit, AcquireError>> {
+    /// The result of the wait; `None` while it waits.
+    pub(super) fn poll(&mut self) -> Option<Result<Permit, AcquireError>> {
         let waker = Waker::from(self.wakes.clone());
         match self.future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(done) => Some(done),
@@ -95,13 +95,13 @@ impl Waiter {
         }
     }
 
-    /// How often it was woken.
+    /// Number of wake-ups.
     pub(super) fn wakes(&self) -> usize {
         self.wakes.0.load(Ordering::SeqCst)
     }
 }
 
-/// A generator of random numbers that is the same in every run.
+/// A deterministic generator of pseudo-random numbers.
 pub(super) struct Random(u64);
 
 impl Random {
