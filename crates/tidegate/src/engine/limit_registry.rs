@@ -13,8 +13,8 @@ use tidegate_core::{Change, Limit, LimitError};
 use crate::live_limit::LiveLimit;
 
 /// Maximum number of retired limits to remember. Beyond it, the limits that were retired first are
-/// forgotten: if one comes back it starts from scratch, and tokens spent under a revised policy are
-/// forgotten.
+/// forgotten: one that comes back starts a new history, and its buckets that were written under a
+/// revised policy count as empty.
 pub(crate) const MAX_RETIRED: usize = 16_384;
 
 /// The named limits of an engine.
