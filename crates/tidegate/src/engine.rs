@@ -167,8 +167,9 @@ impl Engine {
     /// continues from this one: buckets keep their tokens. Existing limiters keep deciding, and
     /// follow the policy of a later limit with the name.
     ///
-    /// The engine remembers the 16,384 most recently retired limits. An older one starts a new history
-    /// when it comes back, and its buckets that were written under a revised policy count as empty.
+    /// The engine remembers the 16,384 most recently retired limits. An older one starts a new
+    /// history when it comes back, and its buckets that were written under a revised policy count as
+    /// empty.
     ///
     /// ```
     /// use tidegate::{Engine, Policy};

@@ -41,7 +41,7 @@ struct Watchers {
 /// Tokens that waiters of pacers want, by key, so that a plain take does not overtake them.
 #[derive(Debug, Default)]
 pub(crate) struct QueuedDemand {
-    /// Number of keys, read before the lock is taken: the lock costs nothing while nobody waits.
+    /// Number of keys, read before the lock is taken: without waiters, no caller takes the lock.
     keys: AtomicUsize,
     wanted: Mutex<HashMap<KeyBuf, u128>>,
 }

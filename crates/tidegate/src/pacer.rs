@@ -22,7 +22,7 @@
 //! is detected only when the waiter reaches the head.
 //!
 //! While a key has waiters, a [`take`](crate::Limiter::take) on a limiter, or a list decided by an
-//! [`Engine`], is denied with the projected wait, so that it overtakes nobody. There is no order
+//! [`Engine`], is denied with the projected wait, so that it overtakes no waiter. There is no order
 //! between two pacers: waiters that should take turns must use the same one. A pacer is one queue,
 //! and its head blocks the others. To wait for a limit with many keys, use
 //! [`Limiter::wait`](crate::Limiter::wait), which keeps keys apart, or one pacer per key.

@@ -114,7 +114,7 @@ impl Acquire {
     }
 
     /// Returns a permit without waiting, or an error with the projected wait. Refused while others
-    /// wait for the same limits, so that it overtakes nobody. For the in-process store only: a
+    /// wait for the same limits, so that it overtakes no waiter. For the in-process store only: a
     /// shared store does not answer at once, so await with a [`max_wait`](Self::max_wait) there.
     ///
     /// # Errors
@@ -184,7 +184,7 @@ impl fmt::Debug for Acquire {
 }
 
 impl Acquire {
-    /// Grants at once if nobody waits, else joins the queue and sets `queued`.
+    /// Grants at once if there are no waiters, else joins the queue and sets `queued`.
     pub(super) fn start(
         self,
         waker: &Waker,

@@ -1,7 +1,7 @@
 //! Slot groups: a limit on some permits within the concurrency of their pacers, for example on the
 //! calls to one model.
 //!
-//! A waiter whose group is full is skipped together with its tenant, and blocks nobody else. Pacers
+//! A waiter whose group is full is skipped together with its tenant, and blocks no other. Pacers
 //! can share a group. A slot that becomes free is offered to one pacer after the other until one
 //! takes it: peers take turns, and within a peer the pacers in which it waits.
 

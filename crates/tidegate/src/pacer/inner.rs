@@ -331,7 +331,7 @@ impl PacerInner {
         receipt: &Receipt,
     ) -> Result<Settlement, StoreError> {
         let settlement = pending.settle(&self.store, deltas, receipt).await;
-        // Charging more cannot let anybody go sooner.
+        // Charging more cannot let a waiter go sooner.
         for (claim, _) in pending.claims.iter().zip(deltas).filter(|(_, delta)| **delta < 0) {
             claim.live_limit.notify_watchers();
         }

@@ -109,7 +109,7 @@ impl<T: Demands, G> Scheduler<T, G> {
         of_its_kind >= self.max_waiting
     }
 
-    /// Whether a new waiter with this key would overtake nobody. A parked waiter that can go by now
+    /// Whether a new waiter with this key would overtake no other. A parked waiter that can go now
     /// comes first, whatever the key of the new one.
     pub(crate) fn can_skip_queue(&self, queue_key: &QueueKey, now: impl FnOnce() -> Time) -> bool {
         if self.queue.len() == 0 {
@@ -139,7 +139,7 @@ impl<T: Demands, G> Scheduler<T, G> {
         pending: T,
         now: Time,
     ) -> Id {
-        // Parked waiters that can go by now were there first.
+        // Parked waiters that can go now were there first.
         self.queue.unpark(now);
         let (mark, own_mark) = (self.attribution.mark(now), Mark::default());
         let state = WaiterState::Waiting(None);
@@ -195,7 +195,7 @@ impl<T: Demands, G> Scheduler<T, G> {
         self.queue.get_mut(id).map(|waiter| &mut waiter.pending)
     }
 
-    /// The next time at which there is something to do besides the head.
+    /// The next time at which there is something to do other than the head.
     #[cfg(feature = "tokio")]
     pub(crate) fn next_timer(&self) -> Option<Time> {
         self.earliest(None)
@@ -236,7 +236,7 @@ impl<T: Demands, G> Scheduler<T, G> {
     }
 
     /// Records that a shared limit is not ready before `until`: the waiter stays the head and
-    /// nobody overtakes it. Without a time it is tried again when something changes.
+    /// no waiter overtakes it. Without a time it is tried again when something changes.
     pub(crate) fn block(&mut self, id: Id, by: &str, until: Option<Time>, now: Time) {
         self.attribution.switch_to(Some(by), now);
         self.blocked = Some(Blocked { id, by: by.into(), until });

@@ -5,7 +5,7 @@
 //! quantum is the largest cost in the queue, so a heavy tenant delays a light one by at most one
 //! quantum and one maximal request. Above that, the highest class goes first, unless a lower one is
 //! owed its guaranteed share. A tenant is parked while its own limits are not ready; it then takes
-//! no turns, saves none up, and blocks nobody.
+//! no turns, saves none up, and blocks no other tenant.
 //!
 //! All of this exists once per credential of a caller. The credentials of a peer are
 //! [ordered](super::order) by what they have had, and so are peers. The classes of trusted callers

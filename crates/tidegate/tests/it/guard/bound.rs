@@ -109,7 +109,7 @@ async fn three_nodes_never_exceed_the_documented_bound() {
     {
         let (admitted, switches) = run(seed, rate, capacity).await;
         assert!(switches > 10, "{switches}");
-        // Not much less than the limit either: outages deny nobody for long.
+        // Not much less than the limit either: outages do not deny requests for long.
         let limit = capacity + rate * 120;
         assert!(admitted * 10 >= limit * 7, "{admitted} of {limit}");
     }

@@ -57,18 +57,18 @@ async fn the_timeout_can_be_set() {
 async fn a_caller_deadline_shortens_the_timeout() {
     let (store, _guard, limiter) = guarded(per_second(1, 1_000));
     store.set(FaultMode::Slow(TIMEOUT - MILLI));
-    let ask = || async { limiter.take("k").await.unwrap() };
+    let take = || async { limiter.take("k").await.unwrap() };
     for (deadline, taken) in [(20, 15), (40, 30), (60, 45)] {
         let start = Instant::now();
-        let decision = within(MILLI * deadline, ask()).await;
+        let decision = within(MILLI * deadline, take()).await;
         assert_eq!((decision.degraded(), start.elapsed()), (Some(Local), MILLI * taken));
     }
     let start = Instant::now();
-    let _ = within(SECOND, within(MILLI * 20, within(Duration::MAX, ask()))).await;
+    let _ = within(SECOND, within(MILLI * 20, within(Duration::MAX, take()))).await;
     assert_eq!(start.elapsed(), MILLI * 15, "the nearest counts");
     store.set(FaultMode::Hangs);
     let start = Instant::now();
-    let _ = within(SECOND, ask()).await;
+    let _ = within(SECOND, take()).await;
     assert_eq!(start.elapsed(), TIMEOUT, "a far deadline does not extend the timeout");
 }
 

@@ -75,7 +75,7 @@ fn higher_classes_go_first_but_guaranteed_shares_are_kept() {
     assert!((9..=11).contains(&low), "{low} of 100 instead of 10");
 }
 
-/// A tenant whose own limit is not ready is skipped and blocks nobody.
+/// A tenant whose own limit is not ready is skipped and blocks no other tenant.
 #[test]
 fn a_tenant_waiting_for_its_own_limit_blocks_nobody() {
     let manual = ManualEngine::new();

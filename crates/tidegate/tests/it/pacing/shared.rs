@@ -170,7 +170,7 @@ fn several_runtimes_share_a_store_that_fails() {
     assert_eq!((gauges.waiting, gauges.in_flight), (0, 0));
 }
 
-/// A waiter that is polled outside a runtime gets an error, and blocks nobody.
+/// A waiter that is polled outside a runtime gets an error, and blocks no other waiter.
 #[test]
 fn a_waiter_polled_outside_a_runtime_is_refused() {
     let (_distant, pacer, limiter) = remote(per_second(10, 1));
