@@ -151,8 +151,8 @@ impl Fallback {
         let store = self.local.store();
         let local_decision =
             if is_closed { local_charges.peek(store) } else { local_charges.decide(verb, store) }?;
-        let denied = is_closed
-            || local_decision.as_ref().is_some_and(|local_decision| !local_decision.is_allowed());
+        let denied =
+            is_closed || local_decision.as_ref().is_some_and(|decision| !decision.is_allowed());
         let retry_after = if denied { retry_after() } else { Duration::ZERO };
         let mut states = local_decision.iter().flat_map(Decision::outcomes);
         let outcomes: Outcomes = pairs()

@@ -50,22 +50,22 @@ impl PendingHolds {
     /// later.
     pub(super) fn add(&self, target: &Target<'_>, until: Time, now: Time) {
         let mut state = self.lock();
-        let key_of_hold = hold_key(target);
-        if state.holds.len() >= MAX_HOLDS && !state.holds.contains_key(&key_of_hold) {
+        let id = hold_id(target);
+        if state.holds.len() >= MAX_HOLDS && !state.holds.contains_key(&id) {
             state.holds.retain(|_, hold| hold.until > now);
             if state.holds.len() >= MAX_HOLDS {
                 return;
             }
         }
         let (limit, windows) = (target.limit.clone(), target.windows);
-        state.holds.insert(key_of_hold, Hold { limit, windows, until });
+        state.holds.insert(id, Hold { limit, windows, until });
         self.has_any.store(true, Ordering::Relaxed);
     }
 
     /// Removes the hold of a key that was reset.
     pub(super) fn remove(&self, target: &Target<'_>) {
         if self.has_any.load(Ordering::Relaxed) {
-            self.lock().holds.remove(&hold_key(target));
+            self.lock().holds.remove(&hold_id(target));
         }
     }
 
@@ -77,7 +77,7 @@ impl PendingHolds {
     /// Whether the caller should start a delivery.
     fn try_begin(&self, now: Instant) -> bool {
         let mut state = self.lock();
-        if state.next_delivery.is_some_and(|next_delivery| now < next_delivery) {
+        if state.next_delivery.is_some_and(|at| now < at) {
             return false;
         }
         state.next_delivery = Some(now + RETRY_DELAY);
@@ -99,9 +99,9 @@ impl PendingHolds {
     /// Records that the store has this hold. A longer one for the key may have been added since.
     fn mark_delivered(&self, key: &KeyBuf, hold: &Hold) {
         let mut state = self.lock();
-        let key_of_hold = (hold.limit.shared_identity(), key.clone());
-        if state.holds.get(&key_of_hold).is_some_and(|state| state.until <= hold.until) {
-            state.holds.remove(&key_of_hold);
+        let id = (hold.limit.shared_identity(), key.clone());
+        if state.holds.get(&id).is_some_and(|known| known.until <= hold.until) {
+            state.holds.remove(&id);
         }
     }
 
@@ -110,7 +110,7 @@ impl PendingHolds {
     }
 }
 
-fn hold_key(target: &Target<'_>) -> (Arc<str>, KeyBuf) {
+fn hold_id(target: &Target<'_>) -> (Arc<str>, KeyBuf) {
     (target.limit.shared_identity(), target.key.into())
 }
 
