@@ -62,7 +62,7 @@ impl Located {
     /// `must be a whole number >= 1 (change: 0)`.
     #[must_use]
     pub fn without_key(&self) -> String {
-        let (rule, origin) = (self.fault.told_rule(), &self.origin);
+        let (rule, origin) = (self.fault.rule_text(), &self.origin);
         match &self.fault.value {
             Some(value) => format!("{rule} ({origin}: {value})"),
             None => format!("{rule} ({origin})"),

@@ -378,10 +378,10 @@ pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&
     let name = name.to_lowercase();
     let likeness = |known: &str| {
         let known = known.to_lowercase();
-        let slips = strsim::osa_distance(&name, &known);
-        let (slips_allowed, likeness) =
+        let typos = strsim::osa_distance(&name, &known);
+        let (allowed_typos, likeness) =
             (known.len().min(6) / 3, strsim::jaro_winkler(&name, &known));
-        (slips <= slips_allowed || likeness > 0.75).then_some(likeness)
+        (typos <= allowed_typos || likeness > 0.75).then_some(likeness)
     };
     known
         .filter_map(|known| Some((likeness(known)?, known)))
@@ -413,13 +413,13 @@ impl Fault {
     /// The mistake of this value.
     #[must_use]
     pub fn at(path: Path<'_>, value: &Value<'_>, rule: Rule) -> Self {
-        let hidden = match &value.node {
+        let is_secret = match &value.node {
             // A table does not fit a line.
             Node::Table(_) => true,
-            Node::Text(text) => path.may_hide(text),
-            _ => path.may_hide(""),
+            Node::Text(text) => path.may_hold_secret(text),
+            _ => path.may_hold_secret(""),
         };
-        let shown = (!hidden).then(|| value.to_string());
+        let shown = (!is_secret).then(|| value.to_string());
         Self { key: path.to_string(), value: shown, rule, place: value.place }
     }
 }
@@ -427,11 +427,11 @@ impl Fault {
 impl Fault {
     /// The mistake of a value at a path of names.
     pub(crate) fn at_names(names: &[impl AsRef<str>], value: &Value<'_>, rule: Rule) -> Self {
-        below(Path::Root, names, |path| Self::at(path, value, rule))
+        with_path(Path::Root, names, |path| Self::at(path, value, rule))
     }
 
     /// The rule as it may be shown: some repeat what they refuse.
-    pub(crate) fn told_rule(&self) -> String {
+    pub(crate) fn rule_text(&self) -> String {
         let told = self.rule.to_string();
         match &self.rule {
             // These show how an address is written, and repeat nothing.
@@ -442,16 +442,16 @@ impl Fault {
 
     /// A mistake at a path of names, whatever its value is.
     pub(crate) fn of_names(names: &[impl AsRef<str>], rule: Rule, place: Place) -> Self {
-        let key = below(Path::Root, names, |path| path.to_string());
+        let key = with_path(Path::Root, names, |path| path.to_string());
         Self { key, value: None, rule, place }
     }
 }
 
 /// Goes down a path of names and makes something at its end.
-fn below<T>(path: Path<'_>, names: &[impl AsRef<str>], make: impl FnOnce(Path<'_>) -> T) -> T {
+fn with_path<T>(path: Path<'_>, names: &[impl AsRef<str>], make: impl FnOnce(Path<'_>) -> T) -> T {
     match names {
         [] => make(path),
-        [first, rest @ ..] => below(Path::Key(&path, first.as_ref()), rest, make),
+        [first, rest @ ..] => with_path(Path::Key(&path, first.as_ref()), rest, make),
     }
 }
 
@@ -463,6 +463,6 @@ impl fmt::Display for Fault {
             (key, None) => write!(f, "{key}: ")?,
             (key, Some(value)) => write!(f, "{key} = {value}: ")?,
         }
-        f.write_str(&self.told_rule())
+        f.write_str(&self.rule_text())
     }
 }

@@ -25,8 +25,8 @@ use self::file::{DEFAULT_FILE, File};
 use self::flags::Flags;
 use self::merge::{Merged, Shadow};
 use self::overrides::Overrides;
-use self::tree::{grown, leaves};
-use self::variables::{Names, Said, UnknownVariable};
+use self::tree::{build_tree, leaves};
+use self::variables::{KnownNames, UnknownVariable, VariableLayer};
 use crate::error::{ConfigError, Located, Origin};
 use crate::fault::{Fault, Rule};
 use crate::plan::Plan;
@@ -52,7 +52,7 @@ use crate::warning::Warning;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Layers {
-    pub(crate) lookup: Lookup,
+    pub(crate) lookup: FileLookup,
     pub(crate) file: Option<File>,
     pub(crate) environment: Environment,
     pub(crate) overrides: Overrides,
@@ -63,7 +63,7 @@ pub struct Layers {
 
 /// Where the file comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum Lookup {
+pub(crate) enum FileLookup {
     /// It was named, and must be there.
     Named(PathBuf),
     /// It is looked for, in this directory first.
@@ -73,7 +73,7 @@ pub(crate) enum Lookup {
 }
 
 /// The merged layers, and what was found on the way.
-pub(crate) struct Merging<'l> {
+pub(crate) struct MergeResult<'l> {
     pub(crate) merged: Merged<'l>,
     pub(crate) faults: Vec<Fault>,
     warnings: Vec<Warning>,
@@ -106,15 +106,15 @@ impl Layers {
         self.read(ReadContext::to_check(&self.environment))
     }
 
-    fn read(&self, mut with: ReadContext<'_>) -> Result<Plan, ConfigError> {
-        let Merging { merged, mut faults, warnings, unknown } = self.merging();
-        let plan = Plan::read(&merged.tree, &mut with, &mut faults);
-        faults.extend(merged.shadows.iter().filter_map(|shadow| mistake(shadow, &with)));
+    fn read(&self, mut context: ReadContext<'_>) -> Result<Plan, ConfigError> {
+        let MergeResult { merged, mut faults, warnings, unknown } = self.merge();
+        let plan = Plan::read(&merged.tree, &mut context, &mut faults);
+        faults.extend(merged.shadows.iter().filter_map(|shadow| check_shadowed(shadow, &context)));
         if !faults.is_empty() {
-            return Err(ConfigError::Invalid(self.located(faults)));
+            return Err(ConfigError::Invalid(self.locate(faults)));
         }
-        let unused = self.unused(&merged);
-        let shadowed = by_overrides(&merged);
+        let unused = self.unused_warnings(&merged);
+        let shadowed = override_warnings(&merged);
         let not_tiers = plan.admission.unusable_tiers(&plan.limits);
         let not_tiers = not_tiers.map(|limit| Warning::NotATier { limit });
         Ok(Plan {
@@ -122,11 +122,11 @@ impl Layers {
             unknown_variables: unknown,
             warnings: warnings
                 .into_iter()
-                .chain(with.warnings)
+                .chain(context.warnings)
                 .chain(unused)
                 .chain(not_tiers)
                 .chain(shadowed)
-                .chain(self.not_kept())
+                .chain(self.unsaved_warning())
                 .collect(),
             ..plan
         })
@@ -138,7 +138,7 @@ impl Layers {
     /// When the file cannot be read.
     pub fn reread(&self) -> Result<Self, ConfigError> {
         let file = match self.lookup {
-            Lookup::Text => self.file.clone(),
+            FileLookup::Text => self.file.clone(),
             _ => self.lookup.read(&self.environment)?,
         };
         Ok(Self { file, ..self.clone() })
@@ -185,30 +185,30 @@ impl Layers {
     }
 
     /// Lays the layers over each other.
-    pub(crate) fn merging(&self) -> Merging<'_> {
+    pub(crate) fn merge(&self) -> MergeResult<'_> {
         let mut faults = Vec::new();
         let defaults = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
         let file = self.file.as_ref();
         let file = file.map(|file| toml_text::parse(&file.text, Source::File, &mut faults));
-        let database = grown(self.overrides.leaves(self.overridden_by, &mut faults));
-        let mut names = Names::default();
+        let database = build_tree(self.overrides.leaves(self.overridden_by, &mut faults));
+        let mut names = KnownNames::default();
         [Some(&defaults), file.as_ref(), Some(&database)]
             .into_iter()
             .flatten()
-            .for_each(|layer| names.of_layer(layer));
-        let said = Said::by(&self.environment, names);
-        faults.extend(said.faults);
+            .for_each(|layer| names.add_layer(layer));
+        let variables = VariableLayer::read(&self.environment, names);
+        faults.extend(variables.faults);
         let mut merged = Merged::new(defaults);
-        let environment = grown(said.leaves);
-        let flags = grown(self.flags.leaves());
+        let environment = build_tree(variables.leaves);
+        let flags = build_tree(self.flags.leaves());
         for layer in [file, Some(environment), Some(database), Some(flags)].into_iter().flatten() {
-            merged.lay(layer);
+            merged.overlay(layer);
         }
-        Merging { merged, faults, warnings: said.warnings, unknown: said.unknown }
+        MergeResult { merged, faults, warnings: variables.warnings, unknown: variables.unknown }
     }
 
     /// A warning for each value in force that somebody set and that no code reads.
-    fn unused(&self, merged: &Merged<'_>) -> Vec<Warning> {
+    fn unused_warnings(&self, merged: &Merged<'_>) -> Vec<Warning> {
         let warning = |(names, value): (Vec<&str>, &Value<'_>)| {
             let why = keys::find(&names)?.why_unused()?;
             let set = value.place.source != Source::Default;
@@ -222,7 +222,7 @@ impl Layers {
     }
 
     /// A warning if settings would not survive a restart.
-    fn not_kept(&self) -> Option<Warning> {
+    fn unsaved_warning(&self) -> Option<Warning> {
         let lost = self.overridden_by == Source::Runtime && !self.overrides.is_empty();
         lost.then(|| Warning::NotKept { settings: self.overrides.len() })
     }
@@ -246,17 +246,17 @@ impl Layers {
     }
 
     /// Layer by layer; in the file in the order of its text, else in that of the keys.
-    fn located(&self, mut faults: Vec<Fault>) -> Vec<Located> {
+    fn locate(&self, mut faults: Vec<Fault>) -> Vec<Located> {
         faults.sort_by_key(|fault| {
             let in_text = fault.place.source == Source::File;
             (fault.place.source, fault.place.at.filter(|_| in_text))
         });
-        let located = |fault: Fault| Located { origin: self.origin(fault.place), fault };
-        faults.into_iter().map(located).collect()
+        let locate = |fault: Fault| Located { origin: self.origin(fault.place), fault };
+        faults.into_iter().map(locate).collect()
     }
 }
 
-impl Lookup {
+impl FileLookup {
     /// The file, as far as there is one to be read.
     pub(crate) fn read(&self, environment: &Environment) -> Result<Option<File>, ConfigError> {
         match self {
@@ -268,7 +268,7 @@ impl Lookup {
 }
 
 /// What is wrong with a value that another one hides: it counts as soon as that one is gone.
-fn mistake(shadow: &Shadow<'_>, with: &ReadContext<'_>) -> Option<Fault> {
+fn check_shadowed(shadow: &Shadow<'_>, context: &ReadContext<'_>) -> Option<Fault> {
     let (value, names) = (&shadow.value, &shadow.names);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     if value.place.source == Source::Default {
@@ -278,7 +278,7 @@ fn mistake(shadow: &Shadow<'_>, with: &ReadContext<'_>) -> Option<Fault> {
         (Some(known), _) => {
             let bounded = ["max_concurrent_requests", "max_retries"];
             let bounded = names.last().is_some_and(|name| bounded.contains(name));
-            let lenient = bounded && with.is_lenient(value.place);
+            let lenient = bounded && context.is_lenient(value.place);
             known.check(value).err().filter(|_| !lenient)?
         }
         (None, Node::Table(_)) => return None,
@@ -297,7 +297,7 @@ fn is_section(names: &[&str]) -> bool {
 }
 
 /// A warning for each value that somebody wrote and a change at run time hides.
-fn by_overrides(merged: &Merged<'_>) -> Vec<Warning> {
+fn override_warnings(merged: &Merged<'_>) -> Vec<Warning> {
     let winners: HashMap<Vec<&str>, &Value<'_>> = leaves(&merged.tree).into_iter().collect();
     let hidden = merged
         .shadows

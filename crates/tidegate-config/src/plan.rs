@@ -97,10 +97,10 @@ impl Plan {
     /// Reads the merged layers. Mistakes are collected, and what they hit keeps its default.
     pub(crate) fn read(
         tree: &Value<'_>,
-        with: &mut ReadContext<'_>,
+        context: &mut ReadContext<'_>,
         faults: &mut Vec<Fault>,
     ) -> Self {
-        let state_dir = Setting::default(state_directory(with.environment));
+        let state_dir = Setting::default(state_directory(context.environment));
         let mut plan = Self { state_dir, ..Self::default() };
         let root = Path::Root;
         let Some(mut top) = Fields::open(tree, root, &keys::below(""), faults) else { return plan };
@@ -127,31 +127,31 @@ impl Plan {
                 "api" => plan.api = ApiPlan::read(&mut fields),
                 "admission" => plan.admission = AdmissionPlan::read(&mut fields),
                 "gateway" => plan.gateway = GatewayPlan::read(&mut fields),
-                "providers" => plan.providers = providers::read(&mut fields, with),
+                "providers" => plan.providers = providers::read(&mut fields, context),
                 "proxy" => plan.proxy = ProxyPlan::read(&mut fields),
                 "modules" => plan.modules = Modules::read(&mut fields),
                 _ => {}
             }
         }
-        plan.refuse_tiers(&mut top);
+        plan.check_tiers(&mut top);
         plan
     }
 
     /// Tells of limits that cannot be the tiers that somebody speaks of.
-    fn refuse_tiers(&self, top: &mut Fields<'_, '_>) {
+    fn check_tiers(&self, top: &mut Fields<'_, '_>) {
         let (limits, admission) = (top.get("limits"), top.get("admission"));
-        let spoken_of = admission.is_some_and(|it| it.place.source != Source::Default);
-        let Some(limits) = limits.filter(|_| spoken_of) else { return };
+        let admission_is_set = admission.is_some_and(|it| it.place.source != Source::Default);
+        let Some(limits) = limits.filter(|_| admission_is_set) else { return };
         let root = Path::Root;
         let path = Path::Key(&root, "limits");
         // What is wrong with the table itself has been told.
-        let mut told = Vec::new();
-        let Some(mut fields) = Fields::any(limits, path, &mut told) else { return };
+        let mut new_faults = Vec::new();
+        let Some(mut fields) = Fields::any(limits, path, &mut new_faults) else { return };
         fields.faults().clear();
         for tier in self.admission.unusable_tiers(&self.limits) {
             fields.refuse(tier, Rule::NotATier);
         }
-        top.faults().append(&mut told);
+        top.faults().append(&mut new_faults);
     }
 
     /// The settings that differ and that a running program cannot take over: doors, stores and

@@ -22,7 +22,7 @@ pub fn schema() -> String {
     let file = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
     let defaults = leaves(&file);
     let defaults = defaults.iter().map(|(names, value)| (names.join("."), value.json())).collect();
-    let mut top = Level::default();
+    let mut top = SchemaTable::default();
     for key in known_keys() {
         top.add(key.path().split('.'), key, &defaults);
     }
@@ -36,12 +36,12 @@ pub fn schema() -> String {
 
 /// One table of the file.
 #[derive(Default)]
-struct Level {
+struct SchemaTable {
     leaves: BTreeMap<&'static str, Json>,
     tables: BTreeMap<&'static str, Self>,
 }
 
-impl Level {
+impl SchemaTable {
     fn add(
         &mut self,
         mut parts: impl Iterator<Item = &'static str> + Clone,

@@ -13,7 +13,7 @@ use crate::layers::tree::leaves;
 use crate::plan::Plan;
 use crate::sections::keys;
 use crate::sections::read_context::ReadContext;
-use crate::sections::redact::{cut, redacted};
+use crate::sections::redact::{redacted, truncate};
 use crate::values::key_path;
 use crate::values::setting::{Setting, Source};
 
@@ -71,18 +71,18 @@ impl Layers {
     /// shown as they were written.
     #[must_use]
     pub fn effective(&self) -> Vec<Effective> {
-        let merging = self.merging();
-        let mut with = ReadContext::of(&self.environment);
-        let plan = Plan::read(&merging.merged.tree, &mut with, &mut Vec::new());
-        let mut hidden: BTreeMap<Vec<&str>, Vec<(Source, String)>> = BTreeMap::new();
-        for shadow in &merging.merged.shadows {
+        let merged = self.merge().merged;
+        let mut context = ReadContext::of(&self.environment);
+        let plan = Plan::read(&merged.tree, &mut context, &mut Vec::new());
+        let mut shadowed_by_key: BTreeMap<Vec<&str>, Vec<(Source, String)>> = BTreeMap::new();
+        for shadow in &merged.shadows {
             let by = shadow.by.iter().map(String::as_str).collect();
-            hidden.entry(by).or_default().push(hidden_value(shadow));
+            shadowed_by_key.entry(by).or_default().push(shadowed_value(shadow));
         }
         let mut found = Table::new();
-        for (names, value) in leaves(&merging.merged.tree) {
+        for (names, value) in leaves(&merged.tree) {
             let default = value.place.source == Source::Default;
-            let shadowed = hidden.remove(&names).unwrap_or_default();
+            let shadowed = shadowed_by_key.remove(&names).unwrap_or_default();
             let effective = Effective {
                 key: key_path::join(&names),
                 value: redacted(&names, value).to_string(),
@@ -94,7 +94,7 @@ impl Layers {
             };
             found.insert(rank(&names), effective);
         }
-        resolve(&plan, &mut found);
+        apply_resolved_values(&plan, &mut found);
         found.into_values().collect()
     }
 }
@@ -129,7 +129,7 @@ pub fn diff(old: &[Effective], new: &[Effective]) -> Vec<Changed> {
     let gone = before.into_values();
     changed.extend(gone.map(|it| Changed {
         key: it.key.clone(),
-        old: Some(cut(&it.value)),
+        old: Some(truncate(&it.value)),
         new: None,
         asked: None,
         source: None,
@@ -145,15 +145,15 @@ fn changed(before: Option<&Effective>, after: &Effective) -> Option<Changed> {
         return None;
     }
     // Somebody wrote what a higher layer hides.
-    let hidden = same.and_then(|before| {
+    let newly_shadowed = same.and_then(|before| {
         let mut shadowed = after.shadowed.iter().rev();
         shadowed.find(|shadow| !before.shadowed.contains(shadow)).map(|(_, value)| value)
     });
     Some(Changed {
         key: after.key.clone(),
-        old: before.map(|before| cut(&before.value)),
-        new: Some(cut(&after.value)),
-        asked: after.configured.as_ref().or(hidden).map(|asked| cut(asked)),
+        old: before.map(|before| truncate(&before.value)),
+        new: Some(truncate(&after.value)),
+        asked: after.configured.as_ref().or(newly_shadowed).map(|asked| truncate(asked)),
         source: Some(after.source),
     })
 }
@@ -171,7 +171,7 @@ fn rank(names: &[&str]) -> Rank {
     (section.unwrap_or(usize::MAX), chosen, key, key_path::join(names))
 }
 
-fn hidden_value(shadow: &Shadow<'_>) -> (Source, String) {
+fn shadowed_value(shadow: &Shadow<'_>) -> (Source, String) {
     let names: Vec<&str> = shadow.names.iter().map(String::as_str).collect();
     let value = redacted(&names, &shadow.value);
     let text = match names.last() {
@@ -183,49 +183,54 @@ fn hidden_value(shadow: &Shadow<'_>) -> (Source, String) {
 }
 
 /// Puts in what follows from bounds and from what is known of providers.
-fn resolve(plan: &Plan, found: &mut Table) {
+fn apply_resolved_values(plan: &Plan, found: &mut Table) {
     let state_dir = plan.state_dir.value.to_string_lossy().into_owned();
-    put(found, &["state_dir"], &state_dir.into(), plan.state_dir.source);
+    set_resolved(found, &["state_dir"], &state_dir.into(), plan.state_dir.source);
     for (name, provider) in &plan.providers {
         let Setting { value, source } = provider.max_concurrent_requests;
         let concurrency = ["providers", name, "max_concurrent_requests"];
-        put(found, &concurrency, &value.get().into(), source);
+        set_resolved(found, &concurrency, &value.get().into(), source);
         let auto_tune = &provider.auto_tune;
         let Setting { value: ceiling, source } = auto_tune.ceiling;
-        put(found, &["providers", name, "auto_tune", "ceiling"], &ceiling.get().into(), source);
+        set_resolved(
+            found,
+            &["providers", name, "auto_tune", "ceiling"],
+            &ceiling.get().into(),
+            source,
+        );
         let shown = found.get_mut(&rank(&concurrency));
         if let Some(shown) = shown.filter(|_| auto_tune.enabled.value) {
             shown.note = Some(format!("auto-tuned from here, up to {ceiling}"));
         }
         let Setting { value, source } = provider.max_retries;
-        put(found, &["providers", name, "max_retries"], &value.into(), source);
+        set_resolved(found, &["providers", name, "max_retries"], &value.into(), source);
         let Setting { value, source } = &provider.retry_statuses;
-        put(found, &["providers", name, "retry_statuses"], &json!(value), *source);
+        set_resolved(found, &["providers", name, "retry_statuses"], &json!(value), *source);
         let breaker = &provider.breaker;
         let Setting { value, source } = breaker.enabled;
-        put(found, &["providers", name, "breaker"], &value.into(), source);
+        set_resolved(found, &["providers", name, "breaker"], &value.into(), source);
         let Setting { value, source } = breaker.failures;
-        put(found, &["providers", name, "breaker_failures"], &value.get().into(), source);
+        set_resolved(found, &["providers", name, "breaker_failures"], &value.get().into(), source);
         let Setting { value, source } = breaker.open_for;
         if source == Source::Default {
             let text = duration_text(value).into();
-            put(found, &["providers", name, "breaker_open_for"], &text, source);
+            set_resolved(found, &["providers", name, "breaker_open_for"], &text, source);
         }
         if provider.ramp.is_on() {
             let Setting { value, source } = provider.ramp.floor;
-            put(found, &["providers", name, "ramp_floor"], &value.get().into(), source);
+            set_resolved(found, &["providers", name, "ramp_floor"], &value.get().into(), source);
         }
         for (endpoint, limits) in &provider.endpoints {
             let Setting { value, source } = limits.max_concurrent_requests;
             let Some(value) = value.map(NonZeroU32::get) else { continue };
             let names = ["providers", name, "endpoints", endpoint, "max_concurrent_requests"];
-            put(found, &names, &value.into(), source);
+            set_resolved(found, &names, &value.into(), source);
         }
         for (model, limits) in &provider.model_limits {
             let Setting { value, source } = limits.max_concurrent_requests;
             let Some(value) = value.map(NonZeroU32::get) else { continue };
             let names = ["providers", name, "models", model, "max_concurrent_requests"];
-            put(found, &names, &value.into(), source);
+            set_resolved(found, &names, &value.into(), source);
         }
     }
 }
@@ -239,10 +244,10 @@ fn duration_text(span: Duration) -> String {
 }
 
 /// The value that is used, beside the one that was configured if that is another.
-fn put(found: &mut Table, names: &[&str], value: &Json, source: Source) {
+fn set_resolved(found: &mut Table, names: &[&str], value: &Json, source: Source) {
     let text = value.to_string();
     let key = key_path::join(names);
-    let fresh = Effective {
+    let new_entry = Effective {
         key,
         value: text.clone(),
         source,
@@ -251,27 +256,27 @@ fn put(found: &mut Table, names: &[&str], value: &Json, source: Source) {
         note: None,
         place: None,
     };
-    let there = found.entry(rank(names)).or_insert(fresh);
+    let entry = found.entry(rank(names)).or_insert(new_entry);
     // A number of the environment may be a text.
-    let same = there.value == text || there.value.trim_matches(['"', ' ']) == text;
-    let configured = std::mem::replace(&mut there.value, text);
-    there.configured = (!same).then_some(configured);
+    let same = entry.value == text || entry.value.trim_matches(['"', ' ']) == text;
+    let configured = std::mem::replace(&mut entry.value, text);
+    entry.configured = (!same).then_some(configured);
 }
 
 /// Text that is JSON as what it stands for; other text as it is.
-fn parsed(text: &str) -> Json {
+fn parse_json(text: &str) -> Json {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }
 
 fn as_json<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
-    parsed(text).serialize(serializer)
+    parse_json(text).serialize(serializer)
 }
 
 fn as_optional_json<S: Serializer>(
     text: &Option<String>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    text.as_deref().map(parsed).serialize(serializer)
+    text.as_deref().map(parse_json).serialize(serializer)
 }
 
 fn as_shadows<S: Serializer>(
@@ -279,6 +284,6 @@ fn as_shadows<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let shadow =
-        |(source, text): &(Source, String)| json!({ "source": source, "value": parsed(text) });
+        |(source, text): &(Source, String)| json!({ "source": source, "value": parse_json(text) });
     serializer.collect_seq(shadows.iter().map(shadow))
 }

@@ -8,7 +8,7 @@ use crate::layers::file::File;
 use crate::layers::flags::Flags;
 use crate::layers::flags::Key;
 use crate::layers::overrides::Overrides;
-use crate::layers::{Layers, Lookup};
+use crate::layers::{FileLookup, Layers};
 use crate::plan::Plan;
 use crate::values::setting::Source;
 
@@ -25,7 +25,7 @@ use crate::values::setting::Source;
 #[must_use = "a plan is made by `load`"]
 pub struct Loader {
     file: Option<PathBuf>,
-    working: PathBuf,
+    working_dir: PathBuf,
     environment: Environment,
     flags: Flags,
 }
@@ -39,7 +39,7 @@ impl Loader {
 
     /// Looks for `tidegate.toml` here first. Default: the working directory of the process.
     pub fn working_directory(mut self, path: impl Into<PathBuf>) -> Self {
-        self.working = path.into();
+        self.working_dir = path.into();
         self
     }
 
@@ -62,18 +62,18 @@ impl Loader {
     /// When the file cannot be read. What is wrong in it is told by [`Layers::plan`].
     pub fn layers(self) -> Result<Layers, ConfigError> {
         let lookup = match &self.file {
-            Some(path) => Lookup::Named(path.clone()),
-            None => Lookup::Search(self.working.clone()),
+            Some(path) => FileLookup::Named(path.clone()),
+            None => FileLookup::Search(self.working_dir.clone()),
         };
         let file = lookup.read(&self.environment)?;
-        Ok(self.with(lookup, file))
+        Ok(self.into_layers(lookup, file))
     }
 
     /// The layers, with a text in place of a file; `name` stands for the file in errors.
     #[must_use]
     pub fn text_layers(self, name: impl AsRef<FilePath>, text: &str) -> Layers {
         let file = File { path: name.as_ref().to_owned(), text: text.to_owned() };
-        self.with(Lookup::Text, Some(file))
+        self.into_layers(FileLookup::Text, Some(file))
     }
 
     /// The plan, from the file that was named or else the first one found.
@@ -92,7 +92,7 @@ impl Loader {
         self.text_layers(name, text).plan()
     }
 
-    fn with(self, lookup: Lookup, file: Option<File>) -> Layers {
+    fn into_layers(self, lookup: FileLookup, file: Option<File>) -> Layers {
         let Self { environment, flags, .. } = self;
         let (overrides, overridden_by) = (Overrides::new(), Source::Database);
         Layers { lookup, file, environment, overrides, overridden_by, flags }

@@ -33,12 +33,12 @@ impl<'a> Merged<'a> {
     }
 
     /// Lays a layer over those that are there.
-    pub(crate) fn lay(&mut self, layer: Value<'a>) {
-        lay(&mut self.tree, layer, &mut Vec::new(), &mut self.shadows);
+    pub(crate) fn overlay(&mut self, layer: Value<'a>) {
+        overlay(&mut self.tree, layer, &mut Vec::new(), &mut self.shadows);
     }
 }
 
-fn lay<'a>(
+fn overlay<'a>(
     under: &mut Value<'a>,
     over: Value<'a>,
     names: &mut Vec<String>,
@@ -50,12 +50,12 @@ fn lay<'a>(
         shadows.push(Shadow { names: names.clone(), value, by: names.clone() });
         return;
     };
-    vacate(below, names, place.source);
-    let gone = displaced(below, above, names);
+    remove_replaced_defaults(below, names, place.source);
+    let removed = remove_conflicting(below, above, names);
     // Whoever changed the kind of a policy is to be told what the new one lacks.
-    let of_another = !gone.is_empty();
-    shadows.extend(gone);
-    if of_another || under.place.source == Source::Default || names.as_slice() == ["limits"] {
+    let removed_any = !removed.is_empty();
+    shadows.extend(removed);
+    if removed_any || under.place.source == Source::Default || names.as_slice() == ["limits"] {
         under.place = place;
     }
     let index: HashMap<String, usize> =
@@ -63,10 +63,10 @@ fn lay<'a>(
     let Node::Table(above) = over.node else { return };
     for entry in above {
         match index.get(&*entry.key).and_then(|at| below.get_mut(*at)) {
-            Some(there) => {
-                there.place = entry.place;
+            Some(lower) => {
+                lower.place = entry.place;
                 names.push(entry.key.into_owned());
-                lay(&mut there.value, entry.value, names, shadows);
+                overlay(&mut lower.value, entry.value, names, shadows);
                 names.pop();
             }
             None => below.push(entry),
@@ -76,7 +76,7 @@ fn lay<'a>(
 
 /// Takes away the defaults that go as soon as a file speaks of their section: the limits, all of
 /// them, and the burst of a module. Other layers change single values of what is there.
-fn vacate(below: &mut Vec<Entry<'_>>, names: &[String], source: Source) {
+fn remove_replaced_defaults(below: &mut Vec<Entry<'_>>, names: &[String], source: Source) {
     if source != Source::File {
         return;
     }
@@ -91,7 +91,7 @@ fn vacate(below: &mut Vec<Entry<'_>>, names: &[String], source: Source) {
 }
 
 /// Takes the entries away that cannot stand beside those of a higher layer.
-fn displaced<'a>(
+fn remove_conflicting<'a>(
     below: &mut Vec<Entry<'a>>,
     above: &[Entry<'a>],
     names: &[String],
@@ -105,11 +105,11 @@ fn displaced<'a>(
     // Only the tables of a limit and of a provider have such keys, and those are small.
     let small =
         matches!(names, [section, _] if ["limits", "providers"].contains(&section.as_str()));
-    let mut gone = Vec::new();
+    let mut removed = Vec::new();
     if small {
         for entry in mem::take(below) {
             match by(&entry) {
-                Some(key) => gone.push(Shadow {
+                Some(key) => removed.push(Shadow {
                     names: path(&entry.key),
                     by: path(&key),
                     value: entry.value,
@@ -118,5 +118,5 @@ fn displaced<'a>(
             }
         }
     }
-    gone
+    removed
 }

@@ -6,7 +6,7 @@ use crate::fault::{Fault, Rule};
 use crate::layers::effective::Changed;
 use crate::layers::tree::{Leaf, leaves};
 use crate::sections::keys;
-use crate::sections::redact::{cut, redacted};
+use crate::sections::redact::{redacted, truncate};
 use crate::values::key_path;
 use crate::values::setting::{Place, Source};
 use crate::values::value::{Node, Value};
@@ -102,7 +102,7 @@ impl Overrides {
                     let rule = Rule::Json(error.to_string());
                     faults.push(Fault::of_names(&names, rule, place));
                 }
-                Ok(value) => place_leaves(&names, &value, place, &mut found, faults),
+                Ok(value) => collect_leaves(&names, &value, place, &mut found, faults),
             }
         }
         found
@@ -121,13 +121,13 @@ pub fn shown_value(key: &str, text: &str) -> String {
     let names = key_path::parse(key).unwrap_or_default();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     match serde_json::from_str::<Value<'_>>(text) {
-        Ok(value) => cut(&redacted(&names, &value).to_string()),
-        Err(_) => cut(text),
+        Ok(value) => truncate(&redacted(&names, &value).to_string()),
+        Err(_) => truncate(text),
     }
 }
 
 /// The values of one setting, which may be a table, as far as a database may hold them.
-fn place_leaves<'a>(
+fn collect_leaves<'a>(
     names: &[String],
     value: &Value<'a>,
     place: Place,
@@ -140,7 +140,7 @@ fn place_leaves<'a>(
             faults.push(Fault::of_names(&names, Rule::NotOperational(why), place));
         } else if !matches!(value.node, Node::Null) {
             let names = names.into_iter().map(ToOwned::to_owned).collect();
-            found.push(Leaf { names, value: placed(value, place) });
+            found.push(Leaf { names, value: with_place(value, place) });
         }
     }
 }
@@ -151,9 +151,9 @@ pub(crate) fn why_fixed(names: &[&str]) -> Option<&'static str> {
 }
 
 /// The value with its place, items of lists included.
-fn placed<'a>(value: &Value<'a>, place: Place) -> Value<'a> {
+fn with_place<'a>(value: &Value<'a>, place: Place) -> Value<'a> {
     let node = match &value.node {
-        Node::List(items) => Node::List(items.iter().map(|item| placed(item, place)).collect()),
+        Node::List(items) => Node::List(items.iter().map(|item| with_place(item, place)).collect()),
         other => other.clone(),
     };
     Value { node, place }

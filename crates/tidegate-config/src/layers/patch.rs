@@ -19,7 +19,7 @@ use crate::values::value::{Node, Value};
 use crate::values::value_kind::ValueKind;
 
 /// What a database takes at most as a concurrency.
-const MOST_CONCURRENCY: u64 = 100;
+const MAX_STORED_CONCURRENCY: u64 = 100;
 
 /// A change of settings: some keys set, some unset.
 ///
@@ -104,14 +104,14 @@ impl Patch {
             let Some(names) = key_path::parse(key) else { continue };
             let Some((last, table)) = names.split_last() else { continue };
             let prefix = format!("{}.", key_path::join(table));
-            let beside =
+            let siblings =
                 settings.range(prefix.clone()..).take_while(|(path, _)| path.starts_with(&prefix));
-            let gone = |path: &&String| {
+            let removed = |path: &&String| {
                 let kept = self.changes.contains_key(*path);
                 !kept && conflict(table, last, &path[prefix.len()..])
             };
-            let gone: Vec<_> = beside.map(|(path, _)| path).filter(gone).cloned().collect();
-            gone.iter().for_each(|path| drop(settings.remove(path)));
+            let removed: Vec<_> = siblings.map(|(path, _)| path).filter(removed).cloned().collect();
+            removed.iter().for_each(|path| drop(settings.remove(path)));
         }
         settings.extend(set().map(|(key, value)| (key.to_owned(), value.to_owned())));
         after
@@ -122,10 +122,10 @@ impl Patch {
     #[must_use]
     pub fn difference(&self, from: &Overrides) -> Vec<(String, Option<String>)> {
         let after = self.apply(from);
-        let gone = from.iter().filter(|(key, _)| after.get(key).is_none());
-        let gone = gone.map(|(key, _)| (key.to_owned(), None));
+        let removed = from.iter().filter(|(key, _)| after.get(key).is_none());
+        let removed = removed.map(|(key, _)| (key.to_owned(), None));
         let set = after.iter().filter(|(key, value)| from.get(key) != Some(value));
-        gone.chain(set.map(|(key, value)| (key.to_owned(), Some(value.to_owned())))).collect()
+        removed.chain(set.map(|(key, value)| (key.to_owned(), Some(value.to_owned())))).collect()
     }
 
     /// Refuses what a database never holds, what nobody knows, and values that cannot be used
@@ -161,7 +161,7 @@ fn check_tables(value: &Value<'_>, path: Path<'_>, faults: &mut Vec<Fault>) {
 
 /// What is wrong with one key of a change.
 fn check(key: &str, value: Option<&str>) -> Option<Fault> {
-    if is_longer(key, LONGEST_KEY) {
+    if exceeds(key, LONGEST_KEY) {
         return Some(fault(&[key], Rule::TooLong(LONGEST_KEY)));
     }
     let Some(names) = key_path::parse(key) else {
@@ -173,30 +173,30 @@ fn check(key: &str, value: Option<&str>) -> Option<Fault> {
     }
     // Unsetting what is not there harms nobody, so that a database can be cleaned.
     let value = value?;
-    if is_longer(value, LONGEST_VALUE) {
+    if exceeds(value, LONGEST_VALUE) {
         return Some(fault(&names, Rule::TooLong(LONGEST_VALUE)));
     }
     match serde_json::from_str::<Value<'_>>(value) {
-        Ok(parsed) => Some(Fault::at_names(&names, &parsed, rule_broken(&names, &parsed)?)),
+        Ok(parsed) => Some(Fault::at_names(&names, &parsed, violated_rule(&names, &parsed)?)),
         Err(error) => Some(fault(&names, Rule::Json(error.to_string()))),
     }
 }
 
 /// Whether a text has more characters than these.
-fn is_longer(text: &str, most: usize) -> bool {
+fn exceeds(text: &str, most: usize) -> bool {
     text.chars().nth(most).is_some()
 }
 
 /// The largest number that a database holds for a key, where that is less than a file may say.
-pub(crate) fn most_in_database(names: &[&str]) -> Option<u64> {
-    matches!(names, ["providers", .., "max_concurrent_requests"]).then_some(MOST_CONCURRENCY)
+pub(crate) fn max_in_database(names: &[&str]) -> Option<u64> {
+    matches!(names, ["providers", .., "max_concurrent_requests"]).then_some(MAX_STORED_CONCURRENCY)
 }
 
-fn rule_broken(names: &[&str], value: &Value<'_>) -> Option<Rule> {
+fn violated_rule(names: &[&str], value: &Value<'_>) -> Option<Rule> {
     let Some(known) = keys::find(names) else {
         return Some(unknown(names));
     };
-    if let Some(most) = most_in_database(names) {
+    if let Some(most) = max_in_database(names) {
         return value.to_whole_between(1, most).err();
     }
     known.check(value).err()

@@ -12,7 +12,7 @@ pub(crate) struct Leaf<'a> {
 }
 
 /// The tree of these values.
-pub(crate) fn grown(mut leaves: Vec<Leaf<'_>>) -> Value<'_> {
+pub(crate) fn build_tree(mut leaves: Vec<Leaf<'_>>) -> Value<'_> {
     // Paths that begin alike stand together, so that a table is always the last one opened.
     leaves.sort_by(|a, b| a.names.cmp(&b.names));
     let mut top = Value::from(Node::Table(Vec::new()));

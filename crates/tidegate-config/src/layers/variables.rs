@@ -21,18 +21,18 @@ use crate::warning::Warning;
 const PREFIX: &str = "TIDEGATE_";
 
 /// The variables of a provider that other programs know too, and the keys they stand for.
-const PLAIN: [(&str, &str); 2] =
+const PROVIDER_VARIABLES: [(&str, &str); 2] =
     [("_MAX_CONCURRENT", "max_concurrent_requests"), ("_MAX_RETRIES", "max_retries")];
 
 /// The variables without our prefix for a key, such as `*_MAX_RETRIES` for
 /// `providers.*.max_retries`; `*` stands for the name of the provider.
 pub(crate) fn plain_variables(path: &str) -> Vec<String> {
-    let of_proxy = |(key, _): &&(&str, _)| path.strip_prefix("proxy.") == Some(*key);
-    if let Some((_, variables)) = proxy::VARIABLES.iter().find(of_proxy) {
+    let is_proxy_key = |(key, _): &&(&str, _)| path.strip_prefix("proxy.") == Some(*key);
+    if let Some((_, variables)) = proxy::VARIABLES.iter().find(is_proxy_key) {
         return variables.iter().map(|&variable| variable.to_owned()).collect();
     }
     let own = path.strip_prefix("providers.*.");
-    let plain = PLAIN.iter().filter(|(_, key)| own == Some(*key));
+    let plain = PROVIDER_VARIABLES.iter().filter(|(_, key)| own == Some(*key));
     plain.map(|(suffix, _)| format!("*{suffix}")).collect()
 }
 
@@ -53,69 +53,79 @@ impl fmt::Display for UnknownVariable {
 
 /// Names that other layers have, by what stands for them in a variable.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct KnownNames {
     limits: BTreeMap<String, BTreeSet<String>>,
     providers: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl Names {
+impl KnownNames {
     /// Adds those of a layer.
-    pub(crate) fn of_layer(&mut self, tree: &Value<'_>) {
+    pub(crate) fn add_layer(&mut self, tree: &Value<'_>) {
         for (section, known) in [("limits", &mut self.limits), ("providers", &mut self.providers)] {
             for name in names_in(tree, section) {
-                known.entry(in_variable(name)).or_default().insert(name.to_owned());
+                known.entry(variable_form(name)).or_default().insert(name.to_owned());
             }
         }
     }
 
-    fn of_section(&self, key: &KnownKey) -> &BTreeMap<String, BTreeSet<String>> {
+    fn for_key(&self, key: &KnownKey) -> &BTreeMap<String, BTreeSet<String>> {
         if key.path().starts_with("limits.") { &self.limits } else { &self.providers }
     }
 }
 
 /// How a name is written in a variable.
-fn in_variable(name: &str) -> String {
+fn variable_form(name: &str) -> String {
     name.to_uppercase().replace(['-', '.'], "_")
 }
 
 /// What an environment says.
 #[derive(Debug, Default)]
-pub(crate) struct Said<'e> {
+pub(crate) struct VariableLayer<'e> {
     pub(crate) leaves: Vec<Leaf<'e>>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) warnings: Vec<Warning>,
     pub(crate) unknown: Vec<UnknownVariable>,
 }
 
-impl<'e> Said<'e> {
+impl<'e> VariableLayer<'e> {
     /// Reads an environment; `names` are those that other layers have.
-    pub(crate) fn by(environment: &'e Environment, mut names: Names) -> Self {
-        let mut said = Self::default();
+    pub(crate) fn read(environment: &'e Environment, mut names: KnownNames) -> Self {
+        let mut layer = Self::default();
         for (at, (name, text)) in environment.iter().enumerate() {
             if name.strip_prefix(PREFIX).is_some() {
-                said.of_ours(name, text, at, &names);
+                layer.read_prefixed(name, text, at, &names);
             }
         }
-        for leaf in &said.leaves {
+        for leaf in &layer.leaves {
             if let [section, name, _, ..] = leaf.names.as_slice()
                 && section == "providers"
             {
-                names.providers.entry(in_variable(name)).or_default().insert(name.clone());
+                names.providers.entry(variable_form(name)).or_default().insert(name.clone());
             }
         }
         for (variable, providers) in &names.providers {
-            for (suffix, key) in PLAIN {
-                said.of_provider(environment, &format!("{variable}{suffix}"), providers, key);
+            for (suffix, key) in PROVIDER_VARIABLES {
+                layer.read_provider_variable(
+                    environment,
+                    &format!("{variable}{suffix}"),
+                    providers,
+                    key,
+                );
             }
         }
         for (key, variables) in proxy::VARIABLES {
-            said.of_proxy(environment, key, variables);
+            layer.read_proxy_variables(environment, key, variables);
         }
-        said
+        layer
     }
 
     /// Variables of proxies. The first one counts that says something; ours comes before all.
-    fn of_proxy(&mut self, environment: &'e Environment, key: &str, variables: &[&str]) {
+    fn read_proxy_variables(
+        &mut self,
+        environment: &'e Environment,
+        key: &str,
+        variables: &[&str],
+    ) {
         let names = vec!["proxy".to_owned(), key.to_owned()];
         if self.leaves.iter().any(|leaf| leaf.names == names) {
             return;
@@ -130,20 +140,20 @@ impl<'e> Said<'e> {
     }
 
     /// A variable with our prefix.
-    fn of_ours(&mut self, name: &str, text: &'e str, at: usize, names: &Names) {
+    fn read_prefixed(&mut self, name: &str, text: &'e str, at: usize, names: &KnownNames) {
         let place = Place { source: Source::Environment, at: Some(at) };
-        match meaning(name, names) {
-            Meaning::Setting(path, key) => {
+        match resolve_variable(name, names) {
+            VariableTarget::Setting(path, key) => {
                 let value = Value { node: key.kind().read(text), place };
                 self.leaves.push(Leaf { names: path, value });
             }
-            Meaning::Several(paths) => self.ambiguous(&paths, place),
-            Meaning::Nothing => self.unknown.extend(near_miss(name, names)),
+            VariableTarget::Ambiguous(paths) => self.ambiguous(&paths, place),
+            VariableTarget::Unknown => self.unknown.extend(suggest(name, names)),
         }
     }
 
     /// A variable that names a provider and has no prefix.
-    fn of_provider(
+    fn read_provider_variable(
         &mut self,
         environment: &'e Environment,
         variable: &str,
@@ -180,19 +190,19 @@ impl<'e> Said<'e> {
 }
 
 /// What a variable means.
-enum Meaning {
-    Nothing,
+enum VariableTarget {
+    Unknown,
     Setting(Vec<String>, &'static KnownKey),
-    Several(Vec<Vec<String>>),
+    Ambiguous(Vec<Vec<String>>),
 }
 
-fn meaning(variable: &str, names: &Names) -> Meaning {
+fn resolve_variable(variable: &str, names: &KnownNames) -> VariableTarget {
     let mut known = Vec::new();
-    let mut fresh: Option<(usize, Vec<String>, &'static KnownKey)> = None;
+    let mut new_name: Option<(usize, Vec<String>, &'static KnownKey)> = None;
     for key in known_keys() {
-        for wild in wildcards(&key.variable(), variable) {
-            let [first, rest @ ..] = wild.as_slice() else {
-                return Meaning::Setting(path(key, &[]), key);
+        for wildcards_matched in match_wildcards(&key.variable(), variable) {
+            let [first, rest @ ..] = wildcards_matched.as_slice() else {
+                return VariableTarget::Setting(path(key, &[]), key);
             };
             let rest: Vec<_> = rest.iter().map(|name| name.to_lowercase()).collect();
             let named = |first: &str| {
@@ -200,20 +210,23 @@ fn meaning(variable: &str, names: &Names) -> Meaning {
                     [first].into_iter().chain(rest.iter().map(String::as_str)).collect();
                 path(key, &all)
             };
-            let there = names.of_section(key).get(*first);
-            known.extend(there.into_iter().flatten().map(|name| (named(name), key)));
+            let known_names = names.for_key(key).get(*first);
+            known.extend(known_names.into_iter().flatten().map(|name| (named(name), key)));
             // Of the ways to read a new name the shortest one counts: its key is the longest.
-            let length = wild.iter().map(|name| name.len()).sum();
-            if fresh.as_ref().is_none_or(|(shortest, ..)| length < *shortest) {
-                fresh = Some((length, named(&first.to_lowercase()), key));
+            let length = wildcards_matched.iter().map(|name| name.len()).sum();
+            if new_name.as_ref().is_none_or(|(shortest, ..)| length < *shortest) {
+                new_name = Some((length, named(&first.to_lowercase()), key));
             }
         }
     }
     if known.len() > 1 {
-        return Meaning::Several(known.into_iter().map(|(path, _)| path).collect());
+        return VariableTarget::Ambiguous(known.into_iter().map(|(path, _)| path).collect());
     }
-    let fresh = fresh.map(|(_, path, key)| (path, key));
-    known.pop().or(fresh).map_or(Meaning::Nothing, |(path, key)| Meaning::Setting(path, key))
+    let new_name = new_name.map(|(_, path, key)| (path, key));
+    known
+        .pop()
+        .or(new_name)
+        .map_or(VariableTarget::Unknown, |(path, key)| VariableTarget::Setting(path, key))
 }
 
 /// The path of a key with names in the place of its wildcards.
@@ -227,7 +240,7 @@ fn path(key: &KnownKey, names: &[&str]) -> Vec<String> {
 }
 
 /// All ways in which the wildcards of a pattern can be filled to give a variable.
-fn wildcards<'v>(pattern: &str, variable: &'v str) -> Vec<Vec<&'v str>> {
+fn match_wildcards<'v>(pattern: &str, variable: &'v str) -> Vec<Vec<&'v str>> {
     let Some((head, tail)) = pattern.split_once('*') else {
         return if pattern == variable { vec![Vec::new()] } else { Vec::new() };
     };
@@ -242,27 +255,27 @@ fn wildcards<'v>(pattern: &str, variable: &'v str) -> Vec<Vec<&'v str>> {
             more.insert(0, &rest[..at]);
             more
         };
-        wildcards(tail, &rest[at..]).into_iter().map(filled).collect::<Vec<_>>()
+        match_wildcards(tail, &rest[at..]).into_iter().map(filled).collect::<Vec<_>>()
     })
     .collect()
 }
 
 /// The variable that was probably meant, among those of sections that we have.
-fn near_miss(name: &str, names: &Names) -> Option<UnknownVariable> {
-    let mut ours = Vec::new();
+fn suggest(name: &str, names: &KnownNames) -> Option<UnknownVariable> {
+    let mut candidates = Vec::new();
     for key in known_keys() {
         let variable = key.variable();
         match variable.matches('*').count() {
-            0 => ours.push(variable),
+            0 => candidates.push(variable),
             1 => {
-                let names = names.of_section(key).keys();
-                ours.extend(names.map(|name| variable.replace('*', name)));
+                let names = names.for_key(key).keys();
+                candidates.extend(names.map(|name| variable.replace('*', name)));
             }
             _ => {}
         }
     }
     let section = |variable: &str| variable.splitn(3, '_').take(2).collect::<Vec<_>>().join("_");
-    let is_near = ours.iter().any(|known| section(known) == section(name));
-    let nearest = nearest(name, ours.iter().map(String::as_str)).filter(|_| is_near)?;
+    let is_near = candidates.iter().any(|known| section(known) == section(name));
+    let nearest = nearest(name, candidates.iter().map(String::as_str)).filter(|_| is_near)?;
     Some(UnknownVariable { name: name.to_owned(), nearest: nearest.to_owned() })
 }

@@ -63,16 +63,16 @@ impl Bypass {
     #[must_use]
     pub fn covers(&self, uri: &Uri) -> bool {
         let host = uri.host().unwrap_or_default();
-        let host = bare(host).trim_end_matches('.').to_ascii_lowercase();
-        let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
-        let port = uri.port_u16().unwrap_or(usual);
+        let host = without_brackets(host).trim_end_matches('.').to_ascii_lowercase();
+        let default_port = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+        let port = uri.port_u16().unwrap_or(default_port);
         let on_port = |entry: &&Entry| entry.port.is_none_or(|only| only == port);
-        self.0.iter().filter(on_port).any(|entry| entry.host.is(&host))
+        self.0.iter().filter(on_port).any(|entry| entry.host.matches(&host))
     }
 }
 
 impl Host {
-    fn is(&self, host: &str) -> bool {
+    fn matches(&self, host: &str) -> bool {
         match self {
             Self::Any => true,
             Self::Network(network) => {
@@ -93,7 +93,7 @@ impl FromStr for Entry {
         if let Ok(network) = text.parse() {
             return Ok(Self { host: Host::Network(network), port: None });
         }
-        if let Some(network) = address(bare(text)) {
+        if let Some(network) = address(without_brackets(text)) {
             return Ok(Self { host: Host::Network(network), port: None });
         }
         let (host, port) = match text.rsplit_once(':') {
@@ -103,7 +103,7 @@ impl FromStr for Entry {
         if host == "*" {
             return Ok(Self { host: Host::Any, port });
         }
-        if let Some(network) = address(bare(host)) {
+        if let Some(network) = address(without_brackets(host)) {
             return Ok(Self { host: Host::Network(network), port });
         }
         let domain = host.strip_prefix("*.").or_else(|| host.strip_prefix('.')).unwrap_or(host);
@@ -122,7 +122,7 @@ fn address(text: &str) -> Option<IpNet> {
 }
 
 /// A host without the brackets of an IPv6 address.
-fn bare(host: &str) -> &str {
+fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 

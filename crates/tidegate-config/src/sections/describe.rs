@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::layers::flags::Key;
 use crate::layers::loader::Loader;
-use crate::layers::patch::most_in_database;
+use crate::layers::patch::max_in_database;
 use crate::layers::variables::plain_variables;
 use crate::plan::NEEDS_RESTART;
 use crate::sections::keys::KnownKey;
@@ -57,15 +57,17 @@ impl KnownKey {
     pub fn describe(&self) -> KeyDescription {
         let path = self.path();
         let defaults = defaults();
-        let own = defaults.iter().find(|(known, _)| known == path).map(|(_, value)| value.clone());
-        let named = |(known, value): &(String, Json)| Some((name_at(path, known)?, value.clone()));
+        let own_default =
+            defaults.iter().find(|(known, _)| known == path).map(|(_, value)| value.clone());
+        let named_default =
+            |(known, value): &(String, Json)| Some((name_at(path, known)?, value.clone()));
         let flag = Key::ALL.into_iter().find(|key| key.path() == path).map(Key::flag);
         KeyDescription {
             path,
             about: self.about(),
             values: self.values(),
-            default: own.or_else(|| serde_json::from_str(self.default()?).ok()),
-            default_by_name: defaults.iter().filter_map(named).collect(),
+            default: own_default.or_else(|| serde_json::from_str(self.default()?).ok()),
+            default_by_name: defaults.iter().filter_map(named_default).collect(),
             variable: self.variable(),
             plain_variables: plain_variables(path),
             flag: flag.filter(|flag| flag.starts_with("--")),
@@ -84,7 +86,7 @@ impl KnownKey {
             ValueKind::Whole(least, u64::MAX) => format!("a whole number, at least {least}"),
             ValueKind::Whole(least, most) => {
                 let names: Vec<_> = self.path().split('.').collect();
-                let stored = most_in_database(&names);
+                let stored = max_in_database(&names);
                 let stored = stored.map(|most| format!(", from the database to {most}"));
                 format!("a whole number from {least} to {most}{}", stored.unwrap_or_default())
             }
@@ -186,9 +188,9 @@ mod tests {
     fn defaults_are_those_in_force_by_name_or_those_of_the_table() {
         assert_eq!(described("providers.*.max_wait").default, Some("120s".into()));
         let rate = described("limits.*.rate");
-        let named = [("client", "50/s"), ("organization", "500/s")];
-        let named = named.map(|(name, rate)| (name.to_owned(), Json::from(rate)));
-        assert_eq!((rate.default, rate.default_by_name), (None, named.to_vec()));
+        let named_default = [("client", "50/s"), ("organization", "500/s")];
+        let named_default = named_default.map(|(name, rate)| (name.to_owned(), Json::from(rate)));
+        assert_eq!((rate.default, rate.default_by_name), (None, named_default.to_vec()));
         let retries = described("providers.*.max_retries").default_by_name;
         assert!(retries.contains(&("ollama".to_owned(), 3.into())), "{retries:?}");
     }

@@ -8,7 +8,7 @@ use tidegate_core::Limit;
 use crate::fault::Rule;
 use crate::sections::keys::{self, KnownKey};
 use crate::sections::policy::{self, Calendar, PERIODS, PolicyPlan, read_policy_fields};
-use crate::sections::store::{FAILURES, on_failure};
+use crate::sections::store::{FAILURE_RULES, on_failure};
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Source;
 use crate::values::value::Value;
@@ -91,7 +91,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
     KnownKey::new(
         "limits.*.on_failure",
-        ValueKind::Words(FAILURES),
+        ValueKind::Words(FAILURE_RULES),
         |value| on_failure(value).map(drop),
         "What is decided about this limit when the store does not answer; the store's rule if unset.",
     ),

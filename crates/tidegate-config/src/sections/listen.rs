@@ -15,13 +15,13 @@ use crate::values::value_kind::ValueKind;
 const WHY_FIXED: &str = "an open door stays where it is until the program starts again";
 
 pub(crate) const KEYS: &[KnownKey] = &[
-    door(
+    listener(
         "listen.http",
         "Where the HTTP door opens, which programs ask and call providers through.",
     ),
-    door("listen.admin", "Where the admin door opens, with metrics and settings."),
-    door("listen.grpc", "Where the gRPC door opens."),
-    door("listen.resp", "Where the RESP door opens.").unused("there is no RESP listener"),
+    listener("listen.admin", "Where the admin door opens, with metrics and settings."),
+    listener("listen.grpc", "Where the gRPC door opens."),
+    listener("listen.resp", "Where the RESP door opens.").unused("there is no RESP listener"),
     KnownKey::new(
         "listen.allowed_hosts",
         ValueKind::Texts,
@@ -39,7 +39,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .fixed(WHY_FIXED),
 ];
 
-const fn door(path: &'static str, about: &'static str) -> KnownKey {
+const fn listener(path: &'static str, about: &'static str) -> KnownKey {
     KnownKey::new(path, ValueKind::Text, |value| address(value).map(drop), about).fixed(WHY_FIXED)
 }
 

@@ -148,12 +148,12 @@ fn kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
         }
         return None;
     };
-    let strangers: Vec<_> = keys.filter(|(kind, _)| *kind != first).collect();
-    for &(kind, key) in &strangers {
+    let mismatched: Vec<_> = keys.filter(|(kind, _)| *kind != first).collect();
+    for &(kind, key) in &mismatched {
         let rule = Rule::Mixed { kind: kind.name(), other, other_kind: first.name() };
         fields.refuse(key, rule);
     }
-    strangers.is_empty().then_some(first)
+    mismatched.is_empty().then_some(first)
 }
 
 fn bucket(fields: &mut Fields<'_, '_>) -> Option<Policy> {
@@ -301,9 +301,9 @@ fn window(text: Option<&str>) -> Result<(u64, Duration), Rule> {
     let (tokens, unit) = text.and_then(|text| text.split_once('/')).ok_or(Rule::Strict)?;
     let tokens = tokens.trim().parse::<u64>().map_err(|_| Rule::Strict)?;
     // One token per window is a rate, in lowest terms as it stands: its period is the window.
-    let once: Rate = format!("1/{unit}").parse().map_err(|error| match error {
+    let per_window: Rate = format!("1/{unit}").parse().map_err(|error| match error {
         RateError::Malformed => Rule::Strict,
         other => PolicyError::from(other).into(),
     })?;
-    Ok((tokens, Duration::from_nanos(once.period())))
+    Ok((tokens, Duration::from_nanos(per_window.period())))
 }

@@ -34,7 +34,7 @@ pub use all_keys::AllKeysPlan;
 pub use auto_tune::AutoTunePlan;
 pub(crate) use auto_tune::KEYS as AUTO_TUNE_KEYS;
 pub use breaker::BreakerPlan;
-use fallback::Speakers;
+use fallback::KnownProviders;
 pub use fallback_models::FallbackModels;
 pub(crate) use keys::KEYS;
 pub use limits::{EndpointPlan, ProviderLimits};
@@ -121,11 +121,11 @@ pub struct ProviderPlan {
 }
 
 impl ProviderPlan {
-    /// A provider of which nothing is said, of the dialect that `speaker` speaks.
-    fn bare(name: &str, speaker: &Provider) -> Self {
-        let dialect = Dialect::of(speaker);
-        let (max_retries, retry_base) = default_retries(speaker);
-        let concurrency = default_concurrency(speaker).unwrap_or(NonZeroU32::MIN);
+    /// A provider of which nothing is said, of the dialect that `dialect_provider` speaks.
+    fn with_defaults(name: &str, dialect_provider: &Provider) -> Self {
+        let dialect = Dialect::of(dialect_provider);
+        let (max_retries, retry_base) = default_retries(dialect_provider);
+        let concurrency = default_concurrency(dialect_provider).unwrap_or(NonZeroU32::MIN);
         Self {
             base_url: Setting::default(dialect.base_url().unwrap_or_default().to_owned()),
             api_key_env: Setting::default(None),
@@ -233,18 +233,19 @@ impl ProviderPlan {
     /// The same over what a table knows of the tier, value by value.
     #[must_use]
     pub fn constraint_of_tier(&self, tiers: &TierTable) -> Option<Constraint> {
-        self.limits.over_tier(&self.name, self.tier.value.as_deref(), tiers)
+        self.limits.merge_with_tier(&self.name, self.tier.value.as_deref(), tiers)
     }
 
     fn read(
         name: &str,
         fields: &mut Fields<'_, '_>,
-        all: &Speakers<'_>,
-        with: &mut ReadContext<'_>,
+        all: &KnownProviders<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Self {
         let named = fields.setting("dialect", dialect);
-        let speaker = named.as_ref().map_or(Provider::new(name), |named| named.value.1.clone());
-        let mut plan = Self::bare(name, &speaker);
+        let dialect_provider =
+            named.as_ref().map_or(Provider::new(name), |named| named.value.1.clone());
+        let mut plan = Self::with_defaults(name, &dialect_provider);
         plan.dialect.replace(named.map(|named| named.map(|(dialect, _)| dialect)));
         plan.base_url.replace(fields.setting("base_url", base_url));
         if plan.base_url.value.is_empty() && fields.get("base_url").is_none() {
@@ -254,22 +255,22 @@ impl ProviderPlan {
         plan.tier.replace(fields.setting("tier", tier));
         plan.api_key_env
             .replace(fields.setting("api_key_env", |value| name_of_variable(value).map(Some)));
-        plan.credential = key(name, plan.api_key_env.value.as_deref(), fields, with);
+        plan.credential = key(name, plan.api_key_env.value.as_deref(), fields, context);
         plan.ca_file.replace(fields.setting("ca_file", |value| roots::file(value).map(Some)));
         if plan.ca_file.value.is_some() {
             plan.roots = fields.read("ca_file", roots::certificates);
         }
         plan.limits = ProviderLimits::read(fields, None);
         plan.all_keys = AllKeysPlan::read(fields);
-        let concurrency = bounded::concurrency(name, &speaker, fields, with);
+        let concurrency = bounded::concurrency(name, &dialect_provider, fields, context);
         plan.max_concurrent_requests.replace(concurrency);
         plan.auto_tune = AutoTunePlan::read(
             (name, plan.dialect.value),
             &mut plan.max_concurrent_requests,
             fields,
-            with,
+            context,
         );
-        plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, with));
+        plan.max_retries.replace(bounded::retries(name, plan.max_retries.value, fields, context));
         plan.retry_base.replace(fields.setting("retry_base", positive));
         plan.retry_statuses.replace(fields.setting("retry_statuses", statuses));
         plan.breaker = BreakerPlan::read(fields);
@@ -280,17 +281,18 @@ impl ProviderPlan {
         plan.idle_timeout.replace(fields.setting("idle_timeout", positive));
         plan.ask_for_usage.replace(fields.setting("ask_for_usage", Value::to_switch));
         plan.fallback.replace(fields.setting("fallback", |value| all.others(value, name)));
-        if with.is_check() {
+        if context.is_check() {
             let unsuitable = all.unsuitable(plan.dialect.value, &plan.fallback.value);
             unsuitable.into_iter().for_each(|rule| fields.refuse("fallback", rule));
         }
         let own = (name, plan.dialect.value);
-        plan.fallback_models = fallback_models::read(fields, all, own, &plan.fallback.value, with);
-        let models = Models::read(name, &speaker, fields, with);
+        plan.fallback_models =
+            fallback_models::read(fields, all, own, &plan.fallback.value, context);
+        let models = Models::read(name, &dialect_provider, fields, context);
         plan.models.replace(models.named);
         plan.model_limits = models.limited;
-        plan.endpoints = limits::endpoints(name, &speaker, fields, with);
-        plan.warn_of_inner_limits(with);
+        plan.endpoints = limits::endpoints(name, &dialect_provider, fields, context);
+        plan.warn_about_inner_limits(context);
         plan
     }
 }
@@ -303,7 +305,7 @@ impl ProviderPlan {
     }
 
     /// Warns of calls at once that a part of the provider may have, and the provider may not.
-    fn warn_of_inner_limits(&self, with: &mut ReadContext<'_>) {
+    fn warn_about_inner_limits(&self, context: &mut ReadContext<'_>) {
         let most = match self.auto_tune.enabled.value {
             true => self.auto_tune.ceiling.value,
             false => self.max_concurrent_requests.value,
@@ -315,7 +317,7 @@ impl ProviderPlan {
         for (part, inner) in endpoints.chain(models) {
             if let Some(limit) = inner.value.filter(|limit| *limit > most) {
                 let (provider, part) = (self.name.as_str().to_owned(), part.clone());
-                with.warnings.push(Warning::InnerConcurrency { provider, part, limit, most });
+                context.warnings.push(Warning::InnerConcurrency { provider, part, limit, most });
             }
         }
     }
@@ -323,17 +325,18 @@ impl ProviderPlan {
 
 /// The providers that are there without a word from anybody.
 pub(crate) fn shipped() -> BTreeMap<String, ProviderPlan> {
-    let plan = |name: &str| (name.to_owned(), ProviderPlan::bare(name, &Provider::new(name)));
+    let plan =
+        |name: &str| (name.to_owned(), ProviderPlan::with_defaults(name, &Provider::new(name)));
     SHIPPED.into_iter().map(plan).collect()
 }
 
 /// Reads all of them.
 pub(crate) fn read(
     fields: &mut Fields<'_, '_>,
-    with: &mut ReadContext<'_>,
+    context: &mut ReadContext<'_>,
 ) -> BTreeMap<String, ProviderPlan> {
     let path = fields.path();
-    let all = Speakers::of(fields.entries());
+    let all = KnownProviders::of(fields.entries());
     let known = table::below("providers.*");
     let mut plans = BTreeMap::new();
     for entry in fields.entries() {
@@ -342,9 +345,9 @@ pub(crate) fn read(
         }
         let path = Path::Key(&path, &entry.key);
         if let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.faults()) {
-            let mut plan = ProviderPlan::read(&entry.key, &mut fields, &all, with);
-            let said = leaves(&entry.value).into_iter().map(|(_, it)| it.place.source);
-            plan.source = said.max().unwrap_or_default().max(entry.place.source);
+            let mut plan = ProviderPlan::read(&entry.key, &mut fields, &all, context);
+            let sources = leaves(&entry.value).into_iter().map(|(_, it)| it.place.source);
+            plan.source = sources.max().unwrap_or_default().max(entry.place.source);
             plans.insert(entry.key.to_string(), plan);
         }
     }
@@ -356,15 +359,15 @@ fn key(
     name: &str,
     variable: Option<&str>,
     fields: &mut Fields<'_, '_>,
-    with: &mut ReadContext<'_>,
+    context: &mut ReadContext<'_>,
 ) -> Option<Credential> {
     let variable = variable?;
-    let found = with.environment.get(variable).map(str::trim).filter(|key| !key.is_empty());
-    if found.is_none() && with.is_check() {
+    let found = context.environment.get(variable).map(str::trim).filter(|key| !key.is_empty());
+    if found.is_none() && context.is_check() {
         fields.refuse("api_key_env", Rule::VariableNotSet(variable.to_owned()));
     } else if found.is_none() {
         let (provider, variable) = (name.to_owned(), variable.to_owned());
-        with.warnings.push(Warning::NoKey { provider, variable });
+        context.warnings.push(Warning::NoKey { provider, variable });
     }
     found.map(Credential::new)
 }

@@ -15,37 +15,37 @@ pub(crate) struct ReadContext<'c> {
     /// The most calls under way at once, for values that nobody wrote down for this program.
     pub(crate) cap: NonZeroU32,
     /// The cap of the environment, if it is set: it bounds what adapts too.
-    pub(crate) set_cap: Option<NonZeroU32>,
+    pub(crate) explicit_cap: Option<NonZeroU32>,
     pub(crate) warnings: Vec<Warning>,
-    reading: Reading,
+    purpose: Purpose,
 }
 
 /// What a plan is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reading {
+enum Purpose {
     /// To run with it.
-    ToRun,
+    Run,
     /// To tell all mistakes, also those that a program can run with.
-    ToCheck,
+    Check,
 }
 
 impl<'c> ReadContext<'c> {
     pub(crate) fn of(environment: &'c Environment) -> Self {
         let given = environment.get("MAX_CONCURRENT_THREADS");
         let (cap, warning) = resolve_concurrency_cap(given);
-        let set_cap = given.map(|_| cap);
+        let explicit_cap = given.map(|_| cap);
         let warnings = warning.map(Warning::Cap).into_iter().collect();
-        Self { environment, cap, set_cap, warnings, reading: Reading::ToRun }
+        Self { environment, cap, explicit_cap, warnings, purpose: Purpose::Run }
     }
 
     /// The context for a plan in which every mistake counts, also those that a program can run with.
     pub(crate) fn to_check(environment: &'c Environment) -> Self {
-        Self { reading: Reading::ToCheck, ..Self::of(environment) }
+        Self { purpose: Purpose::Check, ..Self::of(environment) }
     }
 
     /// Whether mistakes count that a program can run with.
     pub(crate) fn is_check(&self) -> bool {
-        self.reading == Reading::ToCheck
+        self.purpose == Purpose::Check
     }
 
     /// Whether a value that cannot be used is replaced instead of refused.

@@ -11,60 +11,62 @@ use crate::values::secret::{looks_like_key, without_credentials};
 use crate::values::value::Value;
 
 /// What stands in the place of a value that may be a secret.
-const HIDDEN: &str = "...";
+const REDACTED: &str = "...";
 
 /// A value as JSON without secrets.
 pub(crate) fn redacted(names: &[&str], value: &Value<'_>) -> Json {
-    let or_hidden = |text: Option<String>| text.unwrap_or_else(|| HIDDEN.to_owned()).into();
+    let or_redacted = |text: Option<String>| text.unwrap_or_else(|| REDACTED.to_owned()).into();
     match names {
-        ["store", "url"] => or_hidden(store::url(value).ok().map(|url| url.to_string())),
-        ["database", "url"] => or_hidden(database::url(value).ok().map(|url| url.to_string())),
+        ["store", "url"] => or_redacted(store::url(value).ok().map(|url| url.to_string())),
+        ["database", "url"] => or_redacted(database::url(value).ok().map(|url| url.to_string())),
         ["proxy", "https" | "http"] => {
             let proxy = proxy::proxy(value).ok();
-            or_hidden(proxy.map(|it| it.map_or("none".to_owned(), |it| it.to_string())))
+            or_redacted(proxy.map(|it| it.map_or("none".to_owned(), |it| it.to_string())))
         }
-        ["providers", _, "api_key_env"] => or_hidden(providers::name_of_variable(value).ok()),
+        ["providers", _, "api_key_env"] => or_redacted(providers::name_of_variable(value).ok()),
         ["admin", "read_tokens" | "write_tokens"] => {
             let hash =
-                |text: &str| or_hidden(text.parse().ok().map(|it: TokenHash| it.to_string()));
-            value.to_texts().map_or(HIDDEN.into(), |texts| texts.into_iter().map(hash).collect())
+                |text: &str| or_redacted(text.parse().ok().map(|it: TokenHash| it.to_string()));
+            value.to_texts().map_or(REDACTED.into(), |texts| texts.into_iter().map(hash).collect())
         }
-        _ => masked(value.json()),
+        _ => mask_secrets(value.json()),
     }
 }
 
-fn masked(json: Json) -> Json {
+fn mask_secrets(json: Json) -> Json {
     match json {
-        Json::String(text) if looks_like_key(&text) => HIDDEN.into(),
+        Json::String(text) if looks_like_key(&text) => REDACTED.into(),
         Json::String(text) => without_credentials(&text).into_owned().into(),
-        Json::Array(items) => items.into_iter().map(masked).collect(),
-        Json::Object(fields) => fields.into_iter().map(|(key, it)| (key, masked(it))).collect(),
+        Json::Array(items) => items.into_iter().map(mask_secrets).collect(),
+        Json::Object(fields) => {
+            fields.into_iter().map(|(key, it)| (key, mask_secrets(it))).collect()
+        }
         other => other,
     }
 }
 
 /// How much of a text a log has room for.
-const CUT: usize = 64;
+const MAX_LOGGED_CHARS: usize = 64;
 
 /// A value as JSON that was shown already, with its texts cut for a log.
-pub(crate) fn cut(json: &str) -> String {
-    if json.len() <= CUT {
+pub(crate) fn truncate(json: &str) -> String {
+    if json.len() <= MAX_LOGGED_CHARS {
         return json.to_owned();
     }
-    let Ok(value) = serde_json::from_str(json) else { return shortened(json) };
-    cut_texts(value).to_string()
+    let Ok(value) = serde_json::from_str(json) else { return truncate_text(json) };
+    truncate_texts(value).to_string()
 }
 
-fn cut_texts(json: Json) -> Json {
+fn truncate_texts(json: Json) -> Json {
     match json {
-        Json::String(text) => shortened(&text).into(),
-        Json::Array(items) => items.into_iter().map(cut_texts).collect(),
+        Json::String(text) => truncate_text(&text).into(),
+        Json::Array(items) => items.into_iter().map(truncate_texts).collect(),
         other => other,
     }
 }
 
-fn shortened(text: &str) -> String {
-    let mut kept: String = text.chars().take(CUT).collect();
+fn truncate_text(text: &str) -> String {
+    let mut kept: String = text.chars().take(MAX_LOGGED_CHARS).collect();
     if kept.len() < text.len() {
         kept.push('…');
     }

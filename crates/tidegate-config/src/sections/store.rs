@@ -34,14 +34,14 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .fixed(WHY_FIXED),
     KnownKey::new(
         "store.overflow",
-        ValueKind::Words(OVERFLOWS),
+        ValueKind::Words(OVERFLOW_RULES),
         |value| overflow(value).map(drop),
         "What happens to new keys when the table is full of keys in debt.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "store.on_failure",
-        ValueKind::Words(FAILURES),
+        ValueKind::Words(FAILURE_RULES),
         |value| on_failure(value).map(drop),
         "What is decided when the store does not answer.",
     )
@@ -103,9 +103,9 @@ impl fmt::Display for StoreUrl {
 }
 
 /// Below this the in-process store refuses to start, and the gateway has room for few keys.
-const LEAST_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
-const OVERFLOWS: &[&str] = &["shared", "deny"];
-pub(crate) const FAILURES: &[&str] = &["open", "closed", "local"];
+const MIN_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
+const OVERFLOW_RULES: &[&str] = &["shared", "deny"];
+pub(crate) const FAILURE_RULES: &[&str] = &["open", "closed", "local"];
 
 impl Default for StorePlan {
     fn default() -> Self {
@@ -137,12 +137,12 @@ impl StorePlan {
 }
 
 pub(crate) fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
-    const LATER: [&str; 2] = ["redis+cluster", "redis+sentinel"];
+    const UNSUPPORTED: [&str; 2] = ["redis+cluster", "redis+sentinel"];
     let text = value.to_text().map_err(|_| Rule::StoreUrl)?;
     match text.split_once(':') {
         Some(("memory", "")) => Ok(StoreUrl::Memory),
         Some(("redis" | "rediss", _)) => Ok(StoreUrl::Redis(text.parse()?)),
-        Some((scheme, _)) if LATER.contains(&scheme) => {
+        Some((scheme, _)) if UNSUPPORTED.contains(&scheme) => {
             Err(Rule::StoreNotServed { scheme: scheme.to_owned() })
         }
         _ => Err(Rule::StoreUrl),
@@ -156,7 +156,7 @@ pub(crate) fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
         Node::Number(number) => number.whole().ok_or(SizeError::Malformed)?.try_into()?,
         _ => return Err(SizeError::Malformed.into()),
     };
-    if size < LEAST_MEMORY { Err(Rule::TooLittle { least: LEAST_MEMORY }) } else { Ok(size) }
+    if size < MIN_MEMORY { Err(Rule::TooLittle { least: MIN_MEMORY }) } else { Ok(size) }
 }
 
 /// The path of a file, or none. An address, which may hold a password, got here by mistake.
@@ -173,7 +173,7 @@ fn overflow(value: &Value<'_>) -> Result<Overflow, Rule> {
     match value.to_text() {
         Ok("shared") => Ok(Overflow::Shared),
         Ok("deny") => Ok(Overflow::Deny),
-        _ => Err(Rule::NotOneOf(OVERFLOWS)),
+        _ => Err(Rule::NotOneOf(OVERFLOW_RULES)),
     }
 }
 
@@ -182,6 +182,6 @@ pub(crate) fn on_failure(value: &Value<'_>) -> Result<FailureRule, Rule> {
         Ok("open") => Ok(FailureRule::Open),
         Ok("closed") => Ok(FailureRule::Closed),
         Ok("local") => Ok(FailureRule::Local),
-        _ => Err(Rule::NotOneOf(FAILURES)),
+        _ => Err(Rule::NotOneOf(FAILURE_RULES)),
     }
 }

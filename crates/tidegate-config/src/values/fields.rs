@@ -25,7 +25,7 @@ impl Path<'_> {
     /// Whether a text that stands here may hold a password. The sections of store and database are
     /// where addresses are put, and so is any of their keys by mistake; there only plain words are
     /// shown. Where a hash or the name of a variable belongs, people put the secret itself.
-    pub(crate) fn may_hide(&self, text: &str) -> bool {
+    pub(crate) fn may_hold_secret(&self, text: &str) -> bool {
         match *self {
             Self::Key(Path::Root, "store" | "database" | "admin" | "proxy")
             | Self::Key(Path::Key(Path::Key(Path::Root, "providers"), _), "api_key_env") => true,
@@ -38,7 +38,7 @@ impl Path<'_> {
             Self::Key(Path::Key(Path::Root, "admin"), key) => {
                 key != "allow_unauthenticated" || is_secret(text)
             }
-            Self::Index(list, _) => list.may_hide(text),
+            Self::Index(list, _) => list.may_hold_secret(text),
             _ => is_secret(text),
         }
     }
@@ -76,7 +76,7 @@ fn write_key(f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
 }
 
 /// How many unknown or repeated keys of one table are told; a stranger may send thousands.
-const MAX_TOLD: usize = 20;
+const MAX_REPORTED: usize = 20;
 
 /// The keys of one table, checked against those that are known.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl<'t, 'f> Fields<'t, 'f> {
     ) -> Option<Self> {
         let fields = Self::any(value, path, faults)?;
         let unknown = fields.entries.iter().filter(|entry| !known.contains(&&*entry.key));
-        for entry in unknown.take(MAX_TOLD) {
+        for entry in unknown.take(MAX_REPORTED) {
             fields.faults.push(Fault {
                 key: Path::Key(&path, &entry.key).to_string(),
                 value: None,
@@ -115,7 +115,7 @@ impl<'t, 'f> Fields<'t, 'f> {
             faults.push(Fault::at(path, value, Rule::NotTable));
             return None;
         };
-        for entry in repeated(entries).into_iter().take(MAX_TOLD) {
+        for entry in repeated(entries).into_iter().take(MAX_REPORTED) {
             faults.push(Fault::at(Path::Key(&path, &entry.key), &entry.value, Rule::Twice));
         }
         Some(Self { entries, head: value.place, path, faults })

@@ -14,13 +14,13 @@ use std::str::FromStr;
 
 use tidegate_http::host::{HostPort, HostPortError};
 
-use crate::values::url_parts::{number, unescaped};
+use crate::values::url_parts::{number, percent_decode};
 
 /// The port unless one is given.
 const DEFAULT_PORT: u16 = 5432;
 
 /// What may stand after `?` for the client, beside what is read here.
-const FOR_CLIENT: [&str; 12] = [
+const CLIENT_PARAMETERS: [&str; 12] = [
     "application_name",
     "channel_binding",
     "connect_timeout",
@@ -52,7 +52,7 @@ pub enum PostgresUrlError {
     /// A parameter that nobody reads.
     #[error(
         "must have no parameters after `?` but sslmode, sslrootcert, host, hostaddr, port, {}",
-        FOR_CLIENT.join(", ")
+        CLIENT_PARAMETERS.join(", ")
     )]
     Parameter,
     /// A mode of encryption that is none.
@@ -133,7 +133,7 @@ impl FromStr for PostgresUrl {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
         for part in [credentials, authority, database] {
-            plain(part)?;
+            unescape_part(part)?;
         }
         if credentials.contains('/') || database.contains('/') {
             return Err(PostgresUrlError::Malformed);
@@ -142,24 +142,24 @@ impl FromStr for PostgresUrl {
         for server in authority.split(',').filter(|_| !authority.is_empty()) {
             servers.add(server)?;
         }
-        let (mut tls, mut trusted, mut passed) = (None, None, Vec::new());
+        let (mut tls, mut trusted, mut client_parameters) = (None, None, Vec::new());
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').ok_or(PostgresUrlError::Malformed)?;
-            let plain = plain(value)?;
+            let decoded = unescape_part(value)?;
             match name {
-                "sslmode" => tls = Some(mode(&plain)?),
-                "sslrootcert" => trusted = (plain != "system").then(|| plain.into()),
+                "sslmode" => tls = Some(mode(&decoded)?),
+                "sslrootcert" => trusted = (decoded != "system").then(|| decoded.into()),
                 "user" | "password" => return Err(PostgresUrlError::Misplaced),
                 _ => {
-                    servers.read(name, &plain)?;
-                    passed.push(pair);
+                    servers.read(name, &decoded)?;
+                    client_parameters.push(pair);
                 }
             }
         }
         let shown = servers.shown(database)?;
         let base = text[..text.len() - query.len()].trim_end_matches('?');
-        let mark = if passed.is_empty() { "" } else { "?" };
-        let text = format!("{base}{mark}{}", passed.join("&"));
+        let mark = if client_parameters.is_empty() { "" } else { "?" };
+        let text = format!("{base}{mark}{}", client_parameters.join("&"));
         Ok(Self { text, tls, trusted, shown })
     }
 }
@@ -177,7 +177,7 @@ impl Servers {
     /// A server as it stands before the path, perhaps with a port.
     fn add(&mut self, server: &str) -> Result<(), PostgresUrlError> {
         let (folder, port) = server.split_once(':').unwrap_or((server, ""));
-        let folder = plain(folder)?;
+        let folder = unescape_part(folder)?;
         if folder.starts_with('/') {
             if !port.is_empty() {
                 is_port(port)?;
@@ -217,7 +217,7 @@ impl Servers {
                 Ok(())
             }
             "port" => value.split(',').try_for_each(is_port),
-            _ if FOR_CLIENT.contains(&name) => Ok(()),
+            _ if CLIENT_PARAMETERS.contains(&name) => Ok(()),
             _ => Err(PostgresUrlError::Parameter),
         }
     }
@@ -248,9 +248,9 @@ fn mode(text: &str) -> Result<PostgresTls, PostgresUrlError> {
 }
 
 /// A part with its escapes resolved. What must be escaped may not stand there as it is.
-fn plain(part: &str) -> Result<String, PostgresUrlError> {
-    let plain = part.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@');
-    let bytes = unescaped(part).filter(|_| plain);
+fn unescape_part(part: &str) -> Result<String, PostgresUrlError> {
+    let is_plain = part.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@');
+    let bytes = percent_decode(part).filter(|_| is_plain);
     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
     text.filter(|text| !text.contains('\0')).ok_or(PostgresUrlError::Malformed)
 }

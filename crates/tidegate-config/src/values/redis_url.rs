@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use tidegate_http::host::{HostPort, HostPortError};
 
-use crate::values::url_parts::{number, unescaped};
+use crate::values::url_parts::{number, percent_decode};
 
 /// The port unless one is given.
 const DEFAULT_PORT: u16 = 6379;
@@ -138,7 +138,7 @@ fn check_credentials(text: &str) -> Result<(), RedisUrlError> {
     }
     let (user, password) = text.split_once(':').unwrap_or((text, ""));
     for part in [user, password] {
-        let bytes = unescaped(part).ok_or(RedisUrlError::Malformed)?;
+        let bytes = percent_decode(part).ok_or(RedisUrlError::Malformed)?;
         std::str::from_utf8(&bytes).map_err(|_| RedisUrlError::NotUtf8)?;
     }
     if password.is_empty() { Err(RedisUrlError::NoPassword) } else { Ok(()) }

@@ -11,16 +11,17 @@ pub(crate) fn is_secret(text: &str) -> bool {
 /// Whether a text looks like a key of some service, which people put into the wrong place: it
 /// begins as such keys do, or is a long row of letters and digits that nobody has chosen as a name.
 pub(crate) fn looks_like_key(text: &str) -> bool {
-    const BEGINNINGS: [&str; 9] =
+    const PREFIXES: [&str; 9] =
         ["sk-", "sk_", "gsk_", "xai-", "AIza", "hf_", "ghp_", "pk-", "tidegate_"];
-    const SHORTEST: usize = 20;
-    const ROW: usize = 32;
-    let begins = BEGINNINGS.iter().any(|beginning| text.starts_with(beginning));
-    let row = |row: &str| {
-        let digit = row.bytes().any(|byte| byte.is_ascii_digit());
-        row.len() >= ROW && digit && row.bytes().any(|byte| byte.is_ascii_alphabetic())
+    const MIN_LENGTH: usize = 20;
+    const MIN_RUN: usize = 32;
+    let has_prefix = PREFIXES.iter().any(|prefix| text.starts_with(prefix));
+    let run = |run: &str| {
+        let digit = run.bytes().any(|byte| byte.is_ascii_digit());
+        run.len() >= MIN_RUN && digit && run.bytes().any(|byte| byte.is_ascii_alphabetic())
     };
-    (begins && text.len() >= SHORTEST) || text.split(|c: char| !c.is_ascii_alphanumeric()).any(row)
+    (has_prefix && text.len() >= MIN_LENGTH)
+        || text.split(|c: char| !c.is_ascii_alphanumeric()).any(run)
 }
 
 /// The bytes between the scheme of an address and its host. A password may hold anything that an

@@ -13,7 +13,7 @@ pub enum SizeError {
     #[error("must be a size such as 64MiB, 512KiB or 1GiB, or a whole number of bytes")]
     Malformed,
     /// More bytes than any store is given, or than this machine can address.
-    #[error("must be at most {MOST}, and no more than this machine can address")]
+    #[error("must be at most {MAX_TEXT}, and no more than this machine can address")]
     TooBig,
 }
 
@@ -26,8 +26,8 @@ const UNITS: [(&str, u64); 5] =
 
 /// The largest size, in words and in bytes. Beyond it a size is a slip of the keyboard, and tables
 /// of it would not be allocated anyway.
-const MOST: &str = "1TiB";
-const MOST_BYTES: u64 = 1 << 40;
+const MAX_TEXT: &str = "1TiB";
+const MAX_BYTES: u64 = 1 << 40;
 
 impl ByteSize {
     /// This many bytes.
@@ -65,7 +65,7 @@ impl TryFrom<u64> for ByteSize {
     type Error = SizeError;
 
     fn try_from(bytes: u64) -> Result<Self, SizeError> {
-        if bytes > MOST_BYTES {
+        if bytes > MAX_BYTES {
             return Err(SizeError::TooBig);
         }
         usize::try_from(bytes).map(Self).map_err(|_| SizeError::TooBig)

@@ -9,7 +9,7 @@ pub(crate) fn number<N: FromStr>(text: &str) -> Option<N> {
 }
 
 /// The bytes that a text with escapes stands for.
-pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
     for part in parts {

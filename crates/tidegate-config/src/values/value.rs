@@ -96,7 +96,7 @@ impl Number {
     }
 
     /// Whether it is above 64 bits.
-    fn is_beyond(self) -> bool {
+    fn exceeds_u64(self) -> bool {
         matches!(self, Self::Float(float) if float.is_finite() && float > 18_446_744_073_709_549_568.0)
     }
 
@@ -190,7 +190,7 @@ impl<'a> Value<'a> {
         let number = self.as_number().ok_or(Rule::NotWhole { least })?;
         match number.whole() {
             Some(whole) if whole >= least => Ok(whole),
-            None if number.is_beyond() => Err(Rule::TooBig),
+            None if number.exceeds_u64() => Err(Rule::TooBig),
             _ => Err(Rule::NotWhole { least }),
         }
     }
@@ -254,12 +254,12 @@ impl<'a> From<Node<'a>> for Value<'a> {
 impl fmt::Display for Value<'_> {
     /// The value as an error shows it: short, whatever its size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 60;
+        const MAX_SHOWN_CHARS: usize = 60;
         match &self.node {
             Node::Null => f.write_str("null"),
             Node::Bool(bool) => bool.fmt(f),
             Node::Number(number) => number.fmt(f),
-            Node::Text(text) => match text.char_indices().nth(SHOWN) {
+            Node::Text(text) => match text.char_indices().nth(MAX_SHOWN_CHARS) {
                 Some((end, _)) => write!(f, "{:?}...", &text[..end]),
                 None => write!(f, "{text:?}"),
             },

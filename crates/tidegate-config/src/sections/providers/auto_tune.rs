@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use tidegate::pacer::{PoolSize, Tuning};
 use tidegate_llm::rate_limit::CONCURRENCY_CEILING;
-use tidegate_llm::settings::Warning as Told;
+use tidegate_llm::settings::Warning as ConcurrencyWarning;
 use tidegate_providers::Dialect;
 
 use super::read::factor;
@@ -100,10 +100,10 @@ impl AutoTunePlan {
     /// Reads the section of a provider whose calls under way are `concurrency`. That may be lowered
     /// to the ceiling, if nobody set it.
     pub(super) fn read(
-        (owner, dialect): (&str, Dialect),
+        (provider_label, dialect): (&str, Dialect),
         concurrency: &mut Setting<NonZeroU32>,
         fields: &mut Fields<'_, '_>,
-        with: &mut ReadContext<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Self {
         let mut plan = Self::of(dialect);
         plan.enabled.value &= concurrency.source == Source::Default;
@@ -123,16 +123,16 @@ impl AutoTunePlan {
                 fields.refuse("ceiling", Rule::CeilingBelowConcurrency(concurrency.value.get()));
             }
         }
-        if let Some(cap) = with.set_cap.filter(|cap| *cap < plan.ceiling.value) {
+        if let Some(cap) = context.explicit_cap.filter(|cap| *cap < plan.ceiling.value) {
             plan.ceiling = Setting { value: cap, source: Source::Environment };
         }
         let (limit, cap) = (concurrency.value, plan.ceiling.value);
         if plan.enabled.value && limit > cap {
             concurrency.value = cap;
             if concurrency.source != Source::Default {
-                let provider = owner.to_owned();
-                let warning = Told::AboveCap { limit, cap };
-                with.warnings.push(Warning::Concurrency { provider, warning });
+                let provider = provider_label.to_owned();
+                let warning = ConcurrencyWarning::AboveCap { limit, cap };
+                context.warnings.push(Warning::Concurrency { provider, warning });
             }
         }
         plan

@@ -4,11 +4,11 @@
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-use tidegate_llm::settings::{Warning as Told, resolve_concurrency};
+use tidegate_llm::settings::{Warning as ConcurrencyWarning, resolve_concurrency};
 use tidegate_providers::Provider;
 
 use super::SHIPPED;
-use super::read::{MOST_RETRIES, retries as strict_retries};
+use super::read::{MAX_RETRIES, retries as strict_retries};
 use crate::sections::read_context::ReadContext;
 use crate::values::fields::Fields;
 use crate::values::setting::{Setting, Source};
@@ -17,23 +17,26 @@ use crate::warning::Warning;
 
 /// Calls under way at once.
 pub(super) fn concurrency(
-    owner: &str,
-    speaker: &Provider,
+    provider_label: &str,
+    dialect_provider: &Provider,
     fields: &mut Fields<'_, '_>,
-    with: &mut ReadContext<'_>,
+    context: &mut ReadContext<'_>,
 ) -> Option<Setting<NonZeroU32>> {
     const KEY: &str = "max_concurrent_requests";
     let value = fields.get(KEY);
-    if value.is_some_and(|value| !with.is_lenient(value.place)) {
+    if value.is_some_and(|value| !context.is_lenient(value.place)) {
         return fields.setting(KEY, Value::to_count);
     }
     let configured = value.and_then(configured);
-    let (limit, warning) = resolve_concurrency(speaker, configured.as_deref(), with.cap);
+    let (limit, warning) =
+        resolve_concurrency(dialect_provider, configured.as_deref(), context.cap);
     // Those that are there without anybody's doing are nobody's mistake.
-    let quiet = value.is_none() && SHIPPED.contains(&owner);
-    if let Some(warning) = warning.filter(|told| !quiet || *told != Told::NotConfigured) {
-        let provider = owner.to_owned();
-        with.warnings.push(Warning::Concurrency { provider, warning });
+    let quiet = value.is_none() && SHIPPED.contains(&provider_label);
+    if let Some(warning) =
+        warning.filter(|warning| !quiet || *warning != ConcurrencyWarning::NotConfigured)
+    {
+        let provider = provider_label.to_owned();
+        context.warnings.push(Warning::Concurrency { provider, warning });
     }
     let source = value.map_or(Source::Default, |value| value.place.source);
     Some(Setting { value: limit, source })
@@ -41,23 +44,23 @@ pub(super) fn concurrency(
 
 /// Retries after the first attempt.
 pub(super) fn retries(
-    owner: &str,
+    provider_label: &str,
     default: u32,
     fields: &mut Fields<'_, '_>,
-    with: &mut ReadContext<'_>,
+    context: &mut ReadContext<'_>,
 ) -> Option<Setting<u32>> {
     const KEY: &str = "max_retries";
     let value = fields.get(KEY)?;
-    if !with.is_lenient(value.place) {
+    if !context.is_lenient(value.place) {
         return fields.setting(KEY, strict_retries);
     }
     let number = match &value.node {
-        Node::Text(text) => text.trim().parse().ok().filter(|number| *number <= MOST_RETRIES),
+        Node::Text(text) => text.trim().parse().ok().filter(|number| *number <= MAX_RETRIES),
         _ => strict_retries(value).ok(),
     };
     if number.is_none() {
-        let provider = owner.to_owned();
-        with.warnings.push(Warning::Retries { provider, most: MOST_RETRIES, used: default });
+        let provider = provider_label.to_owned();
+        context.warnings.push(Warning::Retries { provider, most: MAX_RETRIES, used: default });
     }
     Some(Setting { value: number.unwrap_or(default), source: value.place.source })
 }

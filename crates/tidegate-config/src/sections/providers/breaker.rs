@@ -10,7 +10,7 @@ use crate::values::setting::Setting;
 use crate::values::value::Value;
 
 /// The most failures in a row that are counted.
-pub(crate) const MOST_FAILURES: u32 = 1_000;
+pub(crate) const MAX_FAILURES: u32 = 1_000;
 
 /// When a provider that fails is left alone, and for how long.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl BreakerPlan {
 }
 
 pub(super) fn failures(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
-    let most = MOST_FAILURES.into();
+    let most = MAX_FAILURES.into();
     let failures = u32::try_from(value.to_whole_between(1, most)?).ok().and_then(NonZeroU32::new);
     failures.ok_or(Rule::NotBetween { least: 1, most })
 }

@@ -11,7 +11,7 @@ use crate::values::setting::Setting;
 use crate::values::value::{Entry, Node, Value};
 
 /// The most paths of an endpoint.
-const MOST_PATHS: usize = 64;
+const MAX_PATHS: usize = 64;
 
 /// Reads the paths of an endpoint; `None` if nothing was said about them.
 pub(super) fn read(fields: &mut Fields<'_, '_>) -> Setting<Option<Vec<RoutePath>>> {
@@ -22,8 +22,8 @@ pub(super) fn read(fields: &mut Fields<'_, '_>) -> Setting<Option<Vec<RoutePath>
 /// A list of paths.
 pub(super) fn paths(value: &Value<'_>) -> Result<Vec<RoutePath>, Rule> {
     let texts = value.to_texts()?;
-    if texts.len() > MOST_PATHS {
-        return Err(Rule::TooManyPaths(MOST_PATHS));
+    if texts.len() > MAX_PATHS {
+        return Err(Rule::TooManyPaths(MAX_PATHS));
     }
     texts.into_iter().map(|text| RoutePath::parse(text).map_err(Rule::RoutePath)).collect()
 }
@@ -41,9 +41,9 @@ pub(super) fn check_name(entry: &Entry<'_>) -> Result<(), Rule> {
 
 /// The routes of the endpoints of a provider, each with its owner.
 #[derive(Default)]
-pub(super) struct Owners<'t>(Vec<(RoutePath, &'t str)>);
+pub(super) struct RouteOwners<'t>(Vec<(RoutePath, &'t str)>);
 
-impl<'t> Owners<'t> {
+impl<'t> RouteOwners<'t> {
     /// Adds the routes of an endpoint. A path belongs to one endpoint.
     pub(super) fn add(&mut self, endpoint: &'t str, paths: &[RoutePath]) -> Result<(), Rule> {
         for path in paths {

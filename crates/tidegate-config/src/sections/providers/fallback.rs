@@ -8,9 +8,9 @@ use crate::fault::{Rule, nearest};
 use crate::values::value::{Entry, Node, Value};
 
 /// All providers that are configured, and what they speak.
-pub(super) struct Speakers<'t>(Vec<Speaker<'t>>);
+pub(super) struct KnownProviders<'t>(Vec<KnownProvider<'t>>);
 
-struct Speaker<'t> {
+struct KnownProvider<'t> {
     name: &'t str,
     dialect: Dialect,
     /// Whether it has a key of its own, or should have: a variable that is not set is a mistake of
@@ -18,30 +18,32 @@ struct Speaker<'t> {
     has_key: bool,
 }
 
-impl<'t> Speakers<'t> {
+impl<'t> KnownProviders<'t> {
     pub(super) fn of(entries: &'t [Entry<'t>]) -> Self {
-        let speaker = |entry: &'t Entry<'t>| Speaker {
+        let dialect_provider = |entry: &'t Entry<'t>| KnownProvider {
             name: &entry.key,
-            dialect: spoken(entry),
-            has_key: names_key(entry),
+            dialect: dialect_of(entry),
+            has_key: has_key_variable(entry),
         };
-        Self(entries.iter().map(speaker).collect())
+        Self(entries.iter().map(dialect_provider).collect())
     }
 
     /// The names of others, all of which are there.
     pub(super) fn others(&self, value: &Value<'_>, own: &str) -> Result<Vec<String>, Rule> {
         let names = names(value)?;
-        names.iter().try_for_each(|name| self.other(name, own))?;
+        names.iter().try_for_each(|name| self.check_other(name, own))?;
         Ok(names)
     }
 
     /// Refuses a name that is not that of another provider.
-    pub(super) fn other(&self, name: &str, own: &str) -> Result<(), Rule> {
+    pub(super) fn check_other(&self, name: &str, own: &str) -> Result<(), Rule> {
         if name == own {
             return Err(Rule::OwnFallback);
         }
         match self.0.iter().find(|known| known.name == name) {
-            Some(known) if known.dialect == Dialect::Mock => Err(Rule::MockFallback(cut(name))),
+            Some(known) if known.dialect == Dialect::Mock => {
+                Err(Rule::MockFallback(truncate(name)))
+            }
             Some(_) => Ok(()),
             None => Err(self.unknown(name)),
         }
@@ -52,7 +54,7 @@ impl<'t> Speakers<'t> {
         let rule = |name: &String| {
             let target = self.0.iter().find(|known| known.name == name)?;
             let why = unsuitable(dialect, target.dialect, target.has_key)?;
-            Some(Rule::UnsuitableFallback { name: cut(name), why })
+            Some(Rule::UnsuitableFallback { name: truncate(name), why })
         };
         fallback.iter().filter_map(rule).collect()
     }
@@ -61,7 +63,7 @@ impl<'t> Speakers<'t> {
         const SHOWN: usize = 20;
         let known = || self.0.iter().map(|known| known.name);
         Rule::NoSuchProvider {
-            name: cut(name),
+            name: truncate(name),
             nearest: nearest(name, known()).map(ToOwned::to_owned),
             known: known().take(SHOWN).map(ToOwned::to_owned).collect(),
         }
@@ -75,19 +77,19 @@ pub(super) fn names(value: &Value<'_>) -> Result<Vec<String>, Rule> {
 }
 
 /// What a provider speaks: what its section says, else what its name says.
-fn spoken(entry: &Entry<'_>) -> Dialect {
+fn dialect_of(entry: &Entry<'_>) -> Dialect {
     let Node::Table(fields) = &entry.value.node else { return Dialect::Compatible };
-    let said = fields.iter().find(|field| field.key == "dialect");
-    let said = said.and_then(|field| dialect(&field.value).ok());
-    said.map_or_else(|| Dialect::of(&Provider::new(&entry.key)), |(dialect, _)| dialect)
+    let dialect_field = fields.iter().find(|field| field.key == "dialect");
+    let dialect_field = dialect_field.and_then(|field| dialect(&field.value).ok());
+    dialect_field.map_or_else(|| Dialect::of(&Provider::new(&entry.key)), |(dialect, _)| dialect)
 }
 
 /// Whether the section of a provider names the variable of a key.
-fn names_key(entry: &Entry<'_>) -> bool {
+fn has_key_variable(entry: &Entry<'_>) -> bool {
     let Node::Table(fields) = &entry.value.node else { return false };
     fields.iter().any(|field| field.key == "api_key_env")
 }
 
-fn cut(name: &str) -> String {
+fn truncate(name: &str) -> String {
     name.chars().take(64).collect()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tidegate_providers::Dialect;
 
-use super::fallback::Speakers;
+use super::fallback::KnownProviders;
 use crate::fault::Rule;
 use crate::sections::read_context::ReadContext;
 use crate::values::fields::{Fields, Path};
@@ -35,10 +35,10 @@ fn model_in_path(value: &Value<'_>) -> Result<String, Rule> {
 
 pub(super) fn read(
     fields: &mut Fields<'_, '_>,
-    all: &Speakers<'_>,
+    all: &KnownProviders<'_>,
     (own, dialect): (&str, Dialect),
     fallback: &[String],
-    with: &ReadContext<'_>,
+    context: &ReadContext<'_>,
 ) -> FallbackModels {
     let mut targets = FallbackModels::new();
     let path = fields.path();
@@ -50,9 +50,9 @@ pub(super) fn read(
         _ => model,
     };
     for entry in fields.entries() {
-        if let Err(rule) = all.other(&entry.key, own) {
+        if let Err(rule) = all.check_other(&entry.key, own) {
             fields.refuse(&entry.key, rule);
-        } else if with.is_check() && !fallback.iter().any(|name| *name == entry.key) {
+        } else if context.is_check() && !fallback.iter().any(|name| *name == entry.key) {
             fields.refuse(&entry.key, Rule::NotAFallback);
         }
         let path = Path::Key(&path, &entry.key);

@@ -1,13 +1,13 @@
 //! The keys of `[providers.NAME]` and of `[providers.NAME.endpoints.ENDPOINT]`.
 
-use super::breaker::{MOST_FAILURES, failures};
+use super::breaker::{MAX_FAILURES, failures};
 use super::endpoint_routes::paths;
 use super::fallback::names;
 use super::fallback_models::model;
 use super::read::{
-    MOST_RETRIES, base_url, check_factor, dialect, interval, name_of_variable, retries,
+    MAX_RETRIES, base_url, check_factor, dialect, interval, name_of_variable, retries,
 };
-use super::retry_statuses::{LEAST, MOST, statuses};
+use super::retry_statuses::{MAX_STATUS, MIN_STATUS, statuses};
 use super::roots::file;
 use crate::sections::keys::KnownKey;
 use crate::sections::modules::{capacity, rate};
@@ -110,7 +110,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
     KnownKey::new(
         "providers.*.max_retries",
-        ValueKind::Whole(0, MOST_RETRIES as u64),
+        ValueKind::Whole(0, MAX_RETRIES as u64),
         |value| retries(value).map(drop),
         "Retries after the first attempt; 8 if unset, and 3 at Ollama.",
     ),
@@ -122,7 +122,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
     KnownKey::new(
         "providers.*.retry_statuses",
-        ValueKind::Wholes(LEAST as u64, MOST as u64),
+        ValueKind::Wholes(MIN_STATUS as u64, MAX_STATUS as u64),
         |value| statuses(value).map(drop),
         "Statuses after which a call is tried again, and no others; 429, 500 and 503 at OpenAI, 429, \
          500 and 529 at Anthropic, 429, 500 and 502 at Ollama if unset. An exhausted quota never is.",
@@ -136,7 +136,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .or("true"),
     KnownKey::new(
         "providers.*.breaker_failures",
-        ValueKind::Whole(1, MOST_FAILURES as u64),
+        ValueKind::Whole(1, MAX_FAILURES as u64),
         |value| failures(value).map(drop),
         "Calls in a row that fail by the provider's fault before it is left alone.",
     )

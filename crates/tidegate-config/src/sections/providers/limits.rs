@@ -9,7 +9,7 @@ use tidegate_providers::Provider;
 use tidegate_providers::request::RoutePath;
 
 use super::bounded;
-use super::endpoint_routes::{self, Owners};
+use super::endpoint_routes::{self, RouteOwners};
 use super::read::{check_plain_name, factor, interval};
 use crate::fault::Rule;
 use crate::sections::keys as table;
@@ -109,7 +109,7 @@ impl ProviderLimits {
     }
 
     /// What was said, over what a table knows of a tier.
-    pub(super) fn over_tier(
+    pub(super) fn merge_with_tier(
         &self,
         name: &Provider,
         tier: Option<&str>,
@@ -117,29 +117,31 @@ impl ProviderLimits {
     ) -> Option<Constraint> {
         let row = tier.and_then(|tier| tiers.get(name, tier, ""));
         let Some(row) = row else { return self.constraint.clone() };
-        let (said, mut raw) = (self.raw.clone(), RawConstraint::from(row.clone()));
-        if said.tokens_per_minute.is_some() {
+        let (configured, mut raw) = (self.raw.clone(), RawConstraint::from(row.clone()));
+        if configured.tokens_per_minute.is_some() {
             (raw.input_tokens_per_minute, raw.output_tokens_per_minute) = (None, None);
         }
-        if said.input_tokens_per_minute.or(said.output_tokens_per_minute).is_some() {
+        if configured.input_tokens_per_minute.or(configured.output_tokens_per_minute).is_some() {
             raw.tokens_per_minute = None;
         }
-        let both = RawConstraint {
-            requests_per_minute: said.requests_per_minute.or(raw.requests_per_minute),
-            tokens_per_minute: said.tokens_per_minute.or(raw.tokens_per_minute),
-            input_tokens_per_minute: said.input_tokens_per_minute.or(raw.input_tokens_per_minute),
-            output_tokens_per_minute: said
+        let combined = RawConstraint {
+            requests_per_minute: configured.requests_per_minute.or(raw.requests_per_minute),
+            tokens_per_minute: configured.tokens_per_minute.or(raw.tokens_per_minute),
+            input_tokens_per_minute: configured
+                .input_tokens_per_minute
+                .or(raw.input_tokens_per_minute),
+            output_tokens_per_minute: configured
                 .output_tokens_per_minute
                 .or(raw.output_tokens_per_minute),
-            requests_per_day: said.requests_per_day.or(raw.requests_per_day),
-            requests_per_day_zone: said.requests_per_day_zone.or(raw.requests_per_day_zone),
-            min_interval_ms: said.min_interval_ms.or(raw.min_interval_ms),
-            burst_factor: said.burst_factor.or(raw.burst_factor),
-            burst_capacity: said.burst_capacity.or(raw.burst_capacity),
+            requests_per_day: configured.requests_per_day.or(raw.requests_per_day),
+            requests_per_day_zone: configured.requests_per_day_zone.or(raw.requests_per_day_zone),
+            min_interval_ms: configured.min_interval_ms.or(raw.min_interval_ms),
+            burst_factor: configured.burst_factor.or(raw.burst_factor),
+            burst_capacity: configured.burst_capacity.or(raw.burst_capacity),
             max_concurrent_requests: None,
         };
         // Parts that are valid alone are valid together, but for totals, which were seen to.
-        Constraint::try_new(&with_burst(both)).ok().or_else(|| self.constraint.clone())
+        Constraint::try_new(&with_default_burst(combined)).ok().or_else(|| self.constraint.clone())
     }
 }
 
@@ -168,9 +170,9 @@ impl EndpointPlan {
 
 pub(super) fn endpoints(
     provider: &str,
-    speaker: &Provider,
+    dialect_provider: &Provider,
     fields: &mut Fields<'_, '_>,
-    with: &mut ReadContext<'_>,
+    context: &mut ReadContext<'_>,
 ) -> BTreeMap<String, EndpointPlan> {
     let mut plans = BTreeMap::new();
     let path = fields.path();
@@ -178,7 +180,7 @@ pub(super) fn endpoints(
     let Some(section) = fields.get("endpoints") else { return plans };
     let Some(mut fields) = Fields::any(section, path, fields.faults()) else { return plans };
     let known = table::below("providers.*.endpoints.*");
-    let mut owners = Owners::default();
+    let mut owners = RouteOwners::default();
     for entry in fields.entries() {
         if let Err(rule) = check_plain_name(&entry.key) {
             fields.refuse(&entry.key, rule);
@@ -189,8 +191,8 @@ pub(super) fn endpoints(
         let Some(mut fields) = Fields::open(&entry.value, path, &known, fields.faults()) else {
             continue;
         };
-        let owner = format!("{provider} {}", entry.key);
-        let plan = endpoint(&owner, speaker, &mut fields, with);
+        let label = format!("{provider} {}", entry.key);
+        let plan = endpoint(&label, dialect_provider, &mut fields, context);
         if let Err(rule) = owners.add(&entry.key, plan.paths.value.as_deref().unwrap_or_default()) {
             fields.refuse("paths", rule);
         }
@@ -200,10 +202,10 @@ pub(super) fn endpoints(
 }
 
 fn endpoint(
-    owner: &str,
-    speaker: &Provider,
+    label: &str,
+    dialect_provider: &Provider,
     fields: &mut Fields<'_, '_>,
-    with: &mut ReadContext<'_>,
+    context: &mut ReadContext<'_>,
 ) -> EndpointPlan {
     let amount = |read: Option<Setting<NonZeroU32>>| {
         read.map_or(Setting::default(None), |read| read.map(Some))
@@ -211,7 +213,7 @@ fn endpoint(
     let requests_per_minute = amount(fields.setting("requests_per_minute", rate));
     let tokens_per_minute = amount(fields.setting("tokens_per_minute", rate));
     let concurrency = match fields.get("max_concurrent_requests") {
-        Some(_) => bounded::concurrency(owner, speaker, fields, with),
+        Some(_) => bounded::concurrency(label, dialect_provider, fields, context),
         None => None,
     };
     let max_concurrent_requests = amount(concurrency);
@@ -238,7 +240,7 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
     if *raw == RawConstraint::default() {
         return None;
     }
-    match Constraint::try_new(&with_burst(raw.clone())) {
+    match Constraint::try_new(&with_default_burst(raw.clone())) {
         Ok(constraint) => Some(constraint),
         Err(invalid) => {
             for (field, _, rule) in invalid.faults() {
@@ -250,7 +252,7 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
 }
 
 /// The same with one second's worth of requests at once, unless somebody said how many.
-fn with_burst(mut raw: RawConstraint) -> RawConstraint {
+fn with_default_burst(mut raw: RawConstraint) -> RawConstraint {
     if raw.burst_capacity.is_none() && raw.burst_factor.is_none() {
         raw.burst_capacity = raw.requests_per_minute.map(|requests| (requests / 60).max(1));
         // The largest of rates is more at once than any burst may be.

@@ -24,8 +24,8 @@ use crate::values::value_kind::ValueKind;
 use crate::values::zone::canonical_zone;
 
 /// The longest name of a model, and the most of them.
-const LONGEST: usize = 128;
-const MOST: usize = 256;
+const MAX_NAME_LENGTH: usize = 128;
+const MAX_MODELS: usize = 256;
 
 pub(crate) const KEYS: &[KnownKey] = &[
     inner_concurrency("providers.*.models.*.max_concurrent_requests"),
@@ -90,9 +90,9 @@ pub(super) struct Models {
 impl Models {
     pub(super) fn read(
         provider: &str,
-        speaker: &Provider,
+        dialect_provider: &Provider,
         fields: &mut Fields<'_, '_>,
-        with: &mut ReadContext<'_>,
+        context: &mut ReadContext<'_>,
     ) -> Self {
         let Some(section) = fields.get("models") else {
             return Self { named: None, limited: BTreeMap::new() };
@@ -104,8 +104,8 @@ impl Models {
         let path = fields.path();
         let path = Path::Key(&path, "models");
         let mut limited: BTreeMap<String, ModelPlan> = BTreeMap::new();
-        if matches!(&section.node, Node::Table(entries) if entries.len() > MOST) {
-            fields.refuse("models", Rule::TooManyModels(MOST));
+        if matches!(&section.node, Node::Table(entries) if entries.len() > MAX_MODELS) {
+            fields.refuse("models", Rule::TooManyModels(MAX_MODELS));
         }
         let known = table::below("providers.*.models.*");
         if let Some(mut fields) = Fields::any(section, path, fields.faults()) {
@@ -121,8 +121,11 @@ impl Models {
                 let path = Path::Key(&path, &entry.key);
                 let opened = Fields::open(&entry.value, path, &known, fields.faults());
                 let Some(mut fields) = opened else { continue };
-                let owner = format!("{provider} {}", entry.key);
-                limited.insert(entry.key.to_string(), model(&owner, speaker, &mut fields, with));
+                let label = format!("{provider} {}", entry.key);
+                limited.insert(
+                    entry.key.to_string(),
+                    model(&label, dialect_provider, &mut fields, context),
+                );
             }
         }
         // What has limits is worth a name in metrics; a pattern is none.
@@ -133,13 +136,13 @@ impl Models {
 }
 
 fn model(
-    owner: &str,
-    speaker: &Provider,
+    label: &str,
+    dialect_provider: &Provider,
     fields: &mut Fields<'_, '_>,
-    with: &mut ReadContext<'_>,
+    context: &mut ReadContext<'_>,
 ) -> ModelPlan {
     let concurrency = match fields.get("max_concurrent_requests") {
-        Some(_) => bounded::concurrency(owner, speaker, fields, with),
+        Some(_) => bounded::concurrency(label, dialect_provider, fields, context),
         None => None,
     };
     let max_concurrent_requests = concurrency.map_or(Setting::default(None), |read| read.map(Some));
@@ -149,6 +152,6 @@ fn model(
 
 fn check_model(name: &str) -> Result<(), Rule> {
     let is_plain = |char: char| !char.is_control() && !char.is_whitespace();
-    let fits = !name.is_empty() && name.len() <= LONGEST && name.chars().all(is_plain);
-    if fits { Ok(()) } else { Err(Rule::ModelPattern(LONGEST)) }
+    let fits = !name.is_empty() && name.len() <= MAX_NAME_LENGTH && name.chars().all(is_plain);
+    if fits { Ok(()) } else { Err(Rule::ModelPattern(MAX_NAME_LENGTH)) }
 }

@@ -11,7 +11,7 @@ use crate::fault::Rule;
 use crate::values::value::{Node, Number, Value};
 
 /// The most retries; a database refuses more by itself.
-pub(crate) const MOST_RETRIES: u32 = 20;
+pub(crate) const MAX_RETRIES: u32 = 20;
 
 /// The first parts of paths that the HTTP and admin doors have for themselves.
 const RESERVED: [&str; 8] =
@@ -27,18 +27,18 @@ pub(crate) fn check_name(name: &str) -> Result<(), Rule> {
 
 /// Refuses what cannot be a name at all.
 pub(crate) fn check_plain_name(name: &str) -> Result<(), Rule> {
-    let may_be = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
-    let fits = first && name.len() <= 64 && name.bytes().all(may_be);
+    let fits = first && name.len() <= 64 && name.bytes().all(is_allowed);
     if fits { Ok(()) } else { Err(Rule::Name) }
 }
 
 /// An address without the slash at its end.
 pub(crate) fn base_url(value: &Value<'_>) -> Result<String, Rule> {
-    const MOST: usize = 2_048;
+    const MAX_LENGTH: usize = 2_048;
     let text = value.to_text().map_err(|_| Rule::BaseUrl)?;
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let rest = rest.filter(|_| text.len() <= MOST).ok_or(Rule::BaseUrl)?;
+    let rest = rest.filter(|_| text.len() <= MAX_LENGTH).ok_or(Rule::BaseUrl)?;
     let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#@\\".contains(&byte);
     if HostPort::parse(server).is_err() || !path.bytes().all(plain) {
@@ -51,9 +51,9 @@ pub(crate) fn base_url(value: &Value<'_>) -> Result<String, Rule> {
 /// looked for in the environment and not found; neither way is it shown.
 pub(crate) fn name_of_variable(value: &Value<'_>) -> Result<String, Rule> {
     let text = value.to_text().map_err(|_| Rule::VariableName)?;
-    let may_be = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    let is_allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
     let first = text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
-    let fits = first && text.len() <= 128 && text.bytes().all(may_be);
+    let fits = first && text.len() <= 128 && text.bytes().all(is_allowed);
     if fits { Ok(text.to_owned()) } else { Err(Rule::VariableName) }
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn dialect(value: &Value<'_>) -> Result<(Dialect, Provider), Rule> {
 }
 
 pub(crate) fn retries(value: &Value<'_>) -> Result<u32, Rule> {
-    let most = MOST_RETRIES.into();
+    let most = MAX_RETRIES.into();
     let retries = value.to_whole_between(0, most)?;
     u32::try_from(retries).map_err(|_| Rule::NotBetween { least: 0, most })
 }

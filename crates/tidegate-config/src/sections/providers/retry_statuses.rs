@@ -5,14 +5,15 @@ use tidegate_providers::classify::NEVER_RETRIED;
 use crate::fault::Rule;
 use crate::values::value::{Node, Value};
 
-pub(crate) const LEAST: u16 = 400;
-pub(crate) const MOST: u16 = 599;
+pub(crate) const MIN_STATUS: u16 = 400;
+pub(crate) const MAX_STATUS: u16 = 599;
 
 /// A list of statuses, or a text with commas, which is what an environment can hold.
 pub(crate) fn statuses(value: &Value<'_>) -> Result<Vec<u16>, Rule> {
     let mut statuses = Vec::new();
     let mut add = |status: Option<u16>| {
-        let status = status.filter(|it| (LEAST..=MOST).contains(it)).ok_or(Rule::RetryStatus)?;
+        let status =
+            status.filter(|it| (MIN_STATUS..=MAX_STATUS).contains(it)).ok_or(Rule::RetryStatus)?;
         if NEVER_RETRIED.contains(&status) {
             return Err(Rule::NeverRetried(status));
         }
