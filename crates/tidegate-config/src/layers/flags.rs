@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_is_in_the_table_under_the_same_variable() {
+    fn every_key_has_the_variable_of_the_table() {
         for key in Key::ALL {
             let known = keys::find(&key.path().split('.').collect::<Vec<_>>()).unwrap();
             assert_eq!(key.variable(), known.variable());

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_entry_covers_its_hosts_and_no_others() {
+    fn each_kind_of_entry_covers_only_its_hosts() {
         for (entry, url, covered) in [
             ("*", "https://api.openai.com", true),
             ("openai.com", "https://api.openai.com", true),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_names_no_host_is_refused() {
+    fn entry_without_a_host_is_rejected() {
         for entry in ["10.0.0.0/99", "http://a.test", "a b", "a.test:port", ".", "a*b"] {
             assert_eq!(Bypass::new([entry]), Err(BypassError), "{entry}");
         }

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_databases() {
+    fn database_urls_are_parsed() {
         for (text, shown) in [
             ("none", "none"),
             ("sqlite:", "sqlite:"),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_with_their_bounds() {
+    fn values_are_described_with_their_bounds() {
         for (path, values) in [
             ("store.expected_nodes", "a whole number from 1 to 4294967295"),
             ("limits.*.quota", "a whole number, at least 1"),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_those_in_force_by_name_or_those_of_the_table() {
+    fn defaults_come_from_named_entries_or_the_table() {
         assert_eq!(described("providers.*.max_wait").default, Some("120s".into()));
         let rate = described("limits.*.rate");
         let named_default = [("client", "50/s"), ("organization", "500/s")];
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_a_key_that_no_database_holds() {
+    fn restart_keys_are_never_stored_in_the_database() {
         for (path, _) in NEEDS_RESTART {
             let described = described(path);
             assert!(described.needs_restart && described.why_fixed.is_some(), "{path}");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_without_our_prefix_is_told() {
+    fn unprefixed_variables_are_described() {
         let plain = |path| described(path).plain_variables;
         assert_eq!(plain("providers.*.max_retries"), ["*_MAX_RETRIES"]);
         assert!(plain("providers.*.max_wait").is_empty());

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_of_a_section_come_from_the_table() {
+    fn section_names_come_from_the_table() {
         assert_eq!(
             below("listen"),
             ["http", "admin", "grpc", "resp", "allowed_hosts", "trusted_proxies"]
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_one_row_and_a_sentence() {
+    fn every_key_is_unique_and_described() {
         for (index, key) in known_keys().enumerate() {
             let first = known_keys().position(|other| other.pattern == key.pattern);
             assert_eq!(first, Some(index), "{}", key.pattern);

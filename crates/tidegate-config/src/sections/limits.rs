@@ -181,7 +181,7 @@ mod tests {
     use crate::sections::policy::POLICY_KEYS;
 
     #[test]
-    fn the_table_has_all_keys_of_policies() {
+    fn table_has_all_policy_keys() {
         let known = keys::below("limits.*");
         assert_eq!(known.split_last(), Some((&"on_failure", POLICY_KEYS)));
     }

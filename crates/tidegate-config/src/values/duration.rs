@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_have_units() {
+    fn durations_have_units() {
         for (text, millis) in [
             ("0s", 0),
             ("500ms", 500),

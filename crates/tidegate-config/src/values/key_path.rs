@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_read_as_they_are_written() {
+    fn paths_round_trip() {
         for (text, expected) in [
             ("state_dir", &["state_dir"][..]),
             ("limits.client.rate", &["limits", "client", "rate"]),

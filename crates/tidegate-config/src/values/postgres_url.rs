@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_their_secrets_kept() {
+    fn valid_urls_hide_credentials() {
         for (text, shown) in [
             ("postgres://host", "postgres://host:5432/"),
             ("postgresql://u:secret@host:7/db", "postgres://host:7/db"),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn encryption_and_certificates_are_read_and_not_passed_on() {
+    fn tls_parameters_are_read_and_removed() {
         let read = |query: &str| {
             let url: PostgresUrl = format!("postgres://host/db?{query}").parse().unwrap();
             let trusted = url.trusted().map(|file| file.to_string_lossy().into_owned());
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_are_refused_without_being_repeated() {
+    fn invalid_urls_are_rejected_without_being_repeated() {
         use PostgresUrlError::{Fragment, Malformed, Misplaced, Parameter, Port, SslMode};
         for (text, error) in [
             ("postgres:host", Malformed),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read_and_their_secrets_kept() {
+    fn valid_urls_hide_credentials() {
         for (text, shown) in [
             ("redis://host", "host 6379 0"),
             ("redis://host/", "host 6379 0"),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn other_addresses_are_refused_without_being_repeated() {
+    fn invalid_urls_are_rejected_without_being_repeated() {
         use RedisUrlError::{Database, Extra, Malformed, NoPassword, NotUtf8, Port};
         for (text, error) in [
             ("redis:host", Malformed),

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_told_from_names() {
+    fn keys_are_distinguished_from_names() {
         for key in [
             "sk-proj-hunter2hunter2hunter2",
             "AIzaSyHunter2Hunter2Hunter2Hunter2",

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_and_shown_in_binary_units() {
+    fn sizes_use_binary_units() {
         for (text, bytes) in [
             ("64MiB", 64 << 20),
             ("512KiB", 512 << 10),

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_taken_as_the_key_wants_it() {
+    fn text_is_read_as_the_kind_of_the_key() {
         let read = |kind: ValueKind, text| kind.read_json(text).to_string();
         assert_eq!(read(COUNT, "8"), "8");
         assert_eq!(read(COUNT, "-3"), "-3");

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_zone_has_one_name() {
+    fn utc_aliases_have_one_name() {
         for alias in [
             "UTC",
             "utc",
@@ -55,8 +55,9 @@ mod tests {
             assert_eq!(canonical_zone(&name.to_uppercase()).unwrap(), name);
         }
         for name in ["", "Mars/Olympus", "Etc/Unknown", "UTC ", "UTC0", "+00:00", "../UTC"] {
-            let told = format!("{name:?} is not a time zone such as UTC or America/Los_Angeles");
-            assert_eq!(canonical_zone(name).unwrap_err().to_string(), told);
+            let expected =
+                format!("{name:?} is not a time zone such as UTC or America/Los_Angeles");
+            assert_eq!(canonical_zone(name).unwrap_err().to_string(), expected);
         }
     }
 }

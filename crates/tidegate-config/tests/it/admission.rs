@@ -4,10 +4,10 @@ use tidegate::Policy;
 use tidegate::admission::Rules;
 use tidegate_config::{Loader, Source};
 
-use crate::{complaints, plan};
+use crate::{error_lines, plan};
 
 #[test]
-fn without_a_word_the_tested_profile_is_in_force() {
+fn default_admission_matches_default_rules() {
     let plan = plan("").unwrap();
     assert!(plan.admission.enabled.value);
     let rules = plan.admission.rules(&plan.limits);
@@ -15,7 +15,7 @@ fn without_a_word_the_tested_profile_is_in_force() {
 }
 
 #[test]
-fn the_section_is_read_and_the_tiers_are_the_limits_of_their_names() {
+fn tiers_are_the_limits_named_client_and_organization() {
     let text = r#"
 [admission]
 enabled = false
@@ -55,7 +55,7 @@ every = "day"
 }
 
 #[test]
-fn every_key_has_a_name_in_the_environment() {
+fn every_key_can_be_set_by_a_variable() {
     let variables = [
         ("TIDEGATE_ADMISSION_ENABLED", "false"),
         ("TIDEGATE_ADMISSION_BACKPRESSURE_THRESHOLD", "9"),
@@ -79,7 +79,7 @@ fn every_key_has_a_name_in_the_environment() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn errors_carry_their_position() {
     let text = r#"
 [admission]
 enabled = "yes"
@@ -95,7 +95,7 @@ every = "day"
 "#;
     let tier = "is a tier of [admission], which takes a token bucket: a capacity and a rate";
     assert_eq!(
-        complaints(text),
+        error_lines(text),
         [
             "tidegate.toml:3:11: admission.enabled = \"yes\": must be true or false".to_owned(),
             "tidegate.toml:4:26: admission.backpressure_threshold = 0: must be a whole number \
@@ -115,35 +115,35 @@ every = "day"
     );
     // The same if the word about admission comes from elsewhere.
     let variables = [("TIDEGATE_ADMISSION_MODE".to_owned(), "shadow".to_owned())];
-    let alone = "[limits.client]\nallowance = 3\n";
-    let loaded = Loader::default().environment(variables).text("tidegate.toml", alone);
+    let limits_only = "[limits.client]\nallowance = 3\n";
+    let loaded = Loader::default().environment(variables).text("tidegate.toml", limits_only);
     assert_eq!(
         loaded.unwrap_err().to_string(),
         format!("tidegate.toml:1:1: limits.client: {tier}")
     );
-    let plan = plan(alone).unwrap();
+    let plan = plan(limits_only).unwrap();
     assert_eq!(plan.admission.rules(&plan.limits).client_policy(), None, "no section, no tier");
 }
 
 /// An id of a client is good within its organization, and whoever guesses where it begins may let
 /// in somebody else.
 #[test]
-fn an_allowed_client_is_named_with_its_organization() {
+fn allowed_client_requires_its_organization() {
     for client in ["alice", "acme/", "/alice", "acme/team/alice", ""] {
         let text = format!("[admission]\nallow_clients = [\"{client}\"]\n");
-        let told = complaints(&text);
-        assert!(told[0].contains("each as organization/client"), "{client}: {told:?}");
+        let lines = error_lines(&text);
+        assert!(lines[0].contains("each as organization/client"), "{client}: {lines:?}");
     }
-    let told = complaints("[admission]\nmissing_client = \"reject\"\n");
-    assert!(told[0].ends_with("must be one of skip, connection"), "{told:?}");
+    let lines = error_lines("[admission]\nmissing_client = \"reject\"\n");
+    assert!(lines[0].ends_with("must be one of skip, connection"), "{lines:?}");
 }
 
 #[test]
-fn a_limit_that_cannot_be_a_tier_is_warned_of() {
+fn limit_that_cannot_be_a_tier_causes_a_warning() {
     let plan = plan("[limits.client]\nallowance = 3\n").unwrap();
-    let told: Vec<_> = plan.warnings.iter().map(ToString::to_string).collect();
+    let lines: Vec<_> = plan.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        lines,
         ["limits.client: is not used as a tier of admission, which takes a token bucket: a \
           capacity and a rate"]
     );

@@ -9,13 +9,13 @@ use tidegate_config::{
 
 use crate::plan;
 
-fn refused(patch: &Patch) -> Vec<String> {
+fn check_errors(patch: &Patch) -> Vec<String> {
     let error = patch.check().unwrap_err().to_string();
     error.lines().map(ToOwned::to_owned).collect()
 }
 
 #[test]
-fn a_merge_patch_sets_and_unsets() {
+fn merge_patch_sets_and_unsets() {
     let before: Overrides = [
         ("limits.client.rate", "\"5/s\""),
         ("limits.client.max_debt", "7"),
@@ -38,10 +38,11 @@ fn a_merge_patch_sets_and_unsets() {
             ("limits.client.rate", "\"9/s\""),
         ]
     );
-    let written: Vec<_> = patch.difference(&before);
-    let written: Vec<_> = written.iter().map(|(key, it)| (key.as_str(), it.as_deref())).collect();
+    let differences: Vec<_> = patch.difference(&before);
+    let differences: Vec<_> =
+        differences.iter().map(|(key, it)| (key.as_str(), it.as_deref())).collect();
     assert_eq!(
-        written,
+        differences,
         [
             ("admission.mode", None),
             ("limits.client.max_debt", None),
@@ -57,8 +58,8 @@ fn a_merge_patch_sets_and_unsets() {
 }
 
 #[test]
-fn a_body_that_is_no_merge_patch_is_refused() {
-    for (body, told) in [
+fn invalid_merge_patch_is_rejected() {
+    for (body, expected) in [
         (&b"[]"[..], "must be a table of keys and values"),
         (b"5", "must be a table of keys and values"),
         (b"{", "is not JSON"),
@@ -68,7 +69,7 @@ fn a_body_that_is_no_merge_patch_is_refused() {
         ),
     ] {
         let error = Patch::from_json(body).unwrap_err().to_string();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     let many: Vec<_> =
         (0..=MOST_CHANGES).map(|n| format!("\"l{n}\":{{\"allowance\":1}}")).collect();
@@ -78,20 +79,20 @@ fn a_body_that_is_no_merge_patch_is_refused() {
 }
 
 #[test]
-fn doors_stores_databases_and_tokens_never_come_from_a_database() {
+fn listeners_stores_databases_and_tokens_are_rejected_from_the_database() {
     let text = |key: &str| key.replace('*', "openai");
     let mut fixed = Vec::new();
     for key in known_keys() {
         let path = text(key.path());
         let stored = [(path.clone(), "\"x\"".to_owned())];
         let layers = Loader::default().text_layers("none", "");
-        let told = layers.with_overrides(stored.into_iter().collect()).plan();
-        let told = told.err().map_or(String::new(), |error| error.to_string());
+        let result = layers.with_overrides(stored.into_iter().collect()).plan();
+        let errors = result.err().map_or(String::new(), |error| error.to_string());
         let never = format!("database: {path}: never comes from the database: ");
-        assert_eq!(told.contains(&never), !key.is_operational(), "{told}");
+        assert_eq!(errors.contains(&never), !key.is_operational(), "{errors}");
         if !key.is_operational() {
             let patch = Patch::default().set(&path, "x");
-            assert!(refused(&patch)[0].starts_with(&format!("change: {path}: never comes")));
+            assert!(check_errors(&patch)[0].starts_with(&format!("change: {path}: never comes")));
             fixed.push(path);
         }
     }
@@ -105,7 +106,7 @@ fn doors_stores_databases_and_tokens_never_come_from_a_database() {
 }
 
 #[test]
-fn everything_that_is_wrong_with_a_change_is_told_by_key() {
+fn all_errors_of_a_change_are_reported_by_key() {
     let patch = Patch::default()
         .set("providers.openai.max_concurrent_requests", "101")
         .set("providers.openai.max_retries", "-1")
@@ -117,7 +118,7 @@ fn everything_that_is_wrong_with_a_change_is_told_by_key() {
         .set("providers.openai.models", &format!("[\"{}\"]", "x".repeat(20_000)))
         .unset("limits.gone.rate");
     assert_eq!(
-        refused(&patch),
+        check_errors(&patch),
         [
             "change: \"a..b\": is not the path of a key, such as limits.client.rate",
             "change: limit.client.rate = \"5/s\": is not a known key; did you mean `limits`?",
@@ -134,7 +135,7 @@ fn everything_that_is_wrong_with_a_change_is_told_by_key() {
 }
 
 #[test]
-fn what_a_database_holds_by_mistake_is_told_with_the_rest() {
+fn invalid_stored_settings_are_reported_with_other_errors() {
     let stored = [
         ("limits.client.rate", "\"fast\""),
         ("limits.client.rtae", "5"),
@@ -151,7 +152,7 @@ fn what_a_database_holds_by_mistake_is_told_with_the_rest() {
 }
 
 #[test]
-fn a_mistake_that_a_higher_layer_hides_is_told_all_the_same() {
+fn invalid_value_is_reported_even_if_shadowed() {
     let text = "[limits.client]\nrate = \"fast\"\ncapacity = 5\n[admission]\nmode = \"dark\"\n";
     let layers = Loader::default().text_layers("tidegate.toml", text);
     let patch = Patch::default().set("limits.client.rate", "5/s").set("admission.mode", "shadow");
@@ -162,7 +163,7 @@ fn a_mistake_that_a_higher_layer_hides_is_told_all_the_same() {
 }
 
 #[test]
-fn a_file_is_read_again_from_where_it_was() {
+fn reread_uses_the_same_lookup() {
     let here = tempfile::tempdir().unwrap();
     let path = here.path().join("tidegate.toml");
     let layers = Loader::default().working_directory(here.path()).layers().unwrap();
@@ -174,18 +175,18 @@ fn a_file_is_read_again_from_where_it_was() {
     fs::write(&path, "[limits.api]\nrate = fast\n").unwrap();
     assert!(layers.reread().unwrap().plan().is_err());
     assert!(layers.plan().is_ok(), "the old ones stay what they were");
-    let named = Loader::default().file(&path).layers().unwrap();
+    let patch_with_key_length = Loader::default().file(&path).layers().unwrap();
     fs::remove_file(&path).unwrap();
-    assert!(named.reread().is_err(), "one that was named must be there");
+    assert!(patch_with_key_length.reread().is_err(), "one that was named must be there");
     assert_eq!(layers.reread().unwrap().file(), None);
 }
 
-fn shown<'e>(effective: &'e [Effective], key: &str) -> &'e str {
+fn effective_value<'e>(effective: &'e [Effective], key: &str) -> &'e str {
     effective.iter().find(|it| it.key == key).map_or("", |it| it.value.as_str())
 }
 
 #[test]
-fn secrets_are_not_shown_with_the_settings() {
+fn effective_settings_hide_secrets() {
     let hash = format!("sha256:ab12{}", "dead".repeat(15));
     let text = format!(
         "[store]\nurl = \"redis://gate:hunter2@cache/3\"\n[database]\nurl = \
@@ -194,20 +195,20 @@ fn secrets_are_not_shown_with_the_settings() {
     let loader = Loader::default().flag(Key::StoreUrl, "redis://gate:hunter2@cache/3");
     let layers = loader.text_layers("tidegate.toml", &text);
     let effective = layers.effective();
-    assert_eq!(shown(&effective, "store.url"), "\"redis://cache:6379/3\"");
-    assert_eq!(shown(&effective, "database.url"), "\"postgres://db:5432/limits\"");
-    assert_eq!(shown(&effective, "admin.write_tokens"), "[\"sha256:ab12…\"]");
+    assert_eq!(effective_value(&effective, "store.url"), "\"redis://cache:6379/3\"");
+    assert_eq!(effective_value(&effective, "database.url"), "\"postgres://db:5432/limits\"");
+    assert_eq!(effective_value(&effective, "admin.write_tokens"), "[\"sha256:ab12…\"]");
     let all =
         format!("{}{:?}{layers:?}", serde_json::to_string(&effective).unwrap(), layers.plan());
     assert!(!all.contains("hunter2") && !all.contains("dead"), "{all}");
     let broken = Loader::default().text_layers("x", "[store]\nurl = \"redis://hunter2@cache\"\n");
-    assert_eq!(shown(&broken.effective(), "store.url"), "\"...\"");
+    assert_eq!(effective_value(&broken.effective(), "store.url"), "\"...\"");
     let token = plan("[admin]\nread_tokens = [\"hunter2\"]\n").unwrap_err().to_string();
     assert!(token.contains("tidegate key") && !token.contains("hunter2"), "{token}");
 }
 
 #[test]
-fn settings_are_shown_in_the_order_of_the_file_with_their_places() {
+fn effective_settings_are_in_file_order_with_positions() {
     let layers = Loader::default().text_layers(
         "tidegate.toml",
         "[limits.b]\nrate = \"1/s\"\n[limits.a]\nallowance = 5\non_failure = \"open\"\n",
@@ -224,7 +225,7 @@ fn settings_are_shown_in_the_order_of_the_file_with_their_places() {
 }
 
 #[test]
-fn a_setting_serializes_with_what_it_hides_and_what_was_given() {
+fn effective_setting_serializes_shadowed_and_configured_values() {
     let layers =
         Loader::default().text_layers("x", "[limits.client]\nrate = \"40/s\"\n").with_overrides(
             [("limits.client.rate", "\"20/s\""), ("providers.openai.max_retries", "\"many\"")]
@@ -247,7 +248,7 @@ fn a_setting_serializes_with_what_it_hides_and_what_was_given() {
 }
 
 #[test]
-fn what_changed_is_told_by_key_and_what_needs_a_restart_is_named() {
+fn diff_is_by_key_and_restart_settings_are_listed() {
     let before = Loader::default()
         .text_layers("x", "[limits.a]\nrate = \"1/s\"\n[limits.b]\nallowance = 1\n");
     let after = Loader::default().text_layers("x", "[limits.a]\nrate = \"2/s\"\n[limits.c]\nallowance = 1\n[listen]\nhttp = \"127.0.0.1:1\"\n[store]\nurl = \"redis://h\"\n[admin]\nallow_unauthenticated = true\n");
@@ -272,13 +273,13 @@ fn what_changed_is_told_by_key_and_what_needs_a_restart_is_named() {
 
 /// What is taken as a change is taken by the database as well: both count characters.
 #[test]
-fn a_change_is_bounded_as_the_database_that_keeps_it() {
-    let named = |length: usize| {
+fn change_has_the_bounds_of_the_database() {
+    let patch_with_key_length = |length: usize| {
         let name = "\u{fc}".repeat(length - "limits..rate".len());
         Patch::default().set(&format!("limits.{name}.rate"), "1/s")
     };
-    assert!(named(LONGEST_KEY).check().is_ok());
-    assert_eq!(refused(&named(LONGEST_KEY + 1)).len(), 1);
+    assert!(patch_with_key_length(LONGEST_KEY).check().is_ok());
+    assert_eq!(check_errors(&patch_with_key_length(LONGEST_KEY + 1)).len(), 1);
     let all = (0..MOST_CHANGES).fold(Patch::default(), |patch, number| {
         patch.set(&format!("limits.l{number}.rate"), "1/s")
     });
@@ -291,21 +292,21 @@ fn a_change_is_bounded_as_the_database_that_keeps_it() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_key_or_beside_it() {
-    let told = |body: &[u8]| {
+fn error_can_be_rendered_without_its_key() {
+    let render = |body: &[u8]| {
         let error = Patch::from_json(body).and_then(|patch| patch.check()).unwrap_err();
         (error.to_string(), error.faults()[0].without_key())
     };
-    let (whole, beside) = told(b"null");
-    assert_eq!(whole, "change: null: must be a table of keys and values");
-    assert_eq!(beside, "must be a table of keys and values (change: null)");
-    let (whole, beside) = told(br#"{"admission":{"enabled":7}}"#);
-    assert_eq!(whole, "change: admission.enabled = 7: must be true or false");
-    assert_eq!(beside, "must be true or false (change: 7)");
+    let (with_key, without_key) = render(b"null");
+    assert_eq!(with_key, "change: null: must be a table of keys and values");
+    assert_eq!(without_key, "must be a table of keys and values (change: null)");
+    let (with_key, without_key) = render(br#"{"admission":{"enabled":7}}"#);
+    assert_eq!(with_key, "change: admission.enabled = 7: must be true or false");
+    assert_eq!(without_key, "must be true or false (change: 7)");
 }
 
 #[test]
-fn a_section_is_not_a_prefix_of_letters() {
+fn section_filter_matches_whole_names() {
     let text = "[limits.client]\nrate = \"1/s\"\n[limits.clients]\nrate = \"1/s\"\n";
     let effective = Loader::default().text_layers("tidegate.toml", text).effective();
     let count = |part: &str| effective.iter().filter(|one| one.is_in(part)).count();
@@ -317,7 +318,7 @@ fn a_section_is_not_a_prefix_of_letters() {
 
 /// Texts of anybody's choice end up in logs, and some of them are keys in the wrong place.
 #[test]
-fn a_text_is_told_short_and_a_key_not_at_all() {
+fn diff_truncates_long_text_and_hides_keys() {
     let layers = Loader::default().text_layers("tidegate.toml", "");
     let (key, long) = ("sk-proj-hunter2hunter2hunter2", "m".repeat(1_000));
     let patch = Patch::default()
@@ -329,13 +330,13 @@ fn a_text_is_told_short_and_a_key_not_at_all() {
     let models = format!("[\"gpt-4o\",\"...\",\"{}…\"]", "m".repeat(64));
     assert!(new.contains(&("providers.openai.tier", Some("\"...\""))), "{new:?}");
     assert!(new.contains(&("providers.openai.models", Some(&models))), "{new:?}");
-    let shown = format!("{:?}", after.effective());
-    assert!(!shown.contains("hunter2"), "{shown}");
+    let settings = format!("{:?}", after.effective());
+    assert!(!settings.contains("hunter2"), "{settings}");
 }
 
 /// 64 and then 77: both are capped at 32, and both were asked for.
 #[test]
-fn a_change_that_bounds_make_the_same_is_a_change() {
+fn change_to_a_capped_value_is_still_a_change() {
     const KEY: &str = "providers.openai.max_concurrent_requests";
     let layers = Loader::default().text_layers("none", "");
     let asked =
@@ -343,8 +344,8 @@ fn a_change_that_bounds_make_the_same_is_a_change() {
     let (first, second) = (asked("64"), asked("77"));
     let changed = diff(&first.effective(), &second.effective());
     let [one] = &changed[..] else { panic!("{changed:?}") };
-    let told = (one.key.as_str(), one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
-    assert_eq!(told, (KEY, Some("32"), Some("32"), Some("77")));
+    let fields = (one.key.as_str(), one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
+    assert_eq!(fields, (KEY, Some("32"), Some("32"), Some("77")));
     assert!(diff(&second.effective(), &asked("77").effective()).is_empty());
     // The same value from somebody else is another change: it outlives a change of the file.
     let changed = diff(&layers.effective(), &asked("8").effective());
@@ -354,7 +355,7 @@ fn a_change_that_bounds_make_the_same_is_a_change() {
 }
 
 #[test]
-fn a_change_of_what_is_hidden_tells_what_was_asked_for() {
+fn change_of_a_shadowed_value_reports_the_configured_value() {
     let file = |rate: &str| {
         let text = format!("[limits.client]\nrate = \"{rate}\"\n");
         let layers = Loader::default().text_layers("tidegate.toml", &text);
@@ -363,13 +364,13 @@ fn a_change_of_what_is_hidden_tells_what_was_asked_for() {
     };
     let changed = diff(&file("40/s"), &file("41/s"));
     let [one] = &changed[..] else { panic!("{changed:?}") };
-    let told = (one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
-    assert_eq!(told, (Some("\"5/s\""), Some("\"5/s\""), Some("\"41/s\"")));
+    let fields = (one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
+    assert_eq!(fields, (Some("\"5/s\""), Some("\"5/s\""), Some("\"41/s\"")));
 }
 
 /// Without a database nothing claims to be in one.
 #[test]
-fn what_no_database_keeps_has_a_source_of_its_own_and_is_warned_of() {
+fn runtime_overrides_have_their_own_source_and_a_warning() {
     let layers =
         Loader::default().text_layers("tidegate.toml", "[limits.client]\nrate = \"40/s\"\n");
     let patch = Patch::default().set("limits.client.rate", "5/s");
@@ -378,9 +379,10 @@ fn what_no_database_keeps_has_a_source_of_its_own_and_is_warned_of() {
     let rate = effective.iter().find(|it| it.key == "limits.client.rate").unwrap();
     assert_eq!((rate.source, rate.source.to_string()), (Source::Runtime, "runtime".to_owned()));
     assert_eq!(rate.place.as_deref(), Some("runtime"));
-    let told: Vec<_> = layers.plan().unwrap().warnings.iter().map(ToString::to_string).collect();
+    let warnings: Vec<_> =
+        layers.plan().unwrap().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        warnings,
         [
             "limits.client.rate: \"40/s\" of the file is shadowed by \"5/s\", which was set at run \
              time; unset limits.client.rate through the admin API",
@@ -393,7 +395,7 @@ fn what_no_database_keeps_has_a_source_of_its_own_and_is_warned_of() {
 }
 
 #[test]
-fn what_was_written_and_is_in_force_nowhere_differs_too() {
+fn overrides_diff_includes_unknown_keys() {
     let stored = |value: &str| -> Overrides {
         [("limits.client.newer_key".to_owned(), value.to_owned())].into_iter().collect()
     };

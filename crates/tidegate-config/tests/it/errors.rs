@@ -2,10 +2,10 @@
 
 use tidegate_config::{Key, Loader, known_keys};
 
-use crate::complaints;
+use crate::error_lines;
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_and_with_its_place() {
+fn all_errors_are_reported_with_positions() {
     let text = r#"
 [listen]
 http = "8080"
@@ -30,7 +30,7 @@ evry = "day"
 zone = "Mars/Olympus"
 "#;
     assert_eq!(
-        complaints(text),
+        error_lines(text),
         [
             "tidegate.toml:3:8: listen.http = \"8080\": must be an address and a port, such as \
              127.0.0.1:8080; port 0 picks a free one",
@@ -61,32 +61,32 @@ zone = "Mars/Olympus"
 }
 
 #[test]
-fn syntax_errors_have_a_place_and_do_not_hide_the_rest() {
-    let lines = complaints("[store]\nurl = memory:\nexpected_nodes = 0\n");
+fn syntax_errors_have_a_position_and_do_not_hide_other_errors() {
+    let lines = error_lines("[store]\nurl = memory:\nexpected_nodes = 0\n");
     assert!(lines[0].starts_with("tidegate.toml:2:"), "{lines:?}");
     let last = lines.last().unwrap();
     assert_eq!(last, "tidegate.toml:3:18: store.expected_nodes = 0: must be a whole number >= 1");
 }
 
 #[test]
-fn a_repeated_key_is_refused() {
-    let lines = complaints("[store]\nexpected_nodes = 1\nexpected_nodes = 2\n");
+fn duplicate_key_is_rejected() {
+    let lines = error_lines("[store]\nexpected_nodes = 1\nexpected_nodes = 2\n");
     assert_eq!(lines, ["tidegate.toml:3:1: duplicate key"]);
 }
 
 #[test]
-fn sections_that_this_version_does_not_know_are_refused() {
+fn unknown_section_is_rejected() {
     assert_eq!(
-        complaints("[limts.client]\nrate = \"1/s\"\n"),
+        error_lines("[limts.client]\nrate = \"1/s\"\n"),
         ["tidegate.toml:1:2: limts: is not a known key; did you mean `limits`?"]
     );
     assert_eq!(
-        complaints("[envoy]\nconfig_dir = \"x\"\n"),
+        error_lines("[envoy]\nconfig_dir = \"x\"\n"),
         ["tidegate.toml:1:2: envoy: is not a known key; known are state_dir, listen, \
              store, database, admin, limits, api, admission, gateway, providers, proxy, modules"]
     );
     assert_eq!(
-        complaints("listen = 5\n"),
+        error_lines("listen = 5\n"),
         ["tidegate.toml:1:10: listen = 5: must be a table of keys and values"]
     );
 }
@@ -94,18 +94,18 @@ fn sections_that_this_version_does_not_know_are_refused() {
 #[test]
 fn columns_count_characters() {
     assert_eq!(
-        complaints("[limits.\"ä\"]\nallowance = 1\n"),
+        error_lines("[limits.\"ä\"]\nallowance = 1\n"),
         ["tidegate.toml:1:1: limits.\"ä\": \"ä\" is not a limit name: use a lower-case letter, \
           then lower-case letters, digits, _ . or -, at most 128 bytes"]
     );
     assert_eq!(
-        complaints("limits = { \"ä\" = 1 }\n"),
+        error_lines("limits = { \"ä\" = 1 }\n"),
         ["tidegate.toml:1:18: limits.\"ä\" = 1: must be a table of keys and values"]
     );
 }
 
 #[test]
-fn the_environment_and_flags_are_named_as_the_place() {
+fn errors_name_the_variable_or_flag() {
     let error = Loader::default()
         .environment([
             ("TIDEGATE_STORE_URL".to_owned(), "rediss://:secret@host:x".to_owned()),
@@ -131,13 +131,13 @@ fn the_environment_and_flags_are_named_as_the_place() {
 }
 
 #[test]
-fn a_store_too_small_to_work_is_refused_before_it_is_opened() {
+fn too_small_max_memory_is_rejected() {
     assert_eq!(
-        complaints("[store]\nmax_memory = \"512KiB\"\n"),
+        error_lines("[store]\nmax_memory = \"512KiB\"\n"),
         ["tidegate.toml:2:14: store.max_memory = \"512KiB\": must be at least 1MiB"]
     );
     assert_eq!(
-        complaints("[store]\nmax_memory = -5\n"),
+        error_lines("[store]\nmax_memory = -5\n"),
         ["tidegate.toml:2:14: store.max_memory = -5: must be a size such as 64MiB, 512KiB or \
           1GiB, or a whole number of bytes"]
     );
@@ -145,11 +145,11 @@ fn a_store_too_small_to_work_is_refused_before_it_is_opened() {
 
 /// Such a size once got as far as the table's allocation, which panicked.
 #[test]
-fn a_store_larger_than_any_machine_is_refused_before_it_is_opened() {
+fn too_large_max_memory_is_rejected() {
     let rule = "must be at most 1TiB, and no more than this machine can address";
     for size in ["\"99999999GiB\"", "\"1025GiB\"", "1099511627777", "18446744073709551615"] {
         assert_eq!(
-            complaints(&format!("[store]\nmax_memory = {size}\n")),
+            error_lines(&format!("[store]\nmax_memory = {size}\n")),
             [format!("tidegate.toml:2:14: store.max_memory = {size}: {rule}")]
         );
     }
@@ -162,7 +162,7 @@ fn a_store_larger_than_any_machine_is_refused_before_it_is_opened() {
 
 /// An address with a password once was shown by every rule but that of its own key.
 #[test]
-fn passwords_are_not_shown_wherever_they_were_put() {
+fn errors_hide_passwords_at_any_key() {
     let address = "redis://gate:hunter2@cache.internal:6379/0";
     let long = format!("redis://gate:{}hunter2@cache.internal", "x".repeat(100));
     let split = "redis://gate:hunter2 and some@more@cache.internal";
@@ -189,11 +189,11 @@ fn passwords_are_not_shown_wherever_they_were_put() {
         format!("[limits.daily]\nquota = 1\nevery = \"day\"\nzone = \"{address}\"\n"),
         format!("[limits.daily]\nquota = 1\nevery = \"{address}\"\nzone = \"UTC\"\n"),
     ] {
-        let told = complaints(&text).join("\n");
-        assert!(!told.contains("hunter2") && !told.contains("gate:"), "{text}{told}");
+        let output = error_lines(&text).join("\n");
+        assert!(!output.contains("hunter2") && !output.contains("gate:"), "{text}{output}");
     }
     assert_eq!(
-        complaints(&format!("[limits.\"{address}\"]\nrate = \"1/s\"\n")),
+        error_lines(&format!("[limits.\"{address}\"]\nrate = \"1/s\"\n")),
         [
             "tidegate.toml:1:1: limits.\"...\": \"redis://...@cache.internal:6379/0\" is not a limit \
           name: a lower-case letter, then letters, digits, _ . or -, at most 128"
@@ -203,7 +203,7 @@ fn passwords_are_not_shown_wherever_they_were_put() {
 
 /// The same by the environment and by flags.
 #[test]
-fn passwords_are_not_shown_from_other_places_either() {
+fn errors_hide_passwords_from_environment_and_flags() {
     let address = "redis://gate:hunter2@cache.internal:6379/x";
     // Any text is the name of an organization, of a tier, of a model or of a directory.
     let free = [
@@ -215,33 +215,34 @@ fn passwords_are_not_shown_from_other_places_either() {
     ];
     for key in known_keys().filter(|key| !free.contains(&key.path())) {
         let variable = key.variable().replace('*', "OPENAI");
-        let told = Loader::default()
+        let output = Loader::default()
             .environment([(variable.clone(), address.to_owned())])
             .text("tidegate.toml", "")
             .unwrap_err()
             .to_string();
-        assert!(told.starts_with(&variable), "{told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        assert!(output.starts_with(&variable), "{output}");
+        assert!(!output.contains("hunter2"), "{output}");
     }
     for key in Key::ALL.into_iter().filter(|key| *key != Key::StateDir) {
-        let told = Loader::default()
+        let output = Loader::default()
             .environment([(key.variable().to_owned(), address.to_owned())])
             .flag(key, address)
             .text("tidegate.toml", "")
             .unwrap_err()
             .to_string();
-        assert_eq!(told.lines().count(), 2, "a hidden mistake is told too: {told}");
-        assert!(!told.contains("hunter2"), "{told}");
+        assert_eq!(output.lines().count(), 2, "a hidden mistake is told too: {output}");
+        assert!(!output.contains("hunter2"), "{output}");
     }
-    let told = Loader::default().flag(Key::StoreUrl, "4711").text("tidegate.toml", "").unwrap_err();
-    assert!(!told.to_string().contains("4711"), "a password of digits: {told}");
+    let output =
+        Loader::default().flag(Key::StoreUrl, "4711").text("tidegate.toml", "").unwrap_err();
+    assert!(!output.to_string().contains("4711"), "a password of digits: {output}");
 }
 
 /// Such addresses reached the client, which then could not log in and did not say why.
 #[test]
-fn a_user_without_a_password_is_told_how_to_write_both() {
+fn redis_user_without_a_password_is_rejected_with_a_hint() {
     assert_eq!(
-        complaints("[store]\nurl = \"redis://hunter2@host\"\n"),
+        error_lines("[store]\nurl = \"redis://hunter2@host\"\n"),
         ["tidegate.toml:2:7: store.url: must have a password after the user, as in \
           redis://user:password@host, or none of the two; a password alone is written as in \
           redis://:password@host"]

@@ -2,19 +2,19 @@
 
 use tidegate_config::{Layers, Loader, Source};
 
-use crate::{complaints, plan, variables};
+use crate::{error_lines, plan, variables};
 
 fn layers(text: &str, pairs: &[(&str, &str)]) -> Layers {
     Loader::default().environment(variables(pairs)).text_layers("tidegate.toml", text)
 }
 
-fn shown(layers: &Layers, key: &str) -> (String, Source, Option<String>) {
+fn effective_setting(layers: &Layers, key: &str) -> (String, Source, Option<String>) {
     let one = layers.effective().into_iter().find(|one| one.key == key).unwrap();
     (one.value, one.source, one.place)
 }
 
 #[test]
-fn proxies_come_from_the_variables_that_other_programs_know() {
+fn proxies_are_read_from_the_usual_variables() {
     for (pairs, https, http) in [
         (&[][..], None, None),
         (&[("HTTPS_PROXY", "a:1")][..], Some("http://a:1"), None),
@@ -36,11 +36,11 @@ fn proxies_come_from_the_variables_that_other_programs_know() {
 }
 
 #[test]
-fn the_environment_wins_over_the_file_and_credentials_are_not_shown() {
+fn proxy_variable_overrides_the_file_and_hides_credentials() {
     let text = "[proxy]\nhttps = \"http://of.file:1\"\nno_proxy = [\"a.test\"]\n";
     let pairs = [("HTTPS_PROXY", "http://me:hunter2@b:1"), ("NO_PROXY", "b.test c.test,d.test")];
     let layers = layers(text, &pairs);
-    let (value, source, place) = shown(&layers, "proxy.https");
+    let (value, source, place) = effective_setting(&layers, "proxy.https");
     assert_eq!((value.as_str(), source), ("\"http://b:1\"", Source::Environment));
     assert_eq!(place.as_deref(), Some("HTTPS_PROXY"));
     let plan = layers.plan().unwrap();
@@ -53,41 +53,45 @@ fn the_environment_wins_over_the_file_and_credentials_are_not_shown() {
 }
 
 #[test]
-fn a_proxy_of_the_file_is_refused_without_its_password() {
+fn proxy_error_hides_the_password() {
     let text = "[proxy]\nhttps = \"ftp://me:hunter2@b\"\nno_proxy = [\"a b c/\"]\n";
-    let told = complaints(text);
-    assert!(told[0].starts_with("tidegate.toml:2:9: proxy.https: must be the address"), "{told:?}");
-    assert!(told[1].starts_with("tidegate.toml:3:12: proxy.no_proxy = "), "{told:?}");
-    assert!(!told.concat().contains("hunter2"), "{told:?}");
+    let lines = error_lines(text);
+    assert!(
+        lines[0].starts_with("tidegate.toml:2:9: proxy.https: must be the address"),
+        "{lines:?}"
+    );
+    assert!(lines[1].starts_with("tidegate.toml:3:12: proxy.no_proxy = "), "{lines:?}");
+    assert!(!lines.concat().contains("hunter2"), "{lines:?}");
 }
 
 #[test]
-fn models_at_fallbacks_are_read_and_their_mistakes_told() {
+fn fallback_models_are_read_and_checked() {
     let text = "[providers.openai]\nfallback = [\"groq\"]\n[providers.groq]\n\
                 [providers.openai.fallback_models.groq]\n\"gpt-4.1\" = \"llama\"\n";
     let plan = plan(text).unwrap();
     assert_eq!(plan.providers["openai"].fallback_models["groq"]["gpt-4.1"], "llama");
     let key = "providers.openai.fallback_models.groq.\"gpt-4.1\"";
-    assert_eq!(shown(&layers(text, &[]), key).0, "\"llama\"");
-    let told = complaints("[providers.openai.fallback_models]\ngrok = { a = \"b\" }\nollama = 1\n");
-    assert!(told[0].contains("\"grok\" is not a configured provider"), "{told:?}");
-    assert!(told[1].contains("fallback_models.ollama"), "{told:?}");
-    let told = complaints("[providers.openai.fallback_models.ollama]\na = 1\n");
-    assert!(told[0].contains("must be the name of a model"), "{told:?}");
+    assert_eq!(effective_setting(&layers(text, &[]), key).0, "\"llama\"");
+    let lines =
+        error_lines("[providers.openai.fallback_models]\ngrok = { a = \"b\" }\nollama = 1\n");
+    assert!(lines[0].contains("\"grok\" is not a configured provider"), "{lines:?}");
+    assert!(lines[1].contains("fallback_models.ollama"), "{lines:?}");
+    let lines = error_lines("[providers.openai.fallback_models.ollama]\na = 1\n");
+    assert!(lines[0].contains("must be the name of a model"), "{lines:?}");
 }
 
 #[test]
-fn a_configuration_that_runs_may_still_fail_its_check() {
+fn check_rejects_what_serve_only_warns_about() {
     let text = "[providers.openai]\napi_key_env = \"KEY\"\nfallback = [\"anthropic\"]\n";
     assert!(layers(text, &[]).plan().is_ok());
-    let told = layers(text, &[]).check().unwrap_err().to_string();
-    assert!(told.contains("tidegate.toml:2:15: providers.openai.api_key_env: KEY is not set"));
-    assert!(told.contains("tidegate.toml:3:12: providers.openai.fallback = "), "{told}");
+    let lines = layers(text, &[]).check().unwrap_err().to_string();
+    assert!(lines.contains("tidegate.toml:2:15: providers.openai.api_key_env: KEY is not set"));
+    assert!(lines.contains("tidegate.toml:3:12: providers.openai.fallback = "), "{lines}");
     assert!(layers("[providers.openai]\napi_key_env = \"KEY\"\n", &[("KEY", "k")]).check().is_ok());
 }
 
 #[test]
-fn base_urls_for_sdks_follow_dialect_and_address() {
+fn sdk_path_follows_dialect_and_base_url() {
     let text = "[providers.groq]\n\
                 [providers.a]\nbase_url = \"http://h/openai/v1\"\n\
                 [providers.b]\nbase_url = \"http://h/llm\"\n\

@@ -12,7 +12,7 @@ fn limit_names(plan: &Plan) -> Vec<&str> {
 }
 
 #[test]
-fn without_a_word_from_anybody_the_defaults_can_be_tried_at_once() {
+fn defaults_work_without_a_file() {
     let nowhere = tempfile::tempdir().unwrap();
     let plan = Loader::default().working_directory(nowhere.path()).load().unwrap();
     assert_eq!(plan.file, None);
@@ -33,7 +33,7 @@ fn without_a_word_from_anybody_the_defaults_can_be_tried_at_once() {
 }
 
 #[test]
-fn a_file_with_limits_replaces_the_default_ones() {
+fn limits_in_a_file_replace_the_default_limits() {
     let replaced = plan("[limits.api]\nrate = \"5/s\"\n").unwrap();
     assert_eq!((limit_names(&replaced), replaced.limits.source), (vec!["api"], Source::File));
     let emptied = plan("[limits]\n").unwrap();
@@ -44,7 +44,7 @@ fn a_file_with_limits_replaces_the_default_ones() {
 }
 
 #[test]
-fn flags_win_over_the_environment_over_the_file_over_the_defaults() {
+fn flags_override_environment_override_file_override_defaults() {
     let text = r#"
         [listen]
         http = "127.0.0.1:1001"
@@ -83,7 +83,7 @@ fn flags_win_over_the_environment_over_the_file_over_the_defaults() {
 }
 
 #[test]
-fn a_shared_store_has_an_address_whose_secrets_are_not_shown() {
+fn redis_url_hides_its_credentials() {
     let text = "[store]\nurl = \"rediss://gate:secret@cache:7000/3\"\n";
     let loaded = plan(text).unwrap();
     let StoreUrl::Redis(url) = &loaded.store.url.value else { panic!("{loaded:?}") };
@@ -97,7 +97,7 @@ fn a_shared_store_has_an_address_whose_secrets_are_not_shown() {
 }
 
 #[test]
-fn the_file_is_looked_for_where_the_program_stands_and_then_in_the_system() {
+fn file_is_searched_in_working_directory_then_config_home() {
     let (here, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let loader = || {
         let home = home.path().to_str().unwrap();
@@ -118,7 +118,7 @@ fn the_file_is_looked_for_where_the_program_stands_and_then_in_the_system() {
 }
 
 #[test]
-fn a_file_that_was_named_must_be_there() {
+fn named_file_must_exist() {
     let error = Loader::default().file("/nonexistent/tidegate.toml").load().unwrap_err();
     assert!(matches!(error, ConfigError::Read { .. }));
     let text = error.to_string();
@@ -126,7 +126,7 @@ fn a_file_that_was_named_must_be_there() {
 }
 
 #[test]
-fn a_variable_that_is_almost_ours_is_pointed_out_and_one_of_others_is_not() {
+fn misspelled_variable_gets_a_suggestion() {
     let environment = variables(&[
         ("TIDEGATE_STORE_URI", "memory:"),
         ("TIDEGATE_SERVICE_HOST", "10.0.0.1"),

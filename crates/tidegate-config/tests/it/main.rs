@@ -20,7 +20,7 @@ fn plan(text: &str) -> Result<Plan, ConfigError> {
 }
 
 /// The lines of the error of a text.
-fn complaints(text: &str) -> Vec<String> {
+fn error_lines(text: &str) -> Vec<String> {
     let error = plan(text).expect_err("the text is wrong");
     error.to_string().lines().map(ToOwned::to_owned).collect()
 }
@@ -31,9 +31,9 @@ fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 /// The warnings of a plan, by key.
-fn told(layers: &Layers) -> Vec<String> {
-    let mut told: Vec<_> =
+fn warnings(layers: &Layers) -> Vec<String> {
+    let mut warnings: Vec<_> =
         layers.plan().unwrap().warnings.iter().map(ToString::to_string).collect();
-    told.sort();
-    told
+    warnings.sort();
+    warnings
 }

@@ -2,7 +2,7 @@
 
 use tidegate_config::{DEFAULT_FILE, Loader, Plan, Source, Warning, known_keys};
 
-use crate::{complaints, plan};
+use crate::{error_lines, plan};
 
 /// Whether it is on, requests of a minute, requests at once.
 fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
@@ -13,7 +13,7 @@ fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
 }
 
 #[test]
-fn an_empty_file_gives_what_the_default_file_says() {
+fn empty_file_equals_default_file() {
     let (empty, mut default) = (plan("").unwrap(), plan(DEFAULT_FILE).unwrap());
     assert_eq!(rate_limit(&empty), (false, 60, 60));
     assert!(empty.modules.rate_limit.burst_capacity.value.is_some(), "it is shipped");
@@ -26,7 +26,7 @@ fn an_empty_file_gives_what_the_default_file_says() {
 }
 
 #[test]
-fn the_default_file_has_every_key() {
+fn default_file_has_every_key() {
     for key in known_keys().filter(|key| !key.path().contains('*') && key.path() != "state_dir") {
         let (section, name) = key.path().rsplit_once('.').unwrap();
         let section = DEFAULT_FILE.split("\n[").find(|text| text.starts_with(section)).unwrap();
@@ -35,7 +35,7 @@ fn the_default_file_has_every_key() {
 }
 
 #[test]
-fn a_section_without_a_burst_has_that_of_a_minute() {
+fn missing_burst_defaults_to_one_minute_of_requests() {
     for (text, expected) in [
         ("[modules.rate_limit]\nrequests_per_minute = 120\n", (false, 120, 120)),
         ("[modules.rate_limit]\nenabled = true\nburst_capacity = 5\n", (true, 60, 5)),
@@ -47,7 +47,7 @@ fn a_section_without_a_burst_has_that_of_a_minute() {
 }
 
 #[test]
-fn variables_replace_what_they_name_and_nothing_else() {
+fn variables_override_single_keys() {
     let with = |variables: &[(&str, &str)], text| {
         let variables = variables.iter().map(|(key, value)| {
             (format!("TIDEGATE_MODULES_RATE_LIMIT_{key}"), (*value).to_owned())
@@ -67,7 +67,7 @@ fn variables_replace_what_they_name_and_nothing_else() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn errors_carry_their_position() {
     let text = r#"
 [modules.rate_limit]
 enabled = "yes"
@@ -78,7 +78,7 @@ bursts = 1
 [modules.retry]
 "#;
     assert_eq!(
-        complaints(text),
+        error_lines(text),
         [
             "tidegate.toml:3:11: modules.rate_limit.enabled = \"yes\": must be true or false",
             "tidegate.toml:4:23: modules.rate_limit.requests_per_minute = 0: must be > 0",
@@ -89,18 +89,18 @@ bursts = 1
             "tidegate.toml:8:10: modules.retry: is not a known key; known are rate_limit",
         ]
     );
-    for (value, told) in [
+    for (value, expected) in [
         ("-10", "= -10: must be > 0"),
         ("0.5", "= 0.5: must be a whole number >= 1"),
         ("\"many\"", "= \"many\": must be a whole number >= 1"),
         ("4294967296", "= 4294967296: must be <= 4294967295"),
         ("1e30", "must be <= 4294967295"),
     ] {
-        let lines = complaints(&format!("[modules.rate_limit]\nrequests_per_minute = {value}\n"));
-        assert!(lines.len() == 1 && lines[0].ends_with(told), "{lines:?}");
+        let lines = error_lines(&format!("[modules.rate_limit]\nrequests_per_minute = {value}\n"));
+        assert!(lines.len() == 1 && lines[0].ends_with(expected), "{lines:?}");
     }
     assert_eq!(
-        complaints("modules = 5\n"),
+        error_lines("modules = 5\n"),
         ["tidegate.toml:1:11: modules = 5: must be a table of keys and values"]
     );
 }

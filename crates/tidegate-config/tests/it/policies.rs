@@ -2,7 +2,7 @@
 
 use tidegate_config::{Path, PolicyPlan, Value, read_policy};
 
-use crate::{complaints, plan};
+use crate::{error_lines, plan};
 
 /// Reads a policy as a request carries it: its fingerprint, or what is wrong with it.
 fn from_json(json: &str) -> Result<PolicyPlan, Vec<String>> {
@@ -25,7 +25,7 @@ fn toml_fingerprint(keys: &str) -> String {
 }
 
 #[test]
-fn both_languages_give_the_same_policies() {
+fn toml_and_json_give_the_same_policies() {
     for (toml, json, fingerprint) in [
         (
             "capacity = 10\ntokens_per_second = 1",
@@ -67,7 +67,7 @@ fn both_languages_give_the_same_policies() {
 }
 
 #[test]
-fn a_number_means_its_shortest_decimal() {
+fn number_means_its_shortest_decimal() {
     for (number, rate) in [
         ("0.1", "1/10000000000ns"),
         ("1.5", "3/2000000000ns"),
@@ -86,7 +86,7 @@ fn a_number_means_its_shortest_decimal() {
 }
 
 #[test]
-fn calendars_have_names_that_tell_them_apart() {
+fn calendar_name_identifies_period_and_zone() {
     let name = |json: &str| from_json(json).unwrap().calendar.unwrap().name().to_owned();
     assert_eq!(name(r#"{"quota":1,"every":"day"}"#), "day:UTC");
     assert_eq!(
@@ -102,7 +102,7 @@ fn calendars_have_names_that_tell_them_apart() {
 }
 
 #[test]
-fn zero_and_less_are_refused_with_the_texts_that_others_rely_on() {
+fn zero_and_negative_values_are_rejected_with_the_specified_texts() {
     for capacity in ["0", "-1", "-5", "0.0", "-0.0", "-2.5"] {
         let json = format!(r#"{{"capacity":{capacity},"tokens_per_second":1}}"#);
         let lines = from_json(&json).unwrap_err();
@@ -114,7 +114,7 @@ fn zero_and_less_are_refused_with_the_texts_that_others_rely_on() {
         assert!(lines[0].ends_with(": tokens per second must be > 0"), "{lines:?}");
     }
     for rate in ["nan", "inf", "-inf"] {
-        let lines = complaints(&format!("[limits.x]\ntokens_per_second = {rate}\n"));
+        let lines = error_lines(&format!("[limits.x]\ntokens_per_second = {rate}\n"));
         assert!(lines[0].ends_with(": tokens per second must be > 0"), "{lines:?}");
     }
     let both = from_json(r#"{"capacity":0,"tokens_per_second":0}"#).unwrap_err();
@@ -128,7 +128,7 @@ fn zero_and_less_are_refused_with_the_texts_that_others_rely_on() {
 }
 
 #[test]
-fn kinds_do_not_mix() {
+fn mixed_policy_kinds_are_rejected() {
     let kinds = "a policy is of one kind: token bucket (rate or tokens_per_second, capacity, \
                  max_debt), calendar quota (quota, every, zone), allowance (allowance), strict \
                  window (strict, burst), concurrency limit (concurrency, lease)";
@@ -150,8 +150,8 @@ fn kinds_do_not_mix() {
 }
 
 #[test]
-fn what_is_missing_or_doubled_is_named() {
-    for (json, complaint) in [
+fn invalid_policies_are_rejected() {
+    for (json, expected) in [
         (
             r#"{"capacity":5}"#,
             "policy.rate: is required, such as \"50/s\" (or tokens_per_second = 50)",
@@ -198,17 +198,17 @@ fn what_is_missing_or_doubled_is_named() {
         (r#"{"rate":"1/s","capacity":2.5}"#, "policy.capacity = 2.5: must be a whole number >= 1"),
         ("[]", "policy = [...]: must be a table of keys and values"),
     ] {
-        assert_eq!(from_json(json).unwrap_err(), [complaint], "{json}");
+        assert_eq!(from_json(json).unwrap_err(), [expected], "{json}");
     }
 }
 
 #[test]
-fn a_limit_may_have_a_failure_rule_of_its_own() {
+fn limit_can_have_its_own_failure_rule() {
     let plan = plan("[limits.money]\nallowance = 5\non_failure = \"closed\"\n").unwrap();
     let money = &plan.limits.by_name["money"].limit;
     assert_eq!(money.failure_rule(), Some(tidegate::FailureRule::Closed));
     assert_eq!(
-        complaints("[limits.money]\nallowance = 5\non_failure = \"ajar\"\n"),
+        error_lines("[limits.money]\nallowance = 5\non_failure = \"ajar\"\n"),
         ["tidegate.toml:3:14: limits.money.on_failure = \"ajar\": must be one of open, closed, \
           local"]
     );

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use tidegate_config::{Effective, Layers, Loader, Overrides, Patch, Source};
 
-use crate::{told, variables};
+use crate::{variables, warnings};
 
 /// One layer at a time: the file, the environment, the database, each with a value of its own.
 fn layered(key: &str, file: &str, variable: (&str, &str), stored: &str) -> [Layers; 4] {
@@ -18,11 +18,11 @@ fn layered(key: &str, file: &str, variable: (&str, &str), stored: &str) -> [Laye
     let text = text.effective().iter().map(|it| it.key.clone()).collect::<Vec<_>>();
     assert!(text.iter().any(|known| known == key), "{key} is shown");
     let database = Patch::default().set(key, stored).apply(&Overrides::new());
-    [none, file(), environment(FILES), environment(FILES).with_overrides(database)]
+    [none, file(), environment(FILE), environment(FILE).with_overrides(database)]
 }
 
 /// A file that has all three of the keys below.
-const FILES: &str = r#"
+const FILE: &str = r#"
 [limits.client]
 rate = "40/s"
 capacity = 80
@@ -32,12 +32,12 @@ backpressure_threshold = 40
 max_concurrent_requests = 40
 "#;
 
-fn of<'e>(effective: &'e [Effective], key: &str) -> &'e Effective {
+fn find<'e>(effective: &'e [Effective], key: &str) -> &'e Effective {
     effective.iter().find(|it| it.key == key).unwrap()
 }
 
 #[test]
-fn each_layer_wins_over_those_below_it() {
+fn each_layer_overrides_those_below_it() {
     for (key, variable, stored, expected) in [
         (
             "limits.client.rate",
@@ -59,25 +59,25 @@ fn each_layer_wins_over_those_below_it() {
         ),
     ] {
         let sources = [Source::Default, Source::File, Source::Environment, Source::Database];
-        let layers = layered(key, FILES, variable, stored);
+        let layers = layered(key, FILE, variable, stored);
         for ((layers, source), value) in layers.iter().zip(sources).zip(expected) {
             layers.plan().unwrap();
             let effective = layers.effective();
-            let found = of(&effective, key);
+            let found = find(&effective, key);
             assert_eq!((found.value.as_str(), found.source), (value, source), "{key}");
         }
         // What is hidden is shown, the lowest first.
         let top = layers[3].effective();
-        let shadowed: Vec<_> = of(&top, key).shadowed.iter().map(|(source, _)| *source).collect();
+        let shadowed: Vec<_> = find(&top, key).shadowed.iter().map(|(source, _)| *source).collect();
         assert!(shadowed.ends_with(&[Source::File, Source::Environment]), "{shadowed:?}");
     }
 }
 
 #[test]
-fn the_plan_has_what_the_highest_layer_says() {
+fn plan_has_the_value_of_the_highest_layer() {
     let layers = layered(
         "providers.openai.max_concurrent_requests",
-        FILES,
+        FILE,
         ("OPENAI_MAX_CONCURRENT", "30"),
         "20",
     );
@@ -99,7 +99,7 @@ fn the_plan_has_what_the_highest_layer_says() {
 
 /// R364: whoever decided by the mode of development got other limits on a laptop than in service.
 #[test]
-fn the_mode_of_development_is_not_looked_at() {
+fn development_mode_is_ignored() {
     let stored = Patch::default().set("providers.openai.max_retries", "3").apply(&Overrides::new());
     for mode in ["true", "false", "1", ""] {
         let environment = variables(&[("DEVELOPMENT_MODE", mode), ("OPENAI_MAX_RETRIES", "5")]);
@@ -111,18 +111,18 @@ fn the_mode_of_development_is_not_looked_at() {
 }
 
 #[test]
-fn a_variable_or_a_file_that_the_database_hides_is_warned_of() {
+fn values_shadowed_by_the_database_cause_warnings() {
     let layers = Loader::default()
         .environment(variables(&[("TIDEGATE_ADMISSION_MODE", "shadow")]))
         .text_layers(
             "tidegate.toml",
             "[limits.client]\nrate = \"50/s\"\n[admission]\nmode = \"enforce\"\n",
         );
-    assert!(told(&layers).is_empty(), "the environment may hide a file");
+    assert!(warnings(&layers).is_empty(), "the environment may hide a file");
     let patch = Patch::default().set("limits.client.rate", "10/s").set("admission.mode", "enforce");
     let layers = layers.with_overrides(patch.apply(layers.overrides()));
     assert_eq!(
-        told(&layers),
+        warnings(&layers),
         [
             "admission.mode: \"enforce\" of the file is shadowed by \"enforce\" of the database; \
              tidegate config unset admission.mode",
@@ -134,11 +134,11 @@ fn a_variable_or_a_file_that_the_database_hides_is_warned_of() {
     );
     let unset = Patch::default().unset("limits").unset("admission.mode");
     let layers = layers.with_overrides(unset.apply(layers.overrides()));
-    assert!(layers.overrides().is_empty() && told(&layers).is_empty());
+    assert!(layers.overrides().is_empty() && warnings(&layers).is_empty());
 }
 
 #[test]
-fn a_rate_of_another_name_takes_the_place_of_the_lower_one() {
+fn tokens_per_second_replaces_rate_of_a_lower_layer() {
     let layers = Loader::default()
         .text_layers("tidegate.toml", "[limits.client]\nrate = \"50/s\"\ncapacity = 7\n");
     let patch = Patch::default().set("limits.client.tokens_per_second", "2.5");
@@ -149,10 +149,10 @@ fn a_rate_of_another_name_takes_the_place_of_the_lower_one() {
     assert_eq!(plan.limits.source, Source::Database);
     let effective = layers.effective();
     assert!(effective.iter().all(|it| it.key != "limits.client.rate"));
-    let rate = of(&effective, "limits.client.tokens_per_second");
+    let rate = find(&effective, "limits.client.tokens_per_second");
     assert_eq!(rate.shadowed, [(Source::File, r#"{"rate":"50/s"}"#.to_owned())]);
     assert_eq!(
-        told(&layers),
+        warnings(&layers),
         ["limits.client.rate: \"50/s\" of the file is shadowed by \
           limits.client.tokens_per_second = 2.5 of the database; tidegate config unset \
           limits.client.tokens_per_second"]
@@ -160,7 +160,7 @@ fn a_rate_of_another_name_takes_the_place_of_the_lower_one() {
 }
 
 #[test]
-fn a_policy_of_another_kind_takes_the_place_of_the_lower_one() {
+fn policy_of_another_kind_replaces_the_lower_layer() {
     let text = "[limits.client]\nrate = \"50/s\"\ncapacity = 7\non_failure = \"closed\"\n";
     let layers = Loader::default().text_layers("tidegate.toml", text);
     let quota = Patch::default().set("limits.client.quota", "10");
@@ -183,7 +183,7 @@ fn a_policy_of_another_kind_takes_the_place_of_the_lower_one() {
 }
 
 #[test]
-fn a_total_of_tokens_takes_the_place_of_its_parts() {
+fn token_total_and_parts_replace_each_other() {
     let text = "[providers.openai]\ntokens_per_minute = 90_000\n";
     let layers = Loader::default().text_layers("tidegate.toml", text);
     let patch = Patch::default().set("providers.openai.output_tokens_per_minute", "4000");
@@ -194,7 +194,7 @@ fn a_total_of_tokens_takes_the_place_of_its_parts() {
 }
 
 #[test]
-fn default_limits_are_gone_as_soon_as_a_file_names_one_and_stay_otherwise() {
+fn only_a_file_replaces_the_default_limits() {
     let named =
         |layers: &Layers| layers.plan().unwrap().limits.by_name.keys().cloned().collect::<Vec<_>>();
     let none = Loader::default().text_layers("none", "");
@@ -210,7 +210,7 @@ fn default_limits_are_gone_as_soon_as_a_file_names_one_and_stay_otherwise() {
 }
 
 #[test]
-fn a_null_of_the_database_is_nothing() {
+fn stored_null_counts_as_unset() {
     let stored = [
         ("providers.ollama.max_concurrent_requests".to_owned(), "null".to_owned()),
         ("limits.client.rate".to_owned(), "null".to_owned()),

@@ -8,10 +8,10 @@ use tidegate_config::{Loader, Overrides, Patch, Plan, Source};
 use tidegate_llm::plan::TierTable;
 use tidegate_providers::Dialect;
 
-use crate::{complaints, plan, told, variables};
+use crate::{error_lines, plan, variables, warnings};
 
 #[test]
-fn four_providers_have_a_door_without_any_file() {
+fn four_providers_are_available_without_a_file() {
     let plan = plan("").unwrap();
     let shown: Vec<_> = plan
         .providers
@@ -40,7 +40,7 @@ fn four_providers_have_a_door_without_any_file() {
 }
 
 #[test]
-fn time_outs_have_defaults_and_come_from_every_layer() {
+fn timeouts_have_defaults_and_come_from_every_layer() {
     let seconds = |plan: &Plan| {
         let openai = &plan.providers["openai"];
         let all = [
@@ -104,7 +104,7 @@ fn retries_breakers_and_ramps_have_defaults_and_are_read() {
     assert_eq!(openai.ramp.floor.value.get(), 120);
     assert_eq!(shown(&layers, "openai.breaker_open_for").unwrap(), "\"2m\"");
     assert_eq!(shown(&layers, "openai.retry_statuses").unwrap(), "[429,502]");
-    let lines = complaints(
+    let lines = error_lines(
         "[providers.openai]\nramp_floor = 5\nbreaker_failures = 0\nbreaker_open_for = \"0s\"\n",
     );
     for (line, rule) in lines.iter().zip([
@@ -167,7 +167,7 @@ requests_per_minute = 6000
 }
 
 #[test]
-fn mistakes_are_told_at_once_with_their_places() {
+fn errors_are_reported_with_positions() {
     let text = r#"
 [providers.v1]
 base_url = "https://a"
@@ -193,7 +193,7 @@ requests_per_minute = 0
 [providers.anthropic.endpoints.Chat]
 requests = 5
 "#;
-    let lines = complaints(text);
+    let lines = error_lines(text);
     let expected = [
         "tidegate.toml:2:1: providers.v1: is a path of the HTTP door itself",
         "tidegate.toml:4:1: providers.House: is not a name: a lower-case letter",
@@ -224,20 +224,20 @@ requests = 5
 }
 
 #[test]
-fn a_key_that_is_not_in_the_environment_is_warned_of() {
+fn unset_api_key_variable_causes_a_warning() {
     let text = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
     let with = |pairs: &[(&str, &str)]| {
         Loader::default().environment(variables(pairs)).text_layers("tidegate.toml", text)
     };
-    assert!(told(&with(&[("OPENAI_API_KEY", "sk")])).is_empty());
+    assert!(warnings(&with(&[("OPENAI_API_KEY", "sk")])).is_empty());
     let warning = "openai: OPENAI_API_KEY is not set; calls go out with the caller's own key";
-    assert_eq!(told(&with(&[])), [warning]);
-    assert_eq!(told(&with(&[("OPENAI_API_KEY", " ")])), [warning]);
+    assert_eq!(warnings(&with(&[])), [warning]);
+    assert_eq!(warnings(&with(&[("OPENAI_API_KEY", " ")])), [warning]);
 }
 
 /// R356-R358: the names that other programs know.
 #[test]
-fn variables_without_our_prefix_are_read_for_every_provider() {
+fn unprefixed_variables_are_read_for_every_provider() {
     let environment = variables(&[
         ("OPENAI_MAX_CONCURRENT", "16"),
         ("ANTHROPIC_MAX_RETRIES", "2"),
@@ -259,7 +259,7 @@ fn variables_without_our_prefix_are_read_for_every_provider() {
 
 /// R359, R360, R363: bounds hold for the value in force, wherever it comes from.
 #[test]
-fn numbers_that_cannot_be_used_are_replaced_with_one_warning_each() {
+fn invalid_concurrency_is_replaced_with_one_warning() {
     let safe = "concurrency limit not configured. Defaulting to 1 for safety.";
     let capped =
         |limit| format!("concurrency limit ({limit}) exceeds maximum (32). Capping at 32.");
@@ -281,7 +281,7 @@ fn numbers_that_cannot_be_used_are_replaced_with_one_warning_each() {
         for layers in [by_variable, by_database] {
             let plan = layers.plan().unwrap();
             assert_eq!(plan.providers["openai"].max_concurrent_requests.value.get(), used);
-            assert_eq!(told(&layers), warning);
+            assert_eq!(warnings(&layers), warning);
             let effective = layers.effective();
             let key = "providers.openai.max_concurrent_requests";
             let shown = effective.iter().find(|it| it.key == key).unwrap();
@@ -292,7 +292,7 @@ fn numbers_that_cannot_be_used_are_replaced_with_one_warning_each() {
 }
 
 #[test]
-fn the_mock_is_exempt_and_the_cap_can_be_moved() {
+fn mock_is_exempt_and_the_cap_is_configurable() {
     let mock = "[providers.mock]\nbase_url = \"http://localhost\"\n";
     let with = |pairs: &[(&str, &str)]| {
         Loader::default().environment(variables(pairs)).text_layers("tidegate.toml", mock)
@@ -310,7 +310,7 @@ fn the_mock_is_exempt_and_the_cap_can_be_moved() {
     let broken = with(&[("MAX_CONCURRENT_THREADS", "many"), ("OPENAI_MAX_CONCURRENT", "70")]);
     assert_eq!(concurrency(&broken, "openai"), 32);
     assert_eq!(
-        told(&broken),
+        warnings(&broken),
         [
             "MAX_CONCURRENT_THREADS: maximum of concurrency limits is not a number >= 1. Using 32.",
             "openai: concurrency limit (70) exceeds maximum (32). Capping at 32.",
@@ -319,14 +319,14 @@ fn the_mock_is_exempt_and_the_cap_can_be_moved() {
     let house = "[providers.house]\nbase_url = \"http://localhost\"\n";
     let house = Loader::default().text_layers("tidegate.toml", house);
     assert_eq!(
-        told(&house),
+        warnings(&house),
         ["house: concurrency limit not configured. Defaulting to 1 for safety."],
         "neither a value nor a default"
     );
 }
 
 #[test]
-fn retries_that_cannot_be_used_are_the_default_with_a_warning() {
+fn invalid_retries_fall_back_to_the_default_with_a_warning() {
     for (value, used, warned) in
         [("0", 0, false), ("20", 20, false), ("21", 8, true), ("-1", 8, true), ("x", 8, true)]
     {
@@ -334,18 +334,18 @@ fn retries_that_cannot_be_used_are_the_default_with_a_warning() {
         let layers = Loader::default().environment(environment).text_layers("none", "");
         assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, used);
         let expected = "openai: max retries must be from 0 to 20. Using 8.".to_owned();
-        assert_eq!(told(&layers), Vec::from_iter(warned.then_some(expected)));
+        assert_eq!(warnings(&layers), Vec::from_iter(warned.then_some(expected)));
     }
 }
 
 #[test]
-fn our_own_variable_wins_over_the_one_without_our_prefix() {
+fn prefixed_variable_overrides_the_unprefixed_one() {
     let environment =
         variables(&[("OPENAI_MAX_RETRIES", "5"), ("TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES", "3")]);
     let layers = Loader::default().environment(environment).text_layers("none", "");
     assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 3);
     assert_eq!(
-        told(&layers),
+        warnings(&layers),
         [
             "OPENAI_MAX_RETRIES is not used: TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES says the same and \
           wins"
@@ -358,7 +358,7 @@ fn our_own_variable_wins_over_the_one_without_our_prefix() {
 
 /// R374.
 #[test]
-fn a_tier_is_found_in_a_table_and_what_was_written_wins() {
+fn configured_limits_override_the_tier_table() {
     let table: TierTable = serde_json::from_str(
         r#"{ "tiers": [ { "provider": "openai", "tier": "tier_2", "constraint":
             { "requests_per_minute": 5000, "tokens_per_minute": 450000 } } ] }"#,
@@ -381,7 +381,7 @@ fn a_tier_is_found_in_a_table_and_what_was_written_wins() {
 }
 
 #[test]
-fn names_of_providers_and_limits_in_variables() {
+fn variables_match_provider_and_limit_names() {
     let text =
         "[providers.my-house]\nbase_url = \"http://localhost\"\n[limits.\"a.b\"]\nrate = \"1/s\"\n";
     let environment = variables(&[
@@ -416,16 +416,16 @@ fn names_of_providers_and_limits_in_variables() {
 
 /// The gateway has no door for a mock, and its chains have an end.
 #[test]
-fn a_fallback_names_providers_that_calls_can_be_sent_to_and_not_too_many() {
+fn fallback_rejects_mocks_and_too_many_providers() {
     let named = "[providers.openai]\nfallback = [\"house\"]\n[providers.house]\n\
                  base_url = \"http://localhost\"\n";
     assert!(plan(named).is_ok());
     let mock = |line: &str| line.contains("must not name") && line.contains("which is a mock");
-    let complaint = complaints(&format!("{named}dialect = \"mock\"\n"));
-    assert!(complaint.len() == 1 && mock(&complaint[0]), "{complaint:?}");
+    let lines = error_lines(&format!("{named}dialect = \"mock\"\n"));
+    assert!(lines.len() == 1 && mock(&lines[0]), "{lines:?}");
     let by_name = named.replace("house", "mock");
-    let complaint = complaints(&by_name);
-    assert!(complaint.len() == 1 && mock(&complaint[0]), "{complaint:?}");
+    let lines = error_lines(&by_name);
+    assert!(lines.len() == 1 && mock(&lines[0]), "{lines:?}");
     let chain = |length: usize| {
         let list = vec!["\"anthropic\""; length].join(", ");
         plan(&format!("[providers.openai]\nfallback = [{list}]\n"))
@@ -441,7 +441,7 @@ fn a_fallback_names_providers_that_calls_can_be_sent_to_and_not_too_many() {
 ///
 /// Setting: providers.*.auto_tune.increase_factor, providers.*.auto_tune.increase_below_percent
 #[test]
-fn auto_tuning_is_as_configured() {
+fn auto_tuning_follows_its_settings() {
     let pool = |text: &str, env: &[(&str, &str)]| {
         let loader = Loader::default()
             .environment(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
@@ -466,8 +466,8 @@ fn auto_tuning_is_as_configured() {
 }
 
 #[test]
-fn auto_tuning_that_makes_no_sense_is_refused() {
-    for (lines, told) in [
+fn contradictory_auto_tuning_is_rejected() {
+    for (lines, expected) in [
         ("decrease_factor = 1.0", "must be a number from 0.1 to 0.99"),
         ("increase_factor = 0.9", "must be a number from 1.01 to 10"),
         ("increase_below_percent = 5", "must be below decrease_above_percent"),
@@ -475,12 +475,12 @@ fn auto_tuning_that_makes_no_sense_is_refused() {
         ("interval = \"1s\"", "is not a known key"),
     ] {
         let text = format!("[providers.openai.auto_tune]\n{lines}\n");
-        let complaints = complaints(&text);
-        assert!(complaints[0].contains(told), "{lines}: {complaints:?}");
+        let errors = error_lines(&text);
+        assert!(errors[0].contains(expected), "{lines}: {errors:?}");
     }
     let above = "[providers.openai]\nmax_concurrent_requests = 9\n[providers.openai.auto_tune]\n\
                  enabled = true\nceiling = 8\n";
-    assert!(complaints(above)[0].contains("at least max_concurrent_requests, which is 9"));
+    assert!(error_lines(above)[0].contains("at least max_concurrent_requests, which is 9"));
 }
 
 /// A list names models; a table gives them limits, and names those without a star.
@@ -499,18 +499,18 @@ fn models_are_a_list_or_a_table() {
     assert_eq!(limits.requests_per_minute().map(NonZeroU32::get), Some(60));
     let limits = table.model_limits["gpt-4.1*"].constraint().unwrap();
     assert_eq!(limits.concurrency().map(NonZeroU32::get), Some(2));
-    let unknown = complaints("[providers.openai.models.\"gpt-4o\"]\nrequests_per_minut = 60\n");
+    let unknown = error_lines("[providers.openai.models.\"gpt-4o\"]\nrequests_per_minut = 60\n");
     assert!(unknown[0].contains("did you mean `requests_per_minute`"), "{unknown:?}");
-    let spaced = complaints("[providers.openai.models.\"gpt 4o\"]\nrequests_per_minute = 60\n");
+    let spaced = error_lines("[providers.openai.models.\"gpt 4o\"]\nrequests_per_minute = 60\n");
     assert!(spaced[0].contains("is not a model"), "{spaced:?}");
 }
 
 #[test]
-fn a_part_that_may_have_more_calls_than_its_provider_is_warned_of() {
+fn inner_concurrency_above_the_provider_causes_a_warning() {
     let text = "[providers.openai]\nmax_concurrent_requests = 8\n\
                 [providers.openai.endpoints.embeddings]\nmax_concurrent_requests = 16\n";
     let warnings: Vec<_> = plan(text).unwrap().warnings.iter().map(ToString::to_string).collect();
-    let told = "openai embeddings: max_concurrent_requests (16) is above that of the provider (8), \
+    let expected = "openai embeddings: max_concurrent_requests (16) is above that of the provider (8), \
                 which holds for all of its calls together";
-    assert_eq!(warnings, [told]);
+    assert_eq!(warnings, [expected]);
 }

@@ -2,7 +2,7 @@
 
 use tidegate_config::{DEFAULT_FILE, DatabaseUrl, Key, Loader, Plan, Source, known_keys, schema};
 
-use crate::{complaints, plan, told, variables};
+use crate::{error_lines, plan, variables, warnings};
 
 fn state_dir(pairs: &[(&str, &str)]) -> String {
     let plan = Loader::default().environment(variables(pairs)).text("none", "").unwrap();
@@ -10,7 +10,7 @@ fn state_dir(pairs: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn state_is_kept_where_the_user_keeps_state() {
+fn state_dir_follows_the_environment() {
     assert_eq!(state_dir(&[]), "/var/lib/tidegate");
     assert_eq!(state_dir(&[("HOME", "/users/u")]), "/users/u/.local/state/tidegate");
     let both = [("HOME", "/users/u"), ("XDG_STATE_HOME", "/state")];
@@ -24,7 +24,7 @@ fn state_is_kept_where_the_user_keeps_state() {
 }
 
 #[test]
-fn a_database_is_named_and_its_password_kept() {
+fn database_url_hides_its_password() {
     let loaded = plan("").unwrap();
     assert_eq!(loaded.database.url.value, DatabaseUrl::Sqlite(None));
     assert!(!loaded.database.auto_migrate.value);
@@ -37,9 +37,9 @@ fn a_database_is_named_and_its_password_kept() {
     assert_eq!(url.with_credentials(), "postgres://u:hunter2@db/x");
     assert!(loaded.database.auto_migrate.value && loaded.admin.allow_unauthenticated.value);
     assert!(!format!("{loaded:?}").contains("hunter2"));
-    let told = complaints("[database]\nurl = \"postgres://u:hunter2@db:x\"\nauto_migrate = 1\n");
+    let lines = error_lines("[database]\nurl = \"postgres://u:hunter2@db:x\"\nauto_migrate = 1\n");
     assert_eq!(
-        told,
+        lines,
         [
             "tidegate.toml:2:7: database.url: must have a port from 1 to 65535, or none, which is \
              5432",
@@ -49,7 +49,7 @@ fn a_database_is_named_and_its_password_kept() {
 }
 
 #[test]
-fn tokens_are_hashes_also_in_the_environment() {
+fn tokens_are_hashes() {
     let hash = |digit: &str| format!("sha256:{}", digit.repeat(64));
     let both = format!("{}, {}", hash("a"), hash("B"));
     let environment = variables(&[("TIDEGATE_ADMIN_READ_TOKENS", &both)]);
@@ -57,13 +57,13 @@ fn tokens_are_hashes_also_in_the_environment() {
     let tokens = &plan.admin.read_tokens.value;
     assert_eq!((tokens[0].bytes(), tokens[1].bytes()), (&[0xaa; 32], &[0xbb; 32]));
     for wrong in ["sha256:abc".to_owned(), "a".repeat(64), hash("g"), hash("a") + "a"] {
-        let told = complaints(&format!("[admin]\nwrite_tokens = [\"{wrong}\"]\n"));
-        assert!(told[0].starts_with("tidegate.toml:2:16: admin.write_tokens: must be hashes"));
+        let lines = error_lines(&format!("[admin]\nwrite_tokens = [\"{wrong}\"]\n"));
+        assert!(lines[0].starts_with("tidegate.toml:2:16: admin.write_tokens: must be hashes"));
     }
 }
 
 #[test]
-fn the_default_plan_is_what_an_empty_file_gives() {
+fn default_plan_equals_an_empty_file() {
     let mut empty = plan("").unwrap();
     empty.file = None;
     assert_eq!(format!("{empty:?}"), format!("{:?}", Plan::default()));
@@ -71,7 +71,7 @@ fn the_default_plan_is_what_an_empty_file_gives() {
 
 /// Renew it with `cargo run -p tidegate-cli -- config schema > crates/tidegate-config/tidegate.schema.json`.
 #[test]
-fn the_committed_schema_is_the_one_that_the_keys_give() {
+fn committed_schema_is_up_to_date() {
     let committed = include_str!("../../tidegate.schema.json");
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert!(
@@ -82,7 +82,7 @@ fn the_committed_schema_is_the_one_that_the_keys_give() {
 }
 
 #[test]
-fn the_schema_speaks_of_every_key() {
+fn schema_covers_every_key() {
     let schema: serde_json::Value = serde_json::from_str(&schema()).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     assert_eq!(schema["additionalProperties"], false);
@@ -103,7 +103,7 @@ fn the_schema_speaks_of_every_key() {
 ///
 /// Setting: modules.rate_limit.requests_per_minute, modules.rate_limit.burst_capacity
 #[test]
-fn a_key_without_effect_is_accepted_with_a_warning() {
+fn unused_key_is_accepted_with_a_warning() {
     let text = "[listen]\nresp = \"127.0.0.1:6380\"\n[modules.rate_limit]\nenabled = true\n\
                 [providers.openai]\ntier = \"tier-1\"\n";
     let unused = "is accepted but not used by this version";
@@ -112,7 +112,7 @@ fn a_key_without_effect_is_accepted_with_a_warning() {
     let tiers =
         "there is no table of tiers: set the limits themselves, such as requests_per_minute";
     assert_eq!(
-        told(&Loader::default().text_layers("tidegate.toml", text)),
+        warnings(&Loader::default().text_layers("tidegate.toml", text)),
         [
             format!("tidegate.toml:2:8: listen.resp {unused}: there is no RESP listener"),
             format!("tidegate.toml:4:11: modules.rate_limit.enabled {unused}: {modules}"),
@@ -125,7 +125,7 @@ fn a_key_without_effect_is_accepted_with_a_warning() {
         .text_layers("tidegate.toml", "");
     let stored = ("modules.rate_limit.burst_capacity".to_owned(), "5".to_owned());
     assert_eq!(
-        told(&elsewhere.with_overrides([stored].into_iter().collect())),
+        warnings(&elsewhere.with_overrides([stored].into_iter().collect())),
         [
             format!("--resp: listen.resp {unused}: there is no RESP listener"),
             format!("TIDEGATE_PROVIDERS_OPENAI_TIER: providers.openai.tier {unused}: {tiers}"),
@@ -139,12 +139,12 @@ fn a_key_without_effect_is_accepted_with_a_warning() {
 }
 
 #[test]
-fn a_snapshot_is_a_file_of_the_in_process_store() {
+fn snapshot_requires_the_in_process_store() {
     assert_eq!(plan("").unwrap().store.snapshot.value, None);
     assert_eq!(plan("[store]\nsnapshot = \"none\"\n").unwrap().store.snapshot.value, None);
     let file = plan("[store]\nsnapshot = \"/var/lib/tidegate/buckets\"\n").unwrap();
     assert_eq!(file.store.snapshot.value.unwrap().to_str(), Some("/var/lib/tidegate/buckets"));
-    for (text, complaint) in [
+    for (text, expected) in [
         (
             "[store]\nurl = \"redis://cache\"\nsnapshot = \"buckets\"\n",
             "tidegate.toml:3:12: store.snapshot = \"buckets\": is for the in-process store, whose url \
@@ -159,6 +159,6 @@ fn a_snapshot_is_a_file_of_the_in_process_store() {
             "tidegate.toml:2:12: store.snapshot = true: must be the path of a file, or \"none\"",
         ),
     ] {
-        assert_eq!(complaints(text), [complaint]);
+        assert_eq!(error_lines(text), [expected]);
     }
 }

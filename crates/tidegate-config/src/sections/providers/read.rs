@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_for_dialects_are_those_of_their_providers() {
+    fn dialect_names_match_provider_names() {
         for word in DIALECTS {
             let (dialect, _) = dialect(&Value::text(*word)).unwrap();
             assert_eq!(dialect == Dialect::Compatible, *word == "compatible", "{word}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_neither_user_nor_query() {
+    fn base_url_has_neither_user_nor_query() {
         for (text, read) in [
             ("https://api.openai.com", "https://api.openai.com"),
             ("http://127.0.0.1:11434/", "http://127.0.0.1:11434"),

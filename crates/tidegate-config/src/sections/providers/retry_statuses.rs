@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_errors_that_a_retry_may_mend() {
+    fn only_retryable_error_statuses_are_accepted() {
         assert_eq!(statuses(&Value::text("429, 500,429")).unwrap(), [429, 500]);
         assert_eq!(statuses(&Value::text("")).unwrap(), [0_u16; 0]);
         for text in ["200", "399", "600", "99999", "x", "4 29", "-1"] {
