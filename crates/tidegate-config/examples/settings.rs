@@ -1,5 +1,5 @@
-//! Prints what there is to say about every key, as JSON; `cargo xtask settings` makes the page
-//! `docs/settings.md` of it.
+//! Prints the description of every configuration key as JSON. `cargo xtask settings` generates
+//! `docs/settings.md` from it.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! Why there is no plan: every mistake, and where it was made.
+//! Configuration errors, with the place where each one was made.
 
 use std::fmt;
 use std::io;
@@ -6,28 +6,28 @@ use std::path::PathBuf;
 
 use crate::fault::Fault;
 
-/// Where a mistake was made.
+/// Where an invalid value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// In a file.
+    /// A file.
     File {
-        /// Which one.
+        /// Path of the file.
         file: PathBuf,
         /// Line and column, counted from one.
         position: Option<(usize, usize)>,
     },
-    /// In the defaults, which is a mistake of this program.
+    /// The built-in defaults. An error here is a bug in Tidegate.
     Default,
-    /// In this variable of the environment.
+    /// The environment variable of this name.
     Environment(String),
-    /// In the database.
+    /// The database.
     Database,
-    /// In a change at run time that no database keeps.
+    /// A change made at run time without a database to keep it.
     Runtime,
-    /// In a change that somebody asks for.
+    /// A change that is being requested.
     Change,
-    /// In this flag of the command line.
+    /// The command-line flag of this name.
     Flag(&'static str),
 }
 
@@ -48,18 +48,18 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A mistake and where it was made.
+/// A violated rule together with its place.
 #[derive(Debug)]
 pub struct Located {
-    /// Where.
+    /// Where the value was set.
     pub origin: Origin,
-    /// What.
+    /// What is wrong with it.
     pub fault: Fault,
 }
 
 impl Located {
-    /// The rule with the place and the value, for those who tell the key by themselves:
-    /// `must be a whole number >= 1 (change: 0)`.
+    /// Renders the error without its key, for callers that show the key separately: `must be a
+    /// whole number >= 1 (change: 0)`.
     #[must_use]
     pub fn without_key(&self) -> String {
         let (rule, origin) = (self.fault.rule_text(), &self.origin);
@@ -76,31 +76,31 @@ impl fmt::Display for Located {
     }
 }
 
-/// Why there is no plan.
+/// An error while loading the configuration.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A file that cannot be read.
+    /// A file could not be read.
     #[error("{}: {source}", file.display())]
     Read {
-        /// Which one.
+        /// Path of the file.
         file: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// Everything that is wrong with what was read.
+    /// The configuration is invalid. Contains every violation found, not only the first.
     #[error("{}", lines(.0))]
     Invalid(Vec<Located>),
 }
 
 impl ConfigError {
-    /// What is wrong with a change.
+    /// Creates an error for a requested change.
     pub(crate) fn of_change(faults: Vec<Fault>) -> Self {
         let located = |fault| Located { origin: Origin::Change, fault };
         Self::Invalid(faults.into_iter().map(located).collect())
     }
 
-    /// The mistakes; none if the file could not be read at all.
+    /// Returns all violations; empty if the file could not be read.
     #[must_use]
     pub fn faults(&self) -> &[Located] {
         match self {

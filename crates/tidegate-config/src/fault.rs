@@ -1,4 +1,4 @@
-//! What is wrong, where, and which rule it breaks. Never the first mistake only.
+//! Violations of configuration rules. Readers collect all of them instead of stopping at the first.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -15,153 +15,153 @@ use crate::values::setting::Place;
 use crate::values::size::{ByteSize, SizeError};
 use crate::values::value::{Node, Value};
 
-/// The rule that a value breaks.
+/// A rule that a value violates. Its `Display` follows the key: `limits.a.rate: is required`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rule {
     /// The text is not TOML.
     #[error("{0}")]
     Syntax(String),
-    /// A key that nobody reads.
+    /// An unknown key.
     #[error("is not a known key; {}", suggestion(*nearest, known))]
     Unknown {
-        /// The known key that looks most like it.
+        /// The most similar known key, if one is close enough.
         nearest: Option<&'static str>,
-        /// All known keys.
+        /// All known keys of the table.
         known: Vec<&'static str>,
     },
-    /// A key that stands twice in one table.
+    /// A key that occurs twice in one table.
     #[error("is given twice")]
     Twice,
-    /// A missing key.
+    /// A required key that is missing.
     #[error("is required")]
     Required,
-    /// Not keys and values.
+    /// Not a table.
     #[error("must be a table of keys and values")]
     NotTable,
     /// Not a list.
     #[error("must be a list")]
     NotList,
-    /// Not text.
+    /// Not a string.
     #[error("must be text")]
     NotText,
-    /// Not true or false.
+    /// Not a boolean.
     #[error("must be true or false")]
     NotBool,
-    /// Not a whole number, or too small.
+    /// Not an integer, or below the minimum.
     #[error("must be a whole number >= {least}")]
     NotWhole {
-        /// The smallest that is allowed.
+        /// Smallest allowed value.
         least: u64,
     },
-    /// Not a whole number within bounds.
+    /// Not an integer within bounds.
     #[error("must be a whole number between {least} and {most}")]
     NotBetween {
-        /// The smallest that is allowed.
+        /// Smallest allowed value.
         least: u64,
-        /// The largest that is allowed.
+        /// Largest allowed value.
         most: u64,
     },
-    /// A tier of admission that is no token bucket.
+    /// An admission tier whose limit is not a token bucket.
     #[error("is a tier of [admission], which takes a token bucket: a capacity and a rate")]
     NotATier,
-    /// A ceiling of calls at once that is below where they start.
+    /// An auto-tuning ceiling below the initial concurrency.
     #[error("must be at least max_concurrent_requests, which is {0}: auto-tuning starts there")]
     CeilingBelowConcurrency(u32),
-    /// A number that must be below another setting.
+    /// A number that is not below the named setting.
     #[error("must be below {0}")]
     NotBelow(&'static str),
-    /// A factor outside of its bounds.
+    /// A factor outside its bounds.
     #[error("must be a number from {least} to {most}")]
     NotFactor {
-        /// The smallest that is allowed.
+        /// Smallest allowed value.
         least: f64,
-        /// The largest that is allowed.
+        /// Largest allowed value.
         most: f64,
     },
-    /// Not the name or the pattern of a model.
+    /// Not a valid model name or pattern. Contains the maximum length.
     #[error(
         "is not a model: at most {0} characters without spaces; * stands for any characters, as in \
          \"gpt-4o*\""
     )]
     ModelPattern(usize),
-    /// Two entries for one model.
+    /// Two entries for the same model.
     #[error("is the same model as `{0}`: case does not matter")]
     SameModel(String),
-    /// More models than are told apart.
+    /// More model entries than allowed.
     #[error("must have at most {0} models")]
     TooManyModels(usize),
-    /// Not a client of the allow-list.
+    /// An allow-list entry that is not `organization/client`.
     #[error(
         "must be clients, each as organization/client with one slash, such as acme/nightly-export: \
          a client id alone may be anybody's"
     )]
     AllowedClient,
-    /// A whole number above 64 bits.
+    /// An integer that does not fit 64 bits.
     #[error("must be at most {}", u64::MAX)]
     TooBig,
-    /// Not one of a few words.
+    /// Not one of the allowed words.
     #[error("must be one of {}", .0.join(", "))]
     NotOneOf(&'static [&'static str]),
-    /// Not an address to listen on.
+    /// Not a socket address to listen on.
     #[error("must be an address and a port, such as 127.0.0.1:8080; port 0 picks a free one")]
     Address,
-    /// Not a value of the Host header.
+    /// Not a valid value of the Host header.
     #[error("must be a host name or address, with or without a port, such as tidegate.internal")]
     Host,
-    /// Neither an address nor a network.
+    /// Neither an IP address nor a network.
     #[error("must be addresses or networks of proxies, such as 10.0.0.0/8")]
     Network,
-    /// Not a size of memory.
+    /// Not a memory size.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// Too little memory for a store.
+    /// A memory size below the minimum.
     #[error("must be at least {least}")]
     TooLittle {
-        /// The least that works.
+        /// Smallest usable size.
         least: ByteSize,
     },
-    /// A store that this version does not have.
+    /// A kind of store that this version does not support.
     #[error("this version has no {scheme} store; it serves \"memory:\" and \"redis://host:6379\"")]
     StoreNotServed {
-        /// The part before the colon.
+        /// The URL scheme.
         scheme: String,
     },
-    /// Not the address of a store.
+    /// Not a store URL.
     #[error("must be \"memory:\", the in-process store, or an address such as redis://host:6379")]
     StoreUrl,
-    /// Not the address of a Redis server.
+    /// Not a valid Redis URL.
     #[error(transparent)]
     RedisUrl(#[from] RedisUrlError),
-    /// A decimal that cannot be used.
+    /// Not a valid decimal.
     #[error(transparent)]
     Decimal(#[from] DecimalError),
-    /// A policy that cannot be used.
+    /// Not a valid policy.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// A calendar that cannot be used.
+    /// Not a valid calendar.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// A limit that cannot be made.
+    /// Not a valid limit.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// Keys of two kinds of policy in one.
+    /// A policy with keys of two kinds.
     #[error(
         "belongs to {kind}, but `{other}` makes this {other_kind}; a policy is of one kind: {}",
         KINDS
     )]
     Mixed {
-        /// The kind that this key belongs to.
+        /// The kind that the key belongs to.
         kind: &'static str,
-        /// A key of the first kind found.
+        /// A key of the policy's first kind.
         other: &'static str,
-        /// The first kind found.
+        /// The policy's first kind.
         other_kind: &'static str,
     },
-    /// Not a single key that says what kind of policy it is.
+    /// A policy without any key that determines its kind.
     #[error("says nothing to enforce; a policy is one of: {}", KINDS)]
     Kindless,
-    /// `rate` and `tokens_per_second` together.
+    /// Both `rate` and `tokens_per_second`.
     #[error("says the same as `rate`: give one of the two")]
     TwoRates,
     /// Neither `rate` nor `tokens_per_second`.
@@ -170,72 +170,72 @@ pub enum Rule {
     /// Not a strict window.
     #[error("must be a whole number and a window, such as \"60/min\" or \"5/10s\"")]
     Strict,
-    /// A setting that does not come from the database, and why not.
+    /// A setting that must not come from the database, with the reason.
     #[error("never comes from the database: {0}")]
     NotOperational(&'static str),
-    /// A variable that two settings answer to.
+    /// A variable that matches several settings.
     #[error("may be {}: say it in a file", .0.join(" or "))]
     Ambiguous(Vec<String>),
-    /// Not the path of a key.
+    /// Not a key path.
     #[error("is not the path of a key, such as limits.client.rate")]
     NotAPath,
     /// Not JSON.
     #[error("is not JSON: {0}")]
     Json(String),
-    /// More than is taken at once.
+    /// A change with too many keys.
     #[error("{0} are the most at once")]
     TooManyKeys(usize),
-    /// Longer than anything that is meant.
+    /// A text over the maximum length.
     #[error("must have at most {0} characters")]
     TooLong(usize),
-    /// Not a length of time.
+    /// Not a duration.
     #[error(transparent)]
     Duration(#[from] DurationError),
-    /// Not a directory.
+    /// Not a directory path.
     #[error("must be the path of a directory")]
     Directory,
-    /// Not a file for a snapshot.
+    /// Not a path for a snapshot file.
     #[error("must be the path of a file, or \"none\"")]
     SnapshotFile,
-    /// A snapshot of a store that is elsewhere.
+    /// A snapshot for a store that is not in-process.
     #[error(
         "is for the in-process store, whose url is \"memory:\"; a shared store outlives a restart by \
          itself"
     )]
     NothingToSave,
-    /// Not a database.
+    /// Not a database URL.
     #[error(
         "must be \"none\", \"sqlite:\" (a file in the state directory), \"sqlite:PATH\" or an \
          address such as postgres://user:password@host/database"
     )]
     DatabaseUrl,
-    /// Not the address of a PostgreSQL server.
+    /// Not a valid PostgreSQL URL.
     #[error(transparent)]
     PostgresUrl(#[from] PostgresUrlError),
-    /// Not the hash of a token.
+    /// Not a token hash.
     #[error(
         "must be hashes of tokens, each \"sha256:\" and 64 hexadecimal digits: `tidegate key` \
          makes a token and prints its hash, and the token itself belongs in no file"
     )]
     TokenHash,
-    /// Not a name for a provider or an endpoint.
+    /// Not a valid name for a provider or an endpoint.
     #[error(
         "is not a name: a lower-case letter, then lower-case letters, digits, _ or -, at most 64"
     )]
     Name,
-    /// A name that the HTTP door needs for itself.
+    /// A provider name that collides with a path of the HTTP or admin API.
     #[error("is a path of the HTTP door itself, so no provider can have this name")]
     ReservedName,
-    /// Not the address of a provider.
+    /// Not a valid base URL of a provider.
     #[error(
         "must be http:// or https://, a host, perhaps a port and a path; no user, no query: a key \
          stands in the variable that api_key_env names"
     )]
     BaseUrl,
-    /// A provider whose address nobody knows.
+    /// A missing base URL for a dialect without a default one.
     #[error("is required: where a provider of this dialect is depends on who asks")]
     NoBaseUrl,
-    /// Not the name of a variable.
+    /// Not the name of an environment variable.
     #[error(
         "must be the name of an environment variable, such as OPENAI_API_KEY; the key itself \
          belongs in no file"
@@ -244,64 +244,64 @@ pub enum Rule {
     /// A provider that is not configured.
     #[error("{name:?} is not a configured provider; {}", suggestion(nearest.as_deref(), known))]
     NoSuchProvider {
-        /// What was named.
+        /// The configured name.
         name: String,
-        /// The one that was probably meant.
+        /// The most similar provider, if one is close enough.
         nearest: Option<String>,
-        /// All of them.
+        /// All configured providers.
         known: Vec<String>,
     },
-    /// The variable of a key that is not there.
+    /// The variable named by `api_key_env` is not set.
     #[error(
         "{0} is not set in this environment: set it to the key, or remove api_key_env to let the \
          caller's own key pass through"
     )]
     VariableNotSet(String),
-    /// A fallback that is never used.
+    /// A fallback that calls can never use.
     #[error("must not name {name:?}, calls never fall back to it: {why}")]
     UnsuitableFallback {
-        /// Who was named.
+        /// Name of the fallback provider.
         name: String,
-        /// Why calls never fall back to it.
+        /// Why calls cannot fall back to it.
         why: &'static str,
     },
-    /// Names of models at a provider that calls do not fall back to.
+    /// Model names for a provider that is not a fallback.
     #[error("is not among the `fallback` of this provider, so its models are never asked for")]
     NotAFallback,
-    /// Not the name of a model.
+    /// Not a model name.
     #[error("must be the name of a model, of 1 to 256 characters")]
     ModelName,
-    /// Not the name of a model where paths have it.
+    /// A model name that cannot be part of a URL path.
     #[error("must have letters, digits, `-`, `.` and `_` only: this API has it in its paths")]
     ModelInPath,
-    /// Not a file of roots.
+    /// Not a path of a certificate file.
     #[error("must be the path of a file of root certificates in PEM")]
     RootsFile,
-    /// A file of roots that cannot be read.
+    /// The certificate file could not be read.
     #[error("cannot be read: {0}")]
     RootsUnreadable(String),
-    /// A file of roots without any.
+    /// The certificate file contains no certificate, or is too large to be one.
     #[error("has no certificate in it; a certificate in PEM is between BEGIN and END CERTIFICATE")]
     NoRoots,
-    /// A file of roots with one that cannot be used.
+    /// An invalid certificate, by its position in the file.
     #[error("has a certificate that cannot be used, number {0}")]
     BrokenRoot(usize),
-    /// Not a proxy.
+    /// Not a valid proxy URL.
     #[error(transparent)]
     Proxy(tidegate_llm::proxy::ProxyError),
-    /// Not hosts that are reached without a proxy.
+    /// Not a valid `no_proxy` entry.
     #[error(transparent)]
     Bypass(crate::sections::bypass::BypassError),
     /// A provider that falls back to itself.
     #[error("must name other providers than this one")]
     OwnFallback,
-    /// A provider that no call can be sent to.
+    /// A fallback to a mock provider, which has no HTTP address.
     #[error("must not name {0:?}, which is a mock: it is in programs only, and has no door here")]
     MockFallback(String),
-    /// More than a chain of fallbacks takes.
+    /// More fallbacks than allowed.
     #[error("must name at most {0} providers")]
     TooManyFallbacks(usize),
-    /// An endpoint that no call would belong to.
+    /// An unknown endpoint without paths: no call would match it.
     #[error(
         "is not a known endpoint{}; known are {}. For a workload of your own say which paths are its \
          own, such as paths = [\"/v1/chat/completions\"], or paths = [] if callers name it in \
@@ -310,43 +310,43 @@ pub enum Rule {
         known.join(", ")
     )]
     UnknownEndpoint {
-        /// The known one that looks most like it.
+        /// The most similar known endpoint.
         nearest: Option<&'static str>,
-        /// All known ones.
+        /// All known endpoints.
         known: &'static [&'static str],
     },
-    /// Not a path of an endpoint.
+    /// Not a valid endpoint path.
     #[error(transparent)]
     RoutePath(#[from] tidegate_providers::request::RequestError),
-    /// More paths than an endpoint has.
+    /// More paths than an endpoint may have.
     #[error("must have at most {0} paths")]
     TooManyPaths(usize),
-    /// A path of two endpoints.
+    /// A path that already belongs to another endpoint.
     #[error("has the path {path:?}, which is one of endpoint `{owner}`; a path belongs to one")]
     PathTaken {
-        /// The path, without the root of the API.
+        /// The path, without the API root.
         path: String,
-        /// Whose it is.
+        /// The endpoint that has the path.
         owner: String,
     },
-    /// Not statuses of errors.
+    /// Not a list of HTTP error statuses.
     #[error("must be statuses from 400 to 599, such as [429, 500, 503]")]
     RetryStatus,
-    /// A status that no retry helps against.
+    /// A status after which a retry cannot succeed.
     #[error(
         "must not have {0}: the request or its key is wrong, and stays so however often it is sent"
     )]
     NeverRetried(u16),
-    /// A floor of no ramp.
+    /// `ramp_floor` without `ramp_up`.
     #[error("is where ramp_up begins, and that is not set, such as ramp_up = \"60s\"")]
     NoRamp,
-    /// Not a number that can be multiplied with.
+    /// Not a number.
     #[error("must be a number")]
     NotNumber,
-    /// A rule of a module that calls to providers go through.
+    /// A rule of `tidegate-llm`.
     #[error(transparent)]
     Module(#[from] tidegate_llm::plan::Rule),
-    /// A rule of the program that reads these keys.
+    /// A rule of the caller that reads these keys.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
@@ -356,14 +356,14 @@ const KINDS: &str = "token bucket (rate or tokens_per_second, capacity, max_debt
     concurrency limit (concurrency, lease)";
 
 impl Rule {
-    /// An unknown key, with the known one that looks most like it.
+    /// Creates [`Rule::Unknown`] with the most similar known key.
     #[must_use]
     pub fn unknown(key: &str, known: &[&'static str]) -> Self {
         Self::Unknown { nearest: nearest(key, known.iter().copied()), known: known.to_vec() }
     }
 }
 
-/// The name that looks most like `name`, if any does.
+/// Returns the known name most similar to `name`, if one is close enough to be a typo.
 ///
 /// ```
 /// let known = ["openai", "anthropic"];
@@ -371,7 +371,7 @@ impl Rule {
 /// assert_eq!(tidegate_config::nearest("weather", known.into_iter()), None);
 /// ```
 pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    // Long names are nobody's typing error, and the comparison costs their square.
+    // The comparison is quadratic, and a long name is not a typo of a short one.
     if name.len() > 64 {
         return None;
     }
@@ -396,25 +396,25 @@ fn suggestion(nearest: Option<&str>, known: &[impl Borrow<str>]) -> String {
     }
 }
 
-/// One mistake.
+/// A value that violates a rule.
 #[derive(Debug)]
 pub struct Fault {
-    /// The path of the key, such as `limits.client.capacity`; empty for the text as a whole.
+    /// Path of the key, such as `limits.client.capacity`; empty for the text as a whole.
     pub key: String,
-    /// The value as it was given, cut to a line; `None` if it may hold a password.
+    /// The value as given, truncated to one line; `None` if it may contain a password.
     pub value: Option<String>,
-    /// The rule it breaks.
+    /// The violated rule.
     pub rule: Rule,
-    /// Where it was made.
+    /// Where the value was set.
     pub place: Place,
 }
 
 impl Fault {
-    /// The mistake of this value.
+    /// Creates a violation for `value`. The value is left out if it may contain a secret.
     #[must_use]
     pub fn at(path: Path<'_>, value: &Value<'_>, rule: Rule) -> Self {
         let is_secret = match &value.node {
-            // A table does not fit a line.
+            // A table does not fit on one line.
             Node::Table(_) => true,
             Node::Text(text) => path.may_hold_secret(text),
             _ => path.may_hold_secret(""),
@@ -425,29 +425,29 @@ impl Fault {
 }
 
 impl Fault {
-    /// The mistake of a value at a path of names.
+    /// Creates a violation for `value` at the path `names`.
     pub(crate) fn at_names(names: &[impl AsRef<str>], value: &Value<'_>, rule: Rule) -> Self {
         with_path(Path::Root, names, |path| Self::at(path, value, rule))
     }
 
-    /// The rule as it may be shown: some repeat what they refuse.
+    /// Renders the rule without credentials; some rules repeat the value they reject.
     pub(crate) fn rule_text(&self) -> String {
-        let told = self.rule.to_string();
+        let rendered = self.rule.to_string();
         match &self.rule {
-            // These show how an address is written, and repeat nothing.
-            Rule::RedisUrl(_) | Rule::PostgresUrl(_) | Rule::Proxy(_) => told,
-            _ => without_credentials(&told).into_owned(),
+            // These show the URL syntax, which looks like credentials, and never repeat the value.
+            Rule::RedisUrl(_) | Rule::PostgresUrl(_) | Rule::Proxy(_) => rendered,
+            _ => without_credentials(&rendered).into_owned(),
         }
     }
 
-    /// A mistake at a path of names, whatever its value is.
+    /// Creates a violation at the path `names`, without a value.
     pub(crate) fn of_names(names: &[impl AsRef<str>], rule: Rule, place: Place) -> Self {
         let key = with_path(Path::Root, names, |path| path.to_string());
         Self { key, value: None, rule, place }
     }
 }
 
-/// Goes down a path of names and makes something at its end.
+/// Builds the path `names` below `path` and passes it to `make`.
 fn with_path<T>(path: Path<'_>, names: &[impl AsRef<str>], make: impl FnOnce(Path<'_>) -> T) -> T {
     match names {
         [] => make(path),

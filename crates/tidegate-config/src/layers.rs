@@ -1,8 +1,7 @@
-//! The layers that a running program keeps, so that one of them can change: flags over database
-//! over environment over file over defaults.
+//! Configuration layers: flags override database, environment, file and defaults, in this order.
 //!
-//! They are merged as trees, value by value, and read once. So a value is in force wherever it came
-//! from, and each one knows where that was.
+//! A running program keeps all layers, so that one can change without reading the others again.
+//! They are merged as trees, value by value, and each value records the layer it came from.
 
 mod conflicts;
 pub(crate) mod effective;
@@ -38,7 +37,7 @@ use crate::values::setting::{Place, Source};
 use crate::values::value::{Node, Value};
 use crate::warning::Warning;
 
-/// Everything that was said, by whom.
+/// All configuration layers of a program.
 ///
 /// ```
 /// use tidegate_config::{Loader, Overrides, Patch, Source};
@@ -56,23 +55,23 @@ pub struct Layers {
     pub(crate) file: Option<File>,
     pub(crate) environment: Environment,
     pub(crate) overrides: Overrides,
-    /// What keeps the overrides: the database, or nothing but this process.
+    /// Where the overrides are kept: in the database, or only in this process.
     pub(crate) overridden_by: Source,
     pub(crate) flags: Flags,
 }
 
-/// Where the file comes from.
+/// How the configuration file is found.
 #[derive(Clone, Debug)]
 pub(crate) enum FileLookup {
-    /// It was named, and must be there.
+    /// At this path, where it must exist.
     Named(PathBuf),
-    /// It is looked for, in this directory first.
+    /// In the usual directories, starting with this one.
     Search(PathBuf),
-    /// It is a text.
+    /// Not on disk: the text is given.
     Text,
 }
 
-/// The merged layers, and what was found on the way.
+/// The merged layers, with the problems found while merging.
 pub(crate) struct MergeResult<'l> {
     pub(crate) merged: Merged<'l>,
     pub(crate) faults: Vec<Fault>,
@@ -81,16 +80,16 @@ pub(crate) struct MergeResult<'l> {
 }
 
 impl Layers {
-    /// The plan of all layers.
+    /// Validates the merged layers.
     ///
     /// # Errors
-    /// With everything that is wrong in any layer.
+    /// [`ConfigError::Invalid`] with all violations of all layers.
     pub fn plan(&self) -> Result<Plan, ConfigError> {
         self.read(ReadContext::of(&self.environment))
     }
 
-    /// The plan of all layers, if there is nothing in it that a program would run with all the same:
-    /// the variable of a provider's key that is not set, and fallbacks that are never used.
+    /// Validates the merged layers strictly: also rejects what a program could start with, such as
+    /// an `api_key_env` whose variable is not set, or a fallback that can never be used.
     ///
     /// ```
     /// let text = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
@@ -101,7 +100,7 @@ impl Layers {
     /// ```
     ///
     /// # Errors
-    /// With everything that is wrong in any layer.
+    /// [`ConfigError::Invalid`] with all violations of all layers.
     pub fn check(&self) -> Result<Plan, ConfigError> {
         self.read(ReadContext::to_check(&self.environment))
     }
@@ -132,10 +131,10 @@ impl Layers {
         })
     }
 
-    /// The same layers with the file read again, from where it was or is looked for.
+    /// Returns these layers with the file read again, found the same way as before.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// [`ConfigError::Read`] if the file cannot be read.
     pub fn reread(&self) -> Result<Self, ConfigError> {
         let file = match self.lookup {
             FileLookup::Text => self.file.clone(),
@@ -144,14 +143,13 @@ impl Layers {
         Ok(Self { file, ..self.clone() })
     }
 
-    /// The same layers with another one of the database.
+    /// Returns these layers with another database layer.
     #[must_use]
     pub fn with_overrides(&self, overrides: Overrides) -> Self {
         Self { overrides, overridden_by: Source::Database, ..self.clone() }
     }
 
-    /// These layers with other settings that were changed at run time and that no database
-    /// keeps.
+    /// Returns these layers with other run-time changes that no database keeps.
     ///
     /// ```
     /// use tidegate_config::{Loader, Overrides, Patch, Source};
@@ -166,25 +164,26 @@ impl Layers {
         Self { overrides, overridden_by: Source::Runtime, ..self.clone() }
     }
 
-    /// What was changed at run time: what the database says, if there is one.
+    /// Returns the settings changed at run time, which is the content of the database if there is
+    /// one.
     #[must_use]
     pub fn overrides(&self) -> &Overrides {
         &self.overrides
     }
 
-    /// Whether the file says what that of the other layers says.
+    /// Returns whether both have the same file with the same text.
     #[must_use]
     pub fn has_same_file(&self, other: &Self) -> bool {
         self.file == other.file
     }
 
-    /// The file that was read, if any.
+    /// Returns the path of the file that was read, if any.
     #[must_use]
     pub fn file(&self) -> Option<&FilePath> {
         self.file.as_ref().map(|file| file.path.as_path())
     }
 
-    /// Lays the layers over each other.
+    /// Merges the layers, the lowest first.
     pub(crate) fn merge(&self) -> MergeResult<'_> {
         let mut faults = Vec::new();
         let defaults = toml_text::parse(DEFAULT_FILE, Source::Default, &mut faults);
@@ -207,7 +206,7 @@ impl Layers {
         MergeResult { merged, faults, warnings: variables.warnings, unknown: variables.unknown }
     }
 
-    /// A warning for each value in force that somebody set and that no code reads.
+    /// Returns a warning for each effective, explicitly set value of an unused key.
     fn unused_warnings(&self, merged: &Merged<'_>) -> Vec<Warning> {
         let warning = |(names, value): (Vec<&str>, &Value<'_>)| {
             let why = keys::find(&names)?.why_unused()?;
@@ -221,13 +220,13 @@ impl Layers {
         leaves(&merged.tree).into_iter().filter_map(warning).collect()
     }
 
-    /// A warning if settings would not survive a restart.
+    /// Returns a warning if changes at run time would be lost on restart.
     fn unsaved_warning(&self) -> Option<Warning> {
         let lost = self.overridden_by == Source::Runtime && !self.overrides.is_empty();
         lost.then(|| Warning::NotKept { settings: self.overrides.len() })
     }
 
-    /// Where something was said.
+    /// Translates an internal position into one that users understand.
     pub(crate) fn origin(&self, place: Place) -> Origin {
         let variable = || place.at.and_then(|at| self.environment.get_at(at));
         match place.source {
@@ -245,7 +244,7 @@ impl Layers {
         }
     }
 
-    /// Layer by layer; in the file in the order of its text, else in that of the keys.
+    /// Sorts violations by layer, and within the file by position.
     fn locate(&self, mut faults: Vec<Fault>) -> Vec<Located> {
         faults.sort_by_key(|fault| {
             let in_text = fault.place.source == Source::File;
@@ -257,7 +256,7 @@ impl Layers {
 }
 
 impl FileLookup {
-    /// The file, as far as there is one to be read.
+    /// Reads the file, if there is one.
     pub(crate) fn read(&self, environment: &Environment) -> Result<Option<File>, ConfigError> {
         match self {
             Self::Named(path) => File::read(path).map(Some),
@@ -267,7 +266,7 @@ impl FileLookup {
     }
 }
 
-/// What is wrong with a value that another one hides: it counts as soon as that one is gone.
+/// Checks a shadowed value, which becomes effective when the value above it is removed.
 fn check_shadowed(shadow: &Shadow<'_>, context: &ReadContext<'_>) -> Option<Fault> {
     let (value, names) = (&shadow.value, &shadow.names);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -288,7 +287,7 @@ fn check_shadowed(shadow: &Shadow<'_>, context: &ReadContext<'_>) -> Option<Faul
     Some(Fault::at_names(&names, value, rule))
 }
 
-/// Whether keys stand below this path.
+/// Returns whether `names` is the path of a section.
 fn is_section(names: &[&str]) -> bool {
     keys::known_keys().any(|key| {
         let mut parts = key.path().split('.');
@@ -296,7 +295,7 @@ fn is_section(names: &[&str]) -> bool {
     })
 }
 
-/// A warning for each value that somebody wrote and a change at run time hides.
+/// Returns a warning for each value of file or environment that a run-time change shadows.
 fn override_warnings(merged: &Merged<'_>) -> Vec<Warning> {
     let winners: HashMap<Vec<&str>, &Value<'_>> = leaves(&merged.tree).into_iter().collect();
     let hidden = merged

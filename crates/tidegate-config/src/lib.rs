@@ -1,14 +1,16 @@
-//! Configuration of the Tidegate program: raw text in, one validated [`Plan`] out.
+//! Configuration of the Tidegate program: turns raw text into one validated [`Plan`].
 //!
-//! A [`Loader`] collects [`Layers`]: flags over database over environment over file over defaults.
-//! They are merged value by value and read once, and every value knows which of them gave it.
-//! Nothing is repaired in silence: whatever is wrong is told at once, with its place, its key, its
-//! value and the rule. While a program runs, a [`Patch`] changes the layer of the database, and the
-//! whole is resolved again. The same rules read the inline policies of the HTTP API, through
-//! [`Value`] and [`Fields`].
+//! A [`Loader`] collects the [`Layers`]: flags override the database, which overrides the
+//! environment, the file and the defaults. Layers are merged value by value, and every value
+//! records the layer it came from.
 //!
-//! This crate opens no socket, no store and no database, and reads the process environment in one
-//! function.
+//! Invalid input is never fixed silently. All errors are reported together, each with its position,
+//! key, value and the rule it breaks. At run time a [`Patch`] changes the database layer, and the
+//! whole configuration is validated again. The same rules read the inline policies of the HTTP API,
+//! through [`Value`] and [`Fields`].
+//!
+//! This crate opens no socket, store or database. It reads the process environment in one function,
+//! [`process_environment`].
 
 mod error;
 mod fault;

@@ -1,4 +1,4 @@
-//! The plan: all sections, read from the merged layers.
+//! The validated configuration: all sections, read from the merged layers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,40 +34,40 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
 )
 .fixed(database::WHY_FIXED)];
 
-/// Everything the program needs to know, valid.
+/// The complete, validated configuration.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan {
-    /// Where files of this program are. Default: `$XDG_STATE_HOME/tidegate`, else
+    /// Directory for state files. Default: `$XDG_STATE_HOME/tidegate`, else
     /// `$HOME/.local/state/tidegate`, else `/var/lib/tidegate`.
     pub state_dir: Setting<PathBuf>,
-    /// The doors.
+    /// `[listen]`: listener addresses.
     pub listen: Listen,
-    /// The store.
+    /// `[store]`: where buckets are kept.
     pub store: StorePlan,
-    /// Where changed settings are kept.
+    /// `[database]`: where settings changed at run time are kept.
     pub database: DatabasePlan,
-    /// Who may look at settings and change them.
+    /// `[admin]`: access to the admin API.
     pub admin: AdminPlan,
-    /// The limits that requests may name.
+    /// `[limits.NAME]`: limits that requests can refer to.
     pub limits: Limits,
-    /// How the HTTP API answers.
+    /// `[api]`: options of the HTTP API.
     pub api: ApiPlan,
-    /// Admission in three tiers.
+    /// `[admission]`: three-tier admission.
     pub admission: AdmissionPlan,
-    /// What holds for calls to all providers.
+    /// `[gateway]`: options for calls to all providers.
     pub gateway: GatewayPlan,
-    /// The LLM providers that the gateway forwards to.
+    /// `[providers.NAME]`: LLM providers that the gateway forwards to.
     pub providers: BTreeMap<String, ProviderPlan>,
-    /// The proxies on the way to them.
+    /// `[proxy]`: outbound HTTP proxies.
     pub proxy: ProxyPlan,
-    /// What calls to LLM providers go through.
+    /// `[modules.*]`: modules of the library stack.
     pub modules: Modules,
     /// The file that was read, if any.
     pub file: Option<PathBuf>,
-    /// Variables of the environment that look like a setting and are none.
+    /// Environment variables that look like misspelled settings.
     pub unknown_variables: Vec<UnknownVariable>,
-    /// What should be known and is not wrong.
+    /// Problems that do not prevent the program from starting.
     pub warnings: Vec<Warning>,
 }
 
@@ -94,7 +94,8 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Reads the merged layers. Mistakes are collected, and what they hit keeps its default.
+    /// Reads the merged layers. Violations are added to `faults`, and the settings they concern
+    /// keep their defaults.
     pub(crate) fn read(
         tree: &Value<'_>,
         context: &mut ReadContext<'_>,
@@ -108,7 +109,7 @@ impl Plan {
         for entry in top.entries() {
             let (key, faults) = (&*entry.key, top.faults());
             let path = Path::Key(&root, key);
-            // Names of limits and providers are the user's choice.
+            // Names of limits and providers are chosen by the user.
             let fields = match key {
                 "limits" | "providers" => Fields::any(&entry.value, path, faults),
                 "listen" | "store" | "database" | "admin" | "api" | "admission" | "gateway"
@@ -137,14 +138,14 @@ impl Plan {
         plan
     }
 
-    /// Tells of limits that cannot be the tiers that somebody speaks of.
+    /// Rejects limits that cannot serve as admission tiers, if any layer configures admission.
     fn check_tiers(&self, top: &mut Fields<'_, '_>) {
         let (limits, admission) = (top.get("limits"), top.get("admission"));
         let admission_is_set = admission.is_some_and(|it| it.place.source != Source::Default);
         let Some(limits) = limits.filter(|_| admission_is_set) else { return };
         let root = Path::Root;
         let path = Path::Key(&root, "limits");
-        // What is wrong with the table itself has been told.
+        // Violations of the table itself have been reported already.
         let mut new_faults = Vec::new();
         let Some(mut fields) = Fields::any(limits, path, &mut new_faults) else { return };
         fields.faults().clear();
@@ -154,8 +155,8 @@ impl Plan {
         top.faults().append(&mut new_faults);
     }
 
-    /// The settings that differ and that a running program cannot take over: doors, stores and
-    /// databases stay what they are until it starts again.
+    /// Returns the keys of settings that differ and take effect only after a restart, such as
+    /// listeners, store and database.
     #[must_use]
     pub fn needs_restart(&self, other: &Self) -> Vec<&'static str> {
         let differing = NEEDS_RESTART.iter().filter(|(_, differs)| differs(self, other));
@@ -163,10 +164,10 @@ impl Plan {
     }
 }
 
-/// Whether two plans differ in a setting.
+/// Compares one setting of two plans.
 type Differs = fn(&Plan, &Plan) -> bool;
 
-/// The settings that a running program cannot take over.
+/// Settings that take effect only after a restart.
 pub(crate) const NEEDS_RESTART: &[(&str, Differs)] = &[
     ("state_dir", |a, b| a.state_dir.value != b.state_dir.value),
     ("listen.http", |a, b| a.listen.http.value != b.listen.http.value),

@@ -1,4 +1,4 @@
-//! The JSON Schema of the configuration file, made of the table of keys.
+//! JSON Schema of the configuration file, generated from the table of keys.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,10 @@ use crate::layers::tree::leaves;
 use crate::sections::keys::{KnownKey, known_keys};
 use crate::values::setting::Source;
 
-/// The schema of the file, in JSON Schema of draft 2020-12, for editors and checkers. Rules that a
-/// schema cannot say, such as that a policy is of one kind, are told by `tidegate check`.
+/// Returns the JSON Schema (draft 2020-12) of the configuration file, for editors and validators.
+///
+/// Rules that a schema cannot express, such as that a policy has one kind, are checked by `tidegate
+/// check`.
 ///
 /// ```
 /// assert!(tidegate_config::schema().contains("\"backpressure_threshold\""));
@@ -65,13 +67,13 @@ impl SchemaTable {
     }
 
     fn schema(mut self) -> Map<String, Json> {
-        let leaf_of_any_name = self.leaves.remove("*");
-        let of_any_name = self.tables.remove("*");
+        let wildcard_leaf = self.leaves.remove("*");
+        let wildcard_table = self.tables.remove("*");
         let mut properties: Map<String, Json> =
             self.leaves.into_iter().map(|(key, leaf)| (key.to_owned(), leaf)).collect();
         for (key, table) in self.tables {
             let mut table = table.schema();
-            // A key may be a list, or a table that says more.
+            // A key may take a list or a table, as `providers.*.models` does.
             if let Some(Json::Object(mut leaf)) = properties.remove(key) {
                 let kinds = json!([leaf.remove("type"), "object"]);
                 table.extend(leaf);
@@ -79,8 +81,8 @@ impl SchemaTable {
             }
             properties.insert(key.to_owned(), Json::Object(table));
         }
-        let of_any_name = of_any_name.map(|table| Json::Object(table.schema()));
-        let others = of_any_name.or(leaf_of_any_name).unwrap_or(json!(false));
+        let wildcard_table = wildcard_table.map(|table| Json::Object(table.schema()));
+        let others = wildcard_table.or(wildcard_leaf).unwrap_or(json!(false));
         let mut schema = Map::new();
         schema.insert("additionalProperties".into(), others);
         if !properties.is_empty() {

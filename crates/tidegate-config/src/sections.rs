@@ -1,4 +1,4 @@
-//! The sections of the file: the keys of each one, what reads them, and the plan they become.
+//! The sections of the configuration file: their keys, readers and validated types.
 
 pub(crate) mod admin;
 pub(crate) mod admission;

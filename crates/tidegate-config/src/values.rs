@@ -1,4 +1,4 @@
-//! Single values: what a text or a JSON value stands for, whatever key it is given to.
+//! Parsing of single values, independent of the key.
 
 pub(crate) mod duration;
 pub(crate) mod fields;

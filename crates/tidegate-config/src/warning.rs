@@ -1,4 +1,4 @@
-//! What is not wrong enough to stop for, and should be known all the same.
+//! Problems in a configuration that do not prevent the program from starting.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -6,85 +6,85 @@ use std::num::NonZeroU32;
 use crate::error::Origin;
 use crate::values::setting::Source;
 
-/// A warning, to be logged by whoever uses the plan. Its `Display` is one line without secrets.
+/// A configuration warning, to be logged by the caller. Its `Display` is one line without secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A concurrency that could not be used as it was found.
+    /// A concurrency limit was replaced by a usable one.
     Concurrency {
-        /// Whose, such as `openai` or `openai embeddings`.
+        /// Provider and, if any, endpoint or model, such as `openai` or `openai embeddings`.
         provider: String,
-        /// What was done about it.
+        /// Reason and replacement.
         warning: tidegate_llm::settings::Warning,
     },
-    /// More calls at once for a part of a provider than for all of it.
+    /// An endpoint or model allows more concurrent calls than its provider.
     InnerConcurrency {
-        /// The provider.
+        /// Name of the provider.
         provider: String,
-        /// An endpoint or a model of it.
+        /// Name of the endpoint or model.
         part: String,
-        /// What the part may have.
+        /// Concurrency of the endpoint or model.
         limit: NonZeroU32,
-        /// What the provider may have.
+        /// Concurrency of the provider.
         most: NonZeroU32,
     },
-    /// A cap of concurrencies that cannot be used.
+    /// `MAX_CONCURRENT_THREADS` is invalid and was replaced.
     Cap(tidegate_llm::settings::Warning),
-    /// Retries that could not be used as they were found.
+    /// An invalid number of retries was replaced.
     Retries {
-        /// Whose.
+        /// Name of the provider.
         provider: String,
-        /// The most there can be.
+        /// Largest allowed value.
         most: u32,
-        /// What is used.
+        /// The value used instead.
         used: u32,
     },
-    /// A key to a provider is to be in a variable that is not set.
+    /// The variable named by `api_key_env` is not set.
     NoKey {
-        /// Whose.
+        /// Name of the provider.
         provider: String,
-        /// The variable.
+        /// Name of the variable.
         variable: String,
     },
-    /// Two variables mean the same setting.
+    /// Two variables set the same setting.
     TwoVariables {
-        /// The one that counts.
+        /// The variable in effect.
         used: String,
-        /// The other.
+        /// The ignored variable.
         unused: String,
     },
-    /// Somebody set a key that no code of this version reads.
+    /// A key is set that this version accepts but does not use.
     Unused {
-        /// The key.
+        /// Path of the key.
         key: String,
         /// Where it was set.
         origin: Origin,
         /// Why it has no effect, and what to do.
         why: &'static str,
     },
-    /// A limit that has the name of a tier of admission and cannot be one.
+    /// A limit has the name of an admission tier but is not a token bucket.
     NotATier {
-        /// Its name.
+        /// Name of the limit.
         limit: &'static str,
     },
-    /// Settings that were changed at run time, and no database to keep them.
+    /// Settings were changed at run time, and no database keeps them.
     NotKept {
-        /// How many there are.
+        /// Number of changed settings.
         settings: usize,
     },
-    /// A change at run time hides what somebody wrote elsewhere.
+    /// A change at run time overrides a value of the file or the environment.
     Shadowed {
-        /// The setting that is hidden.
+        /// Path of the shadowed setting.
         key: String,
         /// Its value, as JSON without secrets.
         value: String,
-        /// Who wrote it.
+        /// Layer of the shadowed value.
         source: Source,
-        /// The changed setting that hides it.
+        /// Path of the setting that shadows it.
         by: String,
-        /// The value of that.
+        /// Value of the shadowing setting.
         by_value: String,
-        /// Where that is kept: in the database, or at run time only.
+        /// Layer of the shadowing setting: the database, or run time only.
         by_source: Source,
     },
 }

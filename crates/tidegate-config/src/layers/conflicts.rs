@@ -1,11 +1,11 @@
-//! Keys that cannot stand beside each other: the one that was said last, or higher up, counts.
+//! Keys that exclude each other. The key of the higher layer, or the one set later, wins.
 //!
-//! Two layers together must not make a policy of two kinds, or a limit on tokens that is given as a
-//! total and in parts. Within one layer such keys are a mistake, and told as one.
+//! Merging two layers must not produce a policy of two kinds, or a token limit that is given both
+//! as a total and in parts. Within one layer such keys are an error.
 
 use crate::sections::policy::Kind;
 
-/// Whether a key of a table pushes another one out of it.
+/// Returns whether the key `above` of a table excludes the key `below`.
 pub(crate) fn conflict(table: &[impl AsRef<str>], above: &str, below: &str) -> bool {
     let table: Vec<&str> = table.iter().map(AsRef::as_ref).collect();
     match table.as_slice() {

@@ -1,4 +1,4 @@
-//! What is in force, value by value, with who said it and what it hides.
+//! Effective settings: each value with its source and the values it shadows.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -17,58 +17,59 @@ use crate::sections::redact::{redacted, truncate};
 use crate::values::key_path;
 use crate::values::setting::{Setting, Source};
 
-/// A value in force. Texts of values are JSON, without passwords and hashes.
+/// An effective setting. Values are JSON text without passwords and hashes.
 ///
-/// It serializes to what the admin API shows: values as JSON, and no place, since whoever may read
-/// settings need not know the files of the machine.
+/// Serializes to the format of the admin API: values as JSON, without `place`, because readers of
+/// settings need not know file paths of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Effective {
-    /// The path of the key.
+    /// Path of the key.
     pub key: String,
-    /// The value that is used.
+    /// The value in use.
     #[serde(serialize_with = "as_json")]
     pub value: String,
-    /// Who gave it.
+    /// The layer that the value comes from.
     pub source: Source,
-    /// What it hides, the lowest layer first.
+    /// Shadowed values of lower layers, the lowest first.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "as_shadows")]
     pub shadowed: Vec<(Source, String)>,
-    /// What was given, if bounds made another value of it.
+    /// The configured value, if bounds replaced it.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
     pub configured: Option<String>,
-    /// What there is to know about the value, such as that it is where auto-tuning starts.
+    /// A remark about the value, for example that auto-tuning starts there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// Where it was given, such as `tidegate.toml:3:8` or the name of a variable.
+    /// Where the value was set, such as `tidegate.toml:3:8` or the name of a variable.
     #[serde(skip)]
     pub place: Option<String>,
 }
 
-/// A setting that differs between two configurations: its value, what was asked for, or who said it.
+/// A setting that differs between two configurations, in its value, its configured value or its
+/// source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Changed {
-    /// The path of the key.
+    /// Path of the key.
     pub key: String,
-    /// The value in force before, as JSON; `None` if there was none.
+    /// The previous value, as JSON; `None` if there was none.
     #[serde(serialize_with = "as_optional_json")]
     pub old: Option<String>,
-    /// The value in force now; `None` if there is none.
+    /// The new value, as JSON; `None` if there is none.
     #[serde(serialize_with = "as_optional_json")]
     pub new: Option<String>,
-    /// What was asked for, if something else is in force: bounds made another value of it, or a
-    /// higher layer hides it.
+    /// The configured value, if it is not the effective one, because bounds replaced it or a higher
+    /// layer shadows it.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_optional_json")]
     pub asked: Option<String>,
-    /// Who gives the value now; `None` if there is none.
+    /// The layer that the new value comes from; `None` if there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
 }
 
 impl Layers {
-    /// Every value in force, in the order of the file. Where the layers have mistakes, those are
-    /// shown as they were written.
+    /// Returns every effective setting, in the order of the file. Invalid values are included as
+    /// written.
     #[must_use]
     pub fn effective(&self) -> Vec<Effective> {
         let merged = self.merge().merged;
@@ -100,8 +101,8 @@ impl Layers {
 }
 
 impl Effective {
-    /// Whether this is the key, or stands in the section, that is asked for. Everything is in the
-    /// empty section.
+    /// Returns whether this setting is the key `part` or belongs to the section `part`. The empty
+    /// section contains everything.
     ///
     /// ```
     /// let effective = tidegate_config::Loader::default().text_layers("none", "").effective();
@@ -117,9 +118,10 @@ impl Effective {
     }
 }
 
-/// What differs between two configurations, by key. A setting differs also when the value in force
-/// is the same and something else was asked for, or somebody else gives it. Long texts are cut: this
-/// is for logs.
+/// Compares two configurations key by key.
+///
+/// A setting also differs if its effective value is the same but its configured value or its source
+/// changed. Long texts are truncated, so that the result can be logged.
 #[must_use]
 pub fn diff(old: &[Effective], new: &[Effective]) -> Vec<Changed> {
     let mut before: BTreeMap<&str, &Effective> =
@@ -137,14 +139,14 @@ pub fn diff(old: &[Effective], new: &[Effective]) -> Vec<Changed> {
     changed
 }
 
-/// How a setting differs from what it was before.
+/// Compares one setting with its previous state.
 fn changed(before: Option<&Effective>, after: &Effective) -> Option<Changed> {
     let in_force = |it: &Effective| (it.value.clone(), it.source, it.configured.clone());
     let same = before.filter(|before| in_force(before) == in_force(after));
     if same.is_some_and(|before| before.shadowed == after.shadowed) {
         return None;
     }
-    // Somebody wrote what a higher layer hides.
+    // The change may be to a value that a higher layer shadows.
     let newly_shadowed = same.and_then(|before| {
         let mut shadowed = after.shadowed.iter().rev();
         shadowed.find(|shadow| !before.shadowed.contains(shadow)).map(|(_, value)| value)
@@ -158,31 +160,31 @@ fn changed(before: Option<&Effective>, after: &Effective) -> Option<Changed> {
     })
 }
 
-/// The order of the file: sections, then names of the user's choice, then keys.
+/// Sort key for the order of the file: section, then user-user_names names, then key.
 type Rank = (usize, Vec<String>, usize, String);
 type Table = BTreeMap<Rank, Effective>;
 
 fn rank(names: &[&str]) -> Rank {
     let section = keys::below("").iter().position(|section| names.first() == Some(section));
     let parts = keys::find(names).map_or("", keys::KnownKey::path).split('.');
-    let chosen = parts.zip(names).filter(|(part, _)| *part == "*");
-    let chosen = chosen.map(|(_, name)| (*name).to_owned()).collect();
+    let user_names = parts.zip(names).filter(|(part, _)| *part == "*");
+    let user_names = user_names.map(|(_, name)| (*name).to_owned()).collect();
     let key = keys::rank(names);
-    (section.unwrap_or(usize::MAX), chosen, key, key_path::join(names))
+    (section.unwrap_or(usize::MAX), user_names, key, key_path::join(names))
 }
 
 fn shadowed_value(shadow: &Shadow<'_>) -> (Source, String) {
     let names: Vec<&str> = shadow.names.iter().map(String::as_str).collect();
     let value = redacted(&names, &shadow.value);
     let text = match names.last() {
-        // A key of another name is shown with it.
+        // If a key of another name shadows this one, show the name too.
         Some(key) if shadow.names != shadow.by => json!({ *key: value }).to_string(),
         _ => value.to_string(),
     };
     (shadow.value.place.source, text)
 }
 
-/// Puts in what follows from bounds and from what is known of providers.
+/// Replaces configured values by those in use after bounds and provider defaults.
 fn apply_resolved_values(plan: &Plan, found: &mut Table) {
     let state_dir = plan.state_dir.value.to_string_lossy().into_owned();
     set_resolved(found, &["state_dir"], &state_dir.into(), plan.state_dir.source);
@@ -235,7 +237,7 @@ fn apply_resolved_values(plan: &Plan, found: &mut Table) {
     }
 }
 
-/// A length of time as a file has it.
+/// Formats a duration in the syntax of the file.
 fn duration_text(span: Duration) -> String {
     match span.as_millis() {
         millis if millis % 1_000 == 0 => format!("{}s", millis / 1_000),
@@ -243,7 +245,7 @@ fn duration_text(span: Duration) -> String {
     }
 }
 
-/// The value that is used, beside the one that was configured if that is another.
+/// Sets the value in use, and keeps a different configured value beside it.
 fn set_resolved(found: &mut Table, names: &[&str], value: &Json, source: Source) {
     let text = value.to_string();
     let key = key_path::join(names);
@@ -257,13 +259,13 @@ fn set_resolved(found: &mut Table, names: &[&str], value: &Json, source: Source)
         place: None,
     };
     let entry = found.entry(rank(names)).or_insert(new_entry);
-    // A number of the environment may be a text.
+    // A number from the environment may be stored as text.
     let same = entry.value == text || entry.value.trim_matches(['"', ' ']) == text;
     let configured = std::mem::replace(&mut entry.value, text);
     entry.configured = (!same).then_some(configured);
 }
 
-/// Text that is JSON as what it stands for; other text as it is.
+/// Parses JSON text; other text becomes a JSON string.
 fn parse_json(text: &str) -> Json {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

@@ -1,12 +1,13 @@
-//! The environment: the one place of the program that reads it.
+//! Environment variables. This is the only module of the program that reads the process
+//! environment.
 //!
-//! All of it is handed over, since only the file says which variables hold keys of providers. So
-//! `Debug` shows names and no values.
+//! It passes on all variables, because only the file tells which of them hold provider keys.
+//! `Debug` therefore shows names without values.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// Variables of an environment, in the order in which they were found.
+/// Environment variables, in the order in which they were found.
 ///
 /// ```
 /// let variables = [("OPENAI_API_KEY".to_owned(), "sk-secret".to_owned())];
@@ -18,13 +19,13 @@ use std::ops::Deref;
 pub struct Environment(Vec<(String, String)>);
 
 impl Environment {
-    /// The value of a variable.
+    /// Returns the value of the variable `name`.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The variable that was found in this place.
+    /// Returns the variable at an index.
     pub(crate) fn get_at(&self, at: usize) -> Option<&(String, String)> {
         self.0.get(at)
     }
@@ -65,12 +66,12 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// The variables of this process.
+/// Returns the environment variables of this process.
 #[must_use]
 pub fn process_environment() -> Environment {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        // A value that is no text is not passed over in silence: the rules refuse what is left.
+        // Keep values that are not UTF-8, so that validation rejects them instead of ignoring them.
         .map(|(name, value)| (name, value.to_string_lossy().into_owned()))
         .collect()
 }

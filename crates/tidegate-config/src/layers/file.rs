@@ -1,4 +1,4 @@
-//! The configuration file: where it is looked for, and places in its text.
+//! The configuration file: where it is searched for, and positions in its text.
 
 use std::fmt;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::layers::environment::Environment;
 
 const NAME: &str = "tidegate.toml";
 
-/// The configuration that holds without a file, with every key that there is.
+/// The default configuration, with every key that has a fixed name.
 ///
 /// ```
 /// let plan = tidegate_config::Loader::default().text("default", tidegate_config::DEFAULT_FILE)?;
@@ -19,7 +19,7 @@ const NAME: &str = "tidegate.toml";
 /// ```
 pub const DEFAULT_FILE: &str = include_str!("../../default.toml");
 
-/// A file that has been read.
+/// Path and text of a configuration file.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct File {
     pub(crate) path: PathBuf,
@@ -27,14 +27,14 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads a file that must be there.
+    /// Reads a file that must exist.
     pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = fs::read_to_string(path);
         let text = text.map_err(|source| ConfigError::Read { file: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), text })
     }
 
-    /// Reads the first of these files that is there.
+    /// Reads the first of these files that exists.
     pub(crate) fn first(candidates: &[PathBuf]) -> Result<Option<Self>, ConfigError> {
         for path in candidates {
             match Self::read(path) {
@@ -46,7 +46,7 @@ impl File {
         Ok(None)
     }
 
-    /// The place of a byte of this file.
+    /// Translates a byte offset into line and column.
     pub(crate) fn origin(&self, at: Option<usize>) -> Origin {
         let position = at.map(|at| line_and_column(&self.text, at));
         Origin::File { file: self.path.clone(), position }
@@ -54,13 +54,13 @@ impl File {
 }
 
 impl fmt::Debug for File {
-    /// Without its text, which may hold a password.
+    /// Omits the text, which may contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-/// Where a file is looked for when none is named.
+/// Returns the paths where the file is searched for, in order.
 pub(crate) fn candidates(working: &Path, environment: &Environment) -> Vec<PathBuf> {
     let mut candidates = vec![working.join(NAME)];
     let home = environment.get("XDG_CONFIG_HOME").map(Path::new);
@@ -71,7 +71,7 @@ pub(crate) fn candidates(working: &Path, environment: &Environment) -> Vec<PathB
     candidates
 }
 
-/// Where this program keeps its files unless somebody says otherwise.
+/// Returns the default directory for state files.
 pub(crate) fn state_directory(environment: &Environment) -> PathBuf {
     let absolute = |name| environment.get(name).map(Path::new).filter(|path| path.is_absolute());
     match (absolute("XDG_STATE_HOME"), absolute("HOME")) {

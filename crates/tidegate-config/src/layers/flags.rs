@@ -1,4 +1,4 @@
-//! Flags of the command line: the settings that have one, and what was given as a layer.
+//! Command-line flags as a configuration layer.
 
 use std::fmt;
 
@@ -7,34 +7,34 @@ use crate::sections::keys;
 use crate::values::setting::{Place, Source};
 use crate::values::value::Value;
 
-/// A setting by its path in the file, its variable and its flag.
+/// A setting that has a command-line flag or a well-known name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Key {
-    /// `state_dir`: where files of this program are.
+    /// `state_dir`: directory for state files.
     StateDir,
-    /// `[listen] http`: where the HTTP door opens.
+    /// `[listen] http`: address of the HTTP API.
     ListenHttp,
-    /// `[listen] admin`: where the admin door opens.
+    /// `[listen] admin`: address of the admin API.
     ListenAdmin,
-    /// `[listen] grpc`: where the gRPC door opens.
+    /// `[listen] grpc`: address of the gRPC API.
     ListenGrpc,
-    /// `[listen] resp`: where the RESP door opens.
+    /// `[listen] resp`: address of the RESP listener, which does not exist yet.
     ListenResp,
-    /// `[listen] allowed_hosts`: further values of the Host header.
+    /// `[listen] allowed_hosts`: additional values of the Host header to accept.
     ListenAllowedHosts,
-    /// `[store] url`: which store.
+    /// `[store] url`: URL of the store.
     StoreUrl,
-    /// `[database] url`: where changes of settings are kept.
+    /// `[database] url`: URL of the settings database.
     DatabaseUrl,
-    /// `[database] auto_migrate`: whether a PostgreSQL database is brought to the newest format.
+    /// `[database] auto_migrate`: whether to migrate a PostgreSQL database at start.
     DatabaseAutoMigrate,
-    /// `[admin] allow_unauthenticated`: whether doors beyond loopback need no tokens.
+    /// `[admin] allow_unauthenticated`: whether to allow access beyond loopback without tokens.
     AdminAllowUnauthenticated,
 }
 
 impl Key {
-    /// All of them, in the order of the file.
+    /// All keys, in the order of the file.
     pub const ALL: [Self; 10] = [
         Self::StateDir,
         Self::ListenHttp,
@@ -48,7 +48,7 @@ impl Key {
         Self::AdminAllowUnauthenticated,
     ];
 
-    /// The path in the file, such as `listen.http`.
+    /// Returns the path in the file, such as `listen.http`.
     #[must_use]
     pub const fn path(self) -> &'static str {
         match self {
@@ -65,13 +65,13 @@ impl Key {
         }
     }
 
-    /// The name in the environment.
+    /// Returns the name of the environment variable.
     #[must_use]
     pub fn variable(self) -> String {
         keys::variable(self.path())
     }
 
-    /// The flag of the command line; where there is none, the path in the file.
+    /// Returns the command-line flag, or the path in the file if there is no flag.
     #[must_use]
     pub const fn flag(self) -> &'static str {
         match self {
@@ -89,24 +89,23 @@ impl Key {
     }
 }
 
-/// The flags that were given. `Debug` shows which, and not what they say: an address may hold a
-/// password.
+/// The given flags. `Debug` shows names without values, since a URL may contain a password.
 #[derive(Clone, Default)]
 pub(crate) struct Flags(Vec<(Key, String)>);
 
 impl Flags {
-    /// Sets a flag. Of two for one key the later counts.
+    /// Sets a flag, replacing an earlier one for the same key.
     pub(crate) fn set(&mut self, key: Key, text: String) {
         self.0.retain(|(known, _)| *known != key);
         self.0.push((key, text));
     }
 
-    /// The flag that was given in this place.
+    /// Returns the name of the flag at an index.
     pub(crate) fn name_at(&self, at: usize) -> &'static str {
         self.0.get(at).map_or("", |(key, _)| key.flag())
     }
 
-    /// What they say.
+    /// Returns the flags as configuration values.
     pub(crate) fn leaves(&self) -> Vec<Leaf<'_>> {
         let mut leaves = Vec::new();
         for (at, (key, text)) in self.0.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! From where the layers are collected: a file, an environment, flags.
+//! Builder that collects the layers from a file, the environment and flags.
 
 use std::path::{Path as FilePath, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::layers::{FileLookup, Layers};
 use crate::plan::Plan;
 use crate::values::setting::Source;
 
-/// Collects the layers and makes a [`Plan`] of them.
+/// Collects configuration layers and validates them into a [`Plan`].
 ///
 /// ```
 /// use tidegate_config::{Key, Loader, Source};
@@ -31,35 +31,36 @@ pub struct Loader {
 }
 
 impl Loader {
-    /// Reads this file, which must be there, instead of looking for one.
+    /// Reads this file, which must exist, instead of searching for one.
     pub fn file(mut self, path: impl Into<PathBuf>) -> Self {
         self.file = Some(path.into());
         self
     }
 
-    /// Looks for `tidegate.toml` here first. Default: the working directory of the process.
+    /// Sets the directory in which `tidegate.toml` is searched for first. Default: the working
+    /// directory of the process.
     pub fn working_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.working_dir = path.into();
         self
     }
 
-    /// Adds variables of the environment. Names that are not ours are passed over.
+    /// Adds environment variables. Unrelated variables are ignored.
     pub fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         self.environment.extend(variables);
         self
     }
 
-    /// Adds a flag of the command line. Of two for one key the later counts.
+    /// Adds a command-line flag, replacing an earlier one for the same key.
     pub fn flag(mut self, key: Key, value: impl Into<String>) -> Self {
         self.flags.set(key, value.into());
         self
     }
 
-    /// The layers, with the file that was named or else the first one found, and without a
-    /// database.
+    /// Reads the file and returns the layers, with an empty database layer.
     ///
     /// # Errors
-    /// When the file cannot be read. What is wrong in it is told by [`Layers::plan`].
+    /// [`ConfigError::Read`] if the file cannot be read. Its content is validated by
+    /// [`Layers::plan`].
     pub fn layers(self) -> Result<Layers, ConfigError> {
         let lookup = match &self.file {
             Some(path) => FileLookup::Named(path.clone()),
@@ -69,25 +70,25 @@ impl Loader {
         Ok(self.into_layers(lookup, file))
     }
 
-    /// The layers, with a text in place of a file; `name` stands for the file in errors.
+    /// Returns the layers with `text` in place of a file; errors refer to it as `name`.
     #[must_use]
     pub fn text_layers(self, name: impl AsRef<FilePath>, text: &str) -> Layers {
         let file = File { path: name.as_ref().to_owned(), text: text.to_owned() };
         self.into_layers(FileLookup::Text, Some(file))
     }
 
-    /// The plan, from the file that was named or else the first one found.
+    /// Reads the file and validates all layers.
     ///
     /// # Errors
-    /// When the file cannot be read, or with everything that is wrong in any layer.
+    /// If the file cannot be read, or any layer is invalid.
     pub fn load(self) -> Result<Plan, ConfigError> {
         self.layers()?.plan()
     }
 
-    /// The plan, from a text in place of a file; `name` stands for the file in errors.
+    /// Validates all layers with `text` in place of a file; errors refer to it as `name`.
     ///
     /// # Errors
-    /// With everything that is wrong in any layer.
+    /// [`ConfigError::Invalid`] with all violations of all layers.
     pub fn text(self, name: impl AsRef<FilePath>, text: &str) -> Result<Plan, ConfigError> {
         self.text_layers(name, text).plan()
     }

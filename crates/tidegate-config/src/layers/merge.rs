@@ -1,7 +1,7 @@
-//! Layers laid over each other, value by value.
+//! Merging of layers, value by value.
 //!
-//! Nothing is lost on the way: what a higher layer hides is kept as a shadow, to be checked, shown
-//! and warned of.
+//! A value that a higher layer overrides is kept as a [`Shadow`], so that it can be checked, shown
+//! and warned about.
 
 use std::collections::HashMap;
 use std::mem;
@@ -10,20 +10,20 @@ use crate::layers::conflicts::conflict;
 use crate::values::setting::Source;
 use crate::values::value::{Entry, Node, Value};
 
-/// The layers so far.
+/// The layers merged so far.
 #[derive(Debug)]
 pub(crate) struct Merged<'a> {
     pub(crate) tree: Value<'a>,
     pub(crate) shadows: Vec<Shadow<'a>>,
 }
 
-/// A value that a higher layer hides.
+/// A value that a higher layer overrides.
 #[derive(Debug)]
 pub(crate) struct Shadow<'a> {
-    /// Its path.
+    /// Path of the value.
     pub(crate) names: Vec<String>,
     pub(crate) value: Value<'a>,
-    /// The path of what hides it: its own, or that of a key that cannot stand beside it.
+    /// Path of the overriding value: the same path, or that of a conflicting key.
     pub(crate) by: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Merged<'a> {
         Self { tree: defaults, shadows: Vec::new() }
     }
 
-    /// Lays a layer over those that are there.
+    /// Merges `layer` on top.
     pub(crate) fn overlay(&mut self, layer: Value<'a>) {
         overlay(&mut self.tree, layer, &mut Vec::new(), &mut self.shadows);
     }
@@ -52,7 +52,7 @@ fn overlay<'a>(
     };
     remove_replaced_defaults(below, names, place.source);
     let removed = remove_conflicting(below, above, names);
-    // Whoever changed the kind of a policy is to be told what the new one lacks.
+    // If a layer changes the kind of a policy, a missing key is reported at that layer.
     let removed_any = !removed.is_empty();
     shadows.extend(removed);
     if removed_any || under.place.source == Source::Default || names.as_slice() == ["limits"] {
@@ -74,8 +74,8 @@ fn overlay<'a>(
     }
 }
 
-/// Takes away the defaults that go as soon as a file speaks of their section: the limits, all of
-/// them, and the burst of a module. Other layers change single values of what is there.
+/// Removes defaults that a file replaces by having their section: all limits, and the burst of a
+/// module. Other layers override single values.
 fn remove_replaced_defaults(below: &mut Vec<Entry<'_>>, names: &[String], source: Source) {
     if source != Source::File {
         return;
@@ -90,7 +90,7 @@ fn remove_replaced_defaults(below: &mut Vec<Entry<'_>>, names: &[String], source
     }
 }
 
-/// Takes the entries away that cannot stand beside those of a higher layer.
+/// Removes and returns the entries that conflict with those of a higher layer.
 fn remove_conflicting<'a>(
     below: &mut Vec<Entry<'a>>,
     above: &[Entry<'a>],
@@ -102,7 +102,7 @@ fn remove_conflicting<'a>(
         others.find(|over| conflict(names, &over.key, &entry.key)).map(|over| over.key.to_string())
     };
     let path = |key: &str| names.iter().cloned().chain([key.to_owned()]).collect();
-    // Only the tables of a limit and of a provider have such keys, and those are small.
+    // Only the tables of limits and providers have conflicting keys, and those are small.
     let small =
         matches!(names, [section, _] if ["limits", "providers"].contains(&section.as_str()));
     let mut removed = Vec::new();

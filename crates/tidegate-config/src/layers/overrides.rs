@@ -1,4 +1,4 @@
-//! What a database holds: settings that were changed while the program ran.
+//! Settings changed at run time, which is the content of the settings database.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use crate::values::key_path;
 use crate::values::setting::{Place, Source};
 use crate::values::value::{Node, Value};
 
-// The limits of the tables of databases name the lengths as well, and a published format does not
-// change: another number here needs another format there.
+// The database schema enforces the same lengths. Changing one of these numbers needs a new schema
+// version.
 
-/// The most settings that a database keeps.
+/// Maximum number of settings in a database.
 pub const MOST_SETTINGS: usize = 4_096;
 
-/// The most settings that are changed at once: all of them, so that all of them can be unset.
+/// Maximum number of settings in one change: all of them, so that all can be unset together.
 pub const MOST_CHANGES: usize = MOST_SETTINGS;
 
-/// The most characters of the path of a setting.
+/// Maximum number of characters of a key path.
 pub const LONGEST_KEY: usize = 256;
 
-/// The most characters of a value, as JSON.
+/// Maximum number of characters of a value, as JSON.
 pub const LONGEST_VALUE: usize = 16_384;
 
-/// Operational settings by path, each a JSON value as text. A null is as good as nothing.
+/// Operational settings by key path, each value as JSON text. A null counts as unset.
 ///
 /// ```
 /// use tidegate_config::Overrides;
@@ -38,38 +38,40 @@ pub const LONGEST_VALUE: usize = 16_384;
 pub struct Overrides(BTreeMap<String, String>);
 
 impl Overrides {
-    /// Nothing.
+    /// Creates an empty set of overrides.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The settings, by path.
+    /// Iterates over keys and JSON values, sorted by key.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// The value of one, as JSON.
+    /// Returns the JSON value of `key`.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).map(String::as_str)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no settings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Returns the number of settings.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// What differs in other overrides of the layer `source`, as it is written there and without
-    /// secrets; long texts are cut. [`diff`](crate::diff) has what is in force; this has also what
-    /// was written and never was in force.
+    /// Compares with the overrides `after` of the layer `source`. Values are as stored, without
+    /// secrets; long texts are truncated.
+    ///
+    /// Unlike [`diff`](crate::diff), which compares effective settings, this includes stored values
+    /// that never became effective.
     #[must_use]
     pub fn diff(&self, after: &Self, source: Source) -> Vec<Changed> {
         let keys: BTreeSet<_> = self.0.keys().chain(after.0.keys()).collect();
@@ -88,7 +90,8 @@ impl Overrides {
         &mut self.0
     }
 
-    /// The settings as values of the layer `source`. What does not belong into a database is told.
+    /// Returns the settings as values of the layer `source`. Settings that a database must not
+    /// contain are added to `faults`.
     pub(crate) fn leaves<'o>(&'o self, source: Source, faults: &mut Vec<Fault>) -> Vec<Leaf<'o>> {
         let mut found = Vec::new();
         for (at, (key, text)) in self.iter().enumerate() {
@@ -109,7 +112,7 @@ impl Overrides {
     }
 }
 
-/// A stored value, given as JSON, as a log may have it: without secrets, and long texts cut.
+/// Renders a stored JSON value for a log: without secrets, long texts truncated.
 ///
 /// ```
 /// use tidegate_config::shown_value;
@@ -126,7 +129,8 @@ pub fn shown_value(key: &str, text: &str) -> String {
     }
 }
 
-/// The values of one setting, which may be a table, as far as a database may hold them.
+/// Collects the values of one setting, which may be a table, and reports those that a database must
+/// not contain.
 fn collect_leaves<'a>(
     names: &[String],
     value: &Value<'a>,
@@ -145,12 +149,12 @@ fn collect_leaves<'a>(
     }
 }
 
-/// Why a setting never comes from a database; `None` if it may, or if nobody knows it.
+/// Returns why a setting must not come from a database; `None` if it may, or if the key is unknown.
 pub(crate) fn why_fixed(names: &[&str]) -> Option<&'static str> {
     keys::find(names)?.why_fixed()
 }
 
-/// The value with its place, items of lists included.
+/// Returns the value with `place` set on it and on its list items.
 fn with_place<'a>(value: &Value<'a>, place: Place) -> Value<'a> {
     let node = match &value.node {
         Node::List(items) => Node::List(items.iter().map(|item| with_place(item, place)).collect()),

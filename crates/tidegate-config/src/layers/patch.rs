@@ -1,8 +1,7 @@
-//! A change that somebody asks for while the program runs.
+//! Changes of settings at run time.
 //!
-//! It says what is set and what is unset, and nothing of the rest. Whether the whole is still a
-//! valid configuration is for [`Layers::plan`](crate::Layers::plan) to say, over the settings that
-//! the change gives.
+//! A patch only contains the keys to set and unset. Whether the resulting configuration is valid is
+//! checked by [`Layers::plan`](crate::Layers::plan) on the patched layers.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +17,10 @@ use crate::values::setting::Place;
 use crate::values::value::{Node, Value};
 use crate::values::value_kind::ValueKind;
 
-/// What a database takes at most as a concurrency.
+/// Maximum concurrency that can be stored in a database.
 const MAX_STORED_CONCURRENCY: u64 = 100;
 
-/// A change of settings: some keys set, some unset.
+/// A change of settings: keys to set and keys to unset.
 ///
 /// ```
 /// use tidegate_config::{Overrides, Patch};
@@ -35,15 +34,16 @@ const MAX_STORED_CONCURRENCY: u64 = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use = "a change is made by `apply`"]
 pub struct Patch {
-    /// Values as JSON by path; `None` unsets.
+    /// JSON values by key path; `None` unsets the key.
     changes: BTreeMap<String, Option<String>>,
 }
 
 impl Patch {
-    /// A change from a JSON merge patch (RFC 7396): an object of objects, in which null unsets.
+    /// Parses a JSON merge patch (RFC 7396), in which null unsets a key.
     ///
     /// # Errors
-    /// When the body is no JSON object, has a key twice, or more than anybody means.
+    /// If the body is not a JSON object, contains a duplicate key, or has more than
+    /// [`MOST_CHANGES`] keys.
     pub fn from_json(body: &[u8]) -> Result<Self, ConfigError> {
         let value = serde_json::from_slice::<Value<'_>>(body).map_err(|error| {
             ConfigError::of_change(vec![fault(&[], Rule::Json(error.to_string()))])
@@ -64,7 +64,7 @@ impl Patch {
         Ok(Self { changes: below.into_iter().map(change).collect() })
     }
 
-    /// Sets a key to a text as an environment has it (`8`, `50/s`, `true`), or to JSON.
+    /// Sets a key, from text as in an environment variable (`8`, `50/s`, `true`) or from JSON.
     pub fn set(mut self, key: &str, text: &str) -> Self {
         let names = key_path::parse(key);
         let known = names.as_ref().and_then(|names| keys::find(names));
@@ -74,19 +74,19 @@ impl Patch {
         self
     }
 
-    /// Unsets a key, or everything below a path.
+    /// Unsets a key, or all keys of a section.
     pub fn unset(mut self, key: &str) -> Self {
         self.changes.insert(key.to_owned(), None);
         self
     }
 
-    /// What is set, as JSON, and what is unset.
+    /// Iterates over the changed keys with their JSON values; `None` unsets the key.
     pub fn changes(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
         self.changes.iter().map(|(key, value)| (key.as_str(), value.as_deref()))
     }
 
-    /// The settings after this change. What is set pushes out what cannot stand beside it: a
-    /// `quota` takes the place of a `rate`.
+    /// Returns `to` with this change applied. A key that is set removes conflicting keys: a `quota`
+    /// replaces a `rate`.
     #[must_use]
     pub fn apply(&self, to: &Overrides) -> Overrides {
         let mut after = to.clone();
@@ -117,8 +117,8 @@ impl Patch {
         after
     }
 
-    /// The single settings that differ after this change, each with its new value: what is to be
-    /// written to a database.
+    /// Returns the settings that this change modifies, each with its new value: what must be
+    /// written to the database.
     #[must_use]
     pub fn difference(&self, from: &Overrides) -> Vec<(String, Option<String>)> {
         let after = self.apply(from);
@@ -128,11 +128,11 @@ impl Patch {
         removed.chain(set.map(|(key, value)| (key.to_owned(), Some(value.to_owned())))).collect()
     }
 
-    /// Refuses what a database never holds, what nobody knows, and values that cannot be used
-    /// whatever stands around them.
+    /// Checks every key by itself: that it is known, may be stored in a database, and has a valid
+    /// value.
     ///
     /// # Errors
-    /// With everything that is wrong, by key.
+    /// [`ConfigError::Invalid`] with all violations, by key.
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut faults = Vec::new();
         if self.changes.len() > MOST_CHANGES {
@@ -149,7 +149,7 @@ fn fault(names: &[&str], rule: Rule) -> Fault {
     Fault::of_names(names, rule, Place::default())
 }
 
-/// Tells of keys that stand twice, and of a body that is no table.
+/// Reports duplicate keys, and a body that is not a table.
 fn check_tables(value: &Value<'_>, path: Path<'_>, faults: &mut Vec<Fault>) {
     let Some(fields) = Fields::any(value, path, faults) else { return };
     for entry in fields.entries() {
@@ -159,7 +159,7 @@ fn check_tables(value: &Value<'_>, path: Path<'_>, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What is wrong with one key of a change.
+/// Checks one key of a change.
 fn check(key: &str, value: Option<&str>) -> Option<Fault> {
     if exceeds(key, LONGEST_KEY) {
         return Some(fault(&[key], Rule::TooLong(LONGEST_KEY)));
@@ -171,7 +171,7 @@ fn check(key: &str, value: Option<&str>) -> Option<Fault> {
     if let Some(why) = why_fixed(&names) {
         return Some(fault(&names, Rule::NotOperational(why)));
     }
-    // Unsetting what is not there harms nobody, so that a database can be cleaned.
+    // Unknown keys can be unset, so that a database can be cleaned up.
     let value = value?;
     if exceeds(value, LONGEST_VALUE) {
         return Some(fault(&names, Rule::TooLong(LONGEST_VALUE)));
@@ -182,12 +182,12 @@ fn check(key: &str, value: Option<&str>) -> Option<Fault> {
     }
 }
 
-/// Whether a text has more characters than these.
+/// Returns whether `text` has more than `most` characters.
 fn exceeds(text: &str, most: usize) -> bool {
     text.chars().nth(most).is_some()
 }
 
-/// The largest number that a database holds for a key, where that is less than a file may say.
+/// Returns the maximum for a key in the database, if it is lower than in the file.
 pub(crate) fn max_in_database(names: &[&str]) -> Option<u64> {
     matches!(names, ["providers", .., "max_concurrent_requests"]).then_some(MAX_STORED_CONCURRENCY)
 }
@@ -202,7 +202,7 @@ fn violated_rule(names: &[&str], value: &Value<'_>) -> Option<Rule> {
     known.check(value).err()
 }
 
-/// The first part of a path that nobody knows decides what was probably meant.
+/// Returns the rule for an unknown key, with a suggestion for its first unknown part.
 pub(crate) fn unknown(names: &[&str]) -> Rule {
     let mut pattern = String::new();
     for name in names {

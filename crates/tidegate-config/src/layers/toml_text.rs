@@ -1,7 +1,7 @@
-//! TOML text to neutral values with their places.
+//! Parses TOML text into values with positions.
 //!
-//! Syntax errors are all found in one pass; the rest of the file is still read, so that a missing
-//! quote does not hide a wrong limit.
+//! All syntax errors are found in one pass, and the rest of the file is still read, so that a
+//! missing quote does not hide an invalid limit.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,8 @@ use crate::fault::{Fault, Rule};
 use crate::values::setting::{Place, Source};
 use crate::values::value::{Entry, Node, Number, Value};
 
-/// The top table of a TOML text, as far as it can be read; what cannot be goes into `faults`.
+/// Parses TOML text as far as possible and returns its top-level table. Syntax errors are added to
+/// `faults`.
 pub(crate) fn parse<'i>(text: &'i str, source: Source, faults: &mut Vec<Fault>) -> Value<'i> {
     let (table, errors) = DeTable::parse_recoverable(text);
     let place = |at| Place { source, at };
@@ -35,7 +36,7 @@ fn entries(table: DeTable<'_>, source: Source) -> Vec<Entry<'_>> {
             value: value(item, source),
         })
         .collect();
-    // The parser sorts by name; errors are told in the order of the text.
+    // The parser sorts by name, but errors are reported in text order.
     entries.sort_by_key(|entry| entry.place);
     entries
 }
@@ -66,6 +67,6 @@ fn whole(integer: &DeInteger<'_>) -> Number {
     if let Ok(whole) = i64::from_str_radix(digits, radix) {
         return Number::Negative(whole);
     }
-    // Beyond 64 bits: a float keeps its sign and size, and every rule refuses it.
+    // Does not fit 64 bits. A float keeps sign and magnitude, and every integer rule rejects it.
     Number::Float(digits.parse().unwrap_or(f64::NAN))
 }

@@ -1,19 +1,19 @@
-//! Layers that have no text of their own, as trees: single values by path become tables.
+//! Builds value trees from single values by path, for layers that are not text.
 
 use std::borrow::Cow;
 
 use crate::values::value::{Entry, Node, Value};
 
-/// A value and the names of its path.
+/// A value with its path.
 #[derive(Debug)]
 pub(crate) struct Leaf<'a> {
     pub(crate) names: Vec<String>,
     pub(crate) value: Value<'a>,
 }
 
-/// The tree of these values.
+/// Builds a tree from values with paths.
 pub(crate) fn build_tree(mut leaves: Vec<Leaf<'_>>) -> Value<'_> {
-    // Paths that begin alike stand together, so that a table is always the last one opened.
+    // Sorting groups paths with a common prefix, so the table to extend is always the last one.
     leaves.sort_by(|a, b| a.names.cmp(&b.names));
     let mut top = Value::from(Node::Table(Vec::new()));
     for leaf in leaves {
@@ -46,7 +46,7 @@ fn insert<'a>(table: &mut Value<'a>, names: &[String], value: Value<'a>) {
     }
 }
 
-/// All values of a tree that are no tables, in the order in which they stand.
+/// Returns all values of a tree that are not tables, in order, with their paths.
 pub(crate) fn leaves<'t, 'a>(tree: &'t Value<'a>) -> Vec<(Vec<&'t str>, &'t Value<'a>)> {
     let mut found = Vec::new();
     walk(tree, &mut Vec::new(), &mut found);
@@ -69,7 +69,7 @@ fn walk<'t, 'a>(
     }
 }
 
-/// The names of a table that stands at the top of a tree.
+/// Returns the keys of a top-level table.
 pub(crate) fn names_in<'t>(tree: &'t Value<'_>, table: &str) -> Vec<&'t str> {
     table_in(tree, table).map_or(Vec::new(), |table| match &table.node {
         Node::Table(entries) => entries.iter().map(|entry| &*entry.key).collect(),
@@ -77,7 +77,7 @@ pub(crate) fn names_in<'t>(tree: &'t Value<'_>, table: &str) -> Vec<&'t str> {
     })
 }
 
-/// The value of a key.
+/// Returns the value of a top-level key.
 pub(crate) fn table_in<'t, 'a>(tree: &'t Value<'a>, key: &str) -> Option<&'t Value<'a>> {
     let Node::Table(entries) = &tree.node else { return None };
     entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)

@@ -1,9 +1,10 @@
-//! The environment as a layer: which variable means which setting.
+//! The environment as a layer: maps variables to settings.
 //!
-//! Every key has a variable: `TIDEGATE_` and its path in capitals. Names of limits and providers
-//! lose their case, dots and dashes on the way, so a variable means the one that some other layer
-//! has; if two have it, nobody guesses. Names that are almost ours are pointed out and no more: other
-//! programs may well set variables with our prefix, as Kubernetes does for a service `tidegate`.
+//! Every key has a variable: `TIDEGATE_` followed by its path in upper case. Case, dots and dashes
+//! of limit and provider names are lost in a variable, so it refers to the matching name of another
+//! layer; if two names match, the variable is an error. Unknown variables with our prefix only
+//! cause a hint, because other programs set some too: Kubernetes does for a service named
+//! `tidegate`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,12 +21,12 @@ use crate::warning::Warning;
 
 const PREFIX: &str = "TIDEGATE_";
 
-/// The variables of a provider that other programs know too, and the keys they stand for.
+/// Suffixes of unprefixed provider variables, and the keys they set.
 const PROVIDER_VARIABLES: [(&str, &str); 2] =
     [("_MAX_CONCURRENT", "max_concurrent_requests"), ("_MAX_RETRIES", "max_retries")];
 
-/// The variables without our prefix for a key, such as `*_MAX_RETRIES` for
-/// `providers.*.max_retries`; `*` stands for the name of the provider.
+/// Returns the unprefixed variables of a key, such as `*_MAX_RETRIES` for
+/// `providers.*.max_retries`; `*` stands for the provider name.
 pub(crate) fn plain_variables(path: &str) -> Vec<String> {
     let is_proxy_key = |(key, _): &&(&str, _)| path.strip_prefix("proxy.") == Some(*key);
     if let Some((_, variables)) = proxy::VARIABLES.iter().find(is_proxy_key) {
@@ -36,12 +37,12 @@ pub(crate) fn plain_variables(path: &str) -> Vec<String> {
     plain.map(|(suffix, _)| format!("*{suffix}")).collect()
 }
 
-/// A variable that looks like one of ours and is none.
+/// A variable that looks like a misspelled setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVariable {
-    /// Its name.
+    /// Name of the variable.
     pub name: String,
-    /// The one that was probably meant.
+    /// The most similar known variable.
     pub nearest: String,
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for UnknownVariable {
     }
 }
 
-/// Names that other layers have, by what stands for them in a variable.
+/// Limit and provider names of the other layers, by their spelling in variables.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNames {
     limits: BTreeMap<String, BTreeSet<String>>,
@@ -59,7 +60,7 @@ pub(crate) struct KnownNames {
 }
 
 impl KnownNames {
-    /// Adds those of a layer.
+    /// Adds the names of a layer.
     pub(crate) fn add_layer(&mut self, tree: &Value<'_>) {
         for (section, known) in [("limits", &mut self.limits), ("providers", &mut self.providers)] {
             for name in names_in(tree, section) {
@@ -73,12 +74,12 @@ impl KnownNames {
     }
 }
 
-/// How a name is written in a variable.
+/// Returns the spelling of a name in a variable.
 fn variable_form(name: &str) -> String {
     name.to_uppercase().replace(['-', '.'], "_")
 }
 
-/// What an environment says.
+/// The settings found in an environment.
 #[derive(Debug, Default)]
 pub(crate) struct VariableLayer<'e> {
     pub(crate) leaves: Vec<Leaf<'e>>,
@@ -88,7 +89,7 @@ pub(crate) struct VariableLayer<'e> {
 }
 
 impl<'e> VariableLayer<'e> {
-    /// Reads an environment; `names` are those that other layers have.
+    /// Reads an environment; `names` are the names of the other layers.
     pub(crate) fn read(environment: &'e Environment, mut names: KnownNames) -> Self {
         let mut layer = Self::default();
         for (at, (name, text)) in environment.iter().enumerate() {
@@ -119,7 +120,8 @@ impl<'e> VariableLayer<'e> {
         layer
     }
 
-    /// Variables of proxies. The first one counts that says something; ours comes before all.
+    /// Reads the proxy variables of a key. The first non-empty one wins; `TIDEGATE_` variables
+    /// precede all.
     fn read_proxy_variables(
         &mut self,
         environment: &'e Environment,
@@ -139,7 +141,7 @@ impl<'e> VariableLayer<'e> {
         self.leaves.push(Leaf { names, value: Value { place, ..Value::text(text.as_str()) } });
     }
 
-    /// A variable with our prefix.
+    /// Reads a variable with the `TIDEGATE_` prefix.
     fn read_prefixed(&mut self, name: &str, text: &'e str, at: usize, names: &KnownNames) {
         let place = Place { source: Source::Environment, at: Some(at) };
         match resolve_variable(name, names) {
@@ -152,7 +154,7 @@ impl<'e> VariableLayer<'e> {
         }
     }
 
-    /// A variable that names a provider and has no prefix.
+    /// Reads an unprefixed variable of a provider.
     fn read_provider_variable(
         &mut self,
         environment: &'e Environment,
@@ -189,7 +191,7 @@ impl<'e> VariableLayer<'e> {
     }
 }
 
-/// What a variable means.
+/// The setting that a variable refers to.
 enum VariableTarget {
     Unknown,
     Setting(Vec<String>, &'static KnownKey),
@@ -212,7 +214,7 @@ fn resolve_variable(variable: &str, names: &KnownNames) -> VariableTarget {
             };
             let known_names = names.for_key(key).get(*first);
             known.extend(known_names.into_iter().flatten().map(|name| (named(name), key)));
-            // Of the ways to read a new name the shortest one counts: its key is the longest.
+            // For a name that no layer has, the shortest reading wins: it has the longest key.
             let length = wildcards_matched.iter().map(|name| name.len()).sum();
             if new_name.as_ref().is_none_or(|(shortest, ..)| length < *shortest) {
                 new_name = Some((length, named(&first.to_lowercase()), key));
@@ -229,7 +231,7 @@ fn resolve_variable(variable: &str, names: &KnownNames) -> VariableTarget {
         .map_or(VariableTarget::Unknown, |(path, key)| VariableTarget::Setting(path, key))
 }
 
-/// The path of a key with names in the place of its wildcards.
+/// Returns the path of a key with its wildcards replaced by `names`.
 fn path(key: &KnownKey, names: &[&str]) -> Vec<String> {
     let mut names = names.iter();
     let part = |part: &str| match part {
@@ -239,7 +241,7 @@ fn path(key: &KnownKey, names: &[&str]) -> Vec<String> {
     key.path().split('.').map(part).collect()
 }
 
-/// All ways in which the wildcards of a pattern can be filled to give a variable.
+/// Returns all ways to fill the wildcards of `pattern` that result in `variable`.
 fn match_wildcards<'v>(pattern: &str, variable: &'v str) -> Vec<Vec<&'v str>> {
     let Some((head, tail)) = pattern.split_once('*') else {
         return if pattern == variable { vec![Vec::new()] } else { Vec::new() };
@@ -260,7 +262,7 @@ fn match_wildcards<'v>(pattern: &str, variable: &'v str) -> Vec<Vec<&'v str>> {
     .collect()
 }
 
-/// The variable that was probably meant, among those of sections that we have.
+/// Returns the most similar known variable, if the section matches.
 fn suggest(name: &str, names: &KnownNames) -> Option<UnknownVariable> {
     let mut candidates = Vec::new();
     for key in known_keys() {

@@ -1,6 +1,6 @@
-//! `[admin]`: who may look at settings, and who may change them.
+//! `[admin]`: who may read settings, and who may change them.
 //!
-//! A file holds hashes of tokens and never a token.
+//! The file contains hashes of tokens, never the tokens themselves.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,15 +38,15 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .fixed(WHY_FIXED),
 ];
 
-/// Who may do what at the admin door.
+/// Access to the admin API and the gRPC API.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AdminPlan {
-    /// Tokens that may read. Default none.
+    /// Tokens with read access. Default: none.
     pub read_tokens: Setting<Vec<TokenHash>>,
-    /// Tokens that may read and write. Default none.
+    /// Tokens with read and write access. Default: none.
     pub write_tokens: Setting<Vec<TokenHash>>,
-    /// Whether doors beyond loopback may open without tokens. Default `false`.
+    /// Whether to listen beyond loopback without tokens. Default: `false`.
     pub allow_unauthenticated: Setting<bool>,
 }
 
@@ -76,7 +76,8 @@ fn tokens(value: &Value<'_>) -> Result<Vec<TokenHash>, Rule> {
     texts.into_iter().map(str::parse).collect()
 }
 
-/// The SHA-256 of a token: `sha256:` and 64 hexadecimal digits. Only its beginning is ever shown.
+/// SHA-256 hash of a token, written as `sha256:` and 64 hexadecimal digits. `Display` and `Debug`
+/// show only its beginning.
 ///
 /// ```
 /// let text = format!("sha256:ab12{}", "0".repeat(60));
@@ -90,7 +91,7 @@ fn tokens(value: &Value<'_>) -> Result<Vec<TokenHash>, Rule> {
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// The hash.
+    /// Returns the 32 bytes of the hash.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.0

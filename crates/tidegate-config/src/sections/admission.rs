@@ -1,6 +1,6 @@
-//! `[admission]`: three tiers at the door of a service that asks over HTTP.
+//! `[admission]`: three-tier admission for services that ask over HTTP.
 //!
-//! The tiers of clients and organizations are the limits `client` and `organization`.
+//! The client and organization tiers use the limits named `client` and `organization`.
 
 use std::num::NonZeroU32;
 use std::str::FromStr;
@@ -62,35 +62,35 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
 ];
 
-/// The limits that are tiers.
+/// Names of the limits that serve as tiers.
 const TIERS: [&str; 2] = ["client", "organization"];
 
 const MODES: &[&str] = &["enforce", "shadow"];
 
 const MISSING_CLIENT: &[&str] = &["skip", "connection"];
 
-/// Admission.
+/// Settings of `[admission]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AdmissionPlan {
-    /// Whether anybody is rejected at all. Default `true`: who asks to admit wants an answer.
+    /// Whether admission rejects requests. Default: `true`.
     pub enabled: Setting<bool>,
-    /// Above how many pending requests everybody is rejected. Default 100.
+    /// Number of pending requests above which every request is rejected. Default: 100.
     pub backpressure_threshold: Setting<NonZeroU32>,
-    /// By up to how many per cent hints are lengthened at random. Default 0.
+    /// Maximum random extension of retry hints, in percent. Default: 0.
     pub jitter_percent: Setting<u8>,
-    /// Whether rejections are only told (`shadow`). Default no (`enforce`).
+    /// Whether rejections are only reported (`shadow`). Default: `false` (`enforce`).
     pub is_shadow: Setting<bool>,
-    /// Organizations that are never rejected. Default none.
+    /// Organizations that are never rejected. Default: none.
     pub allow_organizations: Setting<Vec<String>>,
-    /// Clients that are never rejected, with their organizations. Default none.
+    /// Clients that are never rejected. Default: none.
     pub allow_clients: Setting<Vec<AllowedClient>>,
-    /// Whether a request without a client is charged to its connection. Default no (`skip`).
+    /// Whether a request without a client is charged to its connection. Default: `false` (`skip`).
     pub limits_connections: Setting<bool>,
 }
 
-/// A client of the allow-list. Ids of clients are good within their organization only, so it has
-/// both.
+/// An entry of the client allow-list. It includes the organization, because client ids are unique
+/// only within one.
 ///
 /// ```
 /// use tidegate_config::AllowedClient;
@@ -102,21 +102,21 @@ pub struct AdmissionPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AllowedClient {
-    /// The organization that it belongs to.
+    /// The client's organization.
     pub organization: String,
-    /// Its id there.
+    /// The client id.
     pub client: String,
 }
 
 impl FromStr for AllowedClient {
     type Err = Rule;
 
-    /// With two slashes it would not be known where the client begins.
+    /// Rejects a second slash, since it would be ambiguous where the client id begins.
     fn from_str(text: &str) -> Result<Self, Rule> {
         let (organization, client) = text.split_once('/').ok_or(Rule::AllowedClient)?;
-        let whole = !organization.is_empty() && !client.is_empty() && !client.contains('/');
+        let is_complete = !organization.is_empty() && !client.is_empty() && !client.contains('/');
         let (organization, client) = (organization.to_owned(), client.to_owned());
-        whole.then_some(Self { organization, client }).ok_or(Rule::AllowedClient)
+        is_complete.then_some(Self { organization, client }).ok_or(Rule::AllowedClient)
     }
 }
 
@@ -150,8 +150,9 @@ impl AdmissionPlan {
         admission
     }
 
-    /// The limits that have the name of a tier and are no token buckets. With a word about
-    /// admission they are refused; without one they are just no tiers.
+    /// Returns the limits that are named like a tier but are not token buckets.
+    ///
+    /// They are an error if any layer configures admission, and otherwise only not used as tiers.
     pub fn unusable_tiers<'l>(
         &self,
         limits: &'l Limits,
@@ -162,8 +163,8 @@ impl AdmissionPlan {
         })
     }
 
-    /// The rules, with the policies of the tiers that there are. A limit of another kind than a
-    /// token bucket is no tier.
+    /// Builds the admission rules from these settings and the limits of the tiers. A limit that is
+    /// not a token bucket is not used as a tier.
     pub fn rules(&self, limits: &Limits) -> Rules {
         let tier = |name| {
             let policy = *limits.by_name.get(name)?.limit.policy();
@@ -185,20 +186,20 @@ impl AdmissionPlan {
 }
 
 fn threshold(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
-    const MOST: u64 = u32::MAX as u64;
-    let threshold = value.to_whole_between(1, MOST)?;
+    const MAX: u64 = u32::MAX as u64;
+    let threshold = value.to_whole_between(1, MAX)?;
     let threshold = u32::try_from(threshold).ok().and_then(NonZeroU32::new);
-    threshold.ok_or(Rule::NotBetween { least: 1, most: MOST })
+    threshold.ok_or(Rule::NotBetween { least: 1, most: MAX })
 }
 
-/// A part of a hundred.
+/// Parses a percentage from 0 to 100.
 pub(crate) fn percent(value: &Value<'_>) -> Result<u8, Rule> {
-    const MOST: u8 = 100;
-    let percent = value.to_whole_between(0, MOST.into())?;
-    Ok(u8::try_from(percent).unwrap_or(MOST))
+    const MAX: u8 = 100;
+    let percent = value.to_whole_between(0, MAX.into())?;
+    Ok(u8::try_from(percent).unwrap_or(MAX))
 }
 
-/// Whether it is `shadow`.
+/// Returns whether the mode is `shadow`.
 fn mode(value: &Value<'_>) -> Result<bool, Rule> {
     match value.to_text() {
         Ok("enforce") => Ok(false),
@@ -212,7 +213,7 @@ fn clients(value: &Value<'_>) -> Result<Vec<AllowedClient>, Rule> {
     texts.into_iter().map(str::parse).collect()
 }
 
-/// Whether it is `connection`.
+/// Returns whether the value is `connection`.
 fn missing_client(value: &Value<'_>) -> Result<bool, Rule> {
     match value.to_text() {
         Ok("skip") => Ok(false),

@@ -1,4 +1,4 @@
-//! `[api]`: how the HTTP API answers.
+//! `[api]`: options of the HTTP API.
 
 use crate::sections::admission::percent;
 use crate::sections::keys::KnownKey;
@@ -13,12 +13,12 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
     "By up to how many per cent the hints of denied takes and reserves are lengthened at random.",
 )];
 
-/// The HTTP API.
+/// Settings of `[api]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ApiPlan {
-    /// By up to how many per cent hints are lengthened at random, so that callers who were denied
-    /// together do not come back together. Default 0: hints are exact.
+    /// Maximum random extension of retry hints, in percent, so that callers denied together do not
+    /// retry together. Default: 0, hints are exact.
     pub jitter_percent: Setting<u8>,
 }
 

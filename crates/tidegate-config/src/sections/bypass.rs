@@ -1,4 +1,4 @@
-//! Hosts that are reached without a proxy, as `NO_PROXY` names them.
+//! Hosts that are reached without a proxy, in the syntax of `NO_PROXY`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,12 +8,14 @@ use http::Uri;
 use http::uri::Scheme;
 use ipnet::IpNet;
 
-/// Hosts that are reached without a proxy. Each entry is one of:
+/// Hosts that are reached without a proxy.
+///
+/// Each entry is one of:
 ///
 /// - `*`: every host.
-/// - A domain, with or without a dot or `*.` before it: that host and all below it.
-/// - An address, or a network such as `10.0.0.0/8`. Names are not resolved to find out.
-/// - Any of these but a network with `:port` behind it: on that port only.
+/// - A domain, optionally prefixed with `.` or `*.`: that host and all its subdomains.
+/// - An IP address, or a network such as `10.0.0.0/8`. Host names are not resolved to match these.
+/// - Any of these except a network, followed by `:port`: on that port only.
 ///
 /// ```
 /// use tidegate_config::Bypass;
@@ -36,11 +38,11 @@ struct Entry {
 enum Host {
     Any,
     Network(IpNet),
-    /// In lower case, without a dot at either end.
+    /// In lower case, without leading or trailing dots.
     Domain(String),
 }
 
-/// Why an entry names no hosts.
+/// An invalid `no_proxy` entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be hosts, domains such as .internal, addresses or networks such as 10.0.0.0/8, each \
@@ -50,16 +52,16 @@ enum Host {
 pub struct BypassError;
 
 impl Bypass {
-    /// The hosts of these entries.
+    /// Parses entries; empty ones are ignored.
     ///
     /// # Errors
-    /// If an entry names no hosts.
+    /// If an entry is invalid.
     pub fn new<'e>(entries: impl IntoIterator<Item = &'e str>) -> Result<Self, BypassError> {
         let entries = entries.into_iter().map(str::trim).filter(|entry| !entry.is_empty());
         entries.map(str::parse).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether a URL is reached without a proxy.
+    /// Returns whether `uri` is reached without a proxy.
     #[must_use]
     pub fn covers(&self, uri: &Uri) -> bool {
         let host = uri.host().unwrap_or_default();
@@ -116,12 +118,12 @@ impl FromStr for Entry {
     }
 }
 
-/// The network of one address.
+/// Parses an IP address as a network of one host.
 fn address(text: &str) -> Option<IpNet> {
     text.parse::<IpAddr>().ok().map(|address| address.to_canonical().into())
 }
 
-/// A host without the brackets of an IPv6 address.
+/// Removes the brackets of an IPv6 address.
 fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }

@@ -1,6 +1,6 @@
-//! `[database]`: where settings that are changed at run time are kept.
+//! `[database]`: where settings changed at run time are kept.
 //!
-//! This crate names the database and never opens it.
+//! This crate parses the URL and never opens the database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -32,30 +32,30 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .fixed(WHY_FIXED),
 ];
 
-/// The database.
+/// Settings of `[database]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DatabasePlan {
-    /// Which one. Default `sqlite:`.
+    /// URL of the database. Default: `sqlite:`.
     pub url: Setting<DatabaseUrl>,
-    /// Whether PostgreSQL is migrated at start. Default `false`; SQLite migrates itself.
+    /// Whether to migrate PostgreSQL at start. Default: `false`. SQLite is always migrated.
     pub auto_migrate: Setting<bool>,
 }
 
-/// Which database.
+/// A database URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DatabaseUrl {
-    /// None: settings cannot be changed at run time.
+    /// No database: changes made at run time are lost on restart.
     None,
-    /// A file; `tidegate.db` in the state directory unless one is named.
+    /// An SQLite file. `None` means `tidegate.db` in the state directory.
     Sqlite(Option<PathBuf>),
-    /// A PostgreSQL server that several nodes share.
+    /// A PostgreSQL server, which several nodes can share.
     Postgres(PostgresUrl),
 }
 
 impl fmt::Display for DatabaseUrl {
-    /// Without user and password.
+    /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),

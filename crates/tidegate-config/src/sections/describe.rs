@@ -1,7 +1,7 @@
-//! What there is to say about a key, for the page of settings.
+//! Descriptions of keys, for the reference page of settings.
 //!
-//! Everything comes from what the program goes by: the table of keys, the values in force without
-//! a file, the flags, and the checks of values themselves.
+//! They are derived from what the program uses: the table of keys, the effective defaults, the
+//! flags, and the validation functions.
 
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -15,36 +15,36 @@ use crate::sections::keys::KnownKey;
 use crate::values::value::{Node, Number, Value};
 use crate::values::value_kind::{DURATION, ValueKind};
 
-/// A key of the configuration for people who look it up.
+/// Description of a configuration key, for documentation.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct KeyDescription {
-    /// The path in the file; `*` stands for a name of the user's choice.
+    /// Path in the file; `*` stands for a name chosen by the user.
     pub path: &'static str,
-    /// What it is for, in a sentence.
+    /// Purpose of the key, in a sentence.
     pub about: &'static str,
-    /// Which values it takes, with their bounds.
+    /// Accepted values and their bounds.
     pub values: String,
-    /// The value that holds where nothing is said; `None` if there is none of its own.
+    /// Default value, if there is one.
     pub default: Option<Json>,
-    /// The values of names that are there by default, such as `client`.
+    /// Default values of names that exist by default, such as `client`.
     pub default_by_name: Vec<(String, Json)>,
-    /// The variable of the environment.
+    /// Name of the environment variable.
     pub variable: String,
-    /// Variables without our prefix that are read too.
+    /// Additional variables without the `TIDEGATE_` prefix.
     pub plain_variables: Vec<String>,
-    /// The flag of the command line.
+    /// The command-line flag.
     pub flag: Option<&'static str>,
-    /// Why no database may hold it; `None` if one may.
+    /// Why the key must not come from the database; `None` if it may.
     pub why_fixed: Option<&'static str>,
-    /// Whether a running program keeps the value that it started with.
+    /// Whether a change takes effect only after a restart.
     pub needs_restart: bool,
-    /// Why setting it has no effect; `None` if it has.
+    /// Why setting the key has no effect; `None` if it has one.
     pub why_unused: Option<&'static str>,
 }
 
 impl KnownKey {
-    /// What there is to say about the key.
+    /// Describes the key.
     ///
     /// ```
     /// let key = tidegate_config::known_keys().find(|key| key.path() == "listen.http").unwrap();
@@ -77,8 +77,8 @@ impl KnownKey {
         }
     }
 
-    /// Which values the key takes. What a form cannot say is asked of the check itself: the rule
-    /// by which it refuses a value that cannot be right.
+    /// Describes the accepted values. What the kind does not tell comes from the errors that the
+    /// check returns for invalid values.
     fn values(&self) -> String {
         match self.kind() {
             ValueKind::Switch => "`true` or `false`".to_owned(),
@@ -115,13 +115,13 @@ impl KnownKey {
         }
     }
 
-    /// The rules by which the check refuses these values, each once.
+    /// Returns the distinct rules by which the check rejects `values`.
     fn rules(&self, values: impl IntoIterator<Item = Node<'static>>) -> String {
         let mut rules: Vec<String> = Vec::new();
         for node in values {
             let Err(rule) = self.check(&Value::from(node)) else { continue };
             let rule = rule.to_string();
-            // A rule that repeats the value says what it is not.
+            // Strip what precedes the description of valid values, including a repeated value.
             let says = ["must be ", " is not "].into_iter().find_map(|word| rule.split_once(word));
             let rule = says.map_or(rule.as_str(), |(_, rule)| rule).to_owned();
             rules.extend((!rules.contains(&rule)).then_some(rule));
@@ -134,14 +134,15 @@ fn text(text: &'static str) -> Node<'static> {
     Node::Text(text.into())
 }
 
-/// The values in force without a word from anybody. Where state is kept depends on the user.
+/// Returns the effective settings of an empty configuration, except `state_dir`, which depends on
+/// the user.
 fn defaults() -> Vec<(String, Json)> {
     let defaults = Loader::default().text_layers("none", "").effective().into_iter();
     let defaults = defaults.filter(|it| it.key != "state_dir");
     defaults.filter_map(|it| Some((it.key, serde_json::from_str(&it.value).ok()?))).collect()
 }
 
-/// The name that a path has where the pattern leaves it open, if it is of the pattern.
+/// Returns the part of `path` that matches the wildcard of `pattern`.
 fn name_at(pattern: &str, path: &str) -> Option<String> {
     let (before, after) = pattern.split_once('*')?;
     let name = path.strip_prefix(before)?.strip_suffix(after)?;

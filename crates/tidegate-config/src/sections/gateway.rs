@@ -1,4 +1,4 @@
-//! `[gateway]`: what holds for calls to all providers.
+//! `[gateway]`: options for calls to all providers.
 
 use crate::sections::keys::KnownKey;
 use crate::sections::store::memory;
@@ -24,13 +24,13 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
 ];
 
-/// What holds for calls to all providers.
+/// Settings of `[gateway]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GatewayPlan {
-    /// Whether each call is logged in one line. Default `false`.
+    /// Whether each finished call is logged. Default: `false`.
     pub access_log: Setting<bool>,
-    /// How much memory accounts, queues and what is learned of models may take. Default `64MiB`.
+    /// Memory limit for accounts, queues and learned limits, over all providers. Default: `64MiB`.
     pub max_memory: Setting<ByteSize>,
 }
 

@@ -1,7 +1,7 @@
-//! The table of keys: what every setting is called, what it may be, and what it is for.
+//! The table of keys: name, kind of value and purpose of every setting.
 //!
-//! Each section has its part of the table beside the code that reads it. From the table come the
-//! keys that are known, their variables, the schema, and which of them a database may hold.
+//! Each section keeps its part of the table next to the code that reads it. The set of known keys,
+//! their variables, the JSON Schema and the reference page are derived from it.
 
 use super::{
     admin, admission, api, database, gateway, limits, listen, modules, providers, proxy, store,
@@ -11,10 +11,10 @@ use crate::plan;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
 
-/// What refuses a value that cannot be used.
+/// Checks a value by itself, independent of other settings.
 type Check = fn(&Value<'_>) -> Result<(), Rule>;
 
-/// A key of the configuration.
+/// A configuration key.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownKey {
     pattern: &'static str,
@@ -26,7 +26,7 @@ pub struct KnownKey {
     check: Check,
 }
 
-/// All sections, in the order of the file.
+/// The keys of all sections, in the order of the file.
 const SECTIONS: &[&[KnownKey]] = &[
     plan::KEYS,
     listen::KEYS,
@@ -44,7 +44,7 @@ const SECTIONS: &[&[KnownKey]] = &[
     modules::KEYS,
 ];
 
-/// All keys, in the order of the file.
+/// Iterates over all keys, in the order of the file.
 ///
 /// ```
 /// let key = tidegate_config::known_keys().find(|key| key.path() == "limits.*.rate").unwrap();
@@ -56,7 +56,7 @@ pub fn known_keys() -> impl Iterator<Item = &'static KnownKey> {
 }
 
 impl KnownKey {
-    /// An operational key: one that may change while the program runs.
+    /// Creates an operational key, which can be changed at run time.
     pub(crate) const fn new(
         pattern: &'static str,
         kind: ValueKind,
@@ -66,52 +66,51 @@ impl KnownKey {
         Self { pattern, kind, about, default: None, fixed: None, unused: None, check }
     }
 
-    /// A key that no database may hold, and why.
+    /// Marks a key that must not come from the database, with the reason.
     pub(crate) const fn fixed(mut self, why: &'static str) -> Self {
         self.fixed = Some(why);
         self
     }
 
-    /// A key that is accepted and that no code reads yet, and why. Whoever sets it is warned, the
-    /// schema says so, and `cargo xtask tidy` refuses keys that are not read and not marked, as
-    /// well as marks of keys that are read.
+    /// Marks a key that is accepted but not used, with the reason. Setting it causes a warning, and
+    /// the schema contains the reason. `cargo xtask tidy` rejects unused keys without the mark and
+    /// used keys with it.
     pub(crate) const fn unused(mut self, why: &'static str) -> Self {
         self.unused = Some(why);
         self
     }
 
-    /// The default of a key that the default file does not have, as JSON.
+    /// Sets the default, as JSON, of a key that is not in the default file.
     pub(crate) const fn or(mut self, default: &'static str) -> Self {
         self.default = Some(default);
         self
     }
 
-    /// The path in the file; `*` stands for a name of the user's choice.
+    /// Returns the path in the file; `*` stands for a name chosen by the user.
     #[must_use]
     pub const fn path(&self) -> &'static str {
         self.pattern
     }
 
-    /// What it is for, in a sentence.
+    /// Returns the purpose of the key, in a sentence.
     #[must_use]
     pub const fn about(&self) -> &'static str {
         self.about
     }
 
-    /// Whether a database may hold it.
+    /// Returns whether the key may come from the database and thus change at run time.
     #[must_use]
     pub const fn is_operational(&self) -> bool {
         self.fixed.is_none()
     }
 
-    /// The variable of the environment; `*` stands for a name of the user's choice. A key that ends
-    /// with such a name, as a model's, is read from no variable: names lose too much in one.
+    /// Returns the name of the environment variable; `*` stands for a name chosen by the user.
     #[must_use]
     pub fn variable(&self) -> String {
         variable(self.pattern)
     }
 
-    /// Why setting it has no effect in this version; `None` if it has.
+    /// Returns why setting the key has no effect in this version; `None` if it has one.
     #[must_use]
     pub const fn why_unused(&self) -> Option<&'static str> {
         self.unused
@@ -129,7 +128,7 @@ impl KnownKey {
         self.default
     }
 
-    /// Refuses a value that cannot be used, whatever stands around it.
+    /// Checks a value by itself, independent of other settings.
     pub(crate) fn check(&self, value: &Value<'_>) -> Result<(), Rule> {
         (self.check)(value)
     }
@@ -147,22 +146,23 @@ impl KnownKey {
     }
 }
 
-/// The variable of the environment for a path.
+/// Returns the environment variable of a path.
 pub(crate) fn variable(path: &str) -> String {
     format!("TIDEGATE_{}", path.replace('.', "_").to_uppercase())
 }
 
-/// The key at a path of these names.
+/// Returns the key at the path `names`.
 pub(crate) fn find(names: &[impl AsRef<str>]) -> Option<&'static KnownKey> {
     known_keys().find(|key| key.is_at(names))
 }
 
-/// The place of the key at a path in the order of the file; what is unknown comes last.
+/// Returns the position of a key in the order of the file; unknown keys come last.
 pub(crate) fn rank(names: &[impl AsRef<str>]) -> usize {
     known_keys().position(|key| key.is_at(names)).unwrap_or(usize::MAX)
 }
 
-/// The names that may stand below a pattern such as `providers.*`; at the top for an empty one.
+/// Returns the names that can follow a pattern such as `providers.*`; the top-level names for an
+/// empty pattern.
 pub(crate) fn below(pattern: &str) -> Vec<&'static str> {
     let mut known = Vec::new();
     for key in known_keys() {

@@ -1,4 +1,4 @@
-//! `[limits.NAME]`: the limits that requests may name.
+//! `[limits.NAME]`: limits that requests can refer to.
 
 use std::collections::BTreeMap;
 
@@ -97,29 +97,28 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
 ];
 
-/// The limits by name. A layer that has any replaces the ones that are there by default.
+/// The configured limits. Limits in a file replace the default limits.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limits {
-    /// The limits.
+    /// Limits by name.
     pub by_name: BTreeMap<String, LimitPlan>,
-    /// The highest layer that speaks of them.
+    /// The highest layer that configures a limit.
     pub source: Source,
 }
 
-/// One limit.
+/// A configured limit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitPlan {
-    /// The name, what it allows, and what is decided when the store does not answer, if that
-    /// differs from the store's rule.
+    /// Name, policy and, if it has its own, failure rule.
     pub limit: Limit,
-    /// The windows of a calendar quota.
+    /// The calendar of a calendar quota.
     pub calendar: Option<Calendar>,
 }
 
 impl Default for Limits {
-    /// `client`, 100 at once and 50 a second, and `organization`, ten times that.
+    /// `client` with capacity 100 and 50/s, and `organization` with ten times as much.
     fn default() -> Self {
         let defaults = [("client", 100, 50), ("organization", 1_000, 500)];
         let plans = defaults.into_iter().filter_map(|(name, capacity, rate)| {
@@ -155,7 +154,7 @@ fn limit<'t>(
     let mut fields = Fields::open(value, path, &known, limits.faults())?;
     let on_failure = fields.read("on_failure", on_failure);
     let policy = read_policy_fields(&mut fields);
-    // The name is checked even when the policy is wrong, with one that is not.
+    // If the policy is invalid, check the name with a placeholder policy, to report both.
     let PolicyPlan { policy, calendar } = match policy {
         Some(plan) => plan,
         None => PolicyPlan { policy: Policy::allowance(1).ok()?, calendar: None },

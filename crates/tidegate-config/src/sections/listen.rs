@@ -1,4 +1,4 @@
-//! `[listen]`: where the doors open, and for which hosts.
+//! `[listen]`: listener addresses, and the hosts and proxies to accept.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -43,21 +43,22 @@ const fn listener(path: &'static str, about: &'static str) -> KnownKey {
     KnownKey::new(path, ValueKind::Text, |value| address(value).map(drop), about).fixed(WHY_FIXED)
 }
 
-/// The doors. Loopback unless somebody says otherwise.
+/// Settings of `[listen]`. All listeners default to loopback.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Listen {
-    /// The HTTP door. Default `127.0.0.1:8080`.
+    /// Address of the HTTP API. Default: `127.0.0.1:8080`.
     pub http: Setting<SocketAddr>,
-    /// The admin door. Default `127.0.0.1:6070`.
+    /// Address of the admin API. Default: `127.0.0.1:6070`.
     pub admin: Setting<SocketAddr>,
-    /// The gRPC door. Default `127.0.0.1:8081`.
+    /// Address of the gRPC API. Default: `127.0.0.1:8081`.
     pub grpc: Setting<SocketAddr>,
-    /// The RESP door. Default `127.0.0.1:6380`.
+    /// Address of the RESP listener, which does not exist yet. Default: `127.0.0.1:6380`.
     pub resp: Setting<SocketAddr>,
-    /// Values of the Host header that are served besides loopback and the door's own address.
+    /// Values of the Host header to accept besides loopback and the listener's own address.
+    /// Default: none.
     pub allowed_hosts: Setting<Vec<AllowedHost>>,
-    /// Proxies that are believed when they name a client, a tenant or a priority. Default: none.
+    /// Proxies whose client, tenant and priority headers are trusted. Default: none.
     pub trusted_proxies: Setting<TrustedProxies>,
 }
 

@@ -1,6 +1,7 @@
-//! `[modules.*]`: what calls to LLM providers go through.
+//! `[modules.*]`: modules of the library stack for LLM calls.
 //!
-//! So far that is `[modules.rate_limit]`, by the rules of `tidegate-llm`. The program does not use it.
+//! The only one is `[modules.rate_limit]`, with the rules of `tidegate-llm`. The server does not
+//! use it.
 
 use std::num::NonZeroU32;
 
@@ -40,11 +41,11 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .unused(WHY_UNUSED),
 ];
 
-/// The modules.
+/// Settings of `[modules.*]`.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Modules {
-    /// Waiting for a permit before each call.
+    /// The rate limit module, which waits for a permit before each call.
     pub rate_limit: RateLimitPlan,
 }
 
@@ -63,16 +64,17 @@ impl Modules {
     }
 }
 
-/// Pacing.
+/// Settings of `[modules.rate_limit]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RateLimitPlan {
-    /// Whether the module is there. Default `false`.
+    /// Whether the module is enabled. Default: `false`.
     pub enabled: Setting<bool>,
-    /// Requests of a minute. Default 60.
+    /// Requests per minute. Default: 60.
     pub requests_per_minute: Setting<NonZeroU32>,
-    /// Requests that may leave at once. Default 60, as in the [default file](crate::DEFAULT_FILE);
-    /// `None` where a file has the section and not this key, which gives those of a minute.
+    /// Requests that can be sent at once. Default: 60, as in the [default
+    /// file](crate::DEFAULT_FILE). `None` if a file has the section without this key; the burst is
+    /// then one minute's worth.
     pub burst_capacity: Setting<Option<NonZeroU32>>,
 }
 
@@ -82,7 +84,7 @@ impl Default for RateLimitPlan {
     }
 }
 
-/// Requests of a minute, and at once, in the default file.
+/// Requests per minute, and burst, of the default file.
 const DEFAULT_REQUESTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(59);
 
 impl RateLimitPlan {
@@ -95,7 +97,7 @@ impl RateLimitPlan {
     }
 
     fn read(fields: &mut Fields<'_, '_>) -> Self {
-        // The section of the default file has a burst. Where it is gone, a file has the section.
+        // The burst of the default file is missing only if a file has the section.
         let mut plan = Self::with_burst(None);
         plan.enabled.replace(fields.setting("enabled", Value::to_switch));
         plan.requests_per_minute.replace(fields.setting("requests_per_minute", rate));
@@ -104,7 +106,7 @@ impl RateLimitPlan {
         plan
     }
 
-    /// The settings, without their sources.
+    /// Returns the settings without their sources.
     pub fn settings(&self) -> RateLimitSettings {
         let settings = RateLimitSettings::new()
             .enabled(self.enabled.value)
@@ -116,12 +118,12 @@ impl RateLimitPlan {
     }
 }
 
-/// More than zero of a minute.
+/// Parses a positive number per minute.
 pub(crate) fn rate(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
     Ok(RateLimitSettings::rate(value.to_signed(1)?)?)
 }
 
-/// So many at once.
+/// Parses a burst capacity.
 pub(crate) fn capacity(value: &Value<'_>) -> Result<NonZeroU32, Rule> {
     Ok(RateLimitSettings::capacity(value.to_signed(1)?)?)
 }

@@ -1,6 +1,6 @@
-//! A policy from its keys, the same in the file and in a request.
+//! Reads policies, from the file and from requests alike.
 //!
-//! The keys that are there say which kind it is; keys of two kinds are refused, never guessed at.
+//! The keys determine the kind of the policy. Keys of two kinds are an error.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::values::fields::{Fields, Path};
 use crate::values::value::Value;
 use crate::values::zone::{UTC, canonical_zone};
 
-/// All keys that a policy may have.
+/// All keys of policies.
 pub(crate) const POLICY_KEYS: &[&str] = &[
     "capacity",
     "rate",
@@ -29,12 +29,12 @@ pub(crate) const POLICY_KEYS: &[&str] = &[
     "lease",
 ];
 
-/// How long a slot is kept without being renewed, unless set otherwise.
+/// Default lease of a slot.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) const PERIODS: &[&str] = &["day", "week", "month", "year"];
 
-/// The kinds of policy and the keys that belong to each.
+/// The kinds of policies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bucket,
@@ -78,13 +78,13 @@ impl Kind {
 /// A policy, and its calendar if it is a calendar quota.
 #[derive(Clone, Debug)]
 pub struct PolicyPlan {
-    /// What is allowed.
+    /// The policy.
     pub policy: Policy,
-    /// The windows in which a quota counts.
+    /// The calendar of a calendar quota.
     pub calendar: Option<Calendar>,
 }
 
-/// The calendar of a quota: how long its windows are, and in which zone they begin.
+/// The calendar of a quota: window length and time zone.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     schedule: Schedule,
@@ -97,26 +97,26 @@ impl Calendar {
         Ok(Self { schedule, name: format!("{every}:{zone}") })
     }
 
-    /// The schedule of the windows.
+    /// Returns the schedule of the windows.
     #[must_use]
     pub const fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 
-    /// The windows around this wall time.
+    /// Returns the windows around `wall`.
     #[must_use]
     pub fn windows(&self, wall: WallTime) -> Windows {
         self.schedule.windows(wall)
     }
 
-    /// A name that only equal calendars share, such as `day:UTC`.
+    /// Returns a name that identifies the calendar, such as `day:UTC`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// Reads a policy that stands alone in a table, as in a request.
+/// Reads a table that contains only a policy, as in a request.
 pub fn read_policy(
     value: &Value<'_>,
     path: Path<'_>,
@@ -125,7 +125,7 @@ pub fn read_policy(
     read_policy_fields(&mut Fields::open(value, path, POLICY_KEYS, faults)?)
 }
 
-/// Reads the policy among the keys of a table, which may have others.
+/// Reads a policy from a table that may have other keys.
 pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyPlan> {
     let plain = |policy| PolicyPlan { policy, calendar: None };
     match kind(fields)? {
@@ -137,12 +137,12 @@ pub(crate) fn read_policy_fields(fields: &mut Fields<'_, '_>) -> Option<PolicyPl
     }
 }
 
-/// The kind that the keys speak of; every key of another kind than the first is refused.
+/// Determines the kind from the first key, and rejects keys of other kinds.
 fn kind(fields: &mut Fields<'_, '_>) -> Option<Kind> {
     let mut keys = fields.entries().iter().filter_map(|entry| Kind::of(&entry.key));
     let Some((first, other)) = keys.next() else {
         let (path, place) = (fields.path().to_string(), fields.head());
-        // With unknown keys only, the mistake has been told already.
+        // If there are only unknown keys, they have been reported already.
         if fields.entries().is_empty() {
             fields.faults().push(Fault { key: path, value: None, rule: Rule::Kindless, place });
         }
@@ -171,7 +171,7 @@ fn bucket(fields: &mut Fields<'_, '_>) -> Option<Policy> {
             None
         }
     };
-    // What was refused above has been told; only a whole policy is built.
+    // Build the policy only if no key was rejected above.
     let given = |key, read: Option<u64>| fields.get(key).is_none() || read.is_some();
     if !given("capacity", capacity) || !given("max_debt", max_debt) {
         return None;
@@ -212,7 +212,7 @@ fn tokens_per_second(value: &Value<'_>) -> Result<Rate, Rule> {
     rate.map_err(|error| PolicyError::from(error).into())
 }
 
-/// Refuses a value that no policy can have under this key.
+/// Checks the value of a policy key by itself.
 pub(crate) fn check(key: &str, value: &Value<'_>) -> Result<(), Rule> {
     match key {
         "rate" => rate(value).map(drop),
@@ -246,7 +246,7 @@ fn period<'v>(value: &'v Value<'v>) -> Result<&'v str, Rule> {
     known.ok_or(Rule::NotOneOf(PERIODS))
 }
 
-/// A required whole number from which a policy is made.
+/// Reads a required integer and builds a policy from it.
 fn counted(
     fields: &mut Fields<'_, '_>,
     key: &str,
@@ -260,7 +260,7 @@ fn count(
     policy: fn(u64) -> Result<Policy, PolicyError>,
 ) -> Result<Policy, Rule> {
     match value.as_number() {
-        // Zero and less get the text of the policy, which names the rule best.
+        // For zero and negative numbers, use the policy's error, which is the most specific.
         Some(number) if number.is_negative() => policy(0).map_err(Rule::from),
         _ => policy(value.to_whole(0)?).map_err(Rule::from),
     }
@@ -290,17 +290,17 @@ fn concurrency(fields: &mut Fields<'_, '_>) -> Option<Policy> {
     policy.map_err(|error| fields.refuse("lease", error.into())).ok()
 }
 
-/// So many slots, under the default lease: slots without one would stay taken when their holder
-/// dies.
+/// Builds a concurrency policy with the default lease. Without a lease, slots of a crashed holder
+/// would never be released.
 fn slots(slots: u64) -> Result<Policy, PolicyError> {
     Policy::concurrency(slots, Some(DEFAULT_LEASE))
 }
 
-/// A whole number of tokens and the window they belong to.
+/// Parses a number of tokens and a window, such as `60/min`.
 fn window(text: Option<&str>) -> Result<(u64, Duration), Rule> {
     let (tokens, unit) = text.and_then(|text| text.split_once('/')).ok_or(Rule::Strict)?;
     let tokens = tokens.trim().parse::<u64>().map_err(|_| Rule::Strict)?;
-    // One token per window is a rate, in lowest terms as it stands: its period is the window.
+    // The rate "1/window" is already in lowest terms, so its period is the window.
     let per_window: Rate = format!("1/{unit}").parse().map_err(|error| match error {
         RateError::Malformed => Rule::Strict,
         other => PolicyError::from(other).into(),

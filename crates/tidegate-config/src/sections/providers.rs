@@ -1,8 +1,8 @@
-//! `[providers.NAME]`: the LLM providers that the gateway forwards to.
+//! `[providers.NAME]`: LLM providers that the gateway forwards to.
 //!
-//! Values that were written down for this program are used as they are. Those of variables that
-//! other programs know too, and of the database, are made to fit with a warning: a number that
-//! somebody stored long ago must not keep a program from starting.
+//! Values from the file, `TIDEGATE_` variables and flags must be valid. Values from unprefixed
+//! variables and from the database are adjusted with a warning instead: a number stored long ago
+//! must not prevent the program from starting.
 
 mod all_keys;
 mod auto_tune;
@@ -56,72 +56,72 @@ use crate::values::setting::{Setting, Source};
 use crate::values::value::Value;
 use crate::warning::Warning;
 
-/// The providers that have a door without any file.
+/// Providers that are available without a file.
 pub(crate) const SHIPPED: [&str; 4] = ["openai", "anthropic", "gemini", "ollama"];
 
-/// One provider.
+/// Settings of one provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProviderPlan {
-    /// Where it is, without a slash at the end. Default: the address of its dialect.
+    /// Base URL without a trailing slash. Default: that of the dialect.
     pub base_url: Setting<String>,
-    /// The variable that holds the key. Default none: the caller's own key passes through.
+    /// Environment variable that contains the API key. Default: none, the caller's key is passed
+    /// through.
     pub api_key_env: Setting<Option<String>>,
-    /// The file of root certificates that its own is checked against, in place of those of the
-    /// system. Default none.
+    /// PEM file of root certificates to trust instead of the system's. Default: none.
     pub ca_file: Setting<Option<PathBuf>>,
-    /// Which API it speaks. Default: by its name.
+    /// API dialect. Default: derived from the name.
     pub dialect: Setting<Dialect>,
-    /// The tier of the account, for a table of tiers. Default none.
+    /// Account tier, to be looked up in a [`TierTable`]. Default: none.
     pub tier: Setting<Option<String>>,
-    /// What it allows, as far as somebody said.
+    /// Configured rate limits.
     pub limits: ProviderLimits,
-    /// What all keys that callers bring may use together.
+    /// Limits over all keys that callers bring.
     pub all_keys: AllKeysPlan,
-    /// Calls under way at once, over all models, keys and endpoints, within bounds. Where it is
-    /// auto-tuned, the number is the start.
+    /// Maximum number of concurrent calls, over all models, keys and endpoints. With auto-tuning,
+    /// the initial number.
     pub max_concurrent_requests: Setting<NonZeroU32>,
-    /// Whether and how far that number adapts.
+    /// Auto-tuning of the number of concurrent calls.
     pub auto_tune: AutoTunePlan,
-    /// Retries after the first attempt. Default 8; 3 at Ollama.
+    /// Retries after the first attempt. Default: 8; 3 for Ollama.
     pub max_retries: Setting<u32>,
-    /// The first delay between attempts. Default 1 s; half of it at Ollama.
+    /// First delay between attempts. Default: 1 s; 500 ms for Ollama.
     pub retry_base: Setting<Duration>,
-    /// The statuses after which a call is tried again. Default: those of its dialect.
+    /// HTTP statuses after which a call is retried. Default: those of the dialect.
     pub retry_statuses: Setting<Vec<u16>>,
-    /// When it is left alone because it fails.
+    /// Circuit breaker.
     pub breaker: BreakerPlan,
-    /// How calls grow to the limit. Default: at once.
+    /// Slow start. Default: off.
     pub ramp: RampPlan,
-    /// How long a call may wait before it is refused. Default 120 s.
+    /// How long a call may wait in the queue before it is rejected. Default: 120 s.
     pub max_wait: Setting<Duration>,
-    /// How long making a connection may take. Default 10 s.
+    /// Timeout for establishing a connection. Default: 10 s.
     pub connect_timeout: Setting<Duration>,
-    /// How long the provider may take to begin its answer. Default 120 s.
+    /// Timeout for the start of the response. Default: 120 s.
     pub first_byte_timeout: Setting<Duration>,
-    /// How long the provider may send nothing in the middle of an answer. Default 60 s.
+    /// Timeout between two reads of a response. Default: 60 s.
     pub idle_timeout: Setting<Duration>,
-    /// Whether streams of OpenAI's API are made to tell their tokens. Default `false`.
+    /// Whether to request token usage in streams of the OpenAI API. Default: `false`.
     pub ask_for_usage: Setting<bool>,
-    /// Whom to turn to, in this order. Default nobody.
+    /// Providers to fall back to, in order. Default: none.
     pub fallback: Setting<Vec<String>>,
-    /// What models are called at those whom calls fall back to.
+    /// Model names at the fallback providers.
     pub fallback_models: FallbackModels,
-    /// Models that metrics may name. Default none.
+    /// Models that metrics report by name. Default: none.
     pub models: Setting<Vec<String>>,
-    /// Limits of single models, by name or pattern.
+    /// Limits of models, by name or pattern.
     pub model_limits: BTreeMap<String, ModelPlan>,
-    /// Limits of single endpoints, such as `embeddings`.
+    /// Limits of endpoints, such as `embeddings`.
     pub endpoints: BTreeMap<String, EndpointPlan>,
     name: Provider,
     credential: Option<Credential>,
     roots: Option<Vec<Vec<u8>>>,
-    /// The highest layer that says anything about it.
+    /// The highest layer that configures the provider.
     source: Source,
 }
 
 impl ProviderPlan {
-    /// A provider of which nothing is said, of the dialect that `dialect_provider` speaks.
+    /// Creates an unconfigured provider with the defaults of `dialect_provider`.
     fn with_defaults(name: &str, dialect_provider: &Provider) -> Self {
         let dialect = Dialect::of(dialect_provider);
         let (max_retries, retry_base) = default_retries(dialect_provider);
@@ -158,44 +158,45 @@ impl ProviderPlan {
         }
     }
 
-    /// Its name.
+    /// Returns the name.
     #[must_use]
     pub const fn name(&self) -> &Provider {
         &self.name
     }
 
-    /// Which API it speaks.
+    /// Returns the API dialect.
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
         self.dialect.value
     }
 
-    /// The key that calls go out with; without one the caller's own passes through.
+    /// Returns the API key to send; `None` if the caller's key is passed through.
     #[must_use]
     pub const fn credential(&self) -> Option<&Credential> {
         self.credential.as_ref()
     }
 
-    /// The root certificates of [`ca_file`](Self::ca_file), in DER.
+    /// Returns the root certificates of [`ca_file`](Self::ca_file), in DER.
     #[must_use]
     pub fn roots(&self) -> Option<&[Vec<u8>]> {
         self.roots.as_deref()
     }
 
-    /// Whether somebody said anything about it. The providers that are there without a word from
-    /// anybody are not configured.
+    /// Returns whether any layer configures the provider; `false` for one that exists by default
+    /// only.
     #[must_use]
     pub fn is_configured(&self) -> bool {
         self.source != Source::Default
     }
 
-    /// Whether calls can be made to it over HTTP. A mock is in programs only.
+    /// Returns whether the gateway has a path for the provider. A mock has none: it only exists in
+    /// library use.
     #[must_use]
     pub fn has_path(&self) -> bool {
         self.dialect() != Dialect::Mock
     }
 
-    /// The path of the HTTP listener that SDKs of this provider take in their base URL, such as
+    /// Returns the path of the HTTP listener for the base URL of this provider's SDKs, such as
     /// `/openai/v1`.
     ///
     /// ```
@@ -217,20 +218,20 @@ impl ProviderPlan {
             digits.starts_with(|first: char| first.is_ascii_digit())
         };
         match last.filter(is_version) {
-            // A version that the base URL ends with is not put there twice.
+            // If the base URL already ends with a version, use that one.
             Some(version) => format!("/{name}/{version}"),
             None => format!("/{name}{}", dialect.root()),
         }
     }
 
-    /// What calls keep to, as far as somebody said; calls under way at once are told apart. `None`
-    /// if nothing was said, and everything is learned.
+    /// Returns the configured rate limits, without concurrency; `None` if there are none and all
+    /// limits are learned.
     #[must_use]
     pub const fn constraint(&self) -> Option<&Constraint> {
         self.limits.constraint.as_ref()
     }
 
-    /// The same over what a table knows of the tier, value by value.
+    /// Returns the configured rate limits, completed by those of the tier in `tiers`.
     #[must_use]
     pub fn constraint_of_tier(&self, tiers: &TierTable) -> Option<Constraint> {
         self.limits.merge_with_tier(&self.name, self.tier.value.as_deref(), tiers)
@@ -255,7 +256,7 @@ impl ProviderPlan {
         plan.tier.replace(fields.setting("tier", tier));
         plan.api_key_env
             .replace(fields.setting("api_key_env", |value| name_of_variable(value).map(Some)));
-        plan.credential = key(name, plan.api_key_env.value.as_deref(), fields, context);
+        plan.credential = api_key(name, plan.api_key_env.value.as_deref(), fields, context);
         plan.ca_file.replace(fields.setting("ca_file", |value| roots::file(value).map(Some)));
         if plan.ca_file.value.is_some() {
             plan.roots = fields.read("ca_file", roots::certificates);
@@ -298,13 +299,13 @@ impl ProviderPlan {
 }
 
 impl ProviderPlan {
-    /// The calls under way at once: fixed, or auto-tuned.
+    /// Returns the number of concurrent calls: fixed or auto-tuned.
     #[must_use]
     pub fn pool_size(&self) -> PoolSize {
         self.auto_tune.pool_size(self.max_concurrent_requests.value)
     }
 
-    /// Warns of calls at once that a part of the provider may have, and the provider may not.
+    /// Warns about endpoints and models that allow more concurrent calls than the provider.
     fn warn_about_inner_limits(&self, context: &mut ReadContext<'_>) {
         let most = match self.auto_tune.enabled.value {
             true => self.auto_tune.ceiling.value,
@@ -323,14 +324,14 @@ impl ProviderPlan {
     }
 }
 
-/// The providers that are there without a word from anybody.
+/// Returns the providers that are available without a file.
 pub(crate) fn shipped() -> BTreeMap<String, ProviderPlan> {
     let plan =
         |name: &str| (name.to_owned(), ProviderPlan::with_defaults(name, &Provider::new(name)));
     SHIPPED.into_iter().map(plan).collect()
 }
 
-/// Reads all of them.
+/// Reads the `[providers]` table.
 pub(crate) fn read(
     fields: &mut Fields<'_, '_>,
     context: &mut ReadContext<'_>,
@@ -354,8 +355,9 @@ pub(crate) fn read(
     plans
 }
 
-/// The key to a provider, from the variable that was named.
-fn key(
+/// Reads the API key from the variable of `api_key_env`. If it is not set, warns, or rejects it in
+/// a strict check.
+fn api_key(
     name: &str,
     variable: Option<&str>,
     fields: &mut Fields<'_, '_>,

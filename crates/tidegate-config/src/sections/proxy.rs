@@ -1,7 +1,7 @@
-//! `[proxy]`: the HTTP proxies on the way to providers, and which hosts are reached without one.
+//! `[proxy]`: HTTP proxies for calls to providers, and the hosts to reach without one.
 //!
-//! The variables that other programs know say the same: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` for
-//! both, and `NO_PROXY`, each in capitals or not.
+//! The usual variables set the same keys: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` for both, and
+//! `NO_PROXY`, in upper or lower case.
 
 use http::Uri;
 use http::uri::Scheme;
@@ -42,23 +42,22 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .fixed(WHY_FIXED),
 ];
 
-/// The variables that other programs know too, the first of which counts, and the keys they stand
-/// for.
+/// Keys and their usual variables. The first variable that is set wins.
 pub(crate) const VARIABLES: [(&str, &[&str]); 3] = [
     ("https", &["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]),
     ("http", &["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]),
     ("no_proxy", &["NO_PROXY", "no_proxy"]),
 ];
 
-/// The proxies on the way to providers.
+/// Settings of `[proxy]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProxyPlan {
-    /// For `https://` addresses. Default none.
+    /// Proxy for `https://` URLs. Default: none.
     pub https: Setting<Option<Proxy>>,
-    /// For `http://` addresses. Default none.
+    /// Proxy for `http://` URLs. Default: none.
     pub http: Setting<Option<Proxy>>,
-    /// What is reached without a proxy. Default nothing.
+    /// Hosts to reach without a proxy. Default: none.
     pub no_proxy: Setting<Bypass>,
 }
 
@@ -81,7 +80,7 @@ impl ProxyPlan {
         plan
     }
 
-    /// The proxy on the way to an address, if there is one.
+    /// Returns the proxy for `base_url`, if it is reached through one.
     ///
     /// ```
     /// let text = "[proxy]\nhttps = \"http://proxy.test:3128\"\nno_proxy = [\"openai.com\"]\n";
@@ -100,7 +99,7 @@ impl ProxyPlan {
     }
 }
 
-/// A proxy, or none.
+/// Parses a proxy URL; `none` and the empty text mean no proxy.
 pub(crate) fn proxy(value: &Value<'_>) -> Result<Option<Proxy>, Rule> {
     match value.to_text()?.trim() {
         "" | "none" => Ok(None),
@@ -109,7 +108,7 @@ pub(crate) fn proxy(value: &Value<'_>) -> Result<Option<Proxy>, Rule> {
 }
 
 fn bypass(value: &Value<'_>) -> Result<Bypass, Rule> {
-    // Some write spaces where others write commas.
+    // Entries may be separated by spaces as well as commas.
     let entries = value.to_texts()?.into_iter().flat_map(str::split_whitespace);
     Bypass::new(entries).map_err(Rule::Bypass)
 }

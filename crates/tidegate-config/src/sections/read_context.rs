@@ -1,4 +1,4 @@
-//! What reading a plan depends on besides the merged tree, and what it is to be warned of.
+//! Context for reading the merged tree: the environment, the purpose and the collected warnings.
 
 use std::num::NonZeroU32;
 
@@ -8,24 +8,24 @@ use crate::layers::environment::Environment;
 use crate::values::setting::{Place, Source};
 use crate::warning::Warning;
 
-/// What providers are read with.
+/// Context passed to the readers of sections.
 #[derive(Debug)]
 pub(crate) struct ReadContext<'c> {
     pub(crate) environment: &'c Environment,
-    /// The most calls under way at once, for values that nobody wrote down for this program.
+    /// Maximum concurrency of values that were not set for this program specifically.
     pub(crate) cap: NonZeroU32,
-    /// The cap of the environment, if it is set: it bounds what adapts too.
+    /// `MAX_CONCURRENT_THREADS`, if it is set. It also limits auto-tuning.
     pub(crate) explicit_cap: Option<NonZeroU32>,
     pub(crate) warnings: Vec<Warning>,
     purpose: Purpose,
 }
 
-/// What a plan is read for.
+/// What the configuration is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To run with it.
+    /// To run: tolerates what a program can start with.
     Run,
-    /// To tell all mistakes, also those that a program can run with.
+    /// To check: reports every error.
     Check,
 }
 
@@ -38,17 +38,17 @@ impl<'c> ReadContext<'c> {
         Self { environment, cap, explicit_cap, warnings, purpose: Purpose::Run }
     }
 
-    /// The context for a plan in which every mistake counts, also those that a program can run with.
+    /// Creates a context for a strict check, which also reports what a program could start with.
     pub(crate) fn to_check(environment: &'c Environment) -> Self {
         Self { purpose: Purpose::Check, ..Self::of(environment) }
     }
 
-    /// Whether mistakes count that a program can run with.
+    /// Returns whether this is a strict check.
     pub(crate) fn is_check(&self) -> bool {
         self.purpose == Purpose::Check
     }
 
-    /// Whether a value that cannot be used is replaced instead of refused.
+    /// Returns whether an invalid value at `place` is replaced with a warning instead of rejected.
     pub(crate) fn is_lenient(&self, place: Place) -> bool {
         match place.source {
             Source::Database | Source::Runtime => true,

@@ -1,4 +1,4 @@
-//! Values as they may be shown to anybody who may read settings: without passwords and hashes.
+//! Removes passwords and hashes from values before they are shown to readers of settings.
 
 use serde_json::Value as Json;
 
@@ -10,10 +10,10 @@ use crate::sections::store;
 use crate::values::secret::{looks_like_key, without_credentials};
 use crate::values::value::Value;
 
-/// What stands in the place of a value that may be a secret.
+/// Placeholder for a value that may be a secret.
 const REDACTED: &str = "...";
 
-/// A value as JSON without secrets.
+/// Returns a value as JSON without secrets.
 pub(crate) fn redacted(names: &[&str], value: &Value<'_>) -> Json {
     let or_redacted = |text: Option<String>| text.unwrap_or_else(|| REDACTED.to_owned()).into();
     match names {
@@ -45,10 +45,10 @@ fn mask_secrets(json: Json) -> Json {
     }
 }
 
-/// How much of a text a log has room for.
+/// Maximum number of characters of a text in a log.
 const MAX_LOGGED_CHARS: usize = 64;
 
-/// A value as JSON that was shown already, with its texts cut for a log.
+/// Truncates the texts of a redacted JSON value for a log.
 pub(crate) fn truncate(json: &str) -> String {
     if json.len() <= MAX_LOGGED_CHARS {
         return json.to_owned();

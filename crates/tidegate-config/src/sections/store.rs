@@ -1,4 +1,4 @@
-//! `[store]`: where buckets live and what happens when they cannot.
+//! `[store]`: where buckets are kept, and what happens when the store is full or unreachable.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -62,38 +62,39 @@ pub(crate) const KEYS: &[KnownKey] = &[
     .fixed(WHY_FIXED),
 ];
 
-/// The store.
+/// Settings of `[store]`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StorePlan {
-    /// Which one. Default `memory:`.
+    /// URL of the store. Default: `memory:`.
     pub url: Setting<StoreUrl>,
-    /// The bound of the in-process store, or of what this process decides by itself while another
-    /// one does not answer. Default `64MiB`.
+    /// Memory limit of the in-process store. With a shared store, the limit of the local store used
+    /// while the shared one is unreachable. Default: `64MiB`.
     pub max_memory: Setting<ByteSize>,
-    /// What happens to new keys when it is full. Default `shared`.
+    /// What happens to new keys when the in-process store is full. Default: `shared`.
     pub overflow: Setting<Overflow>,
-    /// What is decided when the store does not answer, about limits that have no rule of their
-    /// own and are no calendar quotas. Default `local`; the in-process store always answers.
+    /// Failure rule of limits that have none of their own and are not calendar quotas: how to
+    /// decide while the shared store is unreachable. Default: `local`. Unused with the in-process
+    /// store.
     pub on_failure: Setting<FailureRule>,
-    /// Among how many nodes a limit is divided before they have met in the store. Default 1.
+    /// Number of nodes that share a limit, until it is known from the store. Default: 1.
     pub expected_nodes: Setting<NonZeroU32>,
-    /// The file in which the buckets of the in-process store outlive a restart. Default none.
+    /// Snapshot file of the in-process store, restored at start. Default: none.
     pub snapshot: Setting<Option<PathBuf>>,
 }
 
-/// Which store.
+/// A store URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreUrl {
-    /// The one in this process.
+    /// The in-process store.
     Memory,
-    /// A Redis or Valkey server that several processes share.
+    /// A Redis or Valkey server, which several processes can share.
     Redis(RedisUrl),
 }
 
 impl fmt::Display for StoreUrl {
-    /// Without user and password.
+    /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
@@ -102,7 +103,8 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// Below this the in-process store refuses to start, and the gateway has room for few keys.
+/// Minimum memory. With less, the in-process store does not start, and the gateway can track only
+/// few keys.
 const MIN_MEMORY: ByteSize = ByteSize::from_bytes(1 << 20);
 const OVERFLOW_RULES: &[&str] = &["shared", "deny"];
 pub(crate) const FAILURE_RULES: &[&str] = &["open", "closed", "local"];
@@ -149,7 +151,7 @@ pub(crate) fn url(value: &Value<'_>) -> Result<StoreUrl, Rule> {
     }
 }
 
-/// A size, large enough for the in-process store or the gateway to work at all.
+/// Parses a memory size of at least [`MIN_MEMORY`].
 pub(crate) fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
     let size = match &value.node {
         Node::Text(text) => text.parse()?,
@@ -159,7 +161,7 @@ pub(crate) fn memory(value: &Value<'_>) -> Result<ByteSize, Rule> {
     if size < MIN_MEMORY { Err(Rule::TooLittle { least: MIN_MEMORY }) } else { Ok(size) }
 }
 
-/// The path of a file, or none. An address, which may hold a password, got here by mistake.
+/// Parses the path of a file, or `none`. Rejects URLs, which may contain a password.
 fn snapshot(value: &Value<'_>) -> Result<Option<PathBuf>, Rule> {
     let is_file = |path: &str| !path.is_empty() && !path.ends_with('/') && !path.contains("://");
     match value.to_text() {

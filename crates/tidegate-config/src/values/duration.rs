@@ -1,33 +1,33 @@
-//! Lengths of time as people write them: `500ms`, `1s`, `2m`, `1h`.
+//! Durations with a unit: `500ms`, `1s`, `2m`, `1h`.
 //!
-//! A number without a unit is refused: nobody knows whether it means seconds or milliseconds.
+//! A number without a unit is rejected, because it could mean seconds or milliseconds.
 
 use std::time::Duration;
 
 use crate::fault::Rule;
 use crate::values::value::Value;
 
-/// Why a text is not a length of time.
+/// An invalid duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DurationError {
-    /// Not a whole number with one of the units.
+    /// Not an integer with one of the units.
     #[error("must be a whole number and a unit: \"500ms\", \"1s\", \"2m\" or \"1h\"")]
     Malformed,
-    /// Zero where something has to pass.
+    /// Zero, where the duration must be positive.
     #[error("must be at least 1ms")]
     Zero,
-    /// Longer than anything that waits.
+    /// Longer than 24 hours.
     #[error("must be at most 24h")]
     TooLong,
 }
 
-/// The units in milliseconds. The longer of two that end alike stands first.
+/// Units, in milliseconds.
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
 
 const DAY: u64 = 24 * 3_600_000;
 
-/// A length of time from nothing to a day.
+/// Parses a duration from 0 to 24 hours.
 pub(crate) fn duration(value: &Value<'_>) -> Result<Duration, Rule> {
     let text = value.to_text().map_err(|_| DurationError::Malformed)?;
     let split = text.find(|c: char| !c.is_ascii_digit()).ok_or(DurationError::Malformed)?;
@@ -39,7 +39,7 @@ pub(crate) fn duration(value: &Value<'_>) -> Result<Duration, Rule> {
     Ok(Duration::from_millis(millis))
 }
 
-/// A length of time in which something can happen.
+/// Parses a duration from 1 ms to 24 hours.
 pub(crate) fn positive(value: &Value<'_>) -> Result<Duration, Rule> {
     let duration = duration(value)?;
     if duration.is_zero() { Err(DurationError::Zero.into()) } else { Ok(duration) }

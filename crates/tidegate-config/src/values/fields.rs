@@ -1,4 +1,4 @@
-//! Reading the keys of a table, with every mistake collected instead of the first one thrown.
+//! Reads the keys of a table and collects all violations.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,12 +8,12 @@ use crate::values::secret::is_secret;
 use crate::values::setting::{Place, Setting};
 use crate::values::value::{Entry, Node, Value};
 
-/// Where in the tree of keys a value stands, such as `limits.client.rate` or `charges[1].cost`.
+/// The path of a value, such as `limits.client.rate` or `charges[1].cost`.
 ///
-/// It is written out only when there is something to complain about.
+/// It is formatted only when a violation is reported.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'p> {
-    /// The top.
+    /// The top level.
     Root,
     /// A key of a table.
     Key(&'p Path<'p>, &'p str),
@@ -22,9 +22,9 @@ pub enum Path<'p> {
 }
 
 impl Path<'_> {
-    /// Whether a text that stands here may hold a password. The sections of store and database are
-    /// where addresses are put, and so is any of their keys by mistake; there only plain words are
-    /// shown. Where a hash or the name of a variable belongs, people put the secret itself.
+    /// Returns whether `text` at this path may contain a secret. URLs with passwords may be given
+    /// by mistake at any key of the store and database sections, so only plain words are shown
+    /// there. Keys that expect a hash or a variable name may be given the secret itself.
     pub(crate) fn may_hold_secret(&self, text: &str) -> bool {
         match *self {
             Self::Key(Path::Root, "store" | "database" | "admin" | "proxy")
@@ -58,8 +58,8 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// Writes a key; one that a stranger made up is quoted, without control characters, and cut. One
-/// that may hold a password is not shown.
+/// Writes a key. Keys may come from untrusted requests, so unusual ones are quoted, escaped and
+/// truncated, and those that may contain a password are hidden.
 fn write_key(f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
     const SHOWN: usize = 64;
     if is_secret(key) {
@@ -75,21 +75,23 @@ fn write_key(f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
     }
 }
 
-/// How many unknown or repeated keys of one table are told; a stranger may send thousands.
+/// Maximum number of unknown or duplicate keys reported per table; an untrusted request may contain
+/// thousands.
 const MAX_REPORTED: usize = 20;
 
-/// The keys of one table, checked against those that are known.
+/// The keys of one table, checked against the known keys.
 #[derive(Debug)]
 pub struct Fields<'t, 'f> {
     entries: &'t [Entry<'t>],
-    /// Where a missing key is reported: at the head of the table.
+    /// Position of the table header, where missing keys are reported.
     head: Place,
     path: Path<'f>,
     faults: &'f mut Vec<Fault>,
 }
 
 impl<'t, 'f> Fields<'t, 'f> {
-    /// Opens a table. Unknown and repeated keys are reported at once; `None` if it is no table.
+    /// Opens a table and reports unknown and duplicate keys. Returns `None` if the value is not a
+    /// table.
     pub fn open(
         value: &'t Value<'t>,
         path: Path<'f>,
@@ -109,7 +111,8 @@ impl<'t, 'f> Fields<'t, 'f> {
         Some(fields)
     }
 
-    /// Opens a table whose keys are names of the user's choice; only repeated ones are reported.
+    /// Opens a table whose keys are chosen by the user, and reports duplicate keys. Returns `None`
+    /// if the value is not a table.
     pub fn any(value: &'t Value<'t>, path: Path<'f>, faults: &'f mut Vec<Fault>) -> Option<Self> {
         let Node::Table(entries) = &value.node else {
             faults.push(Fault::at(path, value, Rule::NotTable));
@@ -121,36 +124,37 @@ impl<'t, 'f> Fields<'t, 'f> {
         Some(Self { entries, head: value.place, path, faults })
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&'t Value<'t>> {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// The entries, in the order of the text.
+    /// Returns the entries, in text order.
     #[must_use]
     pub fn entries(&self) -> &'t [Entry<'t>] {
         self.entries
     }
 
-    /// Where the table stands.
+    /// Returns the path of the table.
     #[must_use]
     pub fn path(&self) -> Path<'f> {
         self.path
     }
 
-    /// Where its head stands.
+    /// Returns the position of the table header.
     #[must_use]
     pub fn head(&self) -> Place {
         self.head
     }
 
-    /// Where mistakes are collected, for tables further down.
+    /// Returns the collected violations, to be passed to nested tables.
     pub fn faults(&mut self) -> &mut Vec<Fault> {
         self.faults
     }
 
-    /// The value of a key after `parse`; a refusal is reported and gives `None`.
+    /// Parses the value of a key. Returns `None` if the key is missing or `parse` rejects its
+    /// value, which is reported.
     pub fn read<T>(
         &mut self,
         key: &str,
@@ -166,7 +170,7 @@ impl<'t, 'f> Fields<'t, 'f> {
         }
     }
 
-    /// As [`read`](Self::read), with who gave the value.
+    /// Parses the value of a key, as [`read`](Self::read) does, and returns it with its source.
     pub(crate) fn setting<T>(
         &mut self,
         key: &str,
@@ -176,7 +180,7 @@ impl<'t, 'f> Fields<'t, 'f> {
         self.read(key, parse).map(|value| Setting { value, source })
     }
 
-    /// As [`read`](Self::read), and reports a missing key.
+    /// Parses the value of a key, as [`read`](Self::read) does, and reports a missing key.
     pub fn require<T>(
         &mut self,
         key: &str,
@@ -188,7 +192,7 @@ impl<'t, 'f> Fields<'t, 'f> {
         self.read(key, parse)
     }
 
-    /// Reports that a key, present or missing, breaks a rule.
+    /// Reports that a key, present or missing, violates a rule.
     pub fn refuse(&mut self, key: &str, rule: Rule) {
         let entry = self.entries.iter().find(|entry| entry.key == key);
         let path = Path::Key(&self.path, key);
@@ -199,9 +203,9 @@ impl<'t, 'f> Fields<'t, 'f> {
     }
 }
 
-/// The entries whose key stands further up already.
+/// Returns the entries whose key occurred before.
 fn repeated<'t>(entries: &'t [Entry<'t>]) -> Vec<&'t Entry<'t>> {
-    // The tables of a request have a handful of keys, for which a set is the slower way.
+    // Requests have a handful of keys, for which a linear search is faster than a set.
     const FEW: usize = 16;
     let again = |&(index, entry): &(usize, &Entry<'_>)| {
         entries[..index].iter().any(|earlier| earlier.key == entry.key)

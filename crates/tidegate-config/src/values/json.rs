@@ -1,11 +1,11 @@
-//! Values as JSON, which is what a database holds and what the admin door shows.
+//! Conversion of values to JSON, for the database and the admin API.
 
 use serde_json::Value as Json;
 
 use crate::values::value::{Node, Number, Value};
 
 impl Value<'_> {
-    /// The value as JSON. A number that JSON cannot have becomes null.
+    /// Converts the value to JSON. Infinite numbers and NaN become null.
     pub(crate) fn json(&self) -> Json {
         match &self.node {
             Node::Null => Json::Null,

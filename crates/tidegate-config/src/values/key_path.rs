@@ -1,8 +1,8 @@
-//! Paths of keys as text: `limits.client.rate`, and `limits."a.b".rate` where a name has a dot.
+//! Key paths as text: `limits.client.rate`, or `limits."a.b".rate` if a name contains a dot.
 //!
-//! A path that this module wrote is read back as the same names; others are refused, not guessed at.
+//! Paths round-trip through [`join`] and [`parse`]; anything else is rejected.
 
-/// The names of a path; `None` if it is none.
+/// Splits a path into names; `None` if it is malformed.
 pub(crate) fn parse(path: &str) -> Option<Vec<String>> {
     let mut names = Vec::new();
     let mut rest = path;
@@ -23,7 +23,7 @@ pub(crate) fn parse(path: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The path of these names.
+/// Joins names to a path.
 pub(crate) fn join(names: &[impl AsRef<str>]) -> String {
     let mut path = String::new();
     for name in names.iter().map(AsRef::as_ref) {

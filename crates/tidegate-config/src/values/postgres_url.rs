@@ -1,11 +1,9 @@
-//! The address of a PostgreSQL server: read and checked here, connected to elsewhere.
+//! PostgreSQL URLs. This module parses and checks them; it does not connect.
 //!
-//! The words are those of libpq as far as they have a meaning: of parameters those are refused that
-//! nobody reads. A server on this machine may be named by the folder of its socket, as in
-//! `postgres:///limits?host=/run/postgresql`.
+//! The syntax is that of libpq. Parameters without effect are rejected. A local server can be given
+//! by its socket directory, as in `postgres:///limits?host=/run/postgresql`.
 //!
-//! An address may hold a user and a password. Neither `Debug`, nor `Display`, nor any error shows
-//! them.
+//! A URL may contain a user and a password. `Debug`, `Display` and errors never show them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,10 +14,10 @@ use tidegate_http::host::{HostPort, HostPortError};
 
 use crate::values::url_parts::{number, percent_decode};
 
-/// The port unless one is given.
+/// Port used if the URL has none.
 const DEFAULT_PORT: u16 = 5432;
 
-/// What may stand after `?` for the client, beside what is read here.
+/// Query parameters that are passed to the client unchanged.
 const CLIENT_PARAMETERS: [&str; 12] = [
     "application_name",
     "channel_binding",
@@ -35,49 +33,49 @@ const CLIENT_PARAMETERS: [&str; 12] = [
     "tcp_user_timeout",
 ];
 
-/// Why an address cannot be used. It never repeats what was given.
+/// An invalid PostgreSQL URL. Its text never repeats the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresUrlError {
-    /// Not of the form of such an address.
+    /// Not a PostgreSQL URL.
     #[error(
         "must be postgres://[user[:password]@]host[:port][/database][?sslmode=require], or \
          postgres:///database?host=/folder/of/its/socket; special characters of a password are \
          written as in %40"
     )]
     Malformed,
-    /// A port that is none.
+    /// An invalid port.
     #[error("must have a port from 1 to 65535, or none, which is {DEFAULT_PORT}")]
     Port,
-    /// A parameter that nobody reads.
+    /// An unsupported query parameter.
     #[error(
         "must have no parameters after `?` but sslmode, sslrootcert, host, hostaddr, port, {}",
         CLIENT_PARAMETERS.join(", ")
     )]
     Parameter,
-    /// A mode of encryption that is none.
+    /// An unknown `sslmode`.
     #[error("must have an sslmode of disable, prefer, require, verify-ca or verify-full")]
     SslMode,
-    /// Credentials that would be shown with the rest.
+    /// User or password among the query parameters, where they might be shown.
     #[error("must have user and password before the host, as in postgres://user:password@host")]
     Misplaced,
-    /// A fragment.
+    /// A fragment (`#...`).
     #[error("must not have a fragment; a # of a password is written as %23")]
     Fragment,
 }
 
-/// Whether a connection is encrypted. Certificates are checked whatever the mode.
+/// Whether connections are encrypted. Certificates are always verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostgresTls {
-    /// It is not.
+    /// Never encrypted: `disable`.
     Off,
-    /// It is if the server can.
+    /// Encrypted if the server supports it: `prefer`.
     Preferred,
-    /// It is, or there is none: `require`, `verify-ca` and `verify-full`.
+    /// Always encrypted: `require`, `verify-ca` and `verify-full`.
     Required,
 }
 
-/// The address of a PostgreSQL server.
+/// The URL of a PostgreSQL database.
 ///
 /// ```
 /// use tidegate_config::PostgresUrl;
@@ -88,29 +86,29 @@ pub enum PostgresTls {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl {
-    /// As it was given, with user and password, and without what is read here.
+    /// The URL with credentials, without the parameters that are handled here.
     text: String,
     tls: Option<PostgresTls>,
     trusted: Option<PathBuf>,
-    /// The servers with their ports, and the database.
+    /// Servers, ports and database, without credentials.
     shown: String,
 }
 
 impl PostgresUrl {
-    /// The address as the client takes it, with user and password, and without `sslmode` and
-    /// `sslrootcert`: for no log.
+    /// Returns the URL for the client, including credentials, without `sslmode` and `sslrootcert`.
+    /// Do not log it.
     #[must_use]
     pub fn with_credentials(&self) -> &str {
         &self.text
     }
 
-    /// Whether the connection is encrypted, if `sslmode` says so.
+    /// Returns the encryption mode, if `sslmode` is given.
     #[must_use]
     pub const fn tls(&self) -> Option<PostgresTls> {
         self.tls
     }
 
-    /// The file of certificates to trust, if it is not those of the system: `sslrootcert`.
+    /// Returns the file of root certificates (`sslrootcert`); `None` means those of the system.
     #[must_use]
     pub fn trusted(&self) -> Option<&Path> {
         self.trusted.as_deref()
@@ -128,7 +126,7 @@ impl FromStr for PostgresUrl {
         if rest.contains('#') {
             return Err(PostgresUrlError::Fragment);
         }
-        // A password may have a `?` in it, so what comes before the `@` comes off first.
+        // Split at `@` first, because a password may contain `?`.
         let (credentials, rest) = rest.split_once('@').unwrap_or(("", rest));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
@@ -164,17 +162,17 @@ impl FromStr for PostgresUrl {
     }
 }
 
-/// What the servers of an address are.
+/// The servers of a URL.
 #[derive(Default)]
 struct Servers {
-    /// Over the network, with their ports.
+    /// Network hosts, with ports.
     hosts: Vec<String>,
-    /// Folders of sockets.
+    /// Socket directories.
     sockets: Vec<String>,
 }
 
 impl Servers {
-    /// A server as it stands before the path, perhaps with a port.
+    /// Adds a server of the authority part, which may have a port.
     fn add(&mut self, server: &str) -> Result<(), PostgresUrlError> {
         let (folder, port) = server.split_once(':').unwrap_or((server, ""));
         let folder = unescape_part(folder)?;
@@ -193,7 +191,7 @@ impl Servers {
         Ok(())
     }
 
-    /// A server as a parameter names it: its port stands in another one.
+    /// Adds a server of the `host` parameter, which has no port.
     fn name(&mut self, host: &str) -> Result<(), PostgresUrlError> {
         if host.starts_with('/') {
             self.sockets.push(host.to_owned());
@@ -204,7 +202,7 @@ impl Servers {
         Ok(())
     }
 
-    /// A parameter that is for the client.
+    /// Checks a parameter that is passed to the client.
     fn read(&mut self, name: &str, value: &str) -> Result<(), PostgresUrlError> {
         match name {
             "host" => value.split(',').try_for_each(|host| self.name(host)),
@@ -225,7 +223,7 @@ impl Servers {
     fn shown(&self, database: &str) -> Result<String, PostgresUrlError> {
         let (hosts, sockets) = (self.hosts.join(","), self.sockets.join(","));
         match (hosts.is_empty(), sockets.is_empty()) {
-            // Whoever forgets the host does not mean this machine.
+            // A missing host is more likely a mistake than a request for the local machine.
             (true, true) => Err(PostgresUrlError::Malformed),
             (false, true) => Ok(format!("postgres://{hosts}/{database}")),
             _ => Ok(format!("postgres://{hosts}/{database}?host={sockets}")),
@@ -247,7 +245,7 @@ fn mode(text: &str) -> Result<PostgresTls, PostgresUrlError> {
     }
 }
 
-/// A part with its escapes resolved. What must be escaped may not stand there as it is.
+/// Percent-decodes a part of the URL. Rejects characters that must be escaped.
 fn unescape_part(part: &str) -> Result<String, PostgresUrlError> {
     let is_plain = part.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@');
     let bytes = percent_decode(part).filter(|_| is_plain);
@@ -256,14 +254,14 @@ fn unescape_part(part: &str) -> Result<String, PostgresUrlError> {
 }
 
 impl fmt::Display for PostgresUrl {
-    /// Without user, password and options.
+    /// Omits user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown)
     }
 }
 
 impl fmt::Debug for PostgresUrl {
-    /// Without user, password and options.
+    /// Omits user, password and options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PostgresUrl({self})")
     }

@@ -1,6 +1,6 @@
-//! The address of a Redis or Valkey server: checked here, connected to elsewhere.
+//! Redis URLs. This module parses and checks them; it does not connect.
 //!
-//! It may hold a user and a password. Neither `Debug`, nor `Display`, nor any error shows them.
+//! A URL may contain a user and a password. `Debug`, `Display` and errors never show them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,32 +9,32 @@ use tidegate_http::host::{HostPort, HostPortError};
 
 use crate::values::url_parts::{number, percent_decode};
 
-/// The port unless one is given.
+/// Port used if the URL has none.
 const DEFAULT_PORT: u16 = 6379;
 
-/// Why an address cannot be used. It never repeats what was given.
+/// An invalid Redis URL. Its text never repeats the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisUrlError {
-    /// Not of the form of such an address.
+    /// Not a Redis URL.
     #[error(
         "must be redis://[user:password@]host[:port][/database], or rediss:// for TLS; special \
          characters of a password are written as in %40"
     )]
     Malformed,
-    /// A user, but nothing to prove it by; or nothing at all before the `@`.
+    /// A user without a password, or nothing before the `@`.
     #[error(
         "must have a password after the user, as in redis://user:password@host, or none of the \
          two; a password alone is written as in redis://:password@host"
     )]
     NoPassword,
-    /// A user or a password that is no text once its escapes are undone.
+    /// User or password is not UTF-8 after percent-decoding.
     #[error("must have a user and a password that are UTF-8 once escapes such as %40 are undone")]
     NotUtf8,
-    /// A port that is none.
+    /// An invalid port.
     #[error("must have a port from 1 to 65535, or none, which is {DEFAULT_PORT}")]
     Port,
-    /// A path that is no database.
+    /// A path that is not a database number.
     #[error("must end with the number of a database, as in redis://host:6379/0, or without one")]
     Database,
     /// A query or a fragment.
@@ -42,7 +42,7 @@ pub enum RedisUrlError {
     Extra,
 }
 
-/// The address of a Redis or Valkey server.
+/// The URL of a Redis or Valkey server.
 ///
 /// ```
 /// use tidegate_config::RedisUrl;
@@ -55,7 +55,7 @@ pub enum RedisUrlError {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisUrl {
-    /// As it was given, with user and password.
+    /// The URL as given, with credentials.
     text: String,
     tls: bool,
     host: String,
@@ -64,31 +64,31 @@ pub struct RedisUrl {
 }
 
 impl RedisUrl {
-    /// The address as it was given, with user and password: for the client, and for no log.
+    /// Returns the URL as given, including credentials, for the client. Do not log it.
     #[must_use]
     pub fn with_credentials(&self) -> &str {
         &self.text
     }
 
-    /// Whether the connection is encrypted.
+    /// Returns whether the connection is encrypted (`rediss://`).
     #[must_use]
     pub const fn tls(&self) -> bool {
         self.tls
     }
 
-    /// The host: a name, or an address; one of IPv6 in brackets.
+    /// Returns the host: a name or an IP address, IPv6 in brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The port; 6379 if none was given.
+    /// Returns the port, 6379 by default.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// The number of the database; 0 if none was given.
+    /// Returns the database number, 0 by default.
     #[must_use]
     pub const fn database(&self) -> u32 {
         self.database
@@ -122,7 +122,7 @@ impl FromStr for RedisUrl {
         })?;
         let database = match path {
             "" => 0,
-            // Clients count with a sign.
+            // The client uses a signed number.
             path => number::<i32>(path).ok_or(RedisUrlError::Database)?.unsigned_abs(),
         };
         let (host, port) = (server.host().to_owned(), server.port().unwrap_or(DEFAULT_PORT));
@@ -130,8 +130,7 @@ impl FromStr for RedisUrl {
     }
 }
 
-/// Printable characters of ASCII, of which those that mean something in an address are escaped: a
-/// user, who may be missing, and a password.
+/// Checks an optional user and a password: printable ASCII, with reserved characters escaped.
 fn check_credentials(text: &str) -> Result<(), RedisUrlError> {
     if !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'@') {
         return Err(RedisUrlError::Malformed);
@@ -145,7 +144,7 @@ fn check_credentials(text: &str) -> Result<(), RedisUrlError> {
 }
 
 impl fmt::Display for RedisUrl {
-    /// Without user and password.
+    /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.tls { "rediss" } else { "redis" };
         write!(f, "{scheme}://{}:{}/{}", self.host, self.port, self.database)
@@ -153,7 +152,7 @@ impl fmt::Display for RedisUrl {
 }
 
 impl fmt::Debug for RedisUrl {
-    /// Without user and password.
+    /// Omits user and password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RedisUrl({self})")
     }

@@ -1,15 +1,15 @@
-//! What may hold a password, and how it is shown without it.
+//! Detects and removes secrets in text.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Whether a text may hold a password: an address with a user, wherever it was put.
+/// Returns whether `text` may contain a password, that is, a URL with a user part.
 pub(crate) fn is_secret(text: &str) -> bool {
     credentials(text).is_some()
 }
 
-/// Whether a text looks like a key of some service, which people put into the wrong place: it
-/// begins as such keys do, or is a long row of letters and digits that nobody has chosen as a name.
+/// Returns whether `text` looks like an API key given in the wrong place: it has the prefix of one,
+/// or contains a long run of letters and digits.
 pub(crate) fn looks_like_key(text: &str) -> bool {
     const PREFIXES: [&str; 9] =
         ["sk-", "sk_", "gsk_", "xai-", "AIza", "hf_", "ghp_", "pk-", "tidegate_"];
@@ -24,15 +24,15 @@ pub(crate) fn looks_like_key(text: &str) -> bool {
         || text.split(|c: char| !c.is_ascii_alphanumeric()).any(run)
 }
 
-/// The bytes between the scheme of an address and its host. A password may hold anything that an
-/// address can, so the last sign that can end it does.
+/// Returns the byte range of user and password in a URL. A password may contain `@`, so the range
+/// ends at the last one.
 fn credentials(text: &str) -> Option<Range<usize>> {
     let start = text.find("://")? + "://".len();
     let end = text.rfind('@').filter(|end| *end >= start)?;
     Some(start..end)
 }
 
-/// The same with dots in the place of user and password.
+/// Replaces user and password of a URL by `...`.
 pub(crate) fn without_credentials(text: &str) -> Cow<'_, str> {
     match credentials(text) {
         Some(range) => format!("{}...{}", &text[..range.start], &text[range.end..]).into(),

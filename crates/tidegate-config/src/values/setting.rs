@@ -1,24 +1,24 @@
-//! Settings: single values, which layer gave them, and where in it they stand.
+//! Settings: values with the layer they come from.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Where the value in force comes from; a later one wins over an earlier one.
+/// The layer that a value comes from, in ascending precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Source {
-    /// Nobody said anything.
+    /// The built-in default.
     #[default]
     Default,
     /// The configuration file.
     File,
     /// The environment.
     Environment,
-    /// The database, which holds what was changed while the program ran.
+    /// The database, which contains settings changed at run time.
     Database,
-    /// A change at run time that no database keeps: it is gone when the program ends.
+    /// A change at run time that no database keeps; it is lost on restart.
     Runtime,
     /// The command line.
     Flag,
@@ -37,22 +37,22 @@ impl fmt::Display for Source {
     }
 }
 
-/// The place of a value.
+/// Where a value was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The layer.
     pub source: Source,
-    /// In a text its first byte; else the number of the variable, of the setting of the database or
-    /// of the flag. `None` for what was made up, and for requests.
+    /// Byte offset in the file, or index of the variable, stored setting or flag. `None` for
+    /// requests and for values that were not read.
     pub at: Option<usize>,
 }
 
-/// A value in force and where it comes from.
+/// An effective value and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting<T> {
     /// The value.
     pub value: T,
-    /// Who gave it.
+    /// The layer that the value comes from.
     pub source: Source,
 }
 
@@ -61,7 +61,7 @@ impl<T> Setting<T> {
         Self { value, source: Source::Default }
     }
 
-    /// Takes what was read, if anything was.
+    /// Replaces the setting if a value was read.
     pub(crate) fn replace(&mut self, read: Option<Self>) {
         if let Some(read) = read {
             *self = read;

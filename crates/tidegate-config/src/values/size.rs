@@ -1,18 +1,18 @@
-//! Sizes of memory as people write them: `64MiB`, `512KiB`, `1GiB`, or a number of bytes.
+//! Memory sizes: `64MiB`, `512KiB`, `1GiB`, or a number of bytes.
 //!
-//! Decimal units (`MB`) are refused: nobody agrees on what they mean.
+//! Decimal units (`MB`) are rejected, because they are often confused with binary ones.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Why a text is not a size.
+/// An invalid memory size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizeError {
-    /// Not a number with one of the units.
+    /// Not an integer with one of the units.
     #[error("must be a size such as 64MiB, 512KiB or 1GiB, or a whole number of bytes")]
     Malformed,
-    /// More bytes than any store is given, or than this machine can address.
+    /// Above 1 TiB, or more than this machine can address.
     #[error("must be at most {MAX_TEXT}, and no more than this machine can address")]
     TooBig,
 }
@@ -24,19 +24,18 @@ pub struct ByteSize(usize);
 const UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// The largest size, in words and in bytes. Beyond it a size is a slip of the keyboard, and tables
-/// of it would not be allocated anyway.
+/// Maximum size, as text and in bytes. A larger one is probably a typo and could not be allocated.
 const MAX_TEXT: &str = "1TiB";
 const MAX_BYTES: u64 = 1 << 40;
 
 impl ByteSize {
-    /// This many bytes.
+    /// Creates a size from a number of bytes.
     #[must_use]
     pub const fn from_bytes(bytes: usize) -> Self {
         Self(bytes)
     }
 
-    /// The number of bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         self.0
@@ -73,7 +72,7 @@ impl TryFrom<u64> for ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// In the largest unit that divides it.
+    /// Uses the largest unit that divides the size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.0 as u64;
         for (name, unit) in UNITS {

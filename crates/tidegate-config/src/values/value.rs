@@ -1,7 +1,7 @@
-//! A neutral value: what TOML and JSON have in common, with its place in the text if it has one.
+//! The common value type of TOML and JSON, with positions.
 //!
-//! Rules are written once over this type and serve the file and the HTTP API alike. It keeps
-//! repeated keys, so that they can be refused; it does not interpret anything.
+//! Rules are written once for this type and apply to the file and to the HTTP API. It keeps
+//! duplicate keys, so that they can be rejected, and does not interpret anything.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,59 +13,59 @@ use tidegate_core::{Decimal, DecimalError};
 use crate::fault::Rule;
 use crate::values::setting::Place;
 
-/// A value and where it stands.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub struct Value<'a> {
-    /// The value itself.
+    /// The content.
     pub node: Node<'a>,
     /// Where it was read.
     pub place: Place,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Clone, Debug)]
 pub enum Node<'a> {
-    /// JSON's null; TOML has none.
+    /// JSON null; does not occur in TOML.
     Null,
-    /// True or false.
+    /// A boolean.
     Bool(bool),
     /// A number.
     Number(Number),
-    /// Text; a date of TOML counts as the text it was written as.
+    /// A string. A TOML date becomes its text.
     Text(Cow<'a, str>),
     /// A list.
     List(Vec<Value<'a>>),
-    /// Keys and values, in the order of the text.
+    /// A table, in text order.
     Table(Vec<Entry<'a>>),
 }
 
-/// One key of a table.
+/// An entry of a table.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// The key.
     pub key: Cow<'a, str>,
     /// Where the key was read.
     pub place: Place,
-    /// Its value.
+    /// The value.
     pub value: Value<'a>,
 }
 
-/// A number as it was written: a float stands for its shortest decimal.
+/// A number as written. A float stands for its shortest decimal representation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// Whole, not negative.
+    /// A non-negative integer.
     Whole(u64),
-    /// Whole and negative.
+    /// A negative integer.
     Negative(i64),
-    /// With a point or an exponent, or too large for 64 bits.
+    /// A number with a fraction or an exponent, or one that does not fit 64 bits.
     Float(f64),
 }
 
 impl Number {
-    /// The number as an exact decimal.
+    /// Converts to an exact decimal.
     ///
     /// # Errors
-    /// When it is negative, not finite, or has too many digits.
+    /// If the number is negative, not finite, or has too many digits.
     pub fn decimal(self) -> Result<Decimal, DecimalError> {
         match self {
             Self::Whole(whole) => Ok(whole.into()),
@@ -76,13 +76,13 @@ impl Number {
         }
     }
 
-    /// The number if it is whole and not negative; 1.0 is whole.
+    /// Returns the number if it is a non-negative integer; 1.0 counts as one.
     #[must_use]
     pub fn whole(self) -> Option<u64> {
         self.decimal().ok()?.whole()
     }
 
-    /// The number if it is whole and fits 64 bits with a sign.
+    /// Returns the number if it is an integer that fits `i64`.
     #[must_use]
     pub fn signed(self) -> Option<i64> {
         match self {
@@ -95,12 +95,12 @@ impl Number {
         }
     }
 
-    /// Whether it is above 64 bits.
+    /// Returns whether the number is finite and exceeds `u64`.
     fn exceeds_u64(self) -> bool {
         matches!(self, Self::Float(float) if float.is_finite() && float > 18_446_744_073_709_549_568.0)
     }
 
-    /// Whether it is below zero.
+    /// Returns whether the number is below zero.
     #[must_use]
     pub fn is_negative(self) -> bool {
         match self {
@@ -122,13 +122,13 @@ impl fmt::Display for Number {
 }
 
 impl<'a> Value<'a> {
-    /// A text without a place.
+    /// Creates a string without a position.
     #[must_use]
     pub fn text(text: impl Into<Cow<'a, str>>) -> Self {
         Node::Text(text.into()).into()
     }
 
-    /// The number, if it is one.
+    /// Returns the number, if the value is one.
     #[must_use]
     pub fn as_number(&self) -> Option<Number> {
         match self.node {
@@ -137,10 +137,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text.
+    /// Returns the string.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If the value is not a string.
     pub fn to_text(&self) -> Result<&str, Rule> {
         match &self.node {
             Node::Text(text) => Ok(text),
@@ -148,10 +148,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// True or false.
+    /// Returns the boolean.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If the value is not a boolean.
     pub fn to_bool(&self) -> Result<bool, Rule> {
         match self.node {
             Node::Bool(bool) => Ok(bool),
@@ -159,10 +159,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// True or false, also as a text.
-    ///
-    /// # Errors
-    /// When it is anything else.
+    /// Returns the boolean, also from the strings `true` and `false`.
     pub(crate) fn to_switch(&self) -> Result<bool, Rule> {
         match &self.node {
             Node::Text(text) if text == "true" => Ok(true),
@@ -171,10 +168,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The items of a list.
+    /// Returns the items of a list.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If the value is not a list.
     pub fn to_list(&self) -> Result<&[Self], Rule> {
         match &self.node {
             Node::List(items) => Ok(items),
@@ -182,10 +179,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A whole number of at least `least`.
+    /// Returns an integer of at least `least`.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If the value is not an integer, too small, or does not fit 64 bits.
     pub fn to_whole(&self, least: u64) -> Result<u64, Rule> {
         let number = self.as_number().ok_or(Rule::NotWhole { least })?;
         match number.whole() {
@@ -195,20 +192,19 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A whole number from `least` to `most`.
+    /// Returns an integer from `least` to `most`.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If the value is not an integer or out of range.
     pub fn to_whole_between(&self, least: u64, most: u64) -> Result<u64, Rule> {
         let whole = self.to_whole(least).ok().filter(|whole| *whole <= most);
         whole.ok_or(Rule::NotBetween { least, most })
     }
 
-    /// A whole number that fits 64 bits with a sign. Above that it is the largest, which no rule
-    /// allows.
+    /// Returns an integer as `i64`. Larger numbers become `i64::MAX`, which every rule rejects.
     ///
     /// # Errors
-    /// When it is no whole number.
+    /// If the value is not an integer.
     pub fn to_signed(&self, least: u64) -> Result<i64, Rule> {
         match (self.as_number().and_then(Number::signed), self.to_whole(least)) {
             (Some(whole), _) => Ok(whole),
@@ -217,19 +213,19 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A whole number of at least one that fits 32 bits.
+    /// Returns a positive integer that fits 32 bits.
     ///
     /// # Errors
-    /// When it is anything else.
+    /// If the value is not an integer or out of range.
     pub fn to_count(&self) -> Result<NonZeroU32, Rule> {
         let count = u32::try_from(self.to_whole(1)?).ok().and_then(NonZeroU32::new);
         count.ok_or(Rule::NotBetween { least: 1, most: u32::MAX.into() })
     }
 
-    /// The texts of a list, or of one text with commas, which is what an environment can hold.
+    /// Returns the strings of a list, or of comma-separated text as in an environment variable.
     ///
     /// # Errors
-    /// When it is anything else, or an item is no text.
+    /// If the value is neither, or an item is not a string.
     pub fn to_texts(&self) -> Result<Vec<&str>, Rule> {
         match &self.node {
             Node::Text(text) => {
@@ -239,7 +235,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The texts of [`to_texts`](Self::to_texts), to be kept.
+    /// Returns owned strings of a list, as [`to_texts`](Self::to_texts) does.
     pub(crate) fn to_strings(&self) -> Result<Vec<String>, Rule> {
         Ok(self.to_texts()?.into_iter().map(ToOwned::to_owned).collect())
     }
@@ -252,7 +248,7 @@ impl<'a> From<Node<'a>> for Value<'a> {
 }
 
 impl fmt::Display for Value<'_> {
-    /// The value as an error shows it: short, whatever its size.
+    /// Formats the value for an error, truncated.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const MAX_SHOWN_CHARS: usize = 60;
         match &self.node {
@@ -275,7 +271,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Value<'a> {
     }
 }
 
-/// Takes every value as it comes, so that what is wrong with it is told by the rules above it.
+/// Accepts any value, so that our own rules report what is wrong with it.
 struct AnyValue;
 
 impl<'de> Visitor<'de> for AnyValue {
@@ -328,7 +324,7 @@ impl<'de> Visitor<'de> for AnyValue {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
         let mut table = Vec::new();
-        // Keys are read as values too: that is what borrows those without escapes.
+        // Deserializing keys as values borrows those without escapes.
         while let Some(key) = entries.next_key::<Value<'de>>()? {
             let Node::Text(key) = key.node else { return Err(A::Error::custom("a key of text")) };
             let place = Place::default();

@@ -1,39 +1,39 @@
-//! What form the value of a key has: how a text of the environment is taken, and what the schema says.
+//! Kinds of values: how text from the environment is read, and what the schema says.
 
 use serde_json::{Value as Json, json};
 
 use crate::values::value::{Node, Number};
 
-/// The form of a value. Rules that a form cannot say are checked elsewhere.
+/// The kind of a value. Further rules are checked by the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
-    /// Any text.
+    /// Any string.
     Text,
-    /// A text of this form, as a regular expression.
+    /// A string that matches a regular expression.
     Form(&'static str),
-    /// One of a few words.
+    /// One of the given words.
     Words(&'static [&'static str]),
-    /// A whole number within bounds.
+    /// An integer within bounds.
     Whole(u64, u64),
-    /// A number, perhaps with a fraction.
+    /// A number, possibly with a fraction.
     Number,
-    /// True or false.
+    /// A boolean.
     Switch,
-    /// A list of texts; where there are no lists, a text with commas.
+    /// A list of strings; comma-separated in the environment.
     Texts,
-    /// A list of whole numbers within bounds; where there are no lists, a text with commas.
+    /// A list of integers within bounds; comma-separated in the environment.
     Wholes(u64, u64),
-    /// A number of bytes, or a text with a unit.
+    /// A number of bytes, or a string with a unit.
     Size,
 }
 
-/// A length of time.
+/// A duration.
 pub(crate) const DURATION: ValueKind = ValueKind::Form("^[0-9]+ ?(ms|s|m|h)$");
-/// A number that only the arithmetic bounds.
+/// A positive integer that fits 32 bits.
 pub(crate) const COUNT: ValueKind = ValueKind::Whole(1, u32::MAX as u64);
 
 impl ValueKind {
-    /// What a text of the environment, or of the command line, stands for.
+    /// Reads text from the environment or the command line.
     pub(crate) fn read(self, text: &str) -> Node<'_> {
         let number = match self {
             Self::Whole(..) | Self::Size => whole(text),
@@ -49,7 +49,7 @@ impl ValueKind {
         }
     }
 
-    /// The same for somebody who may write JSON too.
+    /// Reads text that may also be JSON.
     pub(crate) fn read_json(self, text: &str) -> Json {
         let parsed = || serde_json::from_str::<Json>(text).ok();
         let json = match (self, text.as_bytes().first()) {
@@ -60,7 +60,7 @@ impl ValueKind {
         json.unwrap_or_else(|| crate::values::value::Value::from(self.read(text)).json())
     }
 
-    /// What JSON Schema says about it.
+    /// Returns the JSON Schema of the kind.
     pub(crate) fn schema(self) -> Json {
         match self {
             Self::Text => json!({ "type": "string" }),

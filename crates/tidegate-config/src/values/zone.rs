@@ -1,4 +1,4 @@
-//! Names of time zones, one for each zone: `utc`, `UTC` and `Etc/UTC` are not three of them.
+//! Canonical names of time zones, so that `utc`, `UTC` and `Etc/UTC` are the same zone.
 
 use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
@@ -8,14 +8,15 @@ use crate::fault::Rule;
 
 pub(crate) const UTC: &str = "UTC";
 
-/// The name of a zone as the time-zone database spells it; whatever never differs from UTC is UTC.
+/// Returns the name of a zone as spelled in the time zone database. Every zone that never differs
+/// from UTC becomes `UTC`.
 ///
-/// Other links of the database, such as `US/Pacific` to `America/Los_Angeles`, stay what they are:
-/// the rules that are read do not tell them.
+/// Other links, such as `US/Pacific` to `America/Los_Angeles`, are not resolved, because the
+/// compiled zone data does not contain them.
 pub(crate) fn canonical_zone(name: &str) -> Result<String, Rule> {
     let unknown = || ScheduleError::Zone(name.to_owned());
     let zone = TimeZone::get(name).map_err(|_| unknown())?;
-    // `Etc/Unknown` is found, but is not a zone.
+    // `Etc/Unknown` is in the database but is not a zone.
     let spelled = zone.iana_name().ok_or_else(unknown)?;
     Ok(if is_utc(&zone) { UTC } else { spelled }.to_owned())
 }

@@ -40,7 +40,7 @@ every = "day"
     assert_eq!(rules.threshold(), Some(250));
     let client = Policy::per_second(3).capacity(7).build().unwrap();
     assert_eq!(rules.client_policy(), Some(&client));
-    assert_eq!(rules.organization_policy(), None, "a file that has limits has all of them");
+    assert_eq!(rules.organization_policy(), None, "limits of a file replace the default limits");
     let expected = Rules::none()
         .backpressure(250)
         .client(client)
@@ -113,7 +113,7 @@ every = "day"
             format!("tidegate.toml:10:1: limits.organization: {tier}"),
         ]
     );
-    // The same if the word about admission comes from elsewhere.
+    // It is also an error if another layer configures admission.
     let variables = [("TIDEGATE_ADMISSION_MODE".to_owned(), "shadow".to_owned())];
     let limits_only = "[limits.client]\nallowance = 3\n";
     let loaded = Loader::default().environment(variables).text("tidegate.toml", limits_only);
@@ -122,11 +122,15 @@ every = "day"
         format!("tidegate.toml:1:1: limits.client: {tier}")
     );
     let plan = plan(limits_only).unwrap();
-    assert_eq!(plan.admission.rules(&plan.limits).client_policy(), None, "no section, no tier");
+    assert_eq!(
+        plan.admission.rules(&plan.limits).client_policy(),
+        None,
+        "without the section it is not a tier"
+    );
 }
 
-/// An id of a client is good within its organization, and whoever guesses where it begins may let
-/// in somebody else.
+/// Client ids are unique only within an organization, so an ambiguous entry could admit another
+/// client.
 #[test]
 fn allowed_client_requires_its_organization() {
     for client in ["alice", "acme/", "/alice", "acme/team/alice", ""] {

@@ -1,4 +1,4 @@
-//! Changes at run time: what a patch may say, what it gives, and what is shown of it.
+//! Changes at run time: patches, their result, and how changes are shown.
 
 use std::fs;
 
@@ -174,10 +174,10 @@ fn reread_uses_the_same_lookup() {
     assert!(layers.plan().unwrap().limits.by_name.contains_key("api"));
     fs::write(&path, "[limits.api]\nrate = fast\n").unwrap();
     assert!(layers.reread().unwrap().plan().is_err());
-    assert!(layers.plan().is_ok(), "the old ones stay what they were");
+    assert!(layers.plan().is_ok(), "existing layers do not change");
     let patch_with_key_length = Loader::default().file(&path).layers().unwrap();
     fs::remove_file(&path).unwrap();
-    assert!(patch_with_key_length.reread().is_err(), "one that was named must be there");
+    assert!(patch_with_key_length.reread().is_err(), "a named file must exist");
     assert_eq!(layers.reread().unwrap().file(), None);
 }
 
@@ -221,7 +221,7 @@ fn effective_settings_are_in_file_order_with_positions() {
     let rate = effective.iter().find(|it| it.key == "limits.b.rate").unwrap();
     assert_eq!(rate.place.as_deref(), Some("tidegate.toml:2:8"));
     let json = serde_json::json!({ "key": "limits.b.rate", "value": "1/s", "source": "file" });
-    assert_eq!(serde_json::to_value(rate).unwrap(), json, "files are not shown to everybody");
+    assert_eq!(serde_json::to_value(rate).unwrap(), json, "the admin API does not show file paths");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn diff_is_by_key_and_restart_settings_are_listed() {
     assert!(before.needs_restart(&before).is_empty());
 }
 
-/// What is taken as a change is taken by the database as well: both count characters.
+/// The database accepts every change that a patch accepts: both count characters.
 #[test]
 fn change_has_the_bounds_of_the_database() {
     let patch_with_key_length = |length: usize| {
@@ -285,7 +285,7 @@ fn change_has_the_bounds_of_the_database() {
     });
     assert!(all.check().is_ok());
     assert!(all.clone().unset("limits.one_more").check().is_err());
-    // A section may be unset whole, however much is in it.
+    // A whole section can be unset, whatever its size.
     let stored = all.apply(&Overrides::new());
     assert_eq!(stored.iter().count(), MOST_SETTINGS);
     assert_eq!(Patch::default().unset("limits").difference(&stored).len(), MOST_CHANGES);
@@ -316,7 +316,7 @@ fn section_filter_matches_whole_names() {
     assert_eq!(count(""), effective.len());
 }
 
-/// Texts of anybody's choice end up in logs, and some of them are keys in the wrong place.
+/// Arbitrary text ends up in logs, and may be an API key in the wrong place.
 #[test]
 fn diff_truncates_long_text_and_hides_keys() {
     let layers = Loader::default().text_layers("tidegate.toml", "");
@@ -334,21 +334,21 @@ fn diff_truncates_long_text_and_hides_keys() {
     assert!(!settings.contains("hunter2"), "{settings}");
 }
 
-/// 64 and then 77: both are capped at 32, and both were asked for.
+/// 64 and 77 are both capped at 32, but the configured values differ.
 #[test]
 fn change_to_a_capped_value_is_still_a_change() {
     const KEY: &str = "providers.openai.max_concurrent_requests";
     let layers = Loader::default().text_layers("none", "");
-    let asked =
+    let configured =
         |text| layers.with_overrides(Patch::default().set(KEY, text).apply(&Overrides::new()));
-    let (first, second) = (asked("64"), asked("77"));
+    let (first, second) = (configured("64"), configured("77"));
     let changed = diff(&first.effective(), &second.effective());
     let [one] = &changed[..] else { panic!("{changed:?}") };
     let fields = (one.key.as_str(), one.old.as_deref(), one.new.as_deref(), one.asked.as_deref());
     assert_eq!(fields, (KEY, Some("32"), Some("32"), Some("77")));
-    assert!(diff(&second.effective(), &asked("77").effective()).is_empty());
-    // The same value from somebody else is another change: it outlives a change of the file.
-    let changed = diff(&layers.effective(), &asked("8").effective());
+    assert!(diff(&second.effective(), &configured("77").effective()).is_empty());
+    // The same value from another layer is a change too: it survives a change of the file.
+    let changed = diff(&layers.effective(), &configured("8").effective());
     let [one] = &changed[..] else { panic!("{changed:?}") };
     assert_eq!((one.old.as_deref(), one.new.as_deref()), (Some("8"), Some("8")));
     assert_eq!((one.asked.as_deref(), one.source), (None, Some(Source::Database)));
@@ -368,7 +368,7 @@ fn change_of_a_shadowed_value_reports_the_configured_value() {
     assert_eq!(fields, (Some("\"5/s\""), Some("\"5/s\""), Some("\"41/s\"")));
 }
 
-/// Without a database nothing claims to be in one.
+/// Without a database, no setting has the source `database`.
 #[test]
 fn runtime_overrides_have_their_own_source_and_a_warning() {
     let layers =
@@ -402,7 +402,7 @@ fn overrides_diff_includes_unknown_keys() {
     let changed = stored("5").diff(&stored("\"sk-proj-hunter2hunter2hunter2\""), Source::Database);
     let [one] = &changed[..] else { panic!("{changed:?}") };
     assert_eq!((one.old.as_deref(), one.new.as_deref()), (Some("5"), Some("\"...\"")));
-    let gone = stored("5").diff(&Overrides::new(), Source::Database);
-    assert_eq!((gone[0].new.as_deref(), gone[0].source), (None, None));
+    let removed = stored("5").diff(&Overrides::new(), Source::Database);
+    assert_eq!((removed[0].new.as_deref(), removed[0].source), (None, None));
     assert!(stored("5").diff(&stored("5"), Source::Database).is_empty());
 }

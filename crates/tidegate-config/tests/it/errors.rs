@@ -1,4 +1,4 @@
-//! Errors teach: place, key, value and rule, all of them at once.
+//! Errors contain position, key, value and rule, and are reported together.
 
 use tidegate_config::{Key, Loader, known_keys};
 
@@ -143,7 +143,7 @@ fn too_small_max_memory_is_rejected() {
     );
 }
 
-/// Such a size once got as far as the table's allocation, which panicked.
+/// Regression: such a size reached the allocation of the table, which panicked.
 #[test]
 fn too_large_max_memory_is_rejected() {
     let rule = "must be at most 1TiB, and no more than this machine can address";
@@ -160,7 +160,7 @@ fn too_large_max_memory_is_rejected() {
     assert!(error.to_string().ends_with(rule), "{error}");
 }
 
-/// An address with a password once was shown by every rule but that of its own key.
+/// Regression: a URL with a password was hidden only at its own key.
 #[test]
 fn errors_hide_passwords_at_any_key() {
     let address = "redis://gate:hunter2@cache.internal:6379/0";
@@ -201,11 +201,11 @@ fn errors_hide_passwords_at_any_key() {
     );
 }
 
-/// The same by the environment and by flags.
+/// Passwords from the environment and from flags are hidden like those of a file.
 #[test]
 fn errors_hide_passwords_from_environment_and_flags() {
     let address = "redis://gate:hunter2@cache.internal:6379/x";
-    // Any text is the name of an organization, of a tier, of a model or of a directory.
+    // Organizations, tiers, models and directories accept any text.
     let free = [
         "state_dir",
         "admission.allow_organizations",
@@ -230,15 +230,15 @@ fn errors_hide_passwords_from_environment_and_flags() {
             .text("tidegate.toml", "")
             .unwrap_err()
             .to_string();
-        assert_eq!(output.lines().count(), 2, "a hidden mistake is told too: {output}");
+        assert_eq!(output.lines().count(), 2, "a shadowed error is reported too: {output}");
         assert!(!output.contains("hunter2"), "{output}");
     }
     let output =
         Loader::default().flag(Key::StoreUrl, "4711").text("tidegate.toml", "").unwrap_err();
-    assert!(!output.to_string().contains("4711"), "a password of digits: {output}");
+    assert!(!output.to_string().contains("4711"), "a numeric password: {output}");
 }
 
-/// Such addresses reached the client, which then could not log in and did not say why.
+/// Regression: such URLs reached the client, whose login failed without an explanation.
 #[test]
 fn redis_user_without_a_password_is_rejected_with_a_hint() {
     assert_eq!(

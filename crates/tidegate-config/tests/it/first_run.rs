@@ -1,4 +1,4 @@
-//! Proxies, names of models at fallbacks, and what counts only when a configuration is checked.
+//! Proxies, model names at fallback providers, and strict checks.
 
 use tidegate_config::{Layers, Loader, Source};
 

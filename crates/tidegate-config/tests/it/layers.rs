@@ -1,4 +1,4 @@
-//! Defaults, files, environment, flags: which wins, and who is named as the source.
+//! Precedence of defaults, file, environment and flags, and the reported source.
 
 use std::fs;
 

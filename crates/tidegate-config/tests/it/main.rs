@@ -1,5 +1,5 @@
-//! Configuration from the outside: texts in, plans or complete lists of errors out.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Tests of the public interface: configuration text in, a plan or the complete list of errors out.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod admission;
 mod changes;
@@ -14,23 +14,23 @@ mod sections;
 
 use tidegate_config::{ConfigError, Layers, Loader, Plan};
 
-/// The plan of a text, with nothing else around it.
+/// Loads a configuration text without environment and flags.
 fn plan(text: &str) -> Result<Plan, ConfigError> {
     Loader::default().text("tidegate.toml", text)
 }
 
-/// The lines of the error of a text.
+/// Returns the error lines of an invalid configuration text.
 fn error_lines(text: &str) -> Vec<String> {
-    let error = plan(text).expect_err("the text is wrong");
+    let error = plan(text).expect_err("the text is invalid");
     error.to_string().lines().map(ToOwned::to_owned).collect()
 }
 
-/// Variables of an environment.
+/// Builds environment variables.
 fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The warnings of a plan, by key.
+/// Returns the warnings of a plan, sorted.
 fn warnings(layers: &Layers) -> Vec<String> {
     let mut warnings: Vec<_> =
         layers.plan().unwrap().warnings.iter().map(ToString::to_string).collect();

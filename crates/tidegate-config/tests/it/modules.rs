@@ -1,10 +1,10 @@
-//! The section `[modules.rate_limit]`, and the default file that has it.
+//! The section `[modules.rate_limit]`, and the default file that contains it.
 
 use tidegate_config::{DEFAULT_FILE, Loader, Plan, Source, Warning, known_keys};
 
 use crate::{error_lines, plan};
 
-/// Whether it is on, requests of a minute, requests at once.
+/// Returns whether the module is enabled, requests per minute and burst.
 fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
     let rate_limit = &plan.modules.rate_limit;
     let constraint = rate_limit.settings().constraint().unwrap().unwrap();
@@ -16,10 +16,10 @@ fn rate_limit(plan: &Plan) -> (bool, u32, u32) {
 fn empty_file_equals_default_file() {
     let (empty, mut default) = (plan("").unwrap(), plan(DEFAULT_FILE).unwrap());
     assert_eq!(rate_limit(&empty), (false, 60, 60));
-    assert!(empty.modules.rate_limit.burst_capacity.value.is_some(), "it is shipped");
+    assert!(empty.modules.rate_limit.burst_capacity.value.is_some(), "the default file sets it");
     assert_eq!(empty.modules.rate_limit.enabled.source, Source::Default);
     assert_eq!(default.modules.rate_limit.burst_capacity.source, Source::File);
-    // Beside the sources, and keys without effect that a file sets, nothing at all differs.
+    // Only sources and warnings about unused keys differ.
     let shown = |plan: &Plan| format!("{plan:?}").replace("source: File", "source: Default");
     assert!(default.warnings.drain(..).all(|it| matches!(it, Warning::Unused { .. })));
     assert_eq!(shown(&default), shown(&empty));

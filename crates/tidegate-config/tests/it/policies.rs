@@ -1,10 +1,10 @@
-//! Policies from their keys: the same rules for a file and for the JSON of a request.
+//! Policies: a file and the JSON of a request follow the same rules.
 
 use tidegate_config::{Path, PolicyPlan, Value, read_policy};
 
 use crate::{error_lines, plan};
 
-/// Reads a policy as a request carries it: its fingerprint, or what is wrong with it.
+/// Reads a policy from JSON and returns it, or its errors.
 fn from_json(json: &str) -> Result<PolicyPlan, Vec<String>> {
     let value: Value<'_> = serde_json::from_str(json).unwrap();
     let (mut faults, root) = (Vec::new(), Path::Root);

@@ -1,4 +1,4 @@
-//! Each layer wins over those below it, in turn, whatever is set.
+//! Each layer overrides those below it.
 
 use std::num::NonZeroU32;
 
@@ -6,7 +6,7 @@ use tidegate_config::{Effective, Layers, Loader, Overrides, Patch, Source};
 
 use crate::{variables, warnings};
 
-/// One layer at a time: the file, the environment, the database, each with a value of its own.
+/// Returns four stacks of layers: defaults, then with a file, a variable and a stored value added.
 fn layered(key: &str, file: &str, variable: (&str, &str), stored: &str) -> [Layers; 4] {
     let none = Loader::default().text_layers("tidegate.toml", "");
     let file = || Loader::default().text_layers("tidegate.toml", file);
@@ -21,7 +21,7 @@ fn layered(key: &str, file: &str, variable: (&str, &str), stored: &str) -> [Laye
     [none, file(), environment(FILE), environment(FILE).with_overrides(database)]
 }
 
-/// A file that has all three of the keys below.
+/// A file that sets the keys of the tests below.
 const FILE: &str = r#"
 [limits.client]
 rate = "40/s"
@@ -66,7 +66,7 @@ fn each_layer_overrides_those_below_it() {
             let found = find(&effective, key);
             assert_eq!((found.value.as_str(), found.source), (value, source), "{key}");
         }
-        // What is hidden is shown, the lowest first.
+        // Shadowed values are listed, the lowest layer first.
         let top = layers[3].effective();
         let shadowed: Vec<_> = find(&top, key).shadowed.iter().map(|(source, _)| *source).collect();
         assert!(shadowed.ends_with(&[Source::File, Source::Environment]), "{shadowed:?}");
@@ -97,7 +97,7 @@ fn plan_has_the_value_of_the_highest_layer() {
     );
 }
 
-/// R364: whoever decided by the mode of development got other limits on a laptop than in service.
+/// R364: a development mode that changes limits makes a laptop behave differently from production.
 #[test]
 fn development_mode_is_ignored() {
     let stored = Patch::default().set("providers.openai.max_retries", "3").apply(&Overrides::new());
@@ -118,7 +118,10 @@ fn values_shadowed_by_the_database_cause_warnings() {
             "tidegate.toml",
             "[limits.client]\nrate = \"50/s\"\n[admission]\nmode = \"enforce\"\n",
         );
-    assert!(warnings(&layers).is_empty(), "the environment may hide a file");
+    assert!(
+        warnings(&layers).is_empty(),
+        "overriding the file by the environment causes no warning"
+    );
     let patch = Patch::default().set("limits.client.rate", "10/s").set("admission.mode", "enforce");
     let layers = layers.with_overrides(patch.apply(layers.overrides()));
     assert_eq!(
@@ -168,15 +171,15 @@ fn policy_of_another_kind_replaces_the_lower_layer() {
     assert_eq!(
         half.plan().unwrap_err().to_string(),
         "database: limits.client.every: is required",
-        "whoever changed the kind is told what it lacks"
+        "the missing key is reported at the layer that changed the kind"
     );
     let whole = quota.set("limits.client.every", "day");
     let layers = layers.with_overrides(whole.apply(layers.overrides()));
     let plan = layers.plan().unwrap();
     let client = &plan.limits.by_name["client"];
     assert_eq!(client.limit.policy().fingerprint(), "quota 10 10");
-    assert_eq!(client.limit.failure_rule(), Some(tidegate::FailureRule::Closed), "it stays");
-    // A rate that is set afterwards takes the place of the quota in the database itself.
+    assert_eq!(client.limit.failure_rule(), Some(tidegate::FailureRule::Closed), "it is kept");
+    // A rate set later replaces the quota in the database.
     let back = Patch::default().set("limits.client.rate", "5/s").apply(layers.overrides());
     assert_eq!(back.iter().collect::<Vec<_>>(), [("limits.client.rate", "\"5/s\"")]);
     layers.with_overrides(back).plan().unwrap();

@@ -1,4 +1,4 @@
-//! Providers: their keys, their variables, and what becomes of numbers that cannot be used.
+//! Providers: keys, variables, and handling of invalid numbers.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn four_providers_are_available_without_a_file() {
         ]
     );
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
-    assert!(plan.providers.values().all(|it| it.constraint().is_none()), "all is learned");
+    assert!(plan.providers.values().all(|it| it.constraint().is_none()), "all limits are learned");
     assert_eq!(format!("{:?}", plan.providers), format!("{:?}", Plan::default().providers));
 }
 
@@ -68,7 +68,7 @@ fn timeouts_have_defaults_and_come_from_every_layer() {
     assert_eq!(shown("providers.openai.first_byte_timeout"), "\"3s\"");
 }
 
-/// R346, R349, R397: what is shown without a word from anybody is what is used.
+/// R346, R349, R397: the defaults that are shown are those in use.
 #[test]
 fn retries_breakers_and_ramps_have_defaults_and_are_read() {
     let layers = Loader::default().text_layers("tidegate.toml", "");
@@ -160,7 +160,7 @@ requests_per_minute = 6000
     let constraint = house.constraint().unwrap();
     assert_eq!(constraint.burst(), 10, "one second's worth");
     assert_eq!(constraint.requests_per_day_zone().unwrap(), "America/Los_Angeles");
-    assert_eq!(constraint.concurrency(), None, "that is told apart");
+    assert_eq!(constraint.concurrency(), None, "concurrency is not part of it");
     let embeddings = house.endpoints["embeddings"].constraint().unwrap();
     assert_eq!(embeddings.concurrency().unwrap().get(), 16);
     assert_eq!(plan.warnings, []);
@@ -235,7 +235,7 @@ fn unset_api_key_variable_causes_a_warning() {
     assert_eq!(warnings(&with(&[("OPENAI_API_KEY", " ")])), [warning]);
 }
 
-/// R356-R358: the names that other programs know.
+/// R356-R358: variables without our prefix.
 #[test]
 fn unprefixed_variables_are_read_for_every_provider() {
     let environment = variables(&[
@@ -253,11 +253,11 @@ fn unprefixed_variables_are_read_for_every_provider() {
     assert_eq!(openai.max_concurrent_requests.source, Source::Environment);
     assert_eq!(plan.providers["anthropic"].max_retries.value, 2);
     assert_eq!(plan.providers["my-house"].max_concurrent_requests.value.get(), 60);
-    assert!(!plan.providers.contains_key("groq"), "a stranger's variable makes no door");
+    assert!(!plan.providers.contains_key("groq"), "a variable alone does not add a provider");
     assert_eq!(plan.warnings, []);
 }
 
-/// R359, R360, R363: bounds hold for the value in force, wherever it comes from.
+/// R359, R360, R363: bounds apply to the effective value, whatever its source.
 #[test]
 fn invalid_concurrency_is_replaced_with_one_warning() {
     let safe = "concurrency limit not configured. Defaulting to 1 for safety.";
@@ -353,7 +353,10 @@ fn prefixed_variable_overrides_the_unprefixed_one() {
     );
     let zero = variables(&[("TIDEGATE_PROVIDERS_OPENAI_MAX_CONCURRENT_REQUESTS", "0")]);
     let error = Loader::default().environment(zero).text("none", "").unwrap_err().to_string();
-    assert!(error.ends_with("= 0: must be a whole number >= 1"), "written for us: {error}");
+    assert!(
+        error.ends_with("= 0: must be a whole number >= 1"),
+        "our own variable must be valid: {error}"
+    );
 }
 
 /// R374.
@@ -404,7 +407,7 @@ fn variables_match_provider_and_limit_names() {
         hints,
         ["TIDEGATE_LIMITS_A_B_RATES is set and not read; did you mean TIDEGATE_LIMITS_A_B_RATE?"]
     );
-    // Two that answer to one name: nobody guesses.
+    // A variable that matches two limits is an error.
     let both = "[limits.a-b]\nrate = \"1/s\"\n[limits.a_b]\nrate = \"1/s\"\n";
     let environment = variables(&[("TIDEGATE_LIMITS_A_B_RATE", "2/s")]);
     let error = Loader::default().environment(environment).text("tidegate.toml", both).unwrap_err();
@@ -414,7 +417,7 @@ fn variables_match_provider_and_limit_names() {
     );
 }
 
-/// The gateway has no door for a mock, and its chains have an end.
+/// The gateway cannot call a mock, and the number of fallbacks is limited.
 #[test]
 fn fallback_rejects_mocks_and_too_many_providers() {
     let named = "[providers.openai]\nfallback = [\"house\"]\n[providers.house]\n\
@@ -437,7 +440,7 @@ fn fallback_rejects_mocks_and_too_many_providers() {
     assert!(Patch::default().set("providers.openai.fallback", &change).check().is_err());
 }
 
-/// What the calls under way at once come to: the size of the pool that the gateway makes of it.
+/// The settings determine the pool size that the gateway uses.
 ///
 /// Setting: providers.*.auto_tune.increase_factor, providers.*.auto_tune.increase_below_percent
 #[test]
@@ -454,7 +457,7 @@ fn auto_tuning_follows_its_settings() {
     let off = "[providers.openai.auto_tune]\nenabled = false";
     assert_eq!(pool(off, &[]), PoolSize::Fixed(8));
     let low = "[providers.openai.auto_tune]\nceiling = 5";
-    assert_eq!(pool(low, &[]), adaptive(5, 5), "it starts no higher than it may grow");
+    assert_eq!(pool(low, &[]), adaptive(5, 5), "it starts no higher than the ceiling");
     let all = "[providers.openai]\nmax_concurrent_requests = 10\n[providers.openai.auto_tune]\n\
                enabled = true\nceiling = 50\ndecrease_above_percent = 20\ndecrease_factor = 0.5\n\
                increase_below_percent = 2\nincrease_factor = 1.5\nmax_latency = \"2s\"";
@@ -483,7 +486,7 @@ fn contradictory_auto_tuning_is_rejected() {
     assert!(error_lines(above)[0].contains("at least max_concurrent_requests, which is 9"));
 }
 
-/// A list names models; a table gives them limits, and names those without a star.
+/// A list only names models; a table gives them limits, and names those without a wildcard.
 #[test]
 fn models_are_a_list_or_a_table() {
     let of = |text: &str| plan(text).unwrap().providers["openai"].clone();

@@ -1,4 +1,4 @@
-//! State, database, tokens; and the schema that says what a file may hold.
+//! State directory, database, tokens, unused keys and the JSON Schema.
 
 use tidegate_config::{DEFAULT_FILE, DatabaseUrl, Key, Loader, Plan, Source, known_keys, schema};
 
@@ -69,7 +69,8 @@ fn default_plan_equals_an_empty_file() {
     assert_eq!(format!("{empty:?}"), format!("{:?}", Plan::default()));
 }
 
-/// Renew it with `cargo run -p tidegate-cli -- config schema > crates/tidegate-config/tidegate.schema.json`.
+/// To update it, run `cargo run -p tidegate-cli -- config schema >
+/// crates/tidegate-config/tidegate.schema.json`.
 #[test]
 fn committed_schema_is_up_to_date() {
     let committed = include_str!("../../tidegate.schema.json");
@@ -99,7 +100,7 @@ fn schema_covers_every_key() {
     assert_eq!(mode["default"], "enforce");
 }
 
-/// Whoever sets a key that no code reads is told, wherever it was set; defaults are nobody's doing.
+/// Setting an unused key in any layer causes a warning; defaults do not.
 ///
 /// Setting: modules.rate_limit.requests_per_minute, modules.rate_limit.burst_capacity
 #[test]

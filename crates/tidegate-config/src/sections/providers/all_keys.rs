@@ -1,4 +1,4 @@
-//! `[providers.NAME.all_keys]`: what all keys that callers bring may use together.
+//! `[providers.NAME.all_keys]`: limits over all keys that callers bring.
 
 use std::num::NonZeroU32;
 
@@ -7,13 +7,13 @@ use crate::sections::modules::rate;
 use crate::values::fields::{Fields, Path};
 use crate::values::setting::Setting;
 
-/// A ceiling over all keys of callers. What is `None` is a multiple of what one key may use.
+/// Limits over all keys that callers bring. An unset limit is a multiple of the limit of one key.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AllKeysPlan {
-    /// Requests of a minute.
+    /// Requests per minute.
     pub requests_per_minute: Setting<Option<NonZeroU32>>,
-    /// Tokens of a minute.
+    /// Tokens per minute.
     pub tokens_per_minute: Setting<Option<NonZeroU32>>,
 }
 

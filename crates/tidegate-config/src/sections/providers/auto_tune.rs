@@ -1,5 +1,5 @@
-//! `[providers.NAME.auto_tune]`: whether and how far the calls under way at once adapt to what the
-//! provider takes.
+//! `[providers.NAME.auto_tune]`: adapts the number of concurrent calls to what the provider
+//! accepts.
 
 use std::num::NonZeroU32;
 
@@ -74,20 +74,22 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
 ];
 
-/// How the calls under way at once adapt.
+/// Settings of `[providers.NAME.auto_tune]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AutoTunePlan {
-    /// Whether they do. Default: where nobody set a number, but not at Ollama.
+    /// Whether auto-tuning is on. Default: on unless `max_concurrent_requests` is set; off for
+    /// Ollama.
     pub enabled: Setting<bool>,
-    /// The most that they grow to. Default 1,024, and at most `MAX_CONCURRENT_THREADS`.
+    /// Maximum number of concurrent calls. Default: 1,024. Limited by `MAX_CONCURRENT_THREADS` if
+    /// that is set.
     pub ceiling: Setting<NonZeroU32>,
-    /// When they move, and how far. Where they start, and the most, are put in for a pool.
+    /// Thresholds and factors. `start` and `cap` are set by [`pool_size`](Self::pool_size).
     pub tuning: Tuning,
 }
 
 impl AutoTunePlan {
-    /// What holds for a provider of which nothing is said.
+    /// Returns the defaults of a dialect.
     pub(super) fn of(dialect: Dialect) -> Self {
         let ceiling = u32::try_from(CONCURRENCY_CEILING).ok().and_then(NonZeroU32::new);
         Self {
@@ -97,8 +99,8 @@ impl AutoTunePlan {
         }
     }
 
-    /// Reads the section of a provider whose calls under way are `concurrency`. That may be lowered
-    /// to the ceiling, if nobody set it.
+    /// Reads the section of a provider. Lowers `concurrency` to the ceiling, with a warning if it
+    /// was set explicitly.
     pub(super) fn read(
         (provider_label, dialect): (&str, Dialect),
         concurrency: &mut Setting<NonZeroU32>,
@@ -117,7 +119,7 @@ impl AutoTunePlan {
             plan.enabled.replace(fields.setting("enabled", Value::to_switch));
             plan.ceiling.replace(fields.setting("ceiling", Value::to_count));
             plan.read_tuning(&mut fields);
-            // What a database holds must not keep a program from starting.
+            // A stored value must not prevent the program from starting.
             let is_strict = matches!(concurrency.source, Source::File | Source::Flag);
             if plan.enabled.value && is_strict && concurrency.value > plan.ceiling.value {
                 fields.refuse("ceiling", Rule::CeilingBelowConcurrency(concurrency.value.get()));
@@ -163,7 +165,7 @@ impl AutoTunePlan {
         }
     }
 
-    /// The calls under way at once, starting with this many.
+    /// Returns the number of concurrent calls, which starts at `start`.
     #[must_use]
     pub fn pool_size(&self, start: NonZeroU32) -> PoolSize {
         let (start, cap) = (start.get().into(), self.ceiling.value.get().into());
@@ -183,12 +185,12 @@ fn percent(value: &Value<'_>, least: u64) -> Result<u32, Rule> {
     u32::try_from(percent).map_err(|_| Rule::NotBetween { least, most: 100 })
 }
 
-/// A factor below one, in thousandths.
+/// Parses a factor below one, in thousandths.
 fn decrease(value: &Value<'_>) -> Result<u32, Rule> {
     per_mille(value, 0.1, 0.99)
 }
 
-/// A factor above one, in thousandths.
+/// Parses a factor above one, in thousandths.
 fn increase(value: &Value<'_>) -> Result<u32, Rule> {
     per_mille(value, 1.01, 10.0)
 }
@@ -201,7 +203,7 @@ fn per_mille(value: &Value<'_>, least: f64, most: f64) -> Result<u32, Rule> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "it is between 100 and 10,000"
+        reason = "the result is between 100 and 10,000"
     )]
     Ok((factor * 1_000.0).round() as u32)
 }

@@ -1,5 +1,5 @@
-//! Numbers that are held to bounds: strictly where they were written for this program, and with a
-//! warning where they were not.
+//! Numbers with bounds: an invalid number is an error if it was set for this program, and replaced
+//! with a warning otherwise.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use crate::values::setting::{Setting, Source};
 use crate::values::value::{Node, Value};
 use crate::warning::Warning;
 
-/// Calls under way at once.
+/// Reads `max_concurrent_requests`.
 pub(super) fn concurrency(
     provider_label: &str,
     dialect_provider: &Provider,
@@ -30,7 +30,7 @@ pub(super) fn concurrency(
     let configured = value.and_then(configured);
     let (limit, warning) =
         resolve_concurrency(dialect_provider, configured.as_deref(), context.cap);
-    // Those that are there without anybody's doing are nobody's mistake.
+    // Do not warn about providers that exist by default and are not configured.
     let quiet = value.is_none() && SHIPPED.contains(&provider_label);
     if let Some(warning) =
         warning.filter(|warning| !quiet || *warning != ConcurrencyWarning::NotConfigured)
@@ -42,7 +42,7 @@ pub(super) fn concurrency(
     Some(Setting { value: limit, source })
 }
 
-/// Retries after the first attempt.
+/// Reads `max_retries`.
 pub(super) fn retries(
     provider_label: &str,
     default: u32,
@@ -65,7 +65,7 @@ pub(super) fn retries(
     Some(Setting { value: number.unwrap_or(default), source: value.place.source })
 }
 
-/// The text of a value, which is empty if it is neither a text nor a number; `None` for a null.
+/// Returns a number or text as text, and the empty string for other values; `None` for null.
 fn configured<'v>(value: &'v Value<'_>) -> Option<Cow<'v, str>> {
     Some(match &value.node {
         Node::Null => return None,

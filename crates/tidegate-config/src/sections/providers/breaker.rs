@@ -9,18 +9,18 @@ use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::Value;
 
-/// The most failures in a row that are counted.
+/// Maximum of `breaker_failures`.
 pub(crate) const MAX_FAILURES: u32 = 1_000;
 
-/// When a provider that fails is left alone, and for how long.
+/// Settings of the circuit breaker.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct BreakerPlan {
-    /// Whether it is left alone at all. Default true.
+    /// Whether the breaker is on. Default: `true`.
     pub enabled: Setting<bool>,
-    /// Calls in a row that fail by its fault. Default 10.
+    /// Consecutive provider failures that open the breaker. Default: 10.
     pub failures: Setting<NonZeroU32>,
-    /// How long it is left alone at first. Default 5 s.
+    /// How long the breaker stays open at first. Default: 5 s.
     pub open_for: Setting<Duration>,
 }
 

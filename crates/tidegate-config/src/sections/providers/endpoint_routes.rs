@@ -1,7 +1,7 @@
-//! Which calls belong to an endpoint: those of its paths, or those that say so.
+//! Which calls belong to an endpoint: those to its paths, or those that name it in a header.
 //!
-//! Some names are known: their paths are those of the provider's API. Any other name is a workload of
-//! the user's, and says which paths are its own. With no path it is for callers that name it.
+//! The paths of well-known endpoints are those of the provider's API. Any other name is a workload
+//! defined by the user, which lists its paths. With an empty list, callers select it by header.
 
 use tidegate_providers::request::{ENDPOINT_NAMES, RoutePath};
 
@@ -10,16 +10,16 @@ use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 use crate::values::value::{Entry, Node, Value};
 
-/// The most paths of an endpoint.
+/// Maximum number of paths of an endpoint.
 const MAX_PATHS: usize = 64;
 
-/// Reads the paths of an endpoint; `None` if nothing was said about them.
+/// Reads the paths of an endpoint; `None` if they are not set.
 pub(super) fn read(fields: &mut Fields<'_, '_>) -> Setting<Option<Vec<RoutePath>>> {
     let read = fields.setting("paths", |value| paths(value).map(Some));
     read.unwrap_or(Setting::default(None))
 }
 
-/// A list of paths.
+/// Parses a list of paths.
 pub(super) fn paths(value: &Value<'_>) -> Result<Vec<RoutePath>, Rule> {
     let texts = value.to_texts()?;
     if texts.len() > MAX_PATHS {
@@ -28,7 +28,7 @@ pub(super) fn paths(value: &Value<'_>) -> Result<Vec<RoutePath>, Rule> {
     texts.into_iter().map(|text| RoutePath::parse(text).map_err(Rule::RoutePath)).collect()
 }
 
-/// Refuses an endpoint that no call would ever belong to.
+/// Rejects an endpoint that no call would match.
 pub(super) fn check_name(entry: &Entry<'_>) -> Result<(), Rule> {
     let Node::Table(fields) = &entry.value.node else { return Ok(()) };
     let has_paths = fields.iter().any(|field| field.key == "paths");
@@ -39,12 +39,12 @@ pub(super) fn check_name(entry: &Entry<'_>) -> Result<(), Rule> {
     Err(Rule::UnknownEndpoint { nearest, known: &ENDPOINT_NAMES })
 }
 
-/// The routes of the endpoints of a provider, each with its owner.
+/// The paths of a provider's endpoints, each with its endpoint.
 #[derive(Default)]
 pub(super) struct RouteOwners<'t>(Vec<(RoutePath, &'t str)>);
 
 impl<'t> RouteOwners<'t> {
-    /// Adds the routes of an endpoint. A path belongs to one endpoint.
+    /// Adds the paths of an endpoint. Rejects a path that another endpoint has.
     pub(super) fn add(&mut self, endpoint: &'t str, paths: &[RoutePath]) -> Result<(), Rule> {
         for path in paths {
             if let Some((_, owner)) = self.0.iter().find(|(known, _)| known == path) {

@@ -1,4 +1,4 @@
-//! Whom a provider turns to: others that are there, and that calls can be sent to.
+//! Fallback providers: checks that they are configured and can be used.
 
 use tidegate_llm::fallback::{MAX_TARGETS, unsuitable};
 use tidegate_providers::{Dialect, Provider};
@@ -7,14 +7,13 @@ use super::read::dialect;
 use crate::fault::{Rule, nearest};
 use crate::values::value::{Entry, Node, Value};
 
-/// All providers that are configured, and what they speak.
+/// All configured providers and their dialects.
 pub(super) struct KnownProviders<'t>(Vec<KnownProvider<'t>>);
 
 struct KnownProvider<'t> {
     name: &'t str,
     dialect: Dialect,
-    /// Whether it has a key of its own, or should have: a variable that is not set is a mistake of
-    /// its own.
+    /// Whether `api_key_env` is set. Whether that variable exists is checked elsewhere.
     has_key: bool,
 }
 
@@ -28,14 +27,14 @@ impl<'t> KnownProviders<'t> {
         Self(entries.iter().map(dialect_provider).collect())
     }
 
-    /// The names of others, all of which are there.
+    /// Parses a list of names, all of which must be other configured providers.
     pub(super) fn others(&self, value: &Value<'_>, own: &str) -> Result<Vec<String>, Rule> {
         let names = names(value)?;
         names.iter().try_for_each(|name| self.check_other(name, own))?;
         Ok(names)
     }
 
-    /// Refuses a name that is not that of another provider.
+    /// Rejects a name that is not another configured provider.
     pub(super) fn check_other(&self, name: &str, own: &str) -> Result<(), Rule> {
         if name == own {
             return Err(Rule::OwnFallback);
@@ -49,7 +48,7 @@ impl<'t> KnownProviders<'t> {
         }
     }
 
-    /// The rules that the fallbacks of a provider break, because calls never fall back to them.
+    /// Returns a violation for each fallback that calls can never use.
     pub(super) fn unsuitable(&self, dialect: Dialect, fallback: &[String]) -> Vec<Rule> {
         let rule = |name: &String| {
             let target = self.0.iter().find(|known| known.name == name)?;
@@ -70,13 +69,13 @@ impl<'t> KnownProviders<'t> {
     }
 }
 
-/// As many names as a chain of fallbacks takes.
+/// Parses a list of at most [`MAX_TARGETS`] names.
 pub(super) fn names(value: &Value<'_>) -> Result<Vec<String>, Rule> {
     let names = value.to_strings()?;
     if names.len() > MAX_TARGETS { Err(Rule::TooManyFallbacks(MAX_TARGETS)) } else { Ok(names) }
 }
 
-/// What a provider speaks: what its section says, else what its name says.
+/// Returns the dialect set in the section, or else the one derived from the name.
 fn dialect_of(entry: &Entry<'_>) -> Dialect {
     let Node::Table(fields) = &entry.value.node else { return Dialect::Compatible };
     let dialect_field = fields.iter().find(|field| field.key == "dialect");
@@ -84,7 +83,7 @@ fn dialect_of(entry: &Entry<'_>) -> Dialect {
     dialect_field.map_or_else(|| Dialect::of(&Provider::new(&entry.key)), |(dialect, _)| dialect)
 }
 
-/// Whether the section of a provider names the variable of a key.
+/// Returns whether the section sets `api_key_env`.
 fn has_key_variable(entry: &Entry<'_>) -> bool {
     let Node::Table(fields) = &entry.value.node else { return false };
     fields.iter().any(|field| field.key == "api_key_env")

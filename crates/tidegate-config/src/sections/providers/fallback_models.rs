@@ -1,5 +1,4 @@
-//! `[providers.NAME.fallback_models.TARGET]`: what models are called at a provider that calls fall
-//! back to.
+//! `[providers.NAME.fallback_models.TARGET]`: model names at a fallback provider.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +10,21 @@ use crate::sections::read_context::ReadContext;
 use crate::values::fields::{Fields, Path};
 use crate::values::value::Value;
 
-/// What models of this provider are called at others: by the name of the other, and by the model
-/// that the caller asks for. The model `*` stands for all that are not named.
+/// Model names at fallback providers, by provider and requested model. The model `*` stands for all
+/// others.
 pub type FallbackModels = BTreeMap<String, BTreeMap<String, String>>;
 
-/// No name of a model is longer.
+/// Maximum length of a model name.
 const MAX_NAME: usize = 256;
 
-/// The name of a model.
+/// Parses a model name.
 pub(crate) fn model(value: &Value<'_>) -> Result<String, Rule> {
     let text = value.to_text().map_err(|_| Rule::ModelName)?;
     let fits = !text.is_empty() && text.len() <= MAX_NAME && !text.contains(char::is_control);
     if fits { Ok(text.to_owned()) } else { Err(Rule::ModelName) }
 }
 
-/// The name of a model that has to fit into a path.
+/// Parses a model name that becomes part of a URL path.
 fn model_in_path(value: &Value<'_>) -> Result<String, Rule> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     let model = model(value)?;

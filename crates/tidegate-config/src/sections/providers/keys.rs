@@ -16,7 +16,7 @@ use crate::values::value::Value;
 use crate::values::value_kind::{COUNT, DURATION, ValueKind};
 use crate::values::zone::canonical_zone;
 
-/// What speaks which API. `compatible` is anything that speaks OpenAI's.
+/// API dialects. `compatible` is any server with an OpenAI-compatible API.
 pub(crate) const DIALECTS: &[&str] = &[
     "openai",
     "azure",
@@ -242,7 +242,7 @@ const fn timeout(path: &'static str, unset: &'static str, about: &'static str) -
     KnownKey::new(path, DURATION, |value| positive(value).map(drop), about).or(unset)
 }
 
-/// Calls under way at once of a part of a provider.
+/// The concurrency limit of an endpoint or model.
 pub(super) const fn inner_concurrency(path: &'static str) -> KnownKey {
     let about = "Calls under way at once, over all keys, inside those of the provider; no other bound if unset.";
     KnownKey::new(path, COUNT, |value: &Value<'_>| value.to_count().map(drop), about)

@@ -1,4 +1,4 @@
-//! What a provider, or one of its endpoints, allows.
+//! Rate limits of a provider and of its endpoints.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -19,27 +19,27 @@ use crate::values::fields::{Fields, Path};
 use crate::values::setting::Setting;
 use crate::values::zone::canonical_zone;
 
-/// The limits of a provider. What is `None` was not said, and is learned from its answers.
+/// Rate limits of a provider. Unset limits are learned from its responses.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProviderLimits {
-    /// Requests of a minute.
+    /// Requests per minute.
     pub requests_per_minute: Setting<Option<NonZeroU32>>,
-    /// Tokens of a minute, input and output together.
+    /// Tokens per minute, input and output together.
     pub tokens_per_minute: Setting<Option<NonZeroU32>>,
-    /// Input tokens of a minute.
+    /// Input tokens per minute.
     pub input_tokens_per_minute: Setting<Option<NonZeroU32>>,
-    /// Output tokens of a minute.
+    /// Output tokens per minute.
     pub output_tokens_per_minute: Setting<Option<NonZeroU32>>,
-    /// Requests of a calendar day.
+    /// Requests per calendar day.
     pub requests_per_day: Setting<Option<NonZeroU32>>,
-    /// The time zone in which that day begins.
+    /// Time zone of that day.
     pub requests_per_day_zone: Setting<Option<String>>,
-    /// From one request to the next, at least.
+    /// Minimum interval between two requests.
     pub min_interval: Setting<Option<Duration>>,
-    /// How many seconds' worth of requests may leave at once.
+    /// Burst size, in seconds' worth of requests.
     pub burst_factor: Setting<Option<f64>>,
-    /// How many requests may leave at once.
+    /// Burst size, in requests.
     pub burst_capacity: Setting<Option<NonZeroU32>>,
     pub(super) constraint: Option<Constraint>,
     raw: RawConstraint,
@@ -108,7 +108,7 @@ impl ProviderLimits {
         }
     }
 
-    /// What was said, over what a table knows of a tier.
+    /// Returns the configured limits, completed by those of the tier in `tiers`.
     pub(super) fn merge_with_tier(
         &self,
         name: &Provider,
@@ -140,28 +140,28 @@ impl ProviderLimits {
             burst_capacity: configured.burst_capacity.or(raw.burst_capacity),
             max_concurrent_requests: None,
         };
-        // Parts that are valid alone are valid together, but for totals, which were seen to.
+        // Limits that are valid alone are valid together, except totals, which were handled above.
         Constraint::try_new(&with_default_burst(combined)).ok().or_else(|| self.constraint.clone())
     }
 }
 
-/// Limits of one endpoint of a provider.
+/// Settings of one endpoint of a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EndpointPlan {
-    /// Calls under way at once.
+    /// Maximum number of concurrent calls.
     pub max_concurrent_requests: Setting<Option<NonZeroU32>>,
-    /// Requests of a minute.
+    /// Requests per minute.
     pub requests_per_minute: Setting<Option<NonZeroU32>>,
-    /// Tokens of a minute.
+    /// Tokens per minute.
     pub tokens_per_minute: Setting<Option<NonZeroU32>>,
-    /// The paths whose calls belong to it; `None` for those of its name.
+    /// Paths of the endpoint; `None` means those of the well-known name.
     pub paths: Setting<Option<Vec<RoutePath>>>,
     constraint: Option<Constraint>,
 }
 
 impl EndpointPlan {
-    /// What calls keep to, calls under way at once included; `None` if nothing was said.
+    /// Returns the configured limits including concurrency; `None` if there are none.
     #[must_use]
     pub const fn constraint(&self) -> Option<&Constraint> {
         self.constraint.as_ref()
@@ -235,7 +235,7 @@ fn endpoint(
     }
 }
 
-/// The constraint of these numbers, if there are any; what they break together is told.
+/// Builds a constraint, if any limit is set. Contradictory limits are reported.
 fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constraint> {
     if *raw == RawConstraint::default() {
         return None;
@@ -251,11 +251,11 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
     }
 }
 
-/// The same with one second's worth of requests at once, unless somebody said how many.
+/// Sets the burst to one second's worth of requests, unless it is configured.
 fn with_default_burst(mut raw: RawConstraint) -> RawConstraint {
     if raw.burst_capacity.is_none() && raw.burst_factor.is_none() {
         raw.burst_capacity = raw.requests_per_minute.map(|requests| (requests / 60).max(1));
-        // The largest of rates is more at once than any burst may be.
+        // One second of the largest rate exceeds the maximum burst.
         raw.burst_capacity = raw.burst_capacity.map(|burst| burst.min(10_000_000));
     }
     raw

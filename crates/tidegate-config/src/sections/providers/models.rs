@@ -1,5 +1,5 @@
-//! `[providers.NAME.models]`: a list of models that metrics name, or a table of models with limits
-//! of their own, whose names may have a `*` for any characters.
+//! `[providers.NAME.models]`: a list of models that metrics report by name, or a table of models
+//! with their own limits, whose names may contain `*` as a wildcard.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -23,8 +23,9 @@ use crate::values::value::{Node, Value};
 use crate::values::value_kind::ValueKind;
 use crate::values::zone::canonical_zone;
 
-/// The longest name of a model, and the most of them.
+/// Maximum length of a model name or pattern.
 const MAX_NAME_LENGTH: usize = 128;
+/// Maximum number of entries.
 const MAX_MODELS: usize = 256;
 
 pub(crate) const KEYS: &[KnownKey] = &[
@@ -63,25 +64,25 @@ pub(crate) const KEYS: &[KnownKey] = &[
     ),
 ];
 
-/// The limits of a model, or of all models together that match a pattern.
+/// Limits of a model, or of all models together that match a pattern.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ModelPlan {
-    /// What it allows.
+    /// Rate limits.
     pub limits: ProviderLimits,
-    /// Calls under way at once, inside those of the provider.
+    /// Maximum number of concurrent calls, within that of the provider.
     pub max_concurrent_requests: Setting<Option<NonZeroU32>>,
 }
 
 impl ModelPlan {
-    /// What calls keep to, calls under way at once included; `None` if nothing was said.
+    /// Returns the configured limits including concurrency; `None` if there are none.
     #[must_use]
     pub const fn constraint(&self) -> Option<&Constraint> {
         self.limits.constraint.as_ref()
     }
 }
 
-/// Models that metrics may name, and limits of models.
+/// Models that metrics report by name, and limits of models.
 pub(super) struct Models {
     pub(super) named: Option<Setting<Vec<String>>>,
     pub(super) limited: BTreeMap<String, ModelPlan>,
@@ -128,7 +129,7 @@ impl Models {
                 );
             }
         }
-        // What has limits is worth a name in metrics; a pattern is none.
+        // Metrics report models with limits by name; a pattern is not a name.
         let named = limited.keys().filter(|name| !name.contains('*')).cloned().collect();
         let named = Setting { value: named, source: section.place.source };
         Self { named: Some(named), limited }

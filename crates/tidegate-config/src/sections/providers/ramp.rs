@@ -1,4 +1,4 @@
-//! How calls to a provider grow to its limit.
+//! Slow start: how the rate of calls to a provider grows to its limit.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::values::duration::duration;
 use crate::values::fields::Fields;
 use crate::values::setting::Setting;
 
-/// A slow start, for providers that refuse sharp rises.
+/// Settings of the slow start, for providers that reject sudden bursts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RampPlan {
-    /// How long it takes to reach the limit. Default zero: at the limit at once.
+    /// Time to reach the limit. Default: zero, no slow start.
     pub over: Setting<Duration>,
-    /// Requests of a minute to begin with. Default 60.
+    /// Initial requests per minute. Default: 60.
     pub floor: Setting<NonZeroU32>,
 }
 
@@ -29,7 +29,7 @@ impl Default for RampPlan {
 }
 
 impl RampPlan {
-    /// Whether there is one.
+    /// Returns whether slow start is on.
     #[must_use]
     pub const fn is_on(&self) -> bool {
         !self.over.value.is_zero()

@@ -1,4 +1,4 @@
-//! Single values of a provider's section.
+//! Parsers for single values of a provider's section.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use super::keys::DIALECTS;
 use crate::fault::Rule;
 use crate::values::value::{Node, Number, Value};
 
-/// The most retries; a database refuses more by itself.
+/// Maximum number of retries. The database schema enforces it too.
 pub(crate) const MAX_RETRIES: u32 = 20;
 
-/// The first parts of paths that the HTTP and admin doors have for themselves.
+/// First path segments that the HTTP and admin APIs use themselves.
 const RESERVED: [&str; 8] =
     ["v1", "admin", "json", "config", "metrics", "llm", "healthz", "readyz"];
 
-/// Refuses what cannot be the name of a provider.
+/// Checks the name of a provider.
 pub(crate) fn check_name(name: &str) -> Result<(), Rule> {
     if RESERVED.contains(&name) {
         return Err(Rule::ReservedName);
@@ -25,7 +25,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), Rule> {
     check_plain_name(name)
 }
 
-/// Refuses what cannot be a name at all.
+/// Checks the syntax of a provider or endpoint name.
 pub(crate) fn check_plain_name(name: &str) -> Result<(), Rule> {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
@@ -33,7 +33,7 @@ pub(crate) fn check_plain_name(name: &str) -> Result<(), Rule> {
     if fits { Ok(()) } else { Err(Rule::Name) }
 }
 
-/// An address without the slash at its end.
+/// Parses a base URL and removes trailing slashes.
 pub(crate) fn base_url(value: &Value<'_>) -> Result<String, Rule> {
     const MAX_LENGTH: usize = 2_048;
     let text = value.to_text().map_err(|_| Rule::BaseUrl)?;
@@ -47,8 +47,8 @@ pub(crate) fn base_url(value: &Value<'_>) -> Result<String, Rule> {
     Ok(text.trim_end_matches('/').to_owned())
 }
 
-/// The name of a variable. A key that was put here by mistake has other characters in it, or is
-/// looked for in the environment and not found; neither way is it shown.
+/// Parses the name of an environment variable. An API key given here by mistake is rejected for its
+/// characters or not found in the environment; it is not shown in either case.
 pub(crate) fn name_of_variable(value: &Value<'_>) -> Result<String, Rule> {
     let text = value.to_text().map_err(|_| Rule::VariableName)?;
     let is_allowed = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
@@ -57,7 +57,7 @@ pub(crate) fn name_of_variable(value: &Value<'_>) -> Result<String, Rule> {
     if fits { Ok(text.to_owned()) } else { Err(Rule::VariableName) }
 }
 
-/// A dialect, and the name of the provider that speaks it.
+/// Parses a dialect and returns it with the provider of that name.
 pub(crate) fn dialect(value: &Value<'_>) -> Result<(Dialect, Provider), Rule> {
     let word = value.to_text().ok().filter(|word| DIALECTS.contains(word));
     let provider = Provider::new(word.ok_or(Rule::NotOneOf(DIALECTS))?);
@@ -74,11 +74,11 @@ pub(crate) fn interval(value: &Value<'_>) -> Result<Duration, Rule> {
     value.to_whole_between(0, 86_400_000).map(Duration::from_millis)
 }
 
-/// A factor of bursts. What it may be is a rule of the constraint.
+/// Parses a burst factor. Its bounds are checked by the constraint.
 pub(crate) fn factor(value: &Value<'_>) -> Result<f64, Rule> {
     match value.node {
         Node::Number(Number::Float(float)) => Ok(float),
-        // Above 32 bits a factor is refused anyway.
+        // Any factor above 32 bits is rejected later.
         Node::Number(number) => {
             let whole = number.whole().and_then(|whole| u32::try_from(whole).ok());
             Ok(whole.map_or(f64::INFINITY, f64::from))
@@ -87,7 +87,7 @@ pub(crate) fn factor(value: &Value<'_>) -> Result<f64, Rule> {
     }
 }
 
-/// Refuses a factor that no constraint takes.
+/// Checks the bounds of a burst factor.
 pub(crate) fn check_factor(value: &Value<'_>) -> Result<(), Rule> {
     let raw = RawConstraint { burst_factor: Some(factor(value)?), ..RawConstraint::default() };
     let invalid = Constraint::try_new(&raw).err();

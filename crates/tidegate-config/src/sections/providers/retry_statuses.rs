@@ -1,4 +1,4 @@
-//! The statuses after which a call to a provider is tried again.
+//! HTTP statuses after which a call to a provider is retried.
 
 use tidegate_providers::classify::NEVER_RETRIED;
 
@@ -8,7 +8,7 @@ use crate::values::value::{Node, Value};
 pub(crate) const MIN_STATUS: u16 = 400;
 pub(crate) const MAX_STATUS: u16 = 599;
 
-/// A list of statuses, or a text with commas, which is what an environment can hold.
+/// Parses a list of statuses, or comma-separated text as in an environment variable.
 pub(crate) fn statuses(value: &Value<'_>) -> Result<Vec<u16>, Rule> {
     let mut statuses = Vec::new();
     let mut add = |status: Option<u16>| {

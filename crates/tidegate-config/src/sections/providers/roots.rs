@@ -1,4 +1,4 @@
-//! Root certificates of a provider, from a file.
+//! Reads the root certificates of a provider from a file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use rustls_pki_types::pem::PemObject as _;
 use crate::fault::Rule;
 use crate::values::value::Value;
 
-/// Larger files are no list of roots.
+/// Maximum size of a certificate file.
 const MAX_SIZE: u64 = 16 << 20;
 
-/// The name of a file.
+/// Parses the path of a file.
 pub(crate) fn file(value: &Value<'_>) -> Result<PathBuf, Rule> {
     let text = value.to_text().ok().filter(|text| !text.is_empty());
     text.map(PathBuf::from).ok_or(Rule::RootsFile)
 }
 
-/// The certificates of a file, in DER. Each of them can be a root.
+/// Reads the certificates of a file, in DER, and checks that each can be a trust anchor.
 pub(super) fn certificates(value: &Value<'_>) -> Result<Vec<Vec<u8>>, Rule> {
     let file = file(value)?;
     let unreadable = |error: std::io::Error| Rule::RootsUnreadable(error.to_string());
