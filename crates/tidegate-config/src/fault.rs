@@ -23,7 +23,7 @@ pub enum Rule {
     #[error("{0}")]
     Syntax(String),
     /// An unknown key.
-    #[error("is not a known key; {}", suggestion(*nearest, known))]
+    #[error("is not a known key; {}", suggestion("keys", *nearest, known))]
     Unknown {
         /// The most similar known key, if one is close enough.
         nearest: Option<&'static str>,
@@ -43,7 +43,7 @@ pub enum Rule {
     #[error("must be a list")]
     NotList,
     /// Not a string.
-    #[error("must be text")]
+    #[error("must be a string")]
     NotText,
     /// Not a boolean.
     #[error("must be true or false")]
@@ -63,10 +63,10 @@ pub enum Rule {
         most: u64,
     },
     /// An admission tier whose limit is not a token bucket.
-    #[error("is a tier of [admission], which takes a token bucket: a capacity and a rate")]
+    #[error("is a tier of [admission] and must be a token bucket: set capacity and rate")]
     NotATier,
     /// An auto-tuning ceiling below the initial concurrency.
-    #[error("must be at least max_concurrent_requests, which is {0}: auto-tuning starts there")]
+    #[error("must be at least max_concurrent_requests ({0}), where auto-tuning starts")]
     CeilingBelowConcurrency(u32),
     /// A number that is not below the named setting.
     #[error("must be below {0}")]
@@ -81,20 +81,20 @@ pub enum Rule {
     },
     /// Not a valid model name or pattern. Contains the maximum length.
     #[error(
-        "is not a model: at most {0} characters without spaces; * stands for any characters, as in \
-         \"gpt-4o*\""
+        "is not a model name or pattern: use at most {0} characters without spaces, and * as a \
+         wildcard, as in \"gpt-4o*\""
     )]
     ModelPattern(usize),
     /// Two entries for the same model.
-    #[error("is the same model as `{0}`: case does not matter")]
+    #[error("is the same model as `{0}`: names are case-insensitive")]
     SameModel(String),
     /// More model entries than allowed.
     #[error("must have at most {0} models")]
     TooManyModels(usize),
     /// An allow-list entry that is not `organization/client`.
     #[error(
-        "must be clients, each as organization/client with one slash, such as acme/nightly-export: \
-         a client id alone may be anybody's"
+        "must be clients, each as organization/client with one slash, such as acme/nightly-export; \
+         client ids are unique only within an organization"
     )]
     AllowedClient,
     /// An integer that does not fit 64 bits.
@@ -122,13 +122,15 @@ pub enum Rule {
         least: ByteSize,
     },
     /// A kind of store that this version does not support.
-    #[error("this version has no {scheme} store; it serves \"memory:\" and \"redis://host:6379\"")]
+    #[error(
+        "{scheme} stores are not supported; use \"memory:\" or a URL such as redis://host:6379"
+    )]
     StoreNotServed {
         /// The URL scheme.
         scheme: String,
     },
     /// Not a store URL.
-    #[error("must be \"memory:\", the in-process store, or an address such as redis://host:6379")]
+    #[error("must be \"memory:\" for the in-process store, or a URL such as redis://host:6379")]
     StoreUrl,
     /// Not a valid Redis URL.
     #[error(transparent)]
@@ -147,7 +149,7 @@ pub enum Rule {
     Limit(#[from] LimitError),
     /// A policy with keys of two kinds.
     #[error(
-        "belongs to {kind}, but `{other}` makes this {other_kind}; a policy is of one kind: {}",
+        "belongs to {kind}, but `{other}` makes this {other_kind}; a policy has one kind: {}",
         KINDS
     )]
     Mixed {
@@ -159,10 +161,10 @@ pub enum Rule {
         other_kind: &'static str,
     },
     /// A policy without any key that determines its kind.
-    #[error("says nothing to enforce; a policy is one of: {}", KINDS)]
+    #[error("has no key that defines a policy; a policy is one of: {}", KINDS)]
     Kindless,
     /// Both `rate` and `tokens_per_second`.
-    #[error("says the same as `rate`: give one of the two")]
+    #[error("means the same as `rate`; set only one of them")]
     TwoRates,
     /// Neither `rate` nor `tokens_per_second`.
     #[error("is required, such as \"50/s\" (or tokens_per_second = 50)")]
@@ -171,19 +173,19 @@ pub enum Rule {
     #[error("must be a whole number and a window, such as \"60/min\" or \"5/10s\"")]
     Strict,
     /// A setting that must not come from the database, with the reason.
-    #[error("never comes from the database: {0}")]
+    #[error("cannot be set in the database: {0}")]
     NotOperational(&'static str),
     /// A variable that matches several settings.
-    #[error("may be {}: say it in a file", .0.join(" or "))]
+    #[error("matches more than one setting: {}; set it in the file instead", .0.join(" or "))]
     Ambiguous(Vec<String>),
     /// Not a key path.
-    #[error("is not the path of a key, such as limits.client.rate")]
+    #[error("is not a key path such as limits.client.rate")]
     NotAPath,
     /// Not JSON.
     #[error("is not JSON: {0}")]
     Json(String),
     /// A change with too many keys.
-    #[error("{0} are the most at once")]
+    #[error("must change at most {0} keys at once")]
     TooManyKeys(usize),
     /// A text over the maximum length.
     #[error("must have at most {0} characters")]
@@ -199,14 +201,14 @@ pub enum Rule {
     SnapshotFile,
     /// A snapshot for a store that is not in-process.
     #[error(
-        "is for the in-process store, whose url is \"memory:\"; a shared store outlives a restart by \
-         itself"
+        "requires the in-process store (store.url = \"memory:\"); a shared store keeps its buckets \
+         across restarts by itself"
     )]
     NothingToSave,
     /// Not a database URL.
     #[error(
-        "must be \"none\", \"sqlite:\" (a file in the state directory), \"sqlite:PATH\" or an \
-         address such as postgres://user:password@host/database"
+        "must be \"none\", \"sqlite:\" (a file in the state directory), \"sqlite:PATH\" or a \
+         URL such as postgres://user:password@host/database"
     )]
     DatabaseUrl,
     /// Not a valid PostgreSQL URL.
@@ -214,35 +216,38 @@ pub enum Rule {
     PostgresUrl(#[from] PostgresUrlError),
     /// Not a token hash.
     #[error(
-        "must be hashes of tokens, each \"sha256:\" and 64 hexadecimal digits: `tidegate key` \
-         makes a token and prints its hash, and the token itself belongs in no file"
+        "must be token hashes, each \"sha256:\" and 64 hexadecimal digits; run `tidegate key` to \
+         create a token and its hash, and keep the token itself out of the file"
     )]
     TokenHash,
     /// Not a valid name for a provider or an endpoint.
     #[error(
-        "is not a name: a lower-case letter, then lower-case letters, digits, _ or -, at most 64"
+        "is not a valid name: use a lower-case letter, then lower-case letters, digits, _ or -, at \
+         most 64 characters"
     )]
     Name,
     /// A provider name that collides with a path of the HTTP or admin API.
-    #[error("is a path of the HTTP door itself, so no provider can have this name")]
+    #[error("is reserved for a path of the API itself; choose another provider name")]
     ReservedName,
     /// Not a valid base URL of a provider.
     #[error(
-        "must be http:// or https://, a host, perhaps a port and a path; no user, no query: a key \
-         stands in the variable that api_key_env names"
+        "must be http:// or https:// and a host, optionally a port and a path, without user and \
+         query; put an API key into the variable that api_key_env names"
     )]
     BaseUrl,
     /// A missing base URL for a dialect without a default one.
-    #[error("is required: where a provider of this dialect is depends on who asks")]
+    #[error("is required: this dialect has no default base URL")]
     NoBaseUrl,
     /// Not the name of an environment variable.
     #[error(
-        "must be the name of an environment variable, such as OPENAI_API_KEY; the key itself \
-         belongs in no file"
+        "must be the name of an environment variable, such as OPENAI_API_KEY; keep the \
+         key itself out of the file"
     )]
     VariableName,
     /// A provider that is not configured.
-    #[error("{name:?} is not a configured provider; {}", suggestion(nearest.as_deref(), known))]
+    #[error(
+        "{name:?} is not a configured provider; {}", suggestion("providers", nearest.as_deref(), known)
+    )]
     NoSuchProvider {
         /// The configured name.
         name: String,
@@ -266,25 +271,25 @@ pub enum Rule {
         why: &'static str,
     },
     /// Model names for a provider that is not a fallback.
-    #[error("is not among the `fallback` of this provider, so its models are never asked for")]
+    #[error("is not in the `fallback` list of this provider, so its model names are never used")]
     NotAFallback,
     /// Not a model name.
-    #[error("must be the name of a model, of 1 to 256 characters")]
+    #[error("must be a model name of 1 to 256 characters")]
     ModelName,
     /// A model name that cannot be part of a URL path.
-    #[error("must have letters, digits, `-`, `.` and `_` only: this API has it in its paths")]
+    #[error("must contain only letters, digits, `-`, `.` and `_`: this API puts it into URL paths")]
     ModelInPath,
     /// Not a path of a certificate file.
-    #[error("must be the path of a file of root certificates in PEM")]
+    #[error("must be the path of a PEM file of root certificates")]
     RootsFile,
     /// The certificate file could not be read.
     #[error("cannot be read: {0}")]
     RootsUnreadable(String),
     /// The certificate file contains no certificate, or is too large to be one.
-    #[error("has no certificate in it; a certificate in PEM is between BEGIN and END CERTIFICATE")]
+    #[error("contains no certificate; a PEM certificate begins with a BEGIN CERTIFICATE line")]
     NoRoots,
     /// An invalid certificate, by its position in the file.
-    #[error("has a certificate that cannot be used, number {0}")]
+    #[error("contains an invalid certificate, number {0} in the file")]
     BrokenRoot(usize),
     /// Not a valid proxy URL.
     #[error(transparent)]
@@ -293,18 +298,18 @@ pub enum Rule {
     #[error(transparent)]
     Bypass(crate::sections::bypass::BypassError),
     /// A provider that falls back to itself.
-    #[error("must name other providers than this one")]
+    #[error("must not name the provider itself")]
     OwnFallback,
     /// A fallback to a mock provider, which has no HTTP address.
-    #[error("must not name {0:?}, which is a mock: it is in programs only, and has no door here")]
+    #[error("must not name {0:?}, which is a mock: the gateway cannot send calls to it")]
     MockFallback(String),
     /// More fallbacks than allowed.
     #[error("must name at most {0} providers")]
     TooManyFallbacks(usize),
     /// An unknown endpoint without paths: no call would match it.
     #[error(
-        "is not a known endpoint{}; known are {}. For a workload of your own say which paths are its \
-         own, such as paths = [\"/v1/chat/completions\"], or paths = [] if callers name it in \
+        "is not a known endpoint{}; known endpoints are {}; for a workload of your own, set its \
+         paths, such as paths = [\"/v1/chat/completions\"], or paths = [] if callers name it in \
          x-tidegate-endpoint",
         nearest.map(|nearest| format!(": did you mean `{nearest}`?")).unwrap_or_default(),
         known.join(", ")
@@ -322,7 +327,9 @@ pub enum Rule {
     #[error("must have at most {0} paths")]
     TooManyPaths(usize),
     /// A path that already belongs to another endpoint.
-    #[error("has the path {path:?}, which is one of endpoint `{owner}`; a path belongs to one")]
+    #[error(
+        "has the path {path:?}, which belongs to endpoint `{owner}`; remove it from one of them"
+    )]
     PathTaken {
         /// The path, without the API root.
         path: String,
@@ -330,15 +337,13 @@ pub enum Rule {
         owner: String,
     },
     /// Not a list of HTTP error statuses.
-    #[error("must be statuses from 400 to 599, such as [429, 500, 503]")]
+    #[error("must be HTTP statuses from 400 to 599, such as [429, 500, 503]")]
     RetryStatus,
     /// A status after which a retry cannot succeed.
-    #[error(
-        "must not have {0}: the request or its key is wrong, and stays so however often it is sent"
-    )]
+    #[error("must not contain {0}: the request or its key is invalid, and a retry cannot succeed")]
     NeverRetried(u16),
     /// `ramp_floor` without `ramp_up`.
-    #[error("is where ramp_up begins, and that is not set, such as ramp_up = \"60s\"")]
+    #[error("requires ramp_up, which is not set; set it, such as ramp_up = \"60s\"")]
     NoRamp,
     /// Not a number.
     #[error("must be a number")]
@@ -389,10 +394,10 @@ pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-fn suggestion(nearest: Option<&str>, known: &[impl Borrow<str>]) -> String {
+fn suggestion(what: &str, nearest: Option<&str>, known: &[impl Borrow<str>]) -> String {
     match nearest {
         Some(nearest) => format!("did you mean `{nearest}`?"),
-        None => format!("known are {}", known.join(", ")),
+        None => format!("known {what} are {}", known.join(", ")),
     }
 }
 

@@ -30,7 +30,8 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
     "state_dir",
     ValueKind::Text,
     |value| directory(value).map(drop),
-    "Where files of this program are; the user's directory for state if unset.",
+    "Directory for state files, such as the SQLite database. If unset: tidegate in \
+     $XDG_STATE_HOME, else in ~/.local/state, else /var/lib/tidegate.",
 )
 .fixed(database::WHY_FIXED)];
 

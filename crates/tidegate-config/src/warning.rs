@@ -95,31 +95,31 @@ impl fmt::Display for Warning {
             Self::Concurrency { provider, warning } => write!(f, "{provider}: {warning}"),
             Self::InnerConcurrency { provider, part, limit, most } => write!(
                 f,
-                "{provider} {part}: max_concurrent_requests ({limit}) is above that of the provider \
-                 ({most}), which holds for all of its calls together"
+                "{provider} {part}: max_concurrent_requests ({limit}) exceeds that of the provider \
+                 ({most}), which limits all of its calls together"
             ),
             Self::Cap(warning) => write!(f, "MAX_CONCURRENT_THREADS: {warning}"),
             Self::Retries { provider, most, used } => {
-                write!(f, "{provider}: max retries must be from 0 to {most}. Using {used}.")
+                write!(f, "{provider}: max_retries must be from 0 to {most}; using {used}")
             }
             Self::NoKey { provider, variable } => write!(
                 f,
                 "{provider}: {variable} is not set; calls go out with the caller's own key"
             ),
             Self::TwoVariables { used, unused } => {
-                write!(f, "{unused} is not used: {used} says the same and wins")
+                write!(f, "{unused} is ignored: {used} sets the same key and takes precedence")
             }
             Self::Unused { key, origin, why } => {
                 write!(f, "{origin}: {key} is accepted but not used by this version: {why}")
             }
             Self::NotATier { limit } => write!(
                 f,
-                "limits.{limit}: is not used as a tier of admission, which takes a token bucket: \
-                 a capacity and a rate"
+                "limits.{limit} is not used as an admission tier: a tier must be a token bucket \
+                 with capacity and rate"
             ),
             Self::NotKept { settings } => write!(
                 f,
-                "changes made at run time are lost when the program ends: there is no database \
+                "changes made at run time will be lost on restart, because there is no database \
                  (database.url is \"none\"); settings changed so far: {settings}"
             ),
             Self::Shadowed { key, value, source, by, by_value, by_source } => {
@@ -127,9 +127,17 @@ impl fmt::Display for Warning {
                 write!(f, "{key}: {value} of the {source} is shadowed by {other}{by_value}")?;
                 match by_source {
                     Source::Runtime => {
-                        write!(f, ", which was set at run time; unset {by} through the admin API")
+                        write!(
+                            f,
+                            ", which was set at run time; to remove it, unset {by} in the \
+                                   admin API"
+                        )
                     }
-                    _ => write!(f, " of the database; tidegate config unset {by}"),
+                    _ => write!(
+                        f,
+                        " of the database; to remove it, run `tidegate config unset \
+                                    {by}`"
+                    ),
                 }
             }
         }

@@ -61,7 +61,7 @@ fn wrong_use_is_exit_code_two() {
         lines[0].starts_with("--http: listen.http = \"8080\": must be an address"),
         "{ended:?}"
     );
-    assert!(lines[1].starts_with("--store: store.url: this version has no redis+cluster store"));
+    assert!(lines[1].starts_with("--store: store.url: redis+cluster stores are not supported"));
 }
 
 #[test]

@@ -82,8 +82,8 @@ fn whoever_is_hidden_by_the_database_is_told_at_start() {
     fs::write(here.join("tidegate.toml"), "[limits.client]\nrate = \"40/s\"\n").unwrap();
     succeeds(&config(here, &["set", KEY, "20/s"]), "revision 1\n");
     let warnings = [
-        r#"limits.client.rate: "40/s" of the file is shadowed by "20/s" of the database; tidegate config unset limits.client.rate"#,
-        r#"limits.client.rate: "30/s" of the environment is shadowed by "20/s" of the database; tidegate config unset limits.client.rate"#,
+        r#"limits.client.rate: "40/s" of the file is shadowed by "20/s" of the database; to remove it, run `tidegate config unset limits.client.rate`"#,
+        r#"limits.client.rate: "30/s" of the environment is shadowed by "20/s" of the database; to remove it, run `tidegate config unset limits.client.rate`"#,
     ];
     let told = shown(here, KEY, &[(VARIABLE, "30/s")]).stderr;
     assert_eq!(told.lines().collect::<Vec<_>>(), warnings);
@@ -144,7 +144,7 @@ fn what_says_where_and_who_never_comes_from_the_database() {
     ] {
         let ended = config(here.path(), &["set", key, value]);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{key}: {ended:?}");
-        let reason = format!("{key}: never comes from the database: ");
+        let reason = format!("{key}: cannot be set in the database: ");
         assert!(ended.stderr.contains(&reason), "{reason} in {}", ended.stderr);
     }
     let ended = config(here.path(), &["set", "limits.client.rat", "1/s"]);

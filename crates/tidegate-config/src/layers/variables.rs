@@ -48,7 +48,11 @@ pub struct UnknownVariable {
 
 impl fmt::Display for UnknownVariable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is set and not read; did you mean {}?", self.name, self.nearest)
+        write!(
+            f,
+            "{} is set but is not a known variable; did you mean {}?",
+            self.name, self.nearest
+        )
     }
 }
 

@@ -12,28 +12,28 @@ use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
 
-const WHY_FIXED: &str = "who may change settings must not be able to change who may";
+const WHY_FIXED: &str = "a token that can change settings must not be able to grant access";
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "admin.read_tokens",
         ValueKind::Texts,
         |value| tokens(value).map(drop),
-        "Hashes of tokens that may read settings and metrics.",
+        "Hashes of tokens that can read settings and metrics.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "admin.write_tokens",
         ValueKind::Texts,
         |value| tokens(value).map(drop),
-        "Hashes of tokens that may change settings too.",
+        "Hashes of tokens that can read and change settings.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "admin.allow_unauthenticated",
         ValueKind::Switch,
         |value| value.to_switch().map(drop),
-        "Whether the admin and gRPC doors may open beyond loopback without any token.",
+        "Whether the admin and gRPC APIs may listen beyond loopback without any token.",
     )
     .fixed(WHY_FIXED),
 ];

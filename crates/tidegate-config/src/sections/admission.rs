@@ -21,25 +21,25 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "admission.enabled",
         ValueKind::Switch,
         |value| value.to_switch().map(drop),
-        "Whether anybody is rejected at all.",
+        "Whether admission rejects requests. If false, every request is admitted.",
     ),
     KnownKey::new(
         "admission.backpressure_threshold",
         COUNT,
         |value| threshold(value).map(drop),
-        "Above how many pending requests everybody is rejected.",
+        "Number of pending requests above which every request is rejected.",
     ),
     KnownKey::new(
         "admission.jitter_percent",
         ValueKind::Whole(0, 100),
         |value| percent(value).map(drop),
-        "By up to how many per cent hints are lengthened at random.",
+        "Maximum random extension of retry hints, in percent.",
     ),
     KnownKey::new(
         "admission.mode",
         ValueKind::Words(MODES),
         |value| mode(value).map(drop),
-        "Whether rejections count, or are only told.",
+        "Whether rejections are enforced, or only reported (shadow).",
     ),
     KnownKey::new(
         "admission.allow_organizations",
@@ -57,7 +57,7 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "admission.missing_client",
         ValueKind::Words(MISSING_CLIENT),
         |value| missing_client(value).map(drop),
-        "What a request without a client is charged to in the client tier: nothing, or a bucket of \
+        "What the client tier does with a request without a client: skip it, or charge a bucket of \
          its connection.",
     ),
 ];

@@ -10,7 +10,7 @@ pub(crate) const KEYS: &[KnownKey] = &[KnownKey::new(
     "api.jitter_percent",
     ValueKind::Whole(0, 100),
     |value| percent(value).map(drop),
-    "By up to how many per cent the hints of denied takes and reserves are lengthened at random.",
+    "Maximum random extension of the retry hints of denied takes and reserves, in percent.",
 )];
 
 /// Settings of `[api]`.

@@ -45,8 +45,8 @@ enum Host {
 /// An invalid `no_proxy` entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "must be hosts, domains such as .internal, addresses or networks such as 10.0.0.0/8, each \
-     perhaps with a port, or *"
+    "must be hosts, domains such as .internal, IP addresses or networks such as 10.0.0.0/8, each \
+     optionally with a port, or *"
 )]
 #[non_exhaustive]
 pub struct BypassError;

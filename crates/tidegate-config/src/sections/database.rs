@@ -13,21 +13,23 @@ use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
 
-pub(crate) const WHY_FIXED: &str = "it is needed before a database can be read";
+pub(crate) const WHY_FIXED: &str = "it is needed before the database can be read";
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "database.url",
         ValueKind::Text,
         |value| url(value).map(drop),
-        "Where changed settings are kept: \"none\", \"sqlite:\", \"sqlite:PATH\" or postgres://...",
+        "Database for settings changed at run time: \"none\", \"sqlite:\", \"sqlite:PATH\" or \
+         postgres://...",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "database.auto_migrate",
         ValueKind::Switch,
         |value| value.to_switch().map(drop),
-        "Whether a PostgreSQL database is brought to the newest format at start.",
+        "Whether to migrate a PostgreSQL database to the current schema at start. SQLite is always \
+         migrated.",
     )
     .fixed(WHY_FIXED),
 ];

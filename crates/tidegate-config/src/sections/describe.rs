@@ -87,7 +87,7 @@ impl KnownKey {
             ValueKind::Whole(least, most) => {
                 let names: Vec<_> = self.path().split('.').collect();
                 let stored = max_in_database(&names);
-                let stored = stored.map(|most| format!(", from the database to {most}"));
+                let stored = stored.map(|most| format!("; at most {most} in the database"));
                 format!("a whole number from {least} to {most}{}", stored.unwrap_or_default())
             }
             ValueKind::Number => {
@@ -101,15 +101,15 @@ impl KnownKey {
             DURATION => {
                 let zero = self.check(&Value::text("0ms"));
                 let least = if zero.is_ok() { "0ms" } else { "1ms" };
-                format!("a length of time from {least} to 24h, such as `500ms`, `10s`, `2m`")
+                format!("a duration from {least} to 24h, such as `500ms`, `10s`, `2m`")
             }
             ValueKind::Size => self.rules(["", "1B", "9999999TiB"].map(text)),
             ValueKind::Texts => match self.rules(["\u{0}"].map(text)).as_str() {
-                "" => "a list of texts".to_owned(),
-                rules => format!("a list: {rules}"),
+                "" => "a list of strings".to_owned(),
+                rules => format!("a list of strings: {rules}"),
             },
             _ => match self.rules(["", "\u{0}"].map(text)).as_str() {
-                "" => "any text".to_owned(),
+                "" => "any string".to_owned(),
                 rules => rules.to_owned(),
             },
         }
@@ -164,15 +164,12 @@ mod tests {
             ("store.expected_nodes", "a whole number from 1 to 4294967295"),
             ("limits.*.quota", "a whole number, at least 1"),
             ("store.overflow", "one of `shared`, `deny`"),
-            (
-                "providers.*.max_wait",
-                "a length of time from 0ms to 24h, such as `500ms`, `10s`, `2m`",
-            ),
+            ("providers.*.max_wait", "a duration from 0ms to 24h, such as `500ms`, `10s`, `2m`"),
         ] {
             assert_eq!(described(path).values, values, "{path}");
         }
         let stored = described("providers.*.max_concurrent_requests").values;
-        assert!(stored.ends_with(", from the database to 100"), "{stored}");
+        assert!(stored.ends_with("; at most 100 in the database"), "{stored}");
         assert!(described("providers.*.idle_timeout").values.contains("from 1ms to 24h"));
         let size = described("store.max_memory").values;
         assert!(size.contains("at least 1MiB") && size.contains("at most 1TiB"), "{size}");

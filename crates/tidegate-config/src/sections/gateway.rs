@@ -13,14 +13,13 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "gateway.access_log",
         ValueKind::Switch,
         |value| value.to_switch().map(drop),
-        "Whether each call to a provider is logged in one line when it is over.",
+        "Whether to log one line for each finished call to a provider.",
     ),
     KnownKey::new(
         "gateway.max_memory",
         ValueKind::Size,
         |value| memory(value).map(drop),
-        "How much memory accounts of keys, queues and what is learned of models may take, at all \
-         providers together.",
+        "Memory limit for accounts, queues and learned limits, over all providers.",
     ),
 ];
 

@@ -12,29 +12,29 @@ use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
 
-const WHY_FIXED: &str = "an open door stays where it is until the program starts again";
+const WHY_FIXED: &str = "listeners cannot change while the program runs";
 
 pub(crate) const KEYS: &[KnownKey] = &[
     listener(
         "listen.http",
-        "Where the HTTP door opens, which programs ask and call providers through.",
+        "Address of the HTTP API, for rate limit decisions and calls to LLM providers.",
     ),
-    listener("listen.admin", "Where the admin door opens, with metrics and settings."),
-    listener("listen.grpc", "Where the gRPC door opens."),
-    listener("listen.resp", "Where the RESP door opens.").unused("there is no RESP listener"),
+    listener("listen.admin", "Address of the admin API, with metrics and settings."),
+    listener("listen.grpc", "Address of the gRPC API."),
+    listener("listen.resp", "Address of the RESP listener.").unused("there is no RESP listener"),
     KnownKey::new(
         "listen.allowed_hosts",
         ValueKind::Texts,
         |value| hosts(value).map(drop),
-        "Values of the Host header that are served besides loopback and the door's own address.",
+        "Values of the Host header to accept besides loopback and the listener's own address.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "listen.trusted_proxies",
         ValueKind::Texts,
         |value| proxies(value).map(drop),
-        "Addresses and networks of proxies that are believed when they name a client, a tenant or a \
-         priority, and that are not bound by the limit on connections of one address.",
+        "Addresses and networks of proxies that are trusted to name a client, a tenant or a \
+         priority, and that are exempt from the limit of connections per address.",
     )
     .fixed(WHY_FIXED),
 ];

@@ -22,21 +22,21 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "modules.rate_limit.enabled",
         ValueKind::Switch,
         |value| value.to_switch().map(drop),
-        "Whether calls of the library stack are paced.",
+        "Whether the library stack paces its calls.",
     )
     .unused(WHY_UNUSED),
     KnownKey::new(
         "modules.rate_limit.requests_per_minute",
         COUNT,
         |value| rate(value).map(drop),
-        "How many calls of the library stack go in a minute.",
+        "Calls of the library stack per minute.",
     )
     .unused(WHY_UNUSED),
     KnownKey::new(
         "modules.rate_limit.burst_capacity",
         ValueKind::Whole(1, 10_000_000),
         |value| capacity(value).map(drop),
-        "How many calls of the library stack may leave at once; those of a minute if unset.",
+        "Calls of the library stack that can be sent at once. If unset: one minute's worth.",
     )
     .unused(WHY_UNUSED),
 ];

@@ -15,29 +15,29 @@ use crate::values::setting::Setting;
 use crate::values::value::Value;
 use crate::values::value_kind::ValueKind;
 
-const WHY_FIXED: &str = "keys and prompts pass through it, so only who runs the program says which";
+const WHY_FIXED: &str = "keys and prompts pass through the proxy, so only the operator may set it";
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "proxy.https",
         ValueKind::Text,
         |value| proxy(value).map(drop),
-        "The HTTP proxy to providers at https:// addresses, or \"none\"; HTTPS_PROXY says it too.",
+        "HTTP proxy for providers with https:// URLs, or \"none\". HTTPS_PROXY sets it too.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "proxy.http",
         ValueKind::Text,
         |value| proxy(value).map(drop),
-        "The HTTP proxy to providers at http:// addresses, or \"none\"; HTTP_PROXY says it too.",
+        "HTTP proxy for providers with http:// URLs, or \"none\". HTTP_PROXY sets it too.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "proxy.no_proxy",
         ValueKind::Texts,
         |value| bypass(value).map(drop),
-        "Hosts, domains, addresses and networks that are reached without a proxy, each perhaps with \
-         a port; NO_PROXY says it too.",
+        "Hosts, domains, addresses and networks to reach without a proxy, each optionally with a \
+         port. NO_PROXY sets it too.",
     )
     .fixed(WHY_FIXED),
 ];

@@ -15,49 +15,53 @@ use crate::values::size::{ByteSize, SizeError};
 use crate::values::value::{Node, Value};
 use crate::values::value_kind::{COUNT, ValueKind};
 
-const WHY_FIXED: &str = "what was counted lives in the store, and a running program cannot move it";
+const WHY_FIXED: &str = "the store holds all buckets and cannot be replaced while the program runs";
 
 pub(crate) const KEYS: &[KnownKey] = &[
     KnownKey::new(
         "store.url",
         ValueKind::Text,
         |value| url(value).map(drop),
-        "Where buckets live: \"memory:\", or the address of a Redis or Valkey server.",
+        "Where buckets are kept: \"memory:\" for this process, or the URL of a Redis or Valkey \
+         server.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "store.max_memory",
         ValueKind::Size,
         |value| memory(value).map(drop),
-        "How much memory the table of this process may take.",
+        "Memory limit of the in-process store.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "store.overflow",
         ValueKind::Words(OVERFLOW_RULES),
         |value| overflow(value).map(drop),
-        "What happens to new keys when the table is full of keys in debt.",
+        "What happens to new keys when the in-process store is full: they share a bucket, or are \
+         denied.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "store.on_failure",
         ValueKind::Words(FAILURE_RULES),
         |value| on_failure(value).map(drop),
-        "What is decided when the store does not answer.",
+        "How to decide while a shared store is unreachable: allow (open), deny (closed), or by a \
+         local share of each limit (local).",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "store.expected_nodes",
         COUNT,
         |value| value.to_count().map(drop),
-        "Among how many nodes a limit is divided before they have met in the store.",
+        "Number of nodes that share each limit, used for local shares until it is known from the \
+         store.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
         "store.snapshot",
         ValueKind::Text,
         |value| snapshot(value).map(drop),
-        "A file in which buckets of this process outlive a restart, or \"none\".",
+        "File in which the in-process store is saved across restarts, or \"none\".",
     )
     .fixed(WHY_FIXED),
 ];

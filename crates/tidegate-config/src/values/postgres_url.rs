@@ -40,27 +40,30 @@ pub enum PostgresUrlError {
     /// Not a PostgreSQL URL.
     #[error(
         "must be postgres://[user[:password]@]host[:port][/database][?sslmode=require], or \
-         postgres:///database?host=/folder/of/its/socket; special characters of a password are \
-         written as in %40"
+         postgres:///database?host=/directory/of/its/socket; percent-encode special characters of \
+         a password, such as %40 for @"
     )]
     Malformed,
     /// An invalid port.
-    #[error("must have a port from 1 to 65535, or none, which is {DEFAULT_PORT}")]
+    #[error("must have a port from 1 to 65535, or none for the default, {DEFAULT_PORT}")]
     Port,
     /// An unsupported query parameter.
     #[error(
-        "must have no parameters after `?` but sslmode, sslrootcert, host, hostaddr, port, {}",
+        "must have no query parameters other than sslmode, sslrootcert, host, hostaddr, port, {}",
         CLIENT_PARAMETERS.join(", ")
     )]
     Parameter,
     /// An unknown `sslmode`.
-    #[error("must have an sslmode of disable, prefer, require, verify-ca or verify-full")]
+    #[error("must have one of the sslmodes disable, prefer, require, verify-ca and verify-full")]
     SslMode,
     /// User or password among the query parameters, where they might be shown.
-    #[error("must have user and password before the host, as in postgres://user:password@host")]
+    #[error(
+        "must have user and password before the host, as in postgres://user:password@host, not as \
+         query parameters"
+    )]
     Misplaced,
     /// A fragment (`#...`).
-    #[error("must not have a fragment; a # of a password is written as %23")]
+    #[error("must not have a fragment; write a # in a password as %23")]
     Fragment,
 }
 

@@ -18,24 +18,24 @@ const DEFAULT_PORT: u16 = 6379;
 pub enum RedisUrlError {
     /// Not a Redis URL.
     #[error(
-        "must be redis://[user:password@]host[:port][/database], or rediss:// for TLS; special \
-         characters of a password are written as in %40"
+        "must be redis://[user:password@]host[:port][/database], or rediss:// for TLS; \
+         percent-encode special characters of a password, such as %40 for @"
     )]
     Malformed,
     /// A user without a password, or nothing before the `@`.
     #[error(
-        "must have a password after the user, as in redis://user:password@host, or none of the \
-         two; a password alone is written as in redis://:password@host"
+        "must have a password after the user, as in redis://user:password@host, or neither; \
+         for a password without a user write redis://:password@host"
     )]
     NoPassword,
     /// User or password is not UTF-8 after percent-decoding.
-    #[error("must have a user and a password that are UTF-8 once escapes such as %40 are undone")]
+    #[error("must have a user and a password that are UTF-8 after percent-decoding")]
     NotUtf8,
     /// An invalid port.
-    #[error("must have a port from 1 to 65535, or none, which is {DEFAULT_PORT}")]
+    #[error("must have a port from 1 to 65535, or none for the default, {DEFAULT_PORT}")]
     Port,
     /// A path that is not a database number.
-    #[error("must end with the number of a database, as in redis://host:6379/0, or without one")]
+    #[error("must end with a database number, as in redis://host:6379/0, or have no path")]
     Database,
     /// A query or a fragment.
     #[error("must not have a query or a fragment")]

@@ -326,7 +326,12 @@ impl<'de> Visitor<'de> for AnyValue {
         let mut table = Vec::new();
         // Deserializing keys as values borrows those without escapes.
         while let Some(key) = entries.next_key::<Value<'de>>()? {
-            let Node::Text(key) = key.node else { return Err(A::Error::custom("a key of text")) };
+            let Node::Text(key) = key.node else {
+                return Err(A::Error::custom(
+                    "keys must be \
+                                                                               strings",
+                ));
+            };
             let place = Place::default();
             table.push(Entry { key, place, value: entries.next_value()? });
         }

@@ -93,7 +93,7 @@ allowance = 3
 quota = 10
 every = "day"
 "#;
-    let tier = "is a tier of [admission], which takes a token bucket: a capacity and a rate";
+    let tier = "is a tier of [admission] and must be a token bucket: set capacity and rate";
     assert_eq!(
         error_lines(text),
         [
@@ -148,7 +148,7 @@ fn limit_that_cannot_be_a_tier_causes_a_warning() {
     let lines: Vec<_> = plan.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         lines,
-        ["limits.client: is not used as a tier of admission, which takes a token bucket: a \
-          capacity and a rate"]
+        ["limits.client is not used as an admission tier: a tier must be a token bucket with \
+          capacity and rate"]
     );
 }

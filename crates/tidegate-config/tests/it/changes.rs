@@ -75,7 +75,7 @@ fn invalid_merge_patch_is_rejected() {
         (0..=MOST_CHANGES).map(|n| format!("\"l{n}\":{{\"allowance\":1}}")).collect();
     let many = format!("{{\"limits\":{{{}}}}}", many.join(","));
     let error = Patch::from_json(many.as_bytes()).unwrap_err().to_string();
-    assert_eq!(error, "change: 4096 are the most at once");
+    assert_eq!(error, "change: must change at most 4096 keys at once");
 }
 
 #[test]
@@ -88,11 +88,11 @@ fn listeners_stores_databases_and_tokens_are_rejected_from_the_database() {
         let layers = Loader::default().text_layers("none", "");
         let result = layers.with_overrides(stored.into_iter().collect()).plan();
         let errors = result.err().map_or(String::new(), |error| error.to_string());
-        let never = format!("database: {path}: never comes from the database: ");
+        let never = format!("database: {path}: cannot be set in the database: ");
         assert_eq!(errors.contains(&never), !key.is_operational(), "{errors}");
         if !key.is_operational() {
             let patch = Patch::default().set(&path, "x");
-            assert!(check_errors(&patch)[0].starts_with(&format!("change: {path}: never comes")));
+            assert!(check_errors(&patch)[0].starts_with(&format!("change: {path}: cannot be set")));
             fixed.push(path);
         }
     }
@@ -120,14 +120,14 @@ fn all_errors_of_a_change_are_reported_by_key() {
     assert_eq!(
         check_errors(&patch),
         [
-            "change: \"a..b\": is not the path of a key, such as limits.client.rate",
+            "change: \"a..b\": is not a key path such as limits.client.rate",
             "change: limit.client.rate = \"5/s\": is not a known key; did you mean `limits`?",
-            "change: limits = \"5\": is not the path of a key, such as limits.client.rate",
-            "change: limits.client.rate = \"fast\": a rate is written as a number and a unit, such \
-             as 50/s, 7/min, 1.5/s, 10000/day or 5/10s",
+            "change: limits = \"5\": is not a key path such as limits.client.rate",
+            "change: limits.client.rate = \"fast\": a rate is written as a number and a unit, \
+             such as 50/s, 7/min, 1.5/s, 10000/day or 5/10s",
             "change: limits.client.rtae = \"5/s\": is not a known key; did you mean `rate`?",
-            "change: providers.openai.max_concurrent_requests = 101: must be a whole number between \
-             1 and 100",
+            "change: providers.openai.max_concurrent_requests = 101: must be a whole number \
+             between 1 and 100",
             "change: providers.openai.max_retries = -1: must be a whole number between 0 and 20",
             "change: providers.openai.models: must have at most 16384 characters",
         ]
@@ -190,7 +190,8 @@ fn effective_settings_hide_secrets() {
     let hash = format!("sha256:ab12{}", "dead".repeat(15));
     let text = format!(
         "[store]\nurl = \"redis://gate:hunter2@cache/3\"\n[database]\nurl = \
-         \"postgres://gate:hunter2@db/limits?sslmode=require\"\n[admin]\nwrite_tokens = [\"{hash}\"]\n"
+         \"postgres://gate:hunter2@db/limits?sslmode=require\"\n[admin]\nwrite_tokens = \
+         [\"{hash}\"]\n"
     );
     let loader = Loader::default().flag(Key::StoreUrl, "redis://gate:hunter2@cache/3");
     let layers = loader.text_layers("tidegate.toml", &text);
@@ -251,7 +252,15 @@ fn effective_setting_serializes_shadowed_and_configured_values() {
 fn diff_is_by_key_and_restart_settings_are_listed() {
     let before = Loader::default()
         .text_layers("x", "[limits.a]\nrate = \"1/s\"\n[limits.b]\nallowance = 1\n");
-    let after = Loader::default().text_layers("x", "[limits.a]\nrate = \"2/s\"\n[limits.c]\nallowance = 1\n[listen]\nhttp = \"127.0.0.1:1\"\n[store]\nurl = \"redis://h\"\n[admin]\nallow_unauthenticated = true\n");
+    let after = Loader::default().text_layers(
+        "x",
+        "[limits.a]\nrate = \
+                                                    \"2/s\"\n[limits.c]\nallowance = \
+                                                    1\n[listen]\nhttp = \
+                                                    \"127.0.0.1:1\"\n[store]\nurl = \
+                                                    \"redis://h\"\n[admin]\nallow_unauthenticated \
+                                                    = true\n",
+    );
     let changed = diff(&before.effective(), &after.effective());
     let changed: Vec<_> =
         changed.iter().map(|it| (it.key.as_str(), it.old.as_deref(), it.new.as_deref())).collect();
@@ -385,8 +394,8 @@ fn runtime_overrides_have_their_own_source_and_a_warning() {
         warnings,
         [
             "limits.client.rate: \"40/s\" of the file is shadowed by \"5/s\", which was set at run \
-             time; unset limits.client.rate through the admin API",
-            "changes made at run time are lost when the program ends: there is no database \
+             time; to remove it, unset limits.client.rate in the admin API",
+            "changes made at run time will be lost on restart, because there is no database \
              (database.url is \"none\"); settings changed so far: 1",
         ]
     );

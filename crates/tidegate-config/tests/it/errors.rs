@@ -34,10 +34,10 @@ zone = "Mars/Olympus"
         [
             "tidegate.toml:3:8: listen.http = \"8080\": must be an address and a port, such as \
              127.0.0.1:8080; port 0 picks a free one",
-            "tidegate.toml:4:1: listen.hosts: is not a known key; known are http, admin, grpc, \
-             resp, allowed_hosts, trusted_proxies",
-            "tidegate.toml:7:7: store.url: this version has no redis+cluster store; it serves \
-             \"memory:\" and \"redis://host:6379\"",
+            "tidegate.toml:4:1: listen.hosts: is not a known key; known keys are http, admin, \
+             grpc, resp, allowed_hosts, trusted_proxies",
+            "tidegate.toml:7:7: store.url: redis+cluster stores are not supported; use \"memory:\" \
+             or a URL such as redis://host:6379",
             "tidegate.toml:8:14: store.max_memory = \"64MB\": must be a size such as 64MiB, \
              512KiB or 1GiB, or a whole number of bytes",
             "tidegate.toml:9:12: store.overflow = \"shred\": must be one of shared, deny",
@@ -54,8 +54,8 @@ zone = "Mars/Olympus"
              must be > 0",
             "tidegate.toml:19:1: limits.daily.every: is required",
             "tidegate.toml:21:1: limits.daily.evry: is not a known key; did you mean `every`?",
-            "tidegate.toml:22:8: limits.daily.zone = \"Mars/Olympus\": \"Mars/Olympus\" is not a time \
-             zone such as UTC or America/Los_Angeles",
+            "tidegate.toml:22:8: limits.daily.zone = \"Mars/Olympus\": \"Mars/Olympus\" is not a \
+             time zone such as UTC or America/Los_Angeles",
         ]
     );
 }
@@ -82,7 +82,7 @@ fn unknown_section_is_rejected() {
     );
     assert_eq!(
         error_lines("[envoy]\nconfig_dir = \"x\"\n"),
-        ["tidegate.toml:1:2: envoy: is not a known key; known are state_dir, listen, \
+        ["tidegate.toml:1:2: envoy: is not a known key; known keys are state_dir, listen, \
              store, database, admin, limits, api, admission, gateway, providers, proxy, modules"]
     );
     assert_eq!(
@@ -123,7 +123,8 @@ fn errors_name_the_variable_or_flag() {
              127.0.0.1:8080; port 0 picks a free one",
             "TIDEGATE_LISTEN_ALLOWED_HOSTS: listen.allowed_hosts = \"a b\": must be a host name \
              or address, with or without a port, such as tidegate.internal",
-            "TIDEGATE_STORE_URL: store.url: must have a port from 1 to 65535, or none, which is 6379",
+            "TIDEGATE_STORE_URL: store.url: must have a port from 1 to 65535, or none for the \
+             default, 6379",
             "--grpc: listen.grpc = \"here\": must be an address and a port, such as \
              127.0.0.1:8080; port 0 picks a free one",
         ]
@@ -194,10 +195,8 @@ fn errors_hide_passwords_at_any_key() {
     }
     assert_eq!(
         error_lines(&format!("[limits.\"{address}\"]\nrate = \"1/s\"\n")),
-        [
-            "tidegate.toml:1:1: limits.\"...\": \"redis://...@cache.internal:6379/0\" is not a limit \
-          name: a lower-case letter, then letters, digits, _ . or -, at most 128"
-        ]
+        ["tidegate.toml:1:1: limits.\"...\": \"redis://...@cache.internal:6379/0\" is not a \
+             limit name: a lower-case letter, then letters, digits, _ . or -, at most 128"]
     );
 }
 
@@ -244,7 +243,7 @@ fn redis_user_without_a_password_is_rejected_with_a_hint() {
     assert_eq!(
         error_lines("[store]\nurl = \"redis://hunter2@host\"\n"),
         ["tidegate.toml:2:7: store.url: must have a password after the user, as in \
-          redis://user:password@host, or none of the two; a password alone is written as in \
+          redis://user:password@host, or neither; for a password without a user write \
           redis://:password@host"]
     );
 }

@@ -77,7 +77,7 @@ fn fallback_models_are_read_and_checked() {
     assert!(lines[0].contains("\"grok\" is not a configured provider"), "{lines:?}");
     assert!(lines[1].contains("fallback_models.ollama"), "{lines:?}");
     let lines = error_lines("[providers.openai.fallback_models.ollama]\na = 1\n");
-    assert!(lines[0].contains("must be the name of a model"), "{lines:?}");
+    assert!(lines[0].contains("must be a model name"), "{lines:?}");
 }
 
 #[test]

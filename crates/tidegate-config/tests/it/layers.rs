@@ -135,5 +135,9 @@ fn misspelled_variable_gets_a_suggestion() {
     ]);
     let plan = Loader::default().environment(environment).text("tidegate.toml", "").unwrap();
     let hints: Vec<_> = plan.unknown_variables.iter().map(ToString::to_string).collect();
-    assert_eq!(hints, ["TIDEGATE_STORE_URI is set and not read; did you mean TIDEGATE_STORE_URL?"]);
+    assert_eq!(
+        hints,
+        ["TIDEGATE_STORE_URI is set but is not a known variable; did you mean \
+                        TIDEGATE_STORE_URL?"]
+    );
 }

@@ -86,7 +86,7 @@ bursts = 1
             "tidegate.toml:6:1: modules.rate_limit.bursts: is not a known key; did you mean \
              `burst_capacity`?",
             "tidegate.toml:7:10: modules.ratelimit: is not a known key; did you mean `rate_limit`?",
-            "tidegate.toml:8:10: modules.retry: is not a known key; known are rate_limit",
+            "tidegate.toml:8:10: modules.retry: is not a known key; known keys are rate_limit",
         ]
     );
     for (value, expected) in [

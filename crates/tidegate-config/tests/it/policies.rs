@@ -129,7 +129,7 @@ fn zero_and_negative_values_are_rejected_with_the_specified_texts() {
 
 #[test]
 fn mixed_policy_kinds_are_rejected() {
-    let kinds = "a policy is of one kind: token bucket (rate or tokens_per_second, capacity, \
+    let kinds = "a policy has one kind: token bucket (rate or tokens_per_second, capacity, \
                  max_debt), calendar quota (quota, every, zone), allowance (allowance), strict \
                  window (strict, burst), concurrency limit (concurrency, lease)";
     assert_eq!(
@@ -146,7 +146,7 @@ fn mixed_policy_kinds_are_rejected() {
         ]
     );
     let empty = from_json("{}").unwrap_err();
-    assert!(empty[0].starts_with("policy: says nothing to enforce; a policy is one of"));
+    assert!(empty[0].starts_with("policy: has no key that defines a policy; a policy is one of"));
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn invalid_policies_are_rejected() {
         ),
         (
             r#"{"rate":"1/s","tokens_per_second":1}"#,
-            "policy.tokens_per_second = 1: says the same as `rate`: give one of the two",
+            "policy.tokens_per_second = 1: means the same as `rate`; set only one of them",
         ),
         (r#"{"rate":"1/s","rate":"2/s"}"#, "policy.rate = \"2/s\": is given twice"),
         (r#"{"zone":"UTC","every":"day"}"#, "policy.quota: is required"),

@@ -127,12 +127,12 @@ fn values_shadowed_by_the_database_cause_warnings() {
     assert_eq!(
         warnings(&layers),
         [
-            "admission.mode: \"enforce\" of the file is shadowed by \"enforce\" of the database; \
-             tidegate config unset admission.mode",
+            "admission.mode: \"enforce\" of the file is shadowed by \"enforce\" of the \
+             database; to remove it, run `tidegate config unset admission.mode`",
             "admission.mode: \"shadow\" of the environment is shadowed by \"enforce\" of the \
-             database; tidegate config unset admission.mode",
+             database; to remove it, run `tidegate config unset admission.mode`",
             "limits.client.rate: \"50/s\" of the file is shadowed by \"10/s\" of the database; \
-             tidegate config unset limits.client.rate",
+             to remove it, run `tidegate config unset limits.client.rate`",
         ]
     );
     let unset = Patch::default().unset("limits").unset("admission.mode");
@@ -157,8 +157,8 @@ fn tokens_per_second_replaces_rate_of_a_lower_layer() {
     assert_eq!(
         warnings(&layers),
         ["limits.client.rate: \"50/s\" of the file is shadowed by \
-          limits.client.tokens_per_second = 2.5 of the database; tidegate config unset \
-          limits.client.tokens_per_second"]
+          limits.client.tokens_per_second = 2.5 of the database; to remove it, run `tidegate \
+          config unset limits.client.tokens_per_second`"]
     );
 }
 

@@ -87,8 +87,8 @@ fn retries_breakers_and_ramps_have_defaults_and_are_read() {
         assert_eq!(shown(&layers, key).as_deref(), Some(value), "{key}");
     }
     assert!(!layers.plan().unwrap().providers["openai"].ramp.is_on());
-    let text = "[providers.openai]\nbreaker = false\nbreaker_failures = 3\nbreaker_open_for = \"2m\"\n\
-                ramp_up = \"90s\"\n";
+    let text = "[providers.openai]\nbreaker = false\nbreaker_failures = 3\nbreaker_open_for = \
+                \"2m\"\nramp_up = \"90s\"\n";
     let environment = variables(&[
         ("TIDEGATE_PROVIDERS_OPENAI_RETRY_STATUSES", "429, 502"),
         ("TIDEGATE_PROVIDERS_OPENAI_RAMP_FLOOR", "120"),
@@ -108,7 +108,7 @@ fn retries_breakers_and_ramps_have_defaults_and_are_read() {
         "[providers.openai]\nramp_floor = 5\nbreaker_failures = 0\nbreaker_open_for = \"0s\"\n",
     );
     for (line, rule) in lines.iter().zip([
-        "ramp_floor = 5: is where ramp_up begins, and that is not set",
+        "ramp_floor = 5: requires ramp_up, which is not set",
         "breaker_failures = 0: must be a whole number between 1 and 1000",
         "breaker_open_for = \"0s\": must be at least 1ms",
     ]) {
@@ -195,25 +195,31 @@ requests = 5
 "#;
     let lines = error_lines(text);
     let expected = [
-        "tidegate.toml:2:1: providers.v1: is a path of the HTTP door itself",
-        "tidegate.toml:4:1: providers.House: is not a name: a lower-case letter",
-        "tidegate.toml:5:12: providers.House.base_url: must be http:// or https://, a host",
-        "tidegate.toml:6:1: providers.vllm.base_url: is required: where a provider",
-        "tidegate.toml:7:1: providers.vllm.max_retry: is not a known key; did you mean `max_retries`?",
+        "tidegate.toml:2:1: providers.v1: is reserved for a path of the API itself",
+        "tidegate.toml:4:1: providers.House: is not a valid name: use a lower-case letter",
+        "tidegate.toml:5:12: providers.House.base_url: must be http:// or https:// and a host",
+        "tidegate.toml:6:1: providers.vllm.base_url: is required: this dialect has no default base \
+         URL",
+        "tidegate.toml:7:1: providers.vllm.max_retry: is not a known key; did you mean \
+         `max_retries`?",
         "tidegate.toml:9:15: providers.openai.api_key_env: must be the name of an environment",
         "tidegate.toml:10:11: providers.openai.dialect = \"open-ai\": must be one of openai, azure",
-        "tidegate.toml:11:27: providers.openai.max_concurrent_requests = 0: must be a whole number >= 1",
-        "tidegate.toml:12:15: providers.openai.max_retries = 21: must be a whole number between 0 and 20",
-        "tidegate.toml:13:14: providers.openai.retry_base = \"1\": must be a whole number and a unit",
+        "tidegate.toml:11:27: providers.openai.max_concurrent_requests = 0: must be a whole number \
+         >= 1",
+        "tidegate.toml:12:15: providers.openai.max_retries = 21: must be a whole number between 0 \
+         and 20",
+        "tidegate.toml:13:14: providers.openai.retry_base = \"1\": must be a whole number and a \
+         unit",
         "tidegate.toml:14:12: providers.openai.max_wait = 50: must be a whole number and a unit",
         "tidegate.toml:15:16: providers.openai.idle_timeout = \"0s\": must be at least 1ms",
         "tidegate.toml:16:16: providers.openai.burst_factor = 0.5: must be a number from 1.0",
         "tidegate.toml:17:21: providers.openai.tokens_per_minute = 5: is the total",
         "tidegate.toml:19:12: providers.openai.fallback = [...]: \"antropic\" is not a configured \
          provider; did you mean `anthropic`?",
-        "tidegate.toml:21:12: providers.anthropic.fallback = [...]: must name other providers",
+        "tidegate.toml:21:12: providers.anthropic.fallback = [...]: must not name the provider \
+         itself",
         "tidegate.toml:22:23: providers.anthropic.requests_per_minute = 0: must be > 0",
-        "tidegate.toml:23:1: providers.anthropic.endpoints.Chat: is not a name",
+        "tidegate.toml:23:1: providers.anthropic.endpoints.Chat: is not a valid name",
         "tidegate.toml:24:1: providers.anthropic.endpoints.Chat.requests: is not a known key",
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
@@ -333,7 +339,7 @@ fn invalid_retries_fall_back_to_the_default_with_a_warning() {
         let environment = variables(&[("OPENAI_MAX_RETRIES", value)]);
         let layers = Loader::default().environment(environment).text_layers("none", "");
         assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, used);
-        let expected = "openai: max retries must be from 0 to 20. Using 8.".to_owned();
+        let expected = "openai: max_retries must be from 0 to 20; using 8".to_owned();
         assert_eq!(warnings(&layers), Vec::from_iter(warned.then_some(expected)));
     }
 }
@@ -346,10 +352,8 @@ fn prefixed_variable_overrides_the_unprefixed_one() {
     assert_eq!(layers.plan().unwrap().providers["openai"].max_retries.value, 3);
     assert_eq!(
         warnings(&layers),
-        [
-            "OPENAI_MAX_RETRIES is not used: TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES says the same and \
-          wins"
-        ]
+        ["OPENAI_MAX_RETRIES is ignored: TIDEGATE_PROVIDERS_OPENAI_MAX_RETRIES sets the same \
+             key and takes precedence"]
     );
     let zero = variables(&[("TIDEGATE_PROVIDERS_OPENAI_MAX_CONCURRENT_REQUESTS", "0")]);
     let error = Loader::default().environment(zero).text("none", "").unwrap_err().to_string();
@@ -405,7 +409,8 @@ fn variables_match_provider_and_limit_names() {
     let hints: Vec<_> = plan.unknown_variables.iter().map(ToString::to_string).collect();
     assert_eq!(
         hints,
-        ["TIDEGATE_LIMITS_A_B_RATES is set and not read; did you mean TIDEGATE_LIMITS_A_B_RATE?"]
+        ["TIDEGATE_LIMITS_A_B_RATES is set but is not a known variable; did you mean \
+          TIDEGATE_LIMITS_A_B_RATE?"]
     );
     // A variable that matches two limits is an error.
     let both = "[limits.a-b]\nrate = \"1/s\"\n[limits.a_b]\nrate = \"1/s\"\n";
@@ -413,7 +418,8 @@ fn variables_match_provider_and_limit_names() {
     let error = Loader::default().environment(environment).text("tidegate.toml", both).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "TIDEGATE_LIMITS_A_B_RATE: may be limits.a-b.rate or limits.a_b.rate: say it in a file"
+        "TIDEGATE_LIMITS_A_B_RATE: matches more than one setting: limits.a-b.rate or \
+         limits.a_b.rate; set it in the file instead"
     );
 }
 
@@ -483,7 +489,7 @@ fn contradictory_auto_tuning_is_rejected() {
     }
     let above = "[providers.openai]\nmax_concurrent_requests = 9\n[providers.openai.auto_tune]\n\
                  enabled = true\nceiling = 8\n";
-    assert!(error_lines(above)[0].contains("at least max_concurrent_requests, which is 9"));
+    assert!(error_lines(above)[0].contains("at least max_concurrent_requests (9)"));
 }
 
 /// A list only names models; a table gives them limits, and names those without a wildcard.
@@ -505,7 +511,7 @@ fn models_are_a_list_or_a_table() {
     let unknown = error_lines("[providers.openai.models.\"gpt-4o\"]\nrequests_per_minut = 60\n");
     assert!(unknown[0].contains("did you mean `requests_per_minute`"), "{unknown:?}");
     let spaced = error_lines("[providers.openai.models.\"gpt 4o\"]\nrequests_per_minute = 60\n");
-    assert!(spaced[0].contains("is not a model"), "{spaced:?}");
+    assert!(spaced[0].contains("is not a model name or pattern"), "{spaced:?}");
 }
 
 #[test]
@@ -513,7 +519,7 @@ fn inner_concurrency_above_the_provider_causes_a_warning() {
     let text = "[providers.openai]\nmax_concurrent_requests = 8\n\
                 [providers.openai.endpoints.embeddings]\nmax_concurrent_requests = 16\n";
     let warnings: Vec<_> = plan(text).unwrap().warnings.iter().map(ToString::to_string).collect();
-    let expected = "openai embeddings: max_concurrent_requests (16) is above that of the provider (8), \
-                which holds for all of its calls together";
+    let expected = "openai embeddings: max_concurrent_requests (16) exceeds that of the provider \
+                    (8), which limits all of its calls together";
     assert_eq!(warnings, [expected]);
 }

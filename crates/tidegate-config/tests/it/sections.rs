@@ -41,8 +41,8 @@ fn database_url_hides_its_password() {
     assert_eq!(
         lines,
         [
-            "tidegate.toml:2:7: database.url: must have a port from 1 to 65535, or none, which is \
-             5432",
+            "tidegate.toml:2:7: database.url: must have a port from 1 to 65535, or none for the \
+             default, 5432",
             "tidegate.toml:3:16: database.auto_migrate = 1: must be true or false",
         ]
     );
@@ -58,7 +58,10 @@ fn tokens_are_hashes() {
     assert_eq!((tokens[0].bytes(), tokens[1].bytes()), (&[0xaa; 32], &[0xbb; 32]));
     for wrong in ["sha256:abc".to_owned(), "a".repeat(64), hash("g"), hash("a") + "a"] {
         let lines = error_lines(&format!("[admin]\nwrite_tokens = [\"{wrong}\"]\n"));
-        assert!(lines[0].starts_with("tidegate.toml:2:16: admin.write_tokens: must be hashes"));
+        assert!(lines[0].starts_with(
+            "tidegate.toml:2:16: admin.write_tokens: must be token \
+                                      hashes"
+        ));
     }
 }
 
@@ -148,8 +151,8 @@ fn snapshot_requires_the_in_process_store() {
     for (text, expected) in [
         (
             "[store]\nurl = \"redis://cache\"\nsnapshot = \"buckets\"\n",
-            "tidegate.toml:3:12: store.snapshot = \"buckets\": is for the in-process store, whose url \
-             is \"memory:\"; a shared store outlives a restart by itself",
+            "tidegate.toml:3:12: store.snapshot = \"buckets\": requires the in-process store \
+             (store.url = \"memory:\"); a shared store keeps its buckets across restarts by itself",
         ),
         (
             "[store]\nsnapshot = \"\"\n",

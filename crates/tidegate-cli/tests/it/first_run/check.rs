@@ -58,7 +58,7 @@ fn a_fallback_that_is_never_used_is_a_mistake_each() {
         "must not name \"groq\", calls never fall back to it: it has no key of its own, and a \
          caller's key is not shown to another provider\n",
         "must not name \"azure\", calls never fall back to it: its paths name deployments of its own",
-        "providers.openai.fallback_models.ollama: is not among the `fallback` of this provider",
+        "providers.openai.fallback_models.ollama: is not in the `fallback` list of this provider",
         "4 mistakes",
     ] {
         assert!(ended.stderr.contains(told), "{told}: {}", ended.stderr);
@@ -75,7 +75,7 @@ fn a_fallback_that_is_never_used_is_a_mistake_each() {
 fn unknown_fallbacks_and_the_provider_itself_are_refused_as_before() {
     for (name, told) in [
         ("opnai", "\"opnai\" is not a configured provider; did you mean `openai`?"),
-        ("anthropic", "must name other providers than this one"),
+        ("anthropic", "must not name the provider itself"),
     ] {
         let ended = check(&format!("[providers.anthropic]\nfallback = [\"{name}\"]\n"), &[]);
         assert_eq!(ended.code, Some(2), "{ended:?}");

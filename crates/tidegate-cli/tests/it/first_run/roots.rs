@@ -54,10 +54,10 @@ fn a_file_that_has_no_roots_is_refused_at_the_start() {
     }
     for (name, told) in [
         ("missing.pem", "cannot be read: No such file"),
-        ("empty.pem", "has no certificate in it"),
-        ("text.pem", "has no certificate in it"),
-        ("broken.pem", "has a certificate that cannot be used, number 1"),
-        ("", "must be the path of a file of root certificates in PEM"),
+        ("empty.pem", "contains no certificate"),
+        ("text.pem", "contains no certificate"),
+        ("broken.pem", "contains an invalid certificate, number 1"),
+        ("", "must be the path of a PEM file of root certificates"),
     ] {
         let text = format!("[providers.openai]\nca_file = \"{name}\"\n");
         let ended = end(&mut serve_text(here.path(), &text));
@@ -78,6 +78,6 @@ fn no_database_says_which_roots_count() {
     ] {
         let (status, body) = serving.patch(&patch);
         assert_eq!(status, 422, "{patch}: {body}");
-        assert!(body.contains("never comes from the database"), "{body}");
+        assert!(body.contains("cannot be set in the database"), "{body}");
     }
 }

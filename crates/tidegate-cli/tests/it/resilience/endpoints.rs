@@ -108,12 +108,12 @@ fn names_that_no_call_would_belong_to_are_refused() {
         "{slip}"
     );
     assert!(slip.contains("did you mean `embeddings`?"), "{slip}");
-    assert!(slip.contains("known are chat, embeddings, token_counting"), "{slip}");
+    assert!(slip.contains("known endpoints are chat, embeddings, token_counting"), "{slip}");
     let own = complaints("extraction]\nmax_concurrent_requests = 4\n");
     assert!(own.contains("paths = [\"/v1/chat/completions\"]"), "{own}");
     let odd = complaints("extraction]\npaths = [\"chat\"]\n");
     assert!(odd.contains("must be the path of a provider's API"), "{odd}");
     let twice =
         complaints("a]\npaths = [\"/v1/x\"]\n[providers.openai.endpoints.b]\npaths = [\"/x\"]\n");
-    assert!(twice.contains("which is one of endpoint `a`"), "{twice}");
+    assert!(twice.contains("which belongs to endpoint `a`"), "{twice}");
 }

@@ -81,9 +81,9 @@ fn the_file_says_which_statuses_are_retried() {
 fn statuses_that_no_retry_helps_against_are_refused() {
     let here = tempfile::tempdir().unwrap();
     for (list, rule) in [
-        ("[429, 401]", "must not have 401: the request or its key is wrong"),
-        ("[200]", "must be statuses from 400 to 599, such as [429, 500, 503]"),
-        ("[\"x\"]", "must be statuses from 400 to 599"),
+        ("[429, 401]", "must not contain 401: the request or its key is invalid"),
+        ("[200]", "must be HTTP statuses from 400 to 599, such as [429, 500, 503]"),
+        ("[\"x\"]", "must be HTTP statuses from 400 to 599"),
         ("429", "must be a list"),
     ] {
         let text = format!("[providers.openai]\nretry_statuses = {list}\n");

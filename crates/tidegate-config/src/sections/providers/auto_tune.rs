@@ -25,52 +25,53 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "providers.*.auto_tune.enabled",
         ValueKind::Switch,
         |value| value.to_switch().map(drop),
-        "Whether the calls under way at once adapt; if unset, where max_concurrent_requests is \
-         unset too, but not at Ollama.",
+        "Whether the number of concurrent calls is auto-tuned. If unset: on unless \
+         max_concurrent_requests is set; off for Ollama.",
     ),
     KnownKey::new(
         "providers.*.auto_tune.ceiling",
         COUNT,
         |value| value.to_count().map(drop),
-        "The most calls under way that it grows to; MAX_CONCURRENT_THREADS if that is set, and at \
-         most that.",
+        "Maximum number of concurrent calls. Never above MAX_CONCURRENT_THREADS, if that is set.",
     )
     .or("1024"),
     KnownKey::new(
         "providers.*.auto_tune.decrease_above_percent",
         ValueKind::Whole(1, 100),
         |value| percent(value, 1).map(drop),
-        "Fewer calls at once when more than this many per cent are pushed back: refused for no \
-         known limit, or overloaded.",
+        "Decrease concurrency when more than this percentage of calls is pushed back: rejected for \
+         no known limit, or overloaded.",
     )
     .or("5"),
     KnownKey::new(
         "providers.*.auto_tune.decrease_factor",
         ValueKind::Number,
         |value| decrease(value).map(drop),
-        "What the number is multiplied by then; at least one less.",
+        "Factor by which concurrency is decreased, by at least one call.",
     )
     .or("0.8"),
     KnownKey::new(
         "providers.*.auto_tune.increase_below_percent",
         ValueKind::Whole(0, 100),
         |value| percent(value, 0).map(drop),
-        "More calls at once when at most this many per cent are pushed back and all are in use.",
+        "Increase concurrency when at most this percentage of calls is pushed back and all slots \
+         are in use.",
     )
     .or("1"),
     KnownKey::new(
         "providers.*.auto_tune.increase_factor",
         ValueKind::Number,
         |value| increase(value).map(drop),
-        "What the number is multiplied by then, near where calls were pushed back before; at least \
-         one more. It doubles until the first push-back.",
+        "Factor by which concurrency is increased, by at least one call, near the level at which \
+         calls were pushed back before. Until the first push-back it doubles.",
     )
     .or("1.2"),
     KnownKey::new(
         "providers.*.auto_tune.max_latency",
         DURATION,
         |value| positive(value).map(drop),
-        "No growth while calls take longer than this on average; any duration if unset.",
+        "Do not increase concurrency while calls take longer than this on average. If unset: no \
+         latency limit.",
     ),
 ];
 

@@ -30,37 +30,39 @@ const MAX_MODELS: usize = 256;
 
 pub(crate) const KEYS: &[KnownKey] = &[
     inner_concurrency("providers.*.models.*.max_concurrent_requests"),
-    per_minute("providers.*.models.*.requests_per_minute", "Requests of a minute."),
+    per_minute("providers.*.models.*.requests_per_minute", "Requests per minute."),
     per_minute(
         "providers.*.models.*.tokens_per_minute",
-        "Tokens of a minute, input and output together.",
+        "Tokens per minute, input and output together.",
     ),
-    per_minute("providers.*.models.*.input_tokens_per_minute", "Input tokens of a minute."),
-    per_minute("providers.*.models.*.output_tokens_per_minute", "Output tokens of a minute."),
-    per_minute("providers.*.models.*.requests_per_day", "Requests of a calendar day."),
+    per_minute("providers.*.models.*.input_tokens_per_minute", "Input tokens per minute."),
+    per_minute("providers.*.models.*.output_tokens_per_minute", "Output tokens per minute."),
+    per_minute("providers.*.models.*.requests_per_day", "Requests per calendar day."),
     KnownKey::new(
         "providers.*.models.*.requests_per_day_zone",
         ValueKind::Text,
         |value| canonical_zone(value.to_text()?).map(drop),
-        "The time zone in which that day begins; UTC if unset.",
+        "Time zone of the day of requests_per_day. If unset: UTC.",
     ),
     KnownKey::new(
         "providers.*.models.*.min_interval_ms",
         ValueKind::Whole(0, 86_400_000),
         |value| interval(value).map(drop),
-        "Milliseconds from one request to the next, at least.",
+        "Minimum interval between two requests, in milliseconds.",
     ),
     KnownKey::new(
         "providers.*.models.*.burst_factor",
         ValueKind::Number,
         check_factor,
-        "How many seconds' worth of requests may leave at once.",
+        "Burst size, as seconds' worth of requests that can be sent at once; 1.0 means one request \
+         at a time.",
     ),
     KnownKey::new(
         "providers.*.models.*.burst_capacity",
         ValueKind::Whole(1, 10_000_000),
         |value| capacity(value).map(drop),
-        "How many requests may leave at once; one second's worth if neither is set.",
+        "Burst size, as requests that can be sent at once. If neither this nor burst_factor is \
+         set: one second's worth.",
     ),
 ];
 

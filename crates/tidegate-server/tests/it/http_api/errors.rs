@@ -55,7 +55,7 @@ fn all_invalid_fields_are_reported_at_once_and_nothing_is_spent() {
             "charges[2].key: is required",
             "charges[2].policy.capacity: Rate limit capacity must be >= 1",
             "charges[2].policy.tokens_per_second: tokens per second must be > 0",
-            "charges[3].group: must be text",
+            "charges[3].group: must be a string",
             "charges[3].limit: is required: name a configured limit, or give a `policy` instead",
             "charges[4].limit: cannot be combined with `policy`: name a configured limit or give a \
              policy, not both",
@@ -99,12 +99,12 @@ fn each_verb_rejects_unknown_and_missing_fields() {
         (
             "/v1/take",
             r#","max_wait_ms":5"#,
-            "max_wait_ms: is not a known key; known are key, cost, limit, policy, group, charges, receipt",
+            "max_wait_ms: is not a known key; known keys are key, cost, limit, policy, group, charges, receipt",
         ),
         (
             "/v1/peek",
             r#","receipt":true"#,
-            "receipt: is not a known key; known are key, cost, limit, policy, group, charges",
+            "receipt: is not a known key; known keys are key, cost, limit, policy, group, charges",
         ),
         ("/v1/reserve", "", "max_wait_ms: is required"),
         (

@@ -62,7 +62,7 @@ fn every_error_is_reported_by_its_key() {
         response.json()["errors"],
         json!([
             {"field": "providers.openai.max_retries", "rule": "must be a whole number between 0 and 20 (change: 99)"},
-            {"field": "store.url", "rule": "never comes from the database: what was counted lives in the store, and a running program cannot move it (change)"},
+            {"field": "store.url", "rule": "cannot be set in the database: the store holds all buckets and cannot be replaced while the program runs (change)"},
         ])
     );
 }
