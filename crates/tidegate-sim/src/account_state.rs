@@ -14,10 +14,10 @@ use crate::fault::{Fault, Hint};
 use crate::limits::Limits;
 use crate::limits::pool::Pool;
 use crate::random::Random;
-use crate::server::ask::Head;
+use crate::server::request::Head;
 
 /// How many models that nobody named an account gets to know.
-const MAX_UNNAMED: usize = 1_024;
+const MAX_UNNAMED_MODELS: usize = 1_024;
 
 /// An account at work.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ pub(crate) struct AccountState {
     pub(crate) account: Account,
     pub(crate) label: Arc<str>,
     pools: Mutex<HashMap<Arc<str>, Arc<Pool>>>,
-    unnamed: AtomicU64,
+    unnamed_models: AtomicU64,
     calls: AtomicU64,
-    trouble: Mutex<Trouble>,
+    fault_state: Mutex<FaultState>,
 }
 
 #[derive(Debug, Default)]
-struct Trouble {
+struct FaultState {
     injected: VecDeque<(Fault, u64)>,
     /// Until when, in nanoseconds since the start.
     lock_out: Option<(u64, Hint)>,
@@ -39,7 +39,7 @@ struct Trouble {
 
 /// What happens to a call, before its limits are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum FaultDecision {
     /// Nothing, or something later.
     Proceed(Option<Fault>),
     /// The account is locked out for so many nanoseconds.
@@ -60,18 +60,18 @@ impl AccountState {
             label: Arc::from(account.label.as_str()),
             account,
             pools: Mutex::new(pools),
-            unnamed: AtomicU64::new(0),
+            unnamed_models: AtomicU64::new(0),
             calls: AtomicU64::new(0),
-            trouble: Mutex::default(),
+            fault_state: Mutex::default(),
         }
     }
 
     /// Whether a request is one of this account.
-    pub(crate) fn knows(&self, head: &Head) -> bool {
-        let voice = self.account.dialect.voice();
+    pub(crate) fn matches(&self, head: &Head) -> bool {
+        let codec = self.account.dialect.codec();
         match self.account.dialect {
-            Dialect::Ollama => voice.route(head.path()).is_some(),
-            _ => voice
+            Dialect::Ollama => codec.route(head.path()).is_some(),
+            _ => codec
                 .credential(head)
                 .is_some_and(|key| self.account.keys.iter().any(|known| known == key)),
         }
@@ -84,11 +84,11 @@ impl AccountState {
             return Some((Arc::clone(name), Arc::clone(pool)));
         }
         let limits = self.account.any_model.as_ref()?;
-        let known = self.unnamed.load(Ordering::SeqCst);
-        if known >= MAX_UNNAMED as u64 {
+        let known = self.unnamed_models.load(Ordering::SeqCst);
+        if known >= MAX_UNNAMED_MODELS as u64 {
             return None;
         }
-        self.unnamed.store(known + 1, Ordering::SeqCst);
+        self.unnamed_models.store(known + 1, Ordering::SeqCst);
         let (name, pool): (Arc<str>, _) =
             (Arc::from(model), new_pool(limits, self.account.dialect, ids));
         pools.insert(Arc::clone(&name), Arc::clone(&pool));
@@ -102,43 +102,43 @@ impl AccountState {
     }
 
     /// What happens to the next call. A lock-out goes first, then what was injected, then the plan.
-    pub(crate) fn fate(&self, now: Now, random: &mut Random) -> Fate {
+    pub(crate) fn next_fault(&self, now: Now, random: &mut Random) -> FaultDecision {
         let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         let planned = self.account.faults.pick(number, Duration::from_nanos(now.elapsed), random);
-        let mut trouble = self.trouble();
-        if let Some((until, hint)) = trouble.lock_out {
+        let mut fault_state = self.fault_state();
+        if let Some((until, hint)) = fault_state.lock_out {
             if now.elapsed < until {
-                return Fate::LockedOut { left: until - now.elapsed, hint };
+                return FaultDecision::LockedOut { left: until - now.elapsed, hint };
             }
-            trouble.lock_out = None;
+            fault_state.lock_out = None;
         }
-        let fault = trouble.take_injected().or(planned);
+        let fault = fault_state.take_injected().or(planned);
         if let Some(Fault::LockOut { length, hint }) = fault {
             let left = nanos(length);
-            trouble.lock_out = Some((now.elapsed.saturating_add(left), hint));
-            return Fate::LockedOut { left, hint };
+            fault_state.lock_out = Some((now.elapsed.saturating_add(left), hint));
+            return FaultDecision::LockedOut { left, hint };
         }
-        Fate::Proceed(fault)
+        FaultDecision::Proceed(fault)
     }
 
     pub(crate) fn inject(&self, fault: Fault, times: u64) {
-        self.trouble().injected.push_back((fault, times));
+        self.fault_state().injected.push_back((fault, times));
     }
 
     pub(crate) fn lock_out(&self, now: Now, length: Duration, hint: Hint) {
-        self.trouble().lock_out = Some((now.elapsed.saturating_add(nanos(length)), hint));
+        self.fault_state().lock_out = Some((now.elapsed.saturating_add(nanos(length)), hint));
     }
 
     pub(crate) fn clear(&self) {
-        *self.trouble() = Trouble::default();
+        *self.fault_state() = FaultState::default();
     }
 
-    fn trouble(&self) -> MutexGuard<'_, Trouble> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    fn fault_state(&self) -> MutexGuard<'_, FaultState> {
+        self.fault_state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Trouble {
+impl FaultState {
     fn take_injected(&mut self) -> Option<Fault> {
         while let Some((fault, times)) = self.injected.front_mut() {
             if *times > 0 {

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_are_right_around_leap_days_and_new_years() {
+    fn dates_are_correct_around_leap_days_and_new_year() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_printed_as_go_does() {
+    fn durations_are_formatted_like_go() {
         for (millis, text) in [
             (0, "0s"),
             (12, "12ms"),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_ends_at_midnight_of_its_zone() {
+    fn day_ends_at_midnight_of_its_zone() {
         let at = |wall: u64| Now { elapsed: 0, wall: wall * SECOND };
         let noon = 1_767_225_600 + 43_200;
         assert_eq!(Zone::UTC.day(at(noon)), (20_454, 43_200 * SECOND));

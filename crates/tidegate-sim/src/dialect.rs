@@ -24,9 +24,9 @@ use serde_json::Value;
 
 use crate::calendar::Now;
 use crate::limits::charging::CallCharge;
-use crate::limits::quota::{Blocked, Standing, Wait};
+use crate::limits::quota::{Blocked, LimitSnapshot, Wait};
 use crate::reporting::Reporting;
-use crate::server::ask::{Ask, Endpoint, Head};
+use crate::server::request::{Endpoint, Head, RequestSummary};
 
 /// A provider, by the way its API looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +73,7 @@ impl fmt::Display for Dialect {
 }
 
 impl Dialect {
-    pub(crate) fn voice(self) -> &'static dyn Voice {
+    pub(crate) fn codec(self) -> &'static dyn Codec {
         match self {
             Self::OpenAi => &openai::OPENAI,
             Self::AzureOpenAi => &azure::AZURE,
@@ -100,7 +100,7 @@ impl Dialect {
 }
 
 /// One provider's way of reading and writing.
-pub(crate) trait Voice: Send + Sync {
+pub(crate) trait Codec: Send + Sync {
     /// The endpoint at a path, and the model if the path names it.
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)>;
 
@@ -108,31 +108,36 @@ pub(crate) trait Voice: Send + Sync {
     fn credential<'a>(&self, head: &'a Head) -> Option<&'a str>;
 
     /// Reads a request.
-    fn ask(&self, head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure>;
+    fn parse_request(
+        &self,
+        head: &Head,
+        endpoint: Endpoint,
+        body: &Value,
+    ) -> Result<RequestSummary, Failure>;
 
     /// The headers that tell of limits on an answer that succeeds.
-    fn announce(&self, scene: &Scene<'_>, fields: &mut Fields);
+    fn limit_headers(&self, context: &ResponseContext<'_>, headers: &mut ResponseHeaders);
 
     /// What is answered instead of an answer.
-    fn refuse(&self, failure: &Failure, scene: &Scene<'_>) -> Refused;
+    fn error_response(&self, failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse;
 
     /// An answer that is not streamed.
-    fn whole(&self, reply: &Reply) -> Value;
+    fn response_body(&self, content: &ResponseContent) -> Value;
 
     /// How a stream is labelled.
-    fn stream_type(&self, ask: &Ask) -> &'static str;
+    fn stream_content_type(&self, parse_request: &RequestSummary) -> &'static str;
 
     /// What a stream begins with.
-    fn opening(&self, reply: &Reply) -> String;
+    fn stream_start(&self, content: &ResponseContent) -> String;
 
     /// One token of a stream.
-    fn token(&self, reply: &Reply, index: u64, word: &str) -> String;
+    fn stream_token(&self, content: &ResponseContent, index: u64, word: &str) -> String;
 
     /// What a stream ends with.
-    fn closing(&self, reply: &Reply) -> String;
+    fn stream_end(&self, content: &ResponseContent) -> String;
 
     /// The event with which a stream fails.
-    fn breaking(&self, reply: &Reply) -> String;
+    fn stream_error(&self, content: &ResponseContent) -> String;
 
     /// What a caller in the queue is sent from time to time: in a stream, and before an answer that
     /// is none. `None` holds the head back as well.
@@ -172,29 +177,29 @@ pub(crate) enum Failure {
 
 /// What surrounds an answer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scene<'a> {
+pub(crate) struct ResponseContext<'a> {
     pub(crate) now: Now,
     /// The number of the call, which ids are made of.
     pub(crate) number: u64,
     pub(crate) model: &'a str,
     pub(crate) reporting: Reporting,
     /// The limits, as they are reported.
-    pub(crate) standing: Standing,
+    pub(crate) snapshot: LimitSnapshot,
     /// What the call is charged.
     pub(crate) charge: CallCharge,
     pub(crate) endpoint: Option<Endpoint>,
 }
 
-impl Scene<'_> {
+impl ResponseContext<'_> {
     /// Whether nothing about limits is reported.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub(crate) fn hides_limits(&self) -> bool {
         self.reporting == Reporting::Never
     }
 
     /// The wait that a client is told of, in nanoseconds.
     pub(crate) fn wait(&self, failure: &Failure) -> Option<u64> {
         match failure {
-            _ if self.is_silent() => None,
+            _ if self.hides_limits() => None,
             Failure::Limited(Blocked { wait: Wait::For(nanos), .. }) => Some(*nanos),
             Failure::Throttled { wait } => *wait,
             Failure::DayQuota { left, .. } => Some(*left),
@@ -203,30 +208,30 @@ impl Scene<'_> {
     }
 
     /// A part of a text that has numbers of limits or waits in it, which a silent account leaves out.
-    pub(crate) fn numbers(&self, part: fmt::Arguments<'_>) -> String {
-        if self.is_silent() { String::new() } else { part.to_string() }
+    pub(crate) fn unless_hidden(&self, part: fmt::Arguments<'_>) -> String {
+        if self.hides_limits() { String::new() } else { part.to_string() }
     }
 }
 
 /// An answer that is none.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct ErrorResponse {
     pub(crate) status: StatusCode,
-    pub(crate) fields: Fields,
+    pub(crate) headers: ResponseHeaders,
     pub(crate) body: Value,
 }
 
-impl Refused {
+impl ErrorResponse {
     pub(crate) fn new(status: StatusCode, body: Value) -> Self {
-        Self { status, fields: Fields::default(), body }
+        Self { status, headers: ResponseHeaders::default(), body }
     }
 }
 
 /// Header fields in the making.
 #[derive(Debug, Default)]
-pub(crate) struct Fields(pub(crate) HeaderMap);
+pub(crate) struct ResponseHeaders(pub(crate) HeaderMap);
 
-impl Fields {
+impl ResponseHeaders {
     pub(crate) fn set(&mut self, name: &'static str, value: impl fmt::Display) {
         // Only digits, dates and names of this crate come here, and they are all valid.
         if let Ok(value) = HeaderValue::from_str(&value.to_string()) {
@@ -246,7 +251,7 @@ pub(crate) enum Finish {
 
 /// An answer, as a dialect writes it.
 #[derive(Clone, Debug)]
-pub(crate) struct Reply {
+pub(crate) struct ResponseContent {
     pub(crate) number: u64,
     pub(crate) model: String,
     pub(crate) created: u64,

@@ -130,11 +130,11 @@ impl Fault {
 #[derive(Clone, Debug, Default)]
 #[must_use = "faults do nothing until an account has them"]
 pub struct Faults {
-    rules: Vec<(When, Fault)>,
+    rules: Vec<(Trigger, Fault)>,
 }
 
 #[derive(Clone, Debug)]
-enum When {
+enum Trigger {
     Calls(RangeInclusive<u64>),
     Between(Duration, Duration),
     Chance(u64, u64),
@@ -153,19 +153,19 @@ impl Faults {
 
     /// These calls of the account fail.
     pub fn on_calls(mut self, numbers: RangeInclusive<u64>, fault: Fault) -> Self {
-        self.rules.push((When::Calls(numbers), fault));
+        self.rules.push((Trigger::Calls(numbers), fault));
         self
     }
 
     /// All calls fail from one instant until before another, counted from the simulator's start.
     pub fn between(mut self, from: Duration, to: Duration, fault: Fault) -> Self {
-        self.rules.push((When::Between(from, to), fault));
+        self.rules.push((Trigger::Between(from, to), fault));
         self
     }
 
     /// A call fails in `times` of `of` cases, as the seed has it.
     pub fn by_chance(mut self, times: u64, of: u64, fault: Fault) -> Self {
-        self.rules.push((When::Chance(times, of), fault));
+        self.rules.push((Trigger::Chance(times, of), fault));
         self
     }
 
@@ -181,12 +181,12 @@ impl Faults {
         random: &mut Random,
     ) -> Option<Fault> {
         let mut picked = None;
-        for (when, fault) in &self.rules {
+        for (trigger, fault) in &self.rules {
             // Every chance is drawn, so that adding a rule does not change what others draw.
-            let fits = match when {
-                When::Calls(numbers) => numbers.contains(&number),
-                When::Between(from, to) => (*from..*to).contains(&elapsed),
-                When::Chance(times, of) => random.happens(*times, *of),
+            let fits = match trigger {
+                Trigger::Calls(numbers) => numbers.contains(&number),
+                Trigger::Between(from, to) => (*from..*to).contains(&elapsed),
+                Trigger::Chance(times, of) => random.happens(*times, *of),
             };
             if fits {
                 picked = picked.or(Some(*fault));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides() {
+    fn first_matching_rule_decides() {
         let faults = Faults::new()
             .on_call(2, Fault::Reset)
             .between(Duration::from_secs(5), Duration::from_secs(7), Fault::Overloaded)
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn providers_fail_only_as_they_can() {
+    fn unsupported_faults_are_rejected() {
         let limited = Fault::RateLimited { retry_after: None };
         assert!(limited.check(Dialect::OpenAi).is_ok());
         let error = limited.check(Dialect::Ollama).unwrap_err();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::limits::charging::CallCharge;
 use crate::limits::quota::Dimension;
-use crate::server::ask::Endpoint;
+use crate::server::request::Endpoint;
 
 pub use query::{Spread, Usage};
 
@@ -123,11 +123,11 @@ pub struct Entry {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    book: Arc<Mutex<Book>>,
+    state: Arc<Mutex<LedgerState>>,
 }
 
 #[derive(Debug)]
-struct Book {
+struct LedgerState {
     entries: VecDeque<Entry>,
     capacity: usize,
     seen: u64,
@@ -138,14 +138,14 @@ struct Book {
 
 impl Ledger {
     pub(crate) fn new(capacity: usize) -> Self {
-        let book = Book {
+        let state = LedgerState {
             entries: VecDeque::new(),
             capacity: capacity.max(1),
             seen: 0,
             throttled: 0,
             failed: HashMap::new(),
         };
-        Self { book: Arc::new(Mutex::new(book)) }
+        Self { state: Arc::new(Mutex::new(state)) }
     }
 
     /// The entries that are kept, oldest first.
@@ -156,8 +156,8 @@ impl Ledger {
 
     /// How many of the entries that are kept are such.
     #[must_use]
-    pub fn count(&self, such: impl Fn(&Entry) -> bool) -> usize {
-        self.lock().entries.iter().filter(|entry| such(entry)).count()
+    pub fn count(&self, predicate: impl Fn(&Entry) -> bool) -> usize {
+        self.lock().entries.iter().filter(|entry| predicate(entry)).count()
     }
 
     /// How many calls there were in all.
@@ -176,62 +176,62 @@ impl Ledger {
     /// How many entries are no longer kept.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
-        let book = self.lock();
-        book.seen - book.entries.len() as u64
+        let state = self.lock();
+        state.seen - state.entries.len() as u64
     }
 
     /// Writes down a call, and gives it its number.
     pub(crate) fn open(&self, mut entry: Entry) -> u64 {
-        let mut book = self.lock();
-        book.seen += 1;
-        entry.number = book.seen;
-        entry.is_retry = book.take_failed(entry.fingerprint);
-        if book.entries.len() == book.capacity {
-            book.forget_oldest();
+        let mut state = self.lock();
+        state.seen += 1;
+        entry.number = state.seen;
+        entry.is_retry = state.take_failed(entry.fingerprint);
+        if state.entries.len() == state.capacity {
+            state.forget_oldest();
         }
-        book.entries.push_back(entry);
-        book.seen
+        state.entries.push_back(entry);
+        state.seen
     }
 
     /// Changes the entry of a call, if it is still kept.
-    pub(crate) fn revise(&self, number: u64, change: impl FnOnce(&mut Entry)) {
-        let mut book = self.lock();
-        let Some(entry) = book.find(number) else { return };
+    pub(crate) fn update(&self, number: u64, change: impl FnOnce(&mut Entry)) {
+        let mut state = self.lock();
+        let Some(entry) = state.find(number) else { return };
         change(entry);
     }
 
     /// Notes the status of an answer.
-    pub(crate) fn answered(&self, number: u64, status: u16) {
-        let mut book = self.lock();
-        let entry = book.find(number);
+    pub(crate) fn record_status(&self, number: u64, status: u16) {
+        let mut state = self.lock();
+        let entry = state.find(number);
         let is_limited =
             entry.as_ref().and_then(|entry| entry.refusal).is_some_and(RefusalCause::is_limit);
         if let Some(entry) = entry {
             entry.status = Some(status);
         }
-        book.throttled += u64::from(status == 429 || is_limited);
+        state.throttled += u64::from(status == 429 || is_limited);
     }
 
     /// Notes that a call has ended, the first time it is told.
     pub(crate) fn close(&self, number: u64, at: Duration, ending: Ending) {
-        let mut book = self.lock();
-        let Some(entry) = book.find(number).filter(|entry| entry.ending == Ending::Open) else {
+        let mut state = self.lock();
+        let Some(entry) = state.find(number).filter(|entry| entry.ending == Ending::Open) else {
             return;
         };
         entry.ending = ending;
         entry.ended = Some(at);
         let fingerprint = entry.fingerprint;
         if !matches!(ending, Ending::Complete | Ending::Abandoned) {
-            book.failed.entry(fingerprint).or_default().push_back(number);
+            state.failed.entry(fingerprint).or_default().push_back(number);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LedgerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Book {
+impl LedgerState {
     fn find(&mut self, number: u64) -> Option<&mut Entry> {
         let oldest = self.entries.front()?.number;
         let place = usize::try_from(number.checked_sub(oldest)?).ok()?;
@@ -285,24 +285,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_entries_are_kept_and_the_totals_stay_right() {
+    fn newest_entries_are_kept_and_totals_stay_correct() {
         let ledger = Ledger::new(3);
         for call in 0..10 {
             let number = ledger.open(entry(Duration::from_secs(call), call));
-            ledger.answered(number, 429);
+            ledger.record_status(number, 429);
             ledger.close(number, Duration::from_secs(call), Ending::Refused);
         }
         let numbers: Vec<u64> = ledger.entries().iter().map(|entry| entry.number).collect();
         assert_eq!(numbers, [8, 9, 10]);
         assert_eq!((ledger.seen(), ledger.throttled(), ledger.forgotten()), (10, 10, 7));
         assert_eq!(ledger.lock().failed.len(), 3, "nothing is remembered of what was forgotten");
-        ledger.answered(1, 200);
+        ledger.record_status(1, 200);
         ledger.close(1, Duration::ZERO, Ending::Complete);
         assert_eq!(ledger.count(|entry| entry.ending == Ending::Complete), 0);
     }
 
     #[test]
-    fn a_retry_is_a_call_like_one_that_failed() {
+    fn retry_is_a_call_equal_to_a_failed_one() {
         let ledger = Ledger::new(100);
         let send = |fingerprint, ending| {
             let number = ledger.open(entry(Duration::ZERO, fingerprint));

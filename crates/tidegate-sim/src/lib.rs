@@ -73,8 +73,8 @@ pub use limits::charging::{
 };
 pub use limits::quota::Dimension;
 pub use reporting::{ReportTime, Reporting};
-pub use server::ask::{CACHED_TOKENS, CONTENT_CODING, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
-pub use server::wire::Connection;
+pub use server::connection::Connection;
+pub use server::request::{CACHED_TOKENS, CONTENT_CODING, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
 pub use simulator::{Simulator, SimulatorBuilder};
 
 /// The examples of the README are compiled with the others.

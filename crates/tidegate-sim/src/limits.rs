@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_that_mean_nothing_are_refused() {
+    fn invalid_limits_are_rejected() {
         let check =
             |limits: Limits| limits.check(Dialect::OpenAi).map_err(|error| error.to_string());
         assert!(check(Limits::new().requests_per_minute(0)).is_err());
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_a_provider_does_not_have_are_refused() {
+    fn unsupported_limits_are_rejected() {
         let split = Limits::new().input_tokens_per_minute(10).output_tokens_per_minute(10);
         assert!(split.check(Dialect::Anthropic).is_ok());
         assert!(split.check(Dialect::OpenAi).is_err());
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_azure_deployment_has_requests_in_proportion() {
+    fn azure_deployment_derives_requests_from_tokens() {
         let limits = Limits::azure_deployment(10_000);
         assert_eq!((limits.tokens, limits.requests), (Some(10_000), Some(60)));
     }

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_fixes_every_sequence_and_sequences_differ() {
+    fn seed_determines_sequences() {
         let draw = |seed, stream| Random::new(seed, stream).next();
         assert_eq!(draw(7, 1), draw(7, 1));
         assert_ne!(draw(7, 1), draw(7, 2));
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_in_their_range_and_reach_both_ends() {
+    fn numbers_cover_their_range() {
         let mut random = Random::new(1, 1);
         let drawn: Vec<u64> = (0..1_000).map(|_| random.between(3, 6)).collect();
         assert!(drawn.iter().all(|number| (3..=6).contains(number)));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn chances_are_met_about_as_often_as_they_say() {
+    fn chances_match_their_probability() {
         let mut random = Random::new(3, 3);
         let met = (0..100_000).filter(|_| random.happens(1, 50)).count();
         assert!((1_800..2_200).contains(&met), "{met}");

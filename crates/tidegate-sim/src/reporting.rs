@@ -3,7 +3,7 @@
 //! Enforcement never looks here: an account admits and refuses the same calls whatever it reports.
 
 use crate::calendar::SECOND;
-use crate::limits::quota::{Gauge, Standing};
+use crate::limits::quota::{LimitSnapshot, LimitStatus};
 
 /// What an account reports of its limits in header fields, where its dialect reports any.
 ///
@@ -62,44 +62,50 @@ pub enum ReportTime {
 
 impl Reporting {
     /// The limits of a pool, as they are reported.
-    pub(crate) fn report(self, standing: Standing) -> Standing {
+    pub(crate) fn report(self, snapshot: LimitSnapshot) -> LimitSnapshot {
         match self {
-            Self::Truly => standing,
+            Self::Truly => snapshot,
             Self::Coarsely { .. } | Self::Constant { .. } => {
-                standing.map(|gauge| self.gauge(gauge))
+                snapshot.map(|limit_status| self.limit_status(limit_status))
             }
-            Self::OfASecond => of_a_second(standing),
-            Self::Never => Standing::default(),
+            Self::OfASecond => of_a_second(snapshot),
+            Self::Never => LimitSnapshot::default(),
         }
     }
 
     /// One limit, as it is reported where its use in the present second is not known.
-    pub(crate) fn gauge(self, gauge: Gauge) -> Gauge {
+    pub(crate) fn limit_status(self, limit_status: LimitStatus) -> LimitStatus {
         let remaining = match self {
-            Self::Truly | Self::OfASecond | Self::Never => gauge.remaining,
-            Self::Coarsely { step } => nearest(gauge.remaining, step).min(gauge.limit),
+            Self::Truly | Self::OfASecond | Self::Never => limit_status.remaining,
+            Self::Coarsely { step } => {
+                nearest(limit_status.remaining, step).min(limit_status.limit)
+            }
             Self::Constant { remaining } => remaining,
         };
-        Gauge { remaining, ..gauge }
+        LimitStatus { remaining, ..limit_status }
     }
 }
 
-fn of_a_second(standing: Standing) -> Standing {
-    let admitted = standing.this_second;
-    let second = |gauge: Option<Gauge>, used: u64| {
-        let limit = gauge?.limit;
-        Some(Gauge { limit, remaining: limit.div_ceil(60).saturating_sub(used), reset: SECOND })
+fn of_a_second(snapshot: LimitSnapshot) -> LimitSnapshot {
+    let admitted = snapshot.this_second;
+    let second = |limit_status: Option<LimitStatus>, used: u64| {
+        let limit = limit_status?.limit;
+        Some(LimitStatus {
+            limit,
+            remaining: limit.div_ceil(60).saturating_sub(used),
+            reset: SECOND,
+        })
     };
-    let requests = second(standing.requests, admitted.requests);
-    let tokens = second(standing.tokens, admitted.total());
-    Standing {
+    let requests = second(snapshot.requests, admitted.requests);
+    let tokens = second(snapshot.tokens, admitted.total());
+    LimitSnapshot {
         requests,
-        slice: standing.slice.and(requests),
+        slice: snapshot.slice.and(requests),
         tokens,
         second_tokens: tokens,
-        input: second(standing.input, admitted.input),
-        output: second(standing.output, admitted.output),
-        ..standing
+        input: second(snapshot.input, admitted.input),
+        output: second(snapshot.output, admitted.output),
+        ..snapshot
     }
 }
 
@@ -115,16 +121,16 @@ mod tests {
     use super::*;
     use crate::limits::charging::CallCharge;
 
-    const GAUGE: Gauge = Gauge { limit: 1_700, remaining: 1_499, reset: 7 };
+    const GAUGE: LimitStatus = LimitStatus { limit: 1_700, remaining: 1_499, reset: 7 };
 
-    fn standing(gauge: Gauge) -> Standing {
+    fn snapshot(limit_status: LimitStatus) -> LimitSnapshot {
         let this_second = CallCharge { requests: 3, input: 20, output: 10 };
-        Standing {
-            requests: Some(gauge),
-            day: Some(gauge),
-            tokens: Some(gauge),
+        LimitSnapshot {
+            requests: Some(limit_status),
+            day: Some(limit_status),
+            tokens: Some(limit_status),
             this_second,
-            ..Standing::default()
+            ..LimitSnapshot::default()
         }
     }
 
@@ -145,29 +151,32 @@ mod tests {
     }
 
     #[test]
-    fn a_rounded_number_is_not_above_the_limit() {
+    fn rounded_number_does_not_exceed_the_limit() {
         let coarse = Reporting::Coarsely { step: 1_000 };
-        assert_eq!(coarse.gauge(GAUGE), Gauge { remaining: 1_000, ..GAUGE });
-        let fuller = Gauge { remaining: 1_500, ..GAUGE };
-        assert_eq!(coarse.gauge(fuller), Gauge { remaining: 1_700, ..GAUGE });
-        assert_eq!(coarse.report(standing(fuller)).day, Some(Gauge { remaining: 1_700, ..GAUGE }));
+        assert_eq!(coarse.limit_status(GAUGE), LimitStatus { remaining: 1_000, ..GAUGE });
+        let fuller = LimitStatus { remaining: 1_500, ..GAUGE };
+        assert_eq!(coarse.limit_status(fuller), LimitStatus { remaining: 1_700, ..GAUGE });
+        assert_eq!(
+            coarse.report(snapshot(fuller)).day,
+            Some(LimitStatus { remaining: 1_700, ..GAUGE })
+        );
     }
 
     #[test]
-    fn a_second_has_its_part_of_the_minute_and_leaves_the_day_alone() {
-        let reported = Reporting::OfASecond.report(standing(GAUGE));
-        let second = |remaining| Some(Gauge { limit: 1_700, remaining, reset: SECOND });
+    fn per_second_report_leaves_the_day_unchanged() {
+        let reported = Reporting::OfASecond.report(snapshot(GAUGE));
+        let second = |remaining| Some(LimitStatus { limit: 1_700, remaining, reset: SECOND });
         // A sixtieth of 1,700 is 28.3.
         assert_eq!((reported.requests, reported.tokens), (second(26), second(0)));
         assert_eq!((reported.day, reported.input), (Some(GAUGE), None));
     }
 
     #[test]
-    fn the_rest_is_true_constant_or_missing() {
-        let standing = standing(GAUGE);
-        assert_eq!(Reporting::default().report(standing), standing);
-        let constant = Reporting::Constant { remaining: 9_999 }.report(standing);
-        assert_eq!(constant.tokens, Some(Gauge { remaining: 9_999, ..GAUGE }));
-        assert_eq!(Reporting::Never.report(standing), Standing::default());
+    fn exact_constant_and_silent_reports() {
+        let snapshot = snapshot(GAUGE);
+        assert_eq!(Reporting::default().report(snapshot), snapshot);
+        let constant = Reporting::Constant { remaining: 9_999 }.report(snapshot);
+        assert_eq!(constant.tokens, Some(LimitStatus { remaining: 9_999, ..GAUGE }));
+        assert_eq!(Reporting::Never.report(snapshot), LimitSnapshot::default());
     }
 }

@@ -228,7 +228,7 @@ impl SimulatorBuilder {
         if wall_start.as_secs() >= LAST_START * 86_400 {
             return Err(BuildError::WallClock);
         }
-        check_apart(&self.accounts)?;
+        check_unique(&self.accounts)?;
         self.accounts.iter().try_for_each(check)?;
         let pool_ids = AtomicU64::new(0);
         let accounts = self
@@ -250,7 +250,7 @@ impl SimulatorBuilder {
 }
 
 /// Requests find their account by key, tests by label.
-fn check_apart(accounts: &[Account]) -> Result<(), BuildError> {
+fn check_unique(accounts: &[Account]) -> Result<(), BuildError> {
     let mut labels = HashSet::new();
     let mut keys = HashSet::new();
     for account in accounts {
@@ -259,11 +259,11 @@ fn check_apart(accounts: &[Account]) -> Result<(), BuildError> {
             return Err(ambiguous());
         }
         // All accounts of Ollama would have the same key, which is none.
-        let own: Vec<Option<&str>> = match account.dialect {
+        let own_keys: Vec<Option<&str>> = match account.dialect {
             Dialect::Ollama => vec![None],
             _ => account.keys.iter().map(|key| Some(key.as_str())).collect(),
         };
-        for key in own {
+        for key in own_keys {
             if !keys.insert(key) {
                 return Err(ambiguous());
             }

@@ -48,7 +48,7 @@ pub(crate) fn characters(value: &Value) -> u64 {
 
 /// How many characters a value has as it is written, as tools are described to a model; none if it
 /// is not there.
-pub(crate) fn written(value: &Value) -> u64 {
+pub(crate) fn json_characters(value: &Value) -> u64 {
     if value.is_null() { 0 } else { value.to_string().chars().count() as u64 }
 }
 
@@ -58,21 +58,21 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_answer_counts_as_many_tokens_as_were_asked_for() {
+    fn response_has_the_requested_token_count() {
         for length in [0, 1, 12, 13, 500] {
-            let said = sentence(length);
-            assert_eq!(said.chars().count() as u64, length * CHARACTERS);
-            assert_eq!(tokens(said.chars().count() as u64), length.max(1));
+            let text = sentence(length);
+            assert_eq!(text.chars().count() as u64, length * CHARACTERS);
+            assert_eq!(tokens(text.chars().count() as u64), length.max(1));
         }
     }
 
     #[test]
-    fn characters_are_counted_in_every_shape_of_prompt() {
+    fn characters_are_counted_in_every_prompt_format() {
         assert_eq!(characters(&json!("größe")), 5);
         assert_eq!(characters(&json!([{ "role": "user", "content": "abcd" }])), 4);
         assert_eq!(characters(&json!([{ "content": [{ "type": "text", "text": "ab" }] }])), 2);
         assert_eq!(characters(&json!({ "parts": [{ "text": "abc" }, { "text": "d" }] })), 4);
         assert_eq!(characters(&json!({ "image_url": "a long address" })), 0);
-        assert_eq!((written(&json!([{ "a": 1 }])), written(&Value::Null)), (9, 0));
+        assert_eq!((json_characters(&json!([{ "a": 1 }])), json_characters(&Value::Null)), (9, 0));
     }
 }

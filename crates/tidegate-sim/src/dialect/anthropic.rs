@@ -4,15 +4,17 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
+use super::{
+    Codec, ErrorResponse, Failure, Finish, ResponseContent, ResponseContext, ResponseHeaders,
+};
 use crate::calendar::{rfc3339, whole_seconds};
-use crate::limits::quota::{Blocked, Dimension, Gauge, Wait};
-use crate::server::ask::{Ask, Endpoint, Head};
+use crate::limits::quota::{Blocked, Dimension, LimitStatus, Wait};
+use crate::server::request::{Endpoint, Head, RequestSummary};
 use crate::text;
 
 pub(super) struct Anthropic;
 
-impl Voice for Anthropic {
+impl Codec for Anthropic {
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)> {
         (path == "/v1/messages").then_some((Endpoint::Chat, None))
     }
@@ -21,7 +23,12 @@ impl Voice for Anthropic {
         head.header("x-api-key").or_else(|| head.bearer())
     }
 
-    fn ask(&self, head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
+    fn parse_request(
+        &self,
+        head: &Head,
+        endpoint: Endpoint,
+        body: &Value,
+    ) -> Result<RequestSummary, Failure> {
         if head.header("anthropic-version").is_none() {
             return Err(Failure::BadRequest("anthropic-version: header is required"));
         }
@@ -34,7 +41,7 @@ impl Voice for Anthropic {
         if body["messages"].as_array().is_none_or(Vec::is_empty) {
             return Err(Failure::BadRequest("messages: at least one message is required"));
         }
-        Ok(Ask {
+        Ok(RequestSummary {
             endpoint,
             model: model.to_owned(),
             streams: body["stream"].as_bool().unwrap_or(false),
@@ -44,39 +51,39 @@ impl Voice for Anthropic {
             attempts: 1,
             characters: text::characters(&body["system"])
                 + text::characters(&body["messages"])
-                + text::written(&body["tools"]),
+                + text::json_characters(&body["tools"]),
             inputs: 1,
         })
     }
 
-    fn announce(&self, scene: &Scene<'_>, fields: &mut Fields) {
-        announce(scene, fields);
+    fn limit_headers(&self, context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+        limit_headers(context, headers);
     }
 
-    fn refuse(&self, failure: &Failure, scene: &Scene<'_>) -> Refused {
-        let (status, error) = describe(failure, scene);
-        let body = json!({ "type": "error", "error": error, "request_id": request_id(scene) });
-        let mut refused = Refused::new(status, body);
-        announce(scene, &mut refused.fields);
-        if let (StatusCode::TOO_MANY_REQUESTS, Some(wait)) = (status, scene.wait(failure)) {
-            refused.fields.set("retry-after", whole_seconds(wait));
+    fn error_response(&self, failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
+        let (status, error) = describe(failure, context);
+        let body = json!({ "type": "error", "error": error, "request_id": request_id(context) });
+        let mut response = ErrorResponse::new(status, body);
+        limit_headers(context, &mut response.headers);
+        if let (StatusCode::TOO_MANY_REQUESTS, Some(wait)) = (status, context.wait(failure)) {
+            response.headers.set("retry-after", whole_seconds(wait));
         }
-        refused
+        response
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
-        let mut message = message(reply, reply.output);
-        message["content"] = json!([{ "type": "text", "text": text::sentence(reply.output) }]);
-        message["stop_reason"] = json!(stop_reason(reply));
+    fn response_body(&self, content: &ResponseContent) -> Value {
+        let mut message = message(content, content.output);
+        message["content"] = json!([{ "type": "text", "text": text::sentence(content.output) }]);
+        message["stop_reason"] = json!(stop_reason(content));
         message
     }
 
-    fn stream_type(&self, _ask: &Ask) -> &'static str {
+    fn stream_content_type(&self, _ask: &RequestSummary) -> &'static str {
         "text/event-stream; charset=utf-8"
     }
 
-    fn opening(&self, reply: &Reply) -> String {
-        let start = event(&json!({ "type": "message_start", "message": message(reply, 1) }));
+    fn stream_start(&self, content: &ResponseContent) -> String {
+        let start = event(&json!({ "type": "message_start", "message": message(content, 1) }));
         let block = event(&json!({
             "type": "content_block_start",
             "index": 0,
@@ -85,7 +92,7 @@ impl Voice for Anthropic {
         format!("{start}{block}{}", event(&json!({ "type": "ping" })))
     }
 
-    fn token(&self, _reply: &Reply, _index: u64, word: &str) -> String {
+    fn stream_token(&self, _reply: &ResponseContent, _index: u64, word: &str) -> String {
         event(&json!({
             "type": "content_block_delta",
             "index": 0,
@@ -93,23 +100,23 @@ impl Voice for Anthropic {
         }))
     }
 
-    fn closing(&self, reply: &Reply) -> String {
+    fn stream_end(&self, content: &ResponseContent) -> String {
         let stop = event(&json!({ "type": "content_block_stop", "index": 0 }));
         let delta = event(&json!({
             "type": "message_delta",
-            "delta": { "stop_reason": stop_reason(reply), "stop_sequence": null },
-            "usage": { "output_tokens": reply.output },
+            "delta": { "stop_reason": stop_reason(content), "stop_sequence": null },
+            "usage": { "output_tokens": content.output },
         }));
         format!("{stop}{delta}{}", event(&json!({ "type": "message_stop" })))
     }
 
-    fn breaking(&self, _reply: &Reply) -> String {
+    fn stream_error(&self, _reply: &ResponseContent) -> String {
         let error = json!({ "type": "overloaded_error", "message": "Overloaded" });
         event(&json!({ "type": "error", "error": error }))
     }
 }
 
-fn announce(scene: &Scene<'_>, fields: &mut Fields) {
+fn limit_headers(context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
     const NAMES: [[&str; 3]; 4] = [
         [
             "anthropic-ratelimit-requests-limit",
@@ -132,33 +139,33 @@ fn announce(scene: &Scene<'_>, fields: &mut Fields) {
             "anthropic-ratelimit-output-tokens-reset",
         ],
     ];
-    let standing = &scene.standing;
-    let gauges = [standing.requests, standing.tokens, standing.input, standing.output];
-    for ([limit, remaining, reset], gauge) in NAMES.into_iter().zip(gauges) {
-        if let Some(gauge) = gauge {
-            let Gauge { limit: all, remaining: left, reset: nanos } = gauge;
-            fields.set(limit, all);
-            fields.set(remaining, left);
-            fields.set(reset, rfc3339(scene.now.second_after(nanos)));
+    let snapshot = &context.snapshot;
+    let limit_statuses = [snapshot.requests, snapshot.tokens, snapshot.input, snapshot.output];
+    for ([limit, remaining, reset], limit_status) in NAMES.into_iter().zip(limit_statuses) {
+        if let Some(limit_status) = limit_status {
+            let LimitStatus { limit: all, remaining: left, reset: nanos } = limit_status;
+            headers.set(limit, all);
+            headers.set(remaining, left);
+            headers.set(reset, rfc3339(context.now.second_after(nanos)));
         }
     }
-    fields.set("request-id", request_id(scene));
+    headers.set("request-id", request_id(context));
 }
 
-fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, Value) {
+fn describe(failure: &Failure, context: &ResponseContext<'_>) -> (StatusCode, Value) {
     let error = |kind: &str, message: &str| json!({ "type": kind, "message": message });
     let limited =
         |message: &str| (StatusCode::TOO_MANY_REQUESTS, error("rate_limit_error", message));
     match failure {
-        Failure::Limited(blocked) => limited(&sentence(blocked, scene)),
+        Failure::Limited(blocked) => limited(&sentence(blocked, context)),
         Failure::Busy { limit } => {
-            let limit = scene.numbers(format_args!("{limit} "));
+            let limit = context.unless_hidden(format_args!("{limit} "));
             limited(&format!("This request would exceed your limit of {limit}calls at once."))
         }
         Failure::Throttled { .. } => limited("This request would exceed your rate limit."),
         Failure::DayQuota { left, .. } => {
-            let date = rfc3339(scene.now.second_after(*left));
-            let access = scene.numbers(format_args!(" You will regain access on {date}."));
+            let date = rfc3339(context.now.second_after(*left));
+            let access = context.unless_hidden(format_args!(" You will regain access on {date}."));
             let message = format!("You have reached your specified API usage limits.{access}");
             (StatusCode::BAD_REQUEST, error("invalid_request_error", &message))
         }
@@ -189,11 +196,11 @@ fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, Value) {
     }
 }
 
-fn sentence(blocked: &Blocked, scene: &Scene<'_>) -> String {
+fn sentence(blocked: &Blocked, context: &ResponseContext<'_>) -> String {
     if blocked.dimension == Dimension::Acceleration {
         return "Your use has grown too fast; raise it gradually.".to_owned();
     }
-    let limit = scene.numbers(format_args!("{} ", blocked.gauge.limit));
+    let limit = context.unless_hidden(format_args!("{} ", blocked.limit_status.limit));
     let of = blocked.dimension;
     match blocked.wait {
         Wait::Never => format!("This request alone exceeds your limit of {limit}{of}."),
@@ -203,33 +210,33 @@ fn sentence(blocked: &Blocked, scene: &Scene<'_>) -> String {
     }
 }
 
-fn message(reply: &Reply, output: u64) -> Value {
+fn message(content: &ResponseContent, output: u64) -> Value {
     json!({
-        "id": format!("msg_sim_{}", reply.number),
+        "id": format!("msg_sim_{}", content.number),
         "type": "message",
         "role": "assistant",
-        "model": reply.model,
+        "model": content.model,
         "content": [],
         "stop_reason": null,
         "stop_sequence": null,
         "usage": {
-            "input_tokens": reply.input - reply.cached,
+            "input_tokens": content.input - content.cached,
             "cache_creation_input_tokens": 0,
-            "cache_read_input_tokens": reply.cached,
+            "cache_read_input_tokens": content.cached,
             "output_tokens": output,
         },
     })
 }
 
-fn stop_reason(reply: &Reply) -> &'static str {
-    match reply.finish {
+fn stop_reason(content: &ResponseContent) -> &'static str {
+    match content.finish {
         Finish::Stop => "end_turn",
         Finish::Length => "max_tokens",
     }
 }
 
-fn request_id(scene: &Scene<'_>) -> String {
-    format!("req_sim_{}", scene.number)
+fn request_id(context: &ResponseContext<'_>) -> String {
+    format!("req_sim_{}", context.number)
 }
 
 fn event(data: &Value) -> String {

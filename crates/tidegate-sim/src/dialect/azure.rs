@@ -5,35 +5,35 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::compatible::{Compatible, StreamUsage, read};
-use super::openai::{gauges, plain, retry_after, server_error};
-use super::{Failure, Fields, Refused, Reply, Scene, Voice};
+use super::openai::{generic_error, retry_after, server_error, set_limit_headers};
+use super::{Codec, ErrorResponse, Failure, ResponseContent, ResponseContext, ResponseHeaders};
 use crate::calendar::whole_seconds;
 use crate::limits::quota::{Dimension, Wait};
-use crate::server::ask::{Ask, Endpoint, Head};
+use crate::server::request::{Endpoint, Head, RequestSummary};
 
 const DEPLOYMENTS: &str = "/openai/deployments/";
 
 /// Azure's differences from the others are in what is read as well.
 pub(super) struct Azure {
-    answers: Compatible,
+    base: Compatible,
 }
 
 pub(super) static AZURE: Azure = Azure {
-    answers: Compatible {
+    base: Compatible {
         prefixes: &["/openai/v1"],
         embeddings: true,
         forbidden: &[],
-        announce,
-        refuse,
-        breaking: |_| server_error(),
+        limit_headers,
+        error_response,
+        stream_error: |_| server_error(),
         stream_usage: StreamUsage::OnRequest,
         keep_alive: None,
     },
 };
 
-impl Voice for Azure {
+impl Codec for Azure {
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)> {
-        let Some(rest) = path.strip_prefix(DEPLOYMENTS) else { return self.answers.route(path) };
+        let Some(rest) = path.strip_prefix(DEPLOYMENTS) else { return self.base.route(path) };
         let (deployment, operation) = rest.split_once('/')?;
         let endpoint = match operation {
             "chat/completions" => Endpoint::Chat,
@@ -47,7 +47,12 @@ impl Voice for Azure {
         head.header("api-key").or_else(|| head.bearer())
     }
 
-    fn ask(&self, head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
+    fn parse_request(
+        &self,
+        head: &Head,
+        endpoint: Endpoint,
+        body: &Value,
+    ) -> Result<RequestSummary, Failure> {
         let Some((_, Some(deployment))) = self.route(head.path()) else {
             return read(endpoint, body);
         };
@@ -56,69 +61,69 @@ impl Voice for Azure {
         }
         // The deployment decides which model answers, whatever the body says.
         let mut body = body.clone();
-        if let Some(fields) = body.as_object_mut() {
-            fields.insert("model".to_owned(), deployment.into());
+        if let Some(members) = body.as_object_mut() {
+            members.insert("model".to_owned(), deployment.into());
         }
         read(endpoint, &body)
     }
 
-    fn announce(&self, scene: &Scene<'_>, fields: &mut Fields) {
-        self.answers.announce(scene, fields);
+    fn limit_headers(&self, context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+        self.base.limit_headers(context, headers);
     }
 
-    fn refuse(&self, failure: &Failure, scene: &Scene<'_>) -> Refused {
-        self.answers.refuse(failure, scene)
+    fn error_response(&self, failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
+        self.base.error_response(failure, context)
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
-        self.answers.whole(reply)
+    fn response_body(&self, content: &ResponseContent) -> Value {
+        self.base.response_body(content)
     }
 
-    fn stream_type(&self, ask: &Ask) -> &'static str {
-        self.answers.stream_type(ask)
+    fn stream_content_type(&self, parse_request: &RequestSummary) -> &'static str {
+        self.base.stream_content_type(parse_request)
     }
 
-    fn opening(&self, reply: &Reply) -> String {
-        self.answers.opening(reply)
+    fn stream_start(&self, content: &ResponseContent) -> String {
+        self.base.stream_start(content)
     }
 
-    fn token(&self, reply: &Reply, index: u64, word: &str) -> String {
-        self.answers.token(reply, index, word)
+    fn stream_token(&self, content: &ResponseContent, index: u64, word: &str) -> String {
+        self.base.stream_token(content, index, word)
     }
 
-    fn closing(&self, reply: &Reply) -> String {
-        self.answers.closing(reply)
+    fn stream_end(&self, content: &ResponseContent) -> String {
+        self.base.stream_end(content)
     }
 
-    fn breaking(&self, reply: &Reply) -> String {
-        self.answers.breaking(reply)
+    fn stream_error(&self, content: &ResponseContent) -> String {
+        self.base.stream_error(content)
     }
 }
 
-fn announce(scene: &Scene<'_>, fields: &mut Fields) {
-    fields.set("apim-request-id", format_args!("sim-{}", scene.number));
+fn limit_headers(context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+    headers.set("apim-request-id", format_args!("sim-{}", context.number));
     let seconds = |reset| whole_seconds(reset).to_string();
-    gauges(scene.standing.requests, scene.standing.tokens, fields, seconds);
+    set_limit_headers(context.snapshot.requests, context.snapshot.tokens, headers, seconds);
 }
 
-fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
+fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
     let (of, policy) = match failure {
         Failure::Limited(blocked) if blocked.dimension == Dimension::Tokens => {
             ("token rate limit", "DeploymentRatelimit-Token")
         }
         _ => ("call rate limit", "DeploymentRatelimit-Call"),
     };
-    let operation = match scene.endpoint {
+    let operation = match context.endpoint {
         Some(Endpoint::Embeddings) => "Embeddings_Create",
         Some(Endpoint::Chat | Endpoint::ChatStream) | None => "ChatCompletions_Create",
     };
     let exceeded = format!("Requests to {operation} have exceeded {of} of the deployment.");
-    let mut refused = match failure {
+    let mut response = match failure {
         Failure::Limited(blocked) if blocked.wait == Wait::Never => {
             limited(&format!("{exceeded} The request alone is larger than the limit."))
         }
         Failure::Limited(_) | Failure::Throttled { .. } | Failure::DayQuota { .. } => {
-            match scene.wait(failure) {
+            match context.wait(failure) {
                 Some(wait) => {
                     let seconds = whole_seconds(wait);
                     limited(&format!("{exceeded} Please retry after {seconds} seconds."))
@@ -128,22 +133,22 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
         }
         Failure::Busy { .. } => limited(&exceeded),
         Failure::Overloaded => limited("The system is experiencing high demand."),
-        other => plain(other),
+        other => generic_error(other),
     };
-    announce(scene, &mut refused.fields);
-    if refused.status == StatusCode::TOO_MANY_REQUESTS && !scene.is_silent() {
-        refused.fields.set("policy-id", policy);
-        if let Some(tokens) = scene.standing.tokens {
-            refused.fields.set("x-rate-limit-reset-tokens", whole_seconds(tokens.reset));
+    limit_headers(context, &mut response.headers);
+    if response.status == StatusCode::TOO_MANY_REQUESTS && !context.hides_limits() {
+        response.headers.set("policy-id", policy);
+        if let Some(tokens) = context.snapshot.tokens {
+            response.headers.set("x-rate-limit-reset-tokens", whole_seconds(tokens.reset));
         }
-        if let Some(wait) = scene.wait(failure) {
-            retry_after(&mut refused.fields, wait, true);
+        if let Some(wait) = context.wait(failure) {
+            retry_after(&mut response.headers, wait, true);
         }
     }
-    refused
+    response
 }
 
-fn limited(message: &str) -> Refused {
+fn limited(message: &str) -> ErrorResponse {
     let body = json!({ "error": { "code": "429", "message": message } });
-    Refused::new(StatusCode::TOO_MANY_REQUESTS, body)
+    ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, body)
 }

@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
-use crate::server::ask::{Ask, Endpoint, Head};
+use super::{
+    Codec, ErrorResponse, Failure, Finish, ResponseContent, ResponseContext, ResponseHeaders,
+};
+use crate::server::request::{Endpoint, Head, RequestSummary};
 use crate::text;
 
 /// What differs between dialects that look like OpenAI's.
@@ -18,10 +20,10 @@ pub(crate) struct Compatible {
     pub(crate) embeddings: bool,
     /// Members of OpenAI's requests that are refused.
     pub(crate) forbidden: &'static [&'static str],
-    pub(crate) announce: fn(&Scene<'_>, &mut Fields),
-    pub(crate) refuse: fn(&Failure, &Scene<'_>) -> Refused,
+    pub(crate) limit_headers: fn(&ResponseContext<'_>, &mut ResponseHeaders),
+    pub(crate) error_response: fn(&Failure, &ResponseContext<'_>) -> ErrorResponse,
     /// The event that ends a failing stream.
-    pub(crate) breaking: fn(&Reply) -> Value,
+    pub(crate) stream_error: fn(&ResponseContent) -> Value,
     pub(crate) stream_usage: StreamUsage,
     pub(crate) keep_alive: Option<(&'static str, &'static str)>,
 }
@@ -35,7 +37,7 @@ pub(crate) enum StreamUsage {
     InLastChunk,
 }
 
-impl Voice for Compatible {
+impl Codec for Compatible {
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)> {
         let rest = self.prefixes.iter().find_map(|prefix| path.strip_prefix(prefix))?;
         match rest {
@@ -49,54 +51,59 @@ impl Voice for Compatible {
         head.bearer()
     }
 
-    fn ask(&self, _head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
+    fn parse_request(
+        &self,
+        _head: &Head,
+        endpoint: Endpoint,
+        body: &Value,
+    ) -> Result<RequestSummary, Failure> {
         if self.forbidden.iter().any(|name| body.get(name).is_some()) {
             return Err(Failure::BadRequest("the body has members that are not permitted"));
         }
         read(endpoint, body)
     }
 
-    fn announce(&self, scene: &Scene<'_>, fields: &mut Fields) {
-        (self.announce)(scene, fields);
+    fn limit_headers(&self, context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+        (self.limit_headers)(context, headers);
     }
 
-    fn refuse(&self, failure: &Failure, scene: &Scene<'_>) -> Refused {
-        (self.refuse)(failure, scene)
+    fn error_response(&self, failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
+        (self.error_response)(failure, context)
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
-        match reply.endpoint {
-            Endpoint::Embeddings => embeddings(reply),
-            Endpoint::Chat | Endpoint::ChatStream => completion(reply),
+    fn response_body(&self, content: &ResponseContent) -> Value {
+        match content.endpoint {
+            Endpoint::Embeddings => embeddings(content),
+            Endpoint::Chat | Endpoint::ChatStream => completion(content),
         }
     }
 
-    fn stream_type(&self, _ask: &Ask) -> &'static str {
+    fn stream_content_type(&self, _ask: &RequestSummary) -> &'static str {
         "text/event-stream"
     }
 
-    fn opening(&self, reply: &Reply) -> String {
-        self.event(reply, &json!({ "role": "assistant", "content": "" }), None)
+    fn stream_start(&self, content: &ResponseContent) -> String {
+        self.event(content, &json!({ "role": "assistant", "content": "" }), None)
     }
 
-    fn token(&self, reply: &Reply, _index: u64, word: &str) -> String {
-        self.event(reply, &json!({ "content": word }), None)
+    fn stream_token(&self, content: &ResponseContent, _index: u64, word: &str) -> String {
+        self.event(content, &json!({ "content": word }), None)
     }
 
-    fn closing(&self, reply: &Reply) -> String {
-        let mut text = self.event(reply, &json!({}), Some(finish(reply)));
-        if self.stream_usage == StreamUsage::OnRequest && reply.include_usage {
-            let mut last = chunk(reply);
+    fn stream_end(&self, content: &ResponseContent) -> String {
+        let mut text = self.event(content, &json!({}), Some(finish(content)));
+        if self.stream_usage == StreamUsage::OnRequest && content.include_usage {
+            let mut last = chunk(content);
             last["choices"] = json!([]);
-            last["usage"] = usage(reply);
+            last["usage"] = usage(content);
             let _ = write!(text, "data: {last}\n\n");
         }
         text.push_str("data: [DONE]\n\n");
         text
     }
 
-    fn breaking(&self, reply: &Reply) -> String {
-        format!("data: {}\n\n", (self.breaking)(reply))
+    fn stream_error(&self, content: &ResponseContent) -> String {
+        format!("data: {}\n\n", (self.stream_error)(content))
     }
 
     fn keep_alive(&self, streams: bool) -> Option<&'static str> {
@@ -105,13 +112,13 @@ impl Voice for Compatible {
 }
 
 impl Compatible {
-    fn event(&self, reply: &Reply, delta: &Value, finish: Option<&str>) -> String {
-        let mut event = chunk(reply);
+    fn event(&self, content: &ResponseContent, delta: &Value, finish: Option<&str>) -> String {
+        let mut event = chunk(content);
         event["choices"] =
             json!([{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }]);
         match self.stream_usage {
-            StreamUsage::OnRequest if reply.include_usage => event["usage"] = Value::Null,
-            StreamUsage::InLastChunk if finish.is_some() => event["usage"] = usage(reply),
+            StreamUsage::OnRequest if content.include_usage => event["usage"] = Value::Null,
+            StreamUsage::InLastChunk if finish.is_some() => event["usage"] = usage(content),
             StreamUsage::OnRequest | StreamUsage::InLastChunk => {}
         }
         format!("data: {event}\n\n")
@@ -119,7 +126,7 @@ impl Compatible {
 }
 
 /// Reads a request of any of these dialects.
-pub(crate) fn read(endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
+pub(crate) fn read(endpoint: Endpoint, body: &Value) -> Result<RequestSummary, Failure> {
     let Some(model) = body["model"].as_str() else {
         return Err(Failure::BadRequest("you must provide a model parameter"));
     };
@@ -142,7 +149,7 @@ pub(crate) fn read(endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
         Some(tokens) => tokens,
         None => None,
     };
-    Ok(Ask {
+    Ok(RequestSummary {
         endpoint,
         model: model.to_owned(),
         streams: endpoint == Endpoint::Chat && body["stream"].as_bool().unwrap_or(false),
@@ -150,7 +157,7 @@ pub(crate) fn read(endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
         include_usage: body["stream_options"]["include_usage"].as_bool().unwrap_or(false),
         max_output,
         attempts: body["best_of"].as_u64().unwrap_or(1).max(1),
-        characters: text::characters(texts) + text::written(&body["tools"]),
+        characters: text::characters(texts) + text::json_characters(&body["tools"]),
         inputs: texts.as_array().map_or(1, Vec::len),
     })
 }
@@ -160,54 +167,54 @@ pub(crate) fn error(message: &str, kind: &str, code: Option<&str>) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
 }
 
-fn chunk(reply: &Reply) -> Value {
+fn chunk(content: &ResponseContent) -> Value {
     json!({
-        "id": format!("chatcmpl-sim-{}", reply.number),
+        "id": format!("chatcmpl-sim-{}", content.number),
         "object": "chat.completion.chunk",
-        "created": reply.created,
-        "model": reply.model,
+        "created": content.created,
+        "model": content.model,
     })
 }
 
-fn completion(reply: &Reply) -> Value {
+fn completion(content: &ResponseContent) -> Value {
     json!({
-        "id": format!("chatcmpl-sim-{}", reply.number),
+        "id": format!("chatcmpl-sim-{}", content.number),
         "object": "chat.completion",
-        "created": reply.created,
-        "model": reply.model,
+        "created": content.created,
+        "model": content.model,
         "choices": [{
             "index": 0,
-            "message": { "role": "assistant", "content": text::sentence(reply.output) },
+            "message": { "role": "assistant", "content": text::sentence(content.output) },
             "logprobs": null,
-            "finish_reason": finish(reply),
+            "finish_reason": finish(content),
         }],
-        "usage": usage(reply),
+        "usage": usage(content),
     })
 }
 
-fn embeddings(reply: &Reply) -> Value {
+fn embeddings(content: &ResponseContent) -> Value {
     let vector =
         |index| json!({ "object": "embedding", "index": index, "embedding": [0.25, -0.5] });
     json!({
         "object": "list",
-        "data": (0..reply.inputs).map(vector).collect::<Vec<_>>(),
-        "model": reply.model,
-        "usage": { "prompt_tokens": reply.input, "total_tokens": reply.input },
+        "data": (0..content.inputs).map(vector).collect::<Vec<_>>(),
+        "model": content.model,
+        "usage": { "prompt_tokens": content.input, "total_tokens": content.input },
     })
 }
 
-fn usage(reply: &Reply) -> Value {
+fn usage(content: &ResponseContent) -> Value {
     json!({
-        "prompt_tokens": reply.input,
-        "completion_tokens": reply.output,
-        "total_tokens": reply.input + reply.output,
-        "prompt_tokens_details": { "cached_tokens": reply.cached },
+        "prompt_tokens": content.input,
+        "completion_tokens": content.output,
+        "total_tokens": content.input + content.output,
+        "prompt_tokens_details": { "cached_tokens": content.cached },
         "completion_tokens_details": { "reasoning_tokens": 0 },
     })
 }
 
-fn finish(reply: &Reply) -> &'static str {
-    match reply.finish {
+fn finish(content: &ResponseContent) -> &'static str {
+    match content.finish {
         Finish::Stop => "stop",
         Finish::Length => "length",
     }

@@ -4,30 +4,32 @@
 use http::StatusCode;
 
 use super::compatible::{Compatible, StreamUsage, error};
-use super::openai::{plain, server_error};
-use super::{Failure, Refused, Scene};
+use super::openai::{generic_error, server_error};
+use super::{ErrorResponse, Failure, ResponseContext};
 
 pub(super) static DEEPSEEK: Compatible = Compatible {
     prefixes: &["/v1", ""],
     embeddings: false,
     forbidden: &[],
-    announce: |_, _| {},
-    refuse,
-    breaking: |_| server_error(),
+    limit_headers: |_, _| {},
+    error_response,
+    stream_error: |_| server_error(),
     stream_usage: StreamUsage::OnRequest,
     keep_alive: Some((": keep-alive\n\n", "\n")),
 };
 
-fn refuse(failure: &Failure, _scene: &Scene<'_>) -> Refused {
+fn error_response(failure: &Failure, _scene: &ResponseContext<'_>) -> ErrorResponse {
     match failure {
-        Failure::Limited(_) | Failure::Busy { .. } | Failure::Throttled { .. } => Refused::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            error("You are sending requests too fast.", "rate_limit_reached", None),
-        ),
-        Failure::OutOfCredit => Refused::new(
+        Failure::Limited(_) | Failure::Busy { .. } | Failure::Throttled { .. } => {
+            ErrorResponse::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                error("You are sending requests too fast.", "rate_limit_reached", None),
+            )
+        }
+        Failure::OutOfCredit => ErrorResponse::new(
             StatusCode::PAYMENT_REQUIRED,
             error("Insufficient Balance", "unknown_error", Some("invalid_request_error")),
         ),
-        other => plain(other),
+        other => generic_error(other),
     }
 }

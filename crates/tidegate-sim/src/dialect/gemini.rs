@@ -4,10 +4,12 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
+use super::{
+    Codec, ErrorResponse, Failure, Finish, ResponseContent, ResponseContext, ResponseHeaders,
+};
 use crate::calendar::{SECOND, decimal_seconds};
 use crate::limits::quota::Dimension;
-use crate::server::ask::{Ask, Endpoint, Head};
+use crate::server::request::{Endpoint, Head, RequestSummary};
 use crate::text;
 
 /// What is told to those who have used up a day: it is not true.
@@ -15,7 +17,7 @@ const DAY_RETRY: u64 = 22 * SECOND;
 
 pub(super) struct Gemini;
 
-impl Voice for Gemini {
+impl Codec for Gemini {
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)> {
         // Both versions have these methods, and official clients differ in which they name.
         let path = path.strip_prefix("/v1beta").or_else(|| path.strip_prefix("/v1"))?;
@@ -32,7 +34,12 @@ impl Voice for Gemini {
         head.header("x-goog-api-key").or_else(|| head.query("key"))
     }
 
-    fn ask(&self, head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
+    fn parse_request(
+        &self,
+        head: &Head,
+        endpoint: Endpoint,
+        body: &Value,
+    ) -> Result<RequestSummary, Failure> {
         let Some((_, Some(model))) = self.route(head.path()) else { return Err(Failure::NoPath) };
         if body["contents"].as_array().is_none_or(Vec::is_empty) {
             return Err(Failure::BadRequest("contents is not specified"));
@@ -46,8 +53,9 @@ impl Voice for Gemini {
                 tokens => tokens,
             },
         };
-        let around = text::characters(&body["systemInstruction"]) + text::written(&body["tools"]);
-        Ok(Ask {
+        let other_characters =
+            text::characters(&body["systemInstruction"]) + text::json_characters(&body["tools"]);
+        Ok(RequestSummary {
             endpoint,
             model,
             streams: endpoint == Endpoint::ChatStream,
@@ -55,109 +63,113 @@ impl Voice for Gemini {
             include_usage: true,
             max_output,
             attempts: 1,
-            characters: around + text::characters(&body["contents"]),
+            characters: other_characters + text::characters(&body["contents"]),
             inputs: 1,
         })
     }
 
-    fn announce(&self, _scene: &Scene<'_>, _fields: &mut Fields) {}
+    fn limit_headers(&self, _scene: &ResponseContext<'_>, _fields: &mut ResponseHeaders) {}
 
-    fn refuse(&self, failure: &Failure, scene: &Scene<'_>) -> Refused {
-        let (status, name, message) = describe(failure, scene);
+    fn error_response(&self, failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
+        let (status, name, message) = describe(failure, context);
         let mut error = json!({ "code": status.as_u16(), "message": message, "status": name });
-        if let Some(details) = details(failure, scene) {
+        if let Some(details) = details(failure, context) {
             error["details"] = details;
         }
         let body = json!({ "error": error });
-        let body = if scene.endpoint == Some(Endpoint::ChatStream) { json!([body]) } else { body };
-        Refused::new(status, body)
+        let body =
+            if context.endpoint == Some(Endpoint::ChatStream) { json!([body]) } else { body };
+        ErrorResponse::new(status, body)
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
-        chunk(reply, &text::sentence(reply.output), reply.output, true)
+    fn response_body(&self, content: &ResponseContent) -> Value {
+        chunk(content, &text::sentence(content.output), content.output, true)
     }
 
-    fn stream_type(&self, ask: &Ask) -> &'static str {
-        if ask.sse { "text/event-stream" } else { "application/json; charset=UTF-8" }
+    fn stream_content_type(&self, parse_request: &RequestSummary) -> &'static str {
+        if parse_request.sse { "text/event-stream" } else { "application/json; charset=UTF-8" }
     }
 
-    fn opening(&self, reply: &Reply) -> String {
-        if reply.sse { String::new() } else { "[".to_owned() }
+    fn stream_start(&self, content: &ResponseContent) -> String {
+        if content.sse { String::new() } else { "[".to_owned() }
     }
 
-    fn token(&self, reply: &Reply, index: u64, word: &str) -> String {
-        let said = index + 1;
-        frame(reply, index, &chunk(reply, word, said, said == reply.output))
+    fn stream_token(&self, content: &ResponseContent, index: u64, word: &str) -> String {
+        let sent = index + 1;
+        frame(content, index, &chunk(content, word, sent, sent == content.output))
     }
 
-    fn closing(&self, reply: &Reply) -> String {
+    fn stream_end(&self, content: &ResponseContent) -> String {
         // The last token closes the stream; an empty answer still says that it is over.
-        let empty = if reply.output == 0 {
-            frame(reply, 0, &chunk(reply, "", 0, true))
+        let empty = if content.output == 0 {
+            frame(content, 0, &chunk(content, "", 0, true))
         } else {
             String::new()
         };
-        if reply.sse { empty } else { format!("{empty}]") }
+        if content.sse { empty } else { format!("{empty}]") }
     }
 
-    fn breaking(&self, reply: &Reply) -> String {
+    fn stream_error(&self, content: &ResponseContent) -> String {
         let error = json!({
             "error": { "code": 503, "message": "The model is overloaded.", "status": "UNAVAILABLE" },
         });
-        if reply.sse { format!("data: {error}\r\n\r\n") } else { format!(",\r\n{error}]") }
+        if content.sse { format!("data: {error}\r\n\r\n") } else { format!(",\r\n{error}]") }
     }
 }
 
-fn frame(reply: &Reply, index: u64, chunk: &Value) -> String {
-    match (reply.sse, index) {
+fn frame(content: &ResponseContent, index: u64, chunk: &Value) -> String {
+    match (content.sse, index) {
         (true, _) => format!("data: {chunk}\r\n\r\n"),
         (false, 0) => chunk.to_string(),
         (false, _) => format!(",\r\n{chunk}"),
     }
 }
 
-fn chunk(reply: &Reply, words: &str, output: u64, last: bool) -> Value {
+fn chunk(content: &ResponseContent, words: &str, output: u64, last: bool) -> Value {
     let mut candidate = json!({
         "content": { "parts": [{ "text": words }], "role": "model" },
         "index": 0,
     });
     if last {
-        candidate["finishReason"] = json!(match reply.finish {
+        candidate["finishReason"] = json!(match content.finish {
             Finish::Stop => "STOP",
             Finish::Length => "MAX_TOKENS",
         });
     }
     let mut usage = json!({
-        "promptTokenCount": reply.input,
+        "promptTokenCount": content.input,
         "candidatesTokenCount": output,
-        "totalTokenCount": reply.input + output,
+        "totalTokenCount": content.input + output,
     });
-    if reply.cached > 0 {
-        usage["cachedContentTokenCount"] = json!(reply.cached);
+    if content.cached > 0 {
+        usage["cachedContentTokenCount"] = json!(content.cached);
     }
     json!({
         "candidates": [candidate],
         "usageMetadata": usage,
-        "modelVersion": reply.model,
-        "responseId": format!("sim-{}", reply.number),
+        "modelVersion": content.model,
+        "responseId": format!("sim-{}", content.number),
     })
 }
 
-fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, &'static str, String) {
+fn describe(
+    failure: &Failure,
+    context: &ResponseContext<'_>,
+) -> (StatusCode, &'static str, String) {
     let exhausted = |rest: &str| {
         let message = format!("You exceeded your current quota.{rest}");
         (StatusCode::TOO_MANY_REQUESTS, "RESOURCE_EXHAUSTED", message)
     };
     match failure {
         Failure::Limited(_) | Failure::Throttled { .. } | Failure::DayQuota { .. } => {
-            match told_wait(failure, scene) {
+            match reported_wait(failure, context) {
                 Some(wait) => exhausted(&format!(" Please retry in {}.", decimal_seconds(wait))),
                 None => exhausted(""),
             }
         }
         Failure::Busy { .. } => exhausted(""),
         Failure::OutOfCredit => {
-            exhausted(&scene.numbers(format_args!(" limit: 0, model: {}", scene.model)))
+            exhausted(&context.unless_hidden(format_args!(" limit: 0, model: {}", context.model)))
         }
         Failure::ServerError => (
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -185,27 +197,27 @@ fn describe(failure: &Failure, scene: &Scene<'_>) -> (StatusCode, &'static str, 
 }
 
 /// The wait that is told, which for a day's quota is made up.
-fn told_wait(failure: &Failure, scene: &Scene<'_>) -> Option<u64> {
+fn reported_wait(failure: &Failure, context: &ResponseContext<'_>) -> Option<u64> {
     match failure {
-        _ if scene.is_silent() => None,
+        _ if context.hides_limits() => None,
         Failure::DayQuota { .. } => Some(DAY_RETRY),
         Failure::Limited(blocked) if blocked.dimension == Dimension::Day => Some(DAY_RETRY),
-        other => scene.wait(other),
+        other => context.wait(other),
     }
 }
 
 /// The violated quota and the wait; nothing at all where a client is to be left in the dark.
-fn details(failure: &Failure, scene: &Scene<'_>) -> Option<Value> {
+fn details(failure: &Failure, context: &ResponseContext<'_>) -> Option<Value> {
     const REQUESTS: &str = "generativelanguage.googleapis.com/generate_content_requests";
     const TOKENS: &str = "generativelanguage.googleapis.com/generate_content_input_token_count";
     const PER_MINUTE: &str = "GenerateRequestsPerMinutePerProjectPerModel";
     const PER_DAY: &str = "GenerateRequestsPerDayPerProjectPerModel";
-    let requests = scene.standing.requests.map_or(0, |gauge| gauge.limit);
+    let requests = context.snapshot.requests.map_or(0, |limit_status| limit_status.limit);
     let (metric, id, value) = match failure {
         Failure::Limited(blocked) => match blocked.dimension {
-            Dimension::Day => (REQUESTS, PER_DAY, blocked.gauge.limit),
+            Dimension::Day => (REQUESTS, PER_DAY, blocked.limit_status.limit),
             Dimension::InputTokens | Dimension::Tokens | Dimension::OutputTokens => {
-                (TOKENS, "GenerateContentInputTokensPerModelPerMinute", blocked.gauge.limit)
+                (TOKENS, "GenerateContentInputTokensPerModelPerMinute", blocked.limit_status.limit)
             }
             Dimension::Requests | Dimension::Slice | Dimension::Acceleration => {
                 (REQUESTS, PER_MINUTE, requests)
@@ -226,16 +238,16 @@ fn details(failure: &Failure, scene: &Scene<'_>) -> Option<Value> {
     let mut violation = json!({
         "quotaMetric": metric,
         "quotaId": id,
-        "quotaDimensions": { "location": "global", "model": scene.model },
+        "quotaDimensions": { "location": "global", "model": context.model },
     });
-    if !scene.is_silent() {
+    if !context.hides_limits() {
         violation["quotaValue"] = json!(value.to_string());
     }
     let mut details = vec![json!({
         "@type": "type.googleapis.com/google.rpc.QuotaFailure",
         "violations": [violation],
     })];
-    if let Some(wait) = told_wait(failure, scene) {
+    if let Some(wait) = reported_wait(failure, context) {
         details.push(json!({
             "@type": "type.googleapis.com/google.rpc.RetryInfo",
             "retryDelay": format!("{}s", wait.div_ceil(SECOND)),

@@ -4,34 +4,34 @@
 use http::StatusCode;
 
 use super::compatible::{Compatible, StreamUsage, error};
-use super::openai::{Wording, gauges, refuse_in, server_error};
-use super::{Failure, Fields, Refused, Scene};
+use super::openai::{Wording, openai_error, server_error, set_limit_headers};
+use super::{ErrorResponse, Failure, ResponseContext, ResponseHeaders};
 use crate::calendar::go_duration;
 
 pub(super) static GROQ: Compatible = Compatible {
     prefixes: &["/openai/v1"],
     embeddings: false,
     forbidden: &[],
-    announce,
-    refuse,
-    breaking: |_| server_error(),
+    limit_headers,
+    error_response,
+    stream_error: |_| server_error(),
     stream_usage: StreamUsage::OnRequest,
     keep_alive: None,
 };
 
-fn announce(scene: &Scene<'_>, fields: &mut Fields) {
-    fields.set("x-request-id", format_args!("req_sim_{}", scene.number));
-    gauges(scene.standing.day, scene.standing.tokens, fields, go_duration);
+fn limit_headers(context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+    headers.set("x-request-id", format_args!("req_sim_{}", context.number));
+    set_limit_headers(context.snapshot.day, context.snapshot.tokens, headers, go_duration);
 }
 
-fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
+fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
     let wording = Wording {
-        whose: |model| format!("model `{model}` in organization `org_sim`"),
+        subject: |model| format!("model `{model}` in organization `org_sim`"),
         sends_millis: false,
     };
-    let mut refused = match failure {
+    let mut response = match failure {
         // Only the words differ from a rate limit, and that there is nothing to wait for.
-        Failure::OutOfCredit => Refused::new(
+        Failure::OutOfCredit => ErrorResponse::new(
             StatusCode::TOO_MANY_REQUESTS,
             error(
                 "The monthly quota of organization `org_sim` is used up.",
@@ -39,8 +39,8 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
                 Some("rate_limit_exceeded"),
             ),
         ),
-        other => refuse_in(&wording, other, scene),
+        other => openai_error(&wording, other, context),
     };
-    announce(scene, &mut refused.fields);
-    refused
+    limit_headers(context, &mut response.headers);
+    response
 }

@@ -4,41 +4,41 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::compatible::{Compatible, StreamUsage};
-use super::{Failure, Fields, Refused, Scene};
+use super::{ErrorResponse, Failure, ResponseContext, ResponseHeaders};
 use crate::calendar::whole_seconds;
 
 pub(super) static MISTRAL: Compatible = Compatible {
     prefixes: &["/v1"],
     embeddings: true,
     forbidden: &["max_completion_tokens", "stream_options"],
-    announce,
-    refuse,
-    breaking: |_| {
+    limit_headers,
+    error_response,
+    stream_error: |_| {
         error(500, "The server failed while it answered.", "internal_server_error", "1000")
     },
     stream_usage: StreamUsage::InLastChunk,
     keep_alive: None,
 };
 
-fn announce(scene: &Scene<'_>, fields: &mut Fields) {
-    if !scene.is_silent() {
-        fields.set("x-ratelimit-tokens-query-cost", scene.charge.total());
+fn limit_headers(context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+    if !context.hides_limits() {
+        headers.set("x-ratelimit-tokens-query-cost", context.charge.total());
     }
-    limits(scene, fields);
+    limits(context, headers);
 }
 
-fn limits(scene: &Scene<'_>, fields: &mut Fields) {
-    if let Some(gauge) = scene.standing.tokens {
-        fields.set("x-ratelimit-limit-tokens-minute", gauge.limit);
-        fields.set("x-ratelimit-remaining-tokens-minute", gauge.remaining);
+fn limits(context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+    if let Some(limit_status) = context.snapshot.tokens {
+        headers.set("x-ratelimit-limit-tokens-minute", limit_status.limit);
+        headers.set("x-ratelimit-remaining-tokens-minute", limit_status.remaining);
     }
-    if let Some(gauge) = scene.standing.requests {
-        fields.set("x-ratelimit-limit-req-minute", gauge.limit);
-        fields.set("x-ratelimit-remaining-req-minute", gauge.remaining);
+    if let Some(limit_status) = context.snapshot.requests {
+        headers.set("x-ratelimit-limit-req-minute", limit_status.limit);
+        headers.set("x-ratelimit-remaining-req-minute", limit_status.remaining);
     }
 }
 
-fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
+fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
     let (status, message, kind, code) = match failure {
         Failure::Limited(_)
         | Failure::Busy { .. }
@@ -68,12 +68,12 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
             "1000",
         ),
     };
-    let mut refused = Refused::new(status, error(status.as_u16(), message, kind, code));
-    limits(scene, &mut refused.fields);
-    if let Some(wait) = scene.wait(failure) {
-        refused.fields.set("retry-after", whole_seconds(wait));
+    let mut response = ErrorResponse::new(status, error(status.as_u16(), message, kind, code));
+    limits(context, &mut response.headers);
+    if let Some(wait) = context.wait(failure) {
+        response.headers.set("retry-after", whole_seconds(wait));
     }
-    refused
+    response
 }
 
 fn error(status: u16, message: &str, kind: &str, code: &str) -> Value {

@@ -3,14 +3,16 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Failure, Fields, Finish, Refused, Reply, Scene, Voice};
+use super::{
+    Codec, ErrorResponse, Failure, Finish, ResponseContent, ResponseContext, ResponseHeaders,
+};
 use crate::calendar::rfc3339;
-use crate::server::ask::{Ask, Endpoint, Head};
+use crate::server::request::{Endpoint, Head, RequestSummary};
 use crate::text;
 
 pub(super) struct Ollama;
 
-impl Voice for Ollama {
+impl Codec for Ollama {
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)> {
         (path == "/api/chat").then_some((Endpoint::Chat, None))
     }
@@ -19,13 +21,18 @@ impl Voice for Ollama {
         None
     }
 
-    fn ask(&self, _head: &Head, endpoint: Endpoint, body: &Value) -> Result<Ask, Failure> {
+    fn parse_request(
+        &self,
+        _head: &Head,
+        endpoint: Endpoint,
+        body: &Value,
+    ) -> Result<RequestSummary, Failure> {
         let Some(model) = body["model"].as_str().filter(|model| !model.is_empty()) else {
             return Err(Failure::BadRequest("model is required"));
         };
         // A negative number means that there is no bound.
         let max_output = body["options"]["num_predict"].as_u64();
-        Ok(Ask {
+        Ok(RequestSummary {
             endpoint,
             model: model.to_owned(),
             streams: body["stream"].as_bool().unwrap_or(true),
@@ -33,14 +40,14 @@ impl Voice for Ollama {
             include_usage: true,
             max_output,
             attempts: 1,
-            characters: text::characters(&body["messages"]) + text::written(&body["tools"]),
+            characters: text::characters(&body["messages"]) + text::json_characters(&body["tools"]),
             inputs: 1,
         })
     }
 
-    fn announce(&self, _scene: &Scene<'_>, _fields: &mut Fields) {}
+    fn limit_headers(&self, _scene: &ResponseContext<'_>, _fields: &mut ResponseHeaders) {}
 
-    fn refuse(&self, failure: &Failure, _scene: &Scene<'_>) -> Refused {
+    fn error_response(&self, failure: &Failure, _scene: &ResponseContext<'_>) -> ErrorResponse {
         let (status, message) = match failure {
             Failure::Limited(_)
             | Failure::Busy { .. }
@@ -63,57 +70,57 @@ impl Voice for Ollama {
             Failure::NoPath => (StatusCode::NOT_FOUND, "not found".to_owned()),
             Failure::BadRequest(why) => (StatusCode::BAD_REQUEST, (*why).to_owned()),
         };
-        Refused::new(status, json!({ "error": message }))
+        ErrorResponse::new(status, json!({ "error": message }))
     }
 
-    fn whole(&self, reply: &Reply) -> Value {
-        last(reply, &text::sentence(reply.output))
+    fn response_body(&self, content: &ResponseContent) -> Value {
+        last(content, &text::sentence(content.output))
     }
 
-    fn stream_type(&self, _ask: &Ask) -> &'static str {
+    fn stream_content_type(&self, _ask: &RequestSummary) -> &'static str {
         "application/x-ndjson"
     }
 
-    fn opening(&self, _reply: &Reply) -> String {
+    fn stream_start(&self, _reply: &ResponseContent) -> String {
         String::new()
     }
 
-    fn token(&self, reply: &Reply, _index: u64, word: &str) -> String {
-        format!("{}\n", line(reply, word))
+    fn stream_token(&self, content: &ResponseContent, _index: u64, word: &str) -> String {
+        format!("{}\n", line(content, word))
     }
 
-    fn closing(&self, reply: &Reply) -> String {
-        format!("{}\n", last(reply, ""))
+    fn stream_end(&self, content: &ResponseContent) -> String {
+        format!("{}\n", last(content, ""))
     }
 
-    fn breaking(&self, _reply: &Reply) -> String {
+    fn stream_error(&self, _reply: &ResponseContent) -> String {
         format!("{}\n", json!({ "error": "the model runner has stopped" }))
     }
 }
 
-fn line(reply: &Reply, words: &str) -> Value {
+fn line(content: &ResponseContent, words: &str) -> Value {
     json!({
-        "model": reply.model,
-        "created_at": rfc3339(reply.created),
+        "model": content.model,
+        "created_at": rfc3339(content.created),
         "message": { "role": "assistant", "content": words },
         "done": false,
     })
 }
 
-fn last(reply: &Reply, words: &str) -> Value {
-    let (first, all) = reply.timing;
-    let mut object = line(reply, words);
+fn last(content: &ResponseContent, words: &str) -> Value {
+    let (first, all) = content.timing;
+    let mut object = line(content, words);
     object["done"] = json!(true);
-    object["done_reason"] = json!(match reply.finish {
+    object["done_reason"] = json!(match content.finish {
         Finish::Stop => "stop",
         Finish::Length => "length",
     });
     object["total_duration"] = json!(all);
     object["load_duration"] = json!(0);
-    object["prompt_eval_count"] = json!(reply.input);
-    object["prompt_eval_cached_count"] = json!(reply.cached);
+    object["prompt_eval_count"] = json!(content.input);
+    object["prompt_eval_cached_count"] = json!(content.cached);
     object["prompt_eval_duration"] = json!(first);
-    object["eval_count"] = json!(reply.output);
+    object["eval_count"] = json!(content.output);
     object["eval_duration"] = json!(all.saturating_sub(first));
     object
 }

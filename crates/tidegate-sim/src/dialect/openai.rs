@@ -6,100 +6,104 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::compatible::{Compatible, StreamUsage, error};
-use super::{Failure, Fields, Refused, Scene};
+use super::{ErrorResponse, Failure, ResponseContext, ResponseHeaders};
 use crate::calendar::{go_duration, whole_millis, whole_seconds};
-use crate::limits::quota::{Blocked, Dimension, Gauge, Wait};
+use crate::limits::quota::{Blocked, Dimension, LimitStatus, Wait};
 
 pub(super) static OPENAI: Compatible = Compatible {
     prefixes: &["/v1"],
     embeddings: true,
     forbidden: &[],
-    announce,
-    refuse,
-    breaking: |_| server_error(),
+    limit_headers,
+    error_response,
+    stream_error: |_| server_error(),
     stream_usage: StreamUsage::OnRequest,
     keep_alive: None,
 };
 
 /// Where a limit is told, and in which words.
 pub(super) struct Wording {
-    pub(super) whose: fn(&str) -> String,
+    pub(super) subject: fn(&str) -> String,
     pub(super) sends_millis: bool,
 }
 
-fn announce(scene: &Scene<'_>, fields: &mut Fields) {
-    fields.set("x-request-id", format_args!("req_sim_{}", scene.number));
+fn limit_headers(context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
+    headers.set("x-request-id", format_args!("req_sim_{}", context.number));
     // Both limits of requests go by one name; an account with so few a day is told of those.
-    let requests = scene.standing.refilling_day.or(scene.standing.requests);
-    gauges(requests, scene.standing.tokens, fields, go_duration);
+    let requests = context.snapshot.refilling_day.or(context.snapshot.requests);
+    set_limit_headers(requests, context.snapshot.tokens, headers, go_duration);
 }
 
 /// The six headers, of whichever limits stand behind the two names.
-pub(super) fn gauges(
-    requests: Option<Gauge>,
-    tokens: Option<Gauge>,
-    fields: &mut Fields,
+pub(super) fn set_limit_headers(
+    requests: Option<LimitStatus>,
+    tokens: Option<LimitStatus>,
+    headers: &mut ResponseHeaders,
     reset: fn(u64) -> String,
 ) {
-    if let Some(gauge) = requests {
-        fields.set("x-ratelimit-limit-requests", gauge.limit);
-        fields.set("x-ratelimit-remaining-requests", gauge.remaining);
-        fields.set("x-ratelimit-reset-requests", reset(gauge.reset));
+    if let Some(limit_status) = requests {
+        headers.set("x-ratelimit-limit-requests", limit_status.limit);
+        headers.set("x-ratelimit-remaining-requests", limit_status.remaining);
+        headers.set("x-ratelimit-reset-requests", reset(limit_status.reset));
     }
-    if let Some(gauge) = tokens {
-        fields.set("x-ratelimit-limit-tokens", gauge.limit);
-        fields.set("x-ratelimit-remaining-tokens", gauge.remaining);
-        fields.set("x-ratelimit-reset-tokens", reset(gauge.reset));
+    if let Some(limit_status) = tokens {
+        headers.set("x-ratelimit-limit-tokens", limit_status.limit);
+        headers.set("x-ratelimit-remaining-tokens", limit_status.remaining);
+        headers.set("x-ratelimit-reset-tokens", reset(limit_status.reset));
     }
 }
 
-fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
+fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
     let wording =
-        Wording { whose: |model| format!("{model} in organization org-sim"), sends_millis: true };
-    let mut refused = refuse_in(&wording, failure, scene);
-    announce(scene, &mut refused.fields);
-    refused
+        Wording { subject: |model| format!("{model} in organization org-sim"), sends_millis: true };
+    let mut response = openai_error(&wording, failure, context);
+    limit_headers(context, &mut response.headers);
+    response
 }
 
 /// A refusal in OpenAI's words, without the headers that tell of limits.
-pub(super) fn refuse_in(wording: &Wording, failure: &Failure, scene: &Scene<'_>) -> Refused {
-    let whose = (wording.whose)(scene.model);
+pub(super) fn openai_error(
+    wording: &Wording,
+    failure: &Failure,
+    context: &ResponseContext<'_>,
+) -> ErrorResponse {
+    let subject = (wording.subject)(context.model);
     let limited = |kind: &str, message: &str| {
         let body = error(message, kind, Some("rate_limit_exceeded"));
-        let mut refused = Refused::new(StatusCode::TOO_MANY_REQUESTS, body);
-        if let Some(wait) = scene.wait(failure) {
-            retry_after(&mut refused.fields, wait, wording.sends_millis);
+        let mut response = ErrorResponse::new(StatusCode::TOO_MANY_REQUESTS, body);
+        if let Some(wait) = context.wait(failure) {
+            retry_after(&mut response.headers, wait, wording.sends_millis);
         }
-        refused
+        response
     };
     match failure {
         Failure::Limited(blocked) => {
-            limited(kind(blocked.dimension), &sentence(&whose, blocked, scene))
+            limited(kind(blocked.dimension), &sentence(&subject, blocked, context))
         }
         Failure::Busy { limit } => {
-            let numbers = scene.numbers(format_args!(": Limit {limit}"));
-            limited("requests", &format!("Too many calls at once for {whose}{numbers}."))
+            let numbers = context.unless_hidden(format_args!(": Limit {limit}"));
+            limited("requests", &format!("Too many calls at once for {subject}{numbers}."))
         }
         Failure::Throttled { .. } => {
-            let wait = scene.wait(failure).map(go_duration);
+            let wait = context.wait(failure).map(go_duration);
             let again = wait.map(|wait| format!(" Please try again in {wait}."));
             let again = again.unwrap_or_default();
-            limited("requests", &format!("Rate limit reached for {whose}.{again}"))
+            limited("requests", &format!("Rate limit reached for {subject}.{again}"))
         }
         Failure::DayQuota { limit, left } => {
             let wait = go_duration(*left);
-            let numbers = scene.numbers(format_args!(
+            let numbers = context.unless_hidden(format_args!(
                 ": Limit {limit}, Used {limit}, Requested 1. Please try again in {wait}"
             ));
             let of = "requests per day (RPD)";
-            limited("requests", &format!("Rate limit reached for {whose} on {of}{numbers}."))
+            limited("requests", &format!("Rate limit reached for {subject} on {of}{numbers}."))
         }
-        other => plain(other),
+        other => generic_error(other),
     }
 }
 
 /// The failures that have nothing to do with rates.
-pub(super) fn plain(failure: &Failure) -> Refused {
+pub(super) fn generic_error(failure: &Failure) -> ErrorResponse {
     let quota = "You have used up your quota; check your plan and billing details.";
     let (status, body) = match failure {
         Failure::OutOfCredit => (
@@ -131,13 +135,13 @@ pub(super) fn plain(failure: &Failure) -> Refused {
         }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, server_error()),
     };
-    Refused::new(status, body)
+    ErrorResponse::new(status, body)
 }
 
-pub(super) fn retry_after(fields: &mut Fields, wait: u64, sends_millis: bool) {
-    fields.set("retry-after", whole_seconds(wait));
+pub(super) fn retry_after(headers: &mut ResponseHeaders, wait: u64, sends_millis: bool) {
+    headers.set("retry-after", whole_seconds(wait));
     if sends_millis {
-        fields.set("retry-after-ms", whole_millis(wait));
+        headers.set("retry-after-ms", whole_millis(wait));
     }
 }
 
@@ -154,8 +158,8 @@ fn kind(dimension: Dimension) -> &'static str {
     }
 }
 
-fn sentence(whose: &str, blocked: &Blocked, scene: &Scene<'_>) -> String {
-    let Blocked { gauge, requested, .. } = blocked;
+fn sentence(subject: &str, blocked: &Blocked, context: &ResponseContext<'_>) -> String {
+    let Blocked { limit_status, requested, .. } = blocked;
     let of = match blocked.dimension {
         Dimension::Tokens | Dimension::InputTokens | Dimension::OutputTokens => {
             "tokens per min (TPM)"
@@ -165,24 +169,25 @@ fn sentence(whose: &str, blocked: &Blocked, scene: &Scene<'_>) -> String {
             "requests per min (RPM)"
         }
     };
-    let limit = gauge.limit;
+    let limit = limit_status.limit;
     match blocked.wait {
         Wait::Never => {
-            let numbers = scene.numbers(format_args!(": Limit {limit}, Requested {requested}"));
+            let numbers =
+                context.unless_hidden(format_args!(": Limit {limit}, Requested {requested}"));
             format!(
-                "Request too large for {whose} on {of}{numbers}. Send less, or allow less output."
+                "Request too large for {subject} on {of}{numbers}. Send less, or allow less output."
             )
         }
         Wait::Now | Wait::For(_) => {
-            let used = limit.saturating_sub(gauge.remaining);
+            let used = limit.saturating_sub(limit_status.remaining);
             let wait = go_duration(match blocked.wait {
                 Wait::For(nanos) => nanos,
                 Wait::Now | Wait::Never => 0,
             });
-            let numbers = scene.numbers(format_args!(
+            let numbers = context.unless_hidden(format_args!(
                 ": Limit {limit}, Used {used}, Requested {requested}. Please try again in {wait}"
             ));
-            format!("Rate limit reached for {whose} on {of}{numbers}.")
+            format!("Rate limit reached for {subject} on {of}{numbers}.")
         }
     }
 }

@@ -5,35 +5,35 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::compatible::{Compatible, StreamUsage};
-use super::{Failure, Fields, Refused, Reply, Scene};
+use super::{ErrorResponse, Failure, ResponseContent, ResponseContext, ResponseHeaders};
 use crate::calendar::{SECOND, whole_seconds};
-use crate::limits::quota::{Dimension, Gauge};
+use crate::limits::quota::{Dimension, LimitStatus};
 use crate::reporting::Reporting;
 
 pub(super) static OPENROUTER: Compatible = Compatible {
     prefixes: &["/api/v1"],
     embeddings: false,
     forbidden: &[],
-    announce: |_, _| {},
-    refuse,
-    breaking,
+    limit_headers: |_, _| {},
+    error_response,
+    stream_error,
     stream_usage: StreamUsage::OnRequest,
     keep_alive: None,
 };
 
-fn breaking(reply: &Reply) -> Value {
+fn stream_error(content: &ResponseContent) -> Value {
     json!({
-        "id": format!("gen-sim-{}", reply.number),
+        "id": format!("gen-sim-{}", content.number),
         "object": "chat.completion.chunk",
-        "created": reply.created,
-        "model": reply.model,
+        "created": content.created,
+        "model": content.model,
         "error": { "code": 502, "message": "The provider disconnected." },
         "choices": [{ "index": 0, "delta": { "content": "" }, "finish_reason": "error" }],
     })
 }
 
-fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
-    let limits = limits(failure, scene);
+fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse {
+    let limits = limits(failure, context);
     let (status, message) = match failure {
         Failure::Limited(blocked) if blocked.dimension == Dimension::Day => {
             (StatusCode::TOO_MANY_REQUESTS, "Rate limit exceeded: requests-per-day")
@@ -60,42 +60,52 @@ fn refuse(failure: &Failure, scene: &Scene<'_>) -> Refused {
     if status == StatusCode::TOO_MANY_REQUESTS {
         metadata["provider_code"] = json!(429);
     }
-    let mut fields = Fields::default();
-    if let Some(gauge) = limits {
-        let reset = scene.now.millisecond_after(gauge.reset).to_string();
-        fields.set("x-ratelimit-limit", gauge.limit);
-        fields.set("x-ratelimit-remaining", gauge.remaining);
-        fields.set("x-ratelimit-reset", &reset);
+    let mut headers = ResponseHeaders::default();
+    if let Some(limit_status) = limits {
+        let reset = context.now.millisecond_after(limit_status.reset).to_string();
+        headers.set("x-ratelimit-limit", limit_status.limit);
+        headers.set("x-ratelimit-remaining", limit_status.remaining);
+        headers.set("x-ratelimit-reset", &reset);
         metadata["headers"] = json!({
-            "X-RateLimit-Limit": gauge.limit.to_string(),
-            "X-RateLimit-Remaining": gauge.remaining.to_string(),
+            "X-RateLimit-Limit": limit_status.limit.to_string(),
+            "X-RateLimit-Remaining": limit_status.remaining.to_string(),
             "X-RateLimit-Reset": reset,
         });
     }
-    if let Some(wait) = scene.wait(failure) {
-        fields.set("retry-after", whole_seconds(wait));
+    if let Some(wait) = context.wait(failure) {
+        headers.set("retry-after", whole_seconds(wait));
     }
     let body = json!({
         "error": { "code": status.as_u16(), "message": message, "metadata": metadata },
     });
-    Refused { status, fields, body }
+    ErrorResponse { status, headers, body }
 }
 
 /// The limit that an error tells of; its reset is when the next call gets through.
-fn limits(failure: &Failure, scene: &Scene<'_>) -> Option<Gauge> {
-    let wait = scene.wait(failure)?;
-    let (gauge, is_of_a_day) = match failure {
+fn limits(failure: &Failure, context: &ResponseContext<'_>) -> Option<LimitStatus> {
+    let wait = context.wait(failure)?;
+    let (limit_status, is_of_a_day) = match failure {
         Failure::Limited(blocked) => {
-            (scene.standing.of(blocked.dimension)?, blocked.dimension == Dimension::Day)
+            (context.snapshot.of(blocked.dimension)?, blocked.dimension == Dimension::Day)
         }
-        Failure::DayQuota { limit, .. } => {
-            (scene.reporting.gauge(Gauge { limit: *limit, remaining: 0, reset: wait }), true)
-        }
-        _ => (scene.reporting.gauge(Gauge { remaining: 0, ..scene.standing.requests? }), false),
+        Failure::DayQuota { limit, .. } => (
+            context.reporting.limit_status(LimitStatus {
+                limit: *limit,
+                remaining: 0,
+                reset: wait,
+            }),
+            true,
+        ),
+        _ => (
+            context
+                .reporting
+                .limit_status(LimitStatus { remaining: 0, ..context.snapshot.requests? }),
+            false,
+        ),
     };
-    let reset = match scene.reporting {
+    let reset = match context.reporting {
         Reporting::OfASecond if !is_of_a_day => SECOND,
         _ => wait,
     };
-    Some(Gauge { reset, ..gauge })
+    Some(LimitStatus { reset, ..limit_status })
 }

@@ -101,10 +101,10 @@ impl Ledger {
             Some(Usage { dimension, used, allowed })
         });
         // Products instead of quotients, so that nothing is rounded.
-        usages.reduce(|most, next| {
-            let above = u128::from(next.used) * u128::from(most.allowed)
-                > u128::from(most.used) * u128::from(next.allowed);
-            if above { next } else { most }
+        usages.reduce(|busiest, next| {
+            let above = u128::from(next.used) * u128::from(busiest.allowed)
+                > u128::from(busiest.used) * u128::from(next.allowed);
+            if above { next } else { busiest }
         })
     }
 
@@ -114,12 +114,12 @@ impl Ledger {
         window: &Range<Duration>,
         part: impl Fn(&Entry) -> Option<T>,
     ) -> Option<Vec<T>> {
-        let book = self.lock();
-        let oldest = book.entries.front();
+        let state = self.lock();
+        let oldest = state.entries.front();
         if oldest.is_some_and(|entry| entry.number > 1 && entry.at >= window.start) {
             return None;
         }
-        let inside = book.entries.iter().filter(|entry| window.contains(&entry.at));
+        let inside = state.entries.iter().filter(|entry| window.contains(&entry.at));
         Some(inside.filter_map(part).collect())
     }
 }
@@ -132,11 +132,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn the_limit_that_binds_is_the_one_used_most() {
+    fn binding_limit_is_the_most_used_one() {
         let ledger = Ledger::new(100);
         for second in 0..120 {
             let number = ledger.open(entry(SECOND * second, 0));
-            ledger.revise(number, |entry| {
+            ledger.update(number, |entry| {
                 entry.charged = CallCharge { requests: 1, input: 60, output: 30 };
             });
         }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_of_retries_is_dense() {
+    fn retry_storm_is_dense() {
         let ledger = Ledger::new(100);
         for fingerprint in 0..4 {
             let number = ledger.open(entry(Duration::ZERO, fingerprint));

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn dialects_charge_at_admission_by_their_own_rules() {
+    fn dialects_have_their_own_admission_charge() {
         for (dialect, unset, limited) in [
             (Dialect::OpenAi, (100, 32), (100, 1_000)),
             (Dialect::AzureOpenAi, (100, 32), (100, 1_000)),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_dialects_settle_to_what_was_used() {
+    fn only_some_dialects_settle_to_usage() {
         let admitted = CallCharge { requests: 1, input: 100, output: 500 };
         let settled = |dialect| tokens(Charging::of(dialect).settled(admitted, 110, 10, 50));
         assert_eq!(settled(Dialect::OpenAi), (100, 500));
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn named_rules_set_reserve_and_settlement_and_leave_the_rest() {
+    fn named_rules_set_only_reserve_and_settlement() {
         for (dialect, unset) in
             [(Dialect::OpenAi, 16), (Dialect::Anthropic, 0), (Dialect::Mistral, 0)]
         {

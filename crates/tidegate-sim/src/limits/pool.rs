@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::calendar::Now;
 use crate::limits::Limits;
 use crate::limits::charging::{CallCharge, FailedCalls};
-use crate::limits::quota::{Blocked, Quotas, Standing};
+use crate::limits::quota::{Blocked, LimitSnapshot, Quotas};
 
 /// Limits, and what is spent of them.
 #[derive(Debug)]
@@ -28,24 +28,24 @@ pub(crate) struct Pool {
 
 /// Where a call stands that was let in.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum SlotGrant {
     /// It may begin. There is nothing to hold where nothing limits calls at the same time.
     Begin(Option<OwnedSemaphorePermit>),
     /// It waits for its turn.
-    Queue(Turn),
+    Queue(QueueEntry),
 }
 
 /// A call that was let in.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    pub(crate) place: Place,
+    pub(crate) slot: SlotGrant,
     /// The limits right after the call was charged, before any other call.
-    pub(crate) standing: Standing,
+    pub(crate) snapshot: LimitSnapshot,
 }
 
 /// Why a call is not let in.
 #[derive(Debug)]
-pub(crate) enum Refused {
+pub(crate) enum AdmitError {
     Limited(Blocked, CallCharge),
     Busy { limit: u64, counted: CallCharge },
 }
@@ -72,17 +72,17 @@ impl Pool {
         now: Now,
         charge: CallCharge,
         failed: FailedCalls,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<Admitted, AdmitError> {
         let mut quotas = self.lock();
-        let Some(place) = self.place() else {
+        let Some(slot) = self.try_slot() else {
             let counted = quotas.count_refused(now, failed);
-            return Err(Refused::Busy { limit: self.limits.concurrency.unwrap_or(0), counted });
+            return Err(AdmitError::Busy { limit: self.limits.concurrency.unwrap_or(0), counted });
         };
         quotas
             .admit(now, charge, failed)
-            .map_err(|(blocked, counted)| Refused::Limited(blocked, counted))?;
+            .map_err(|(blocked, counted)| AdmitError::Limited(blocked, counted))?;
         self.in_flight.fetch_add(1, Ordering::SeqCst);
-        Ok(Admitted { place, standing: quotas.standing(now) })
+        Ok(Admitted { slot, snapshot: quotas.snapshot(now) })
     }
 
     /// Counts a call that was refused for other reasons, where such calls count.
@@ -91,31 +91,31 @@ impl Pool {
     }
 
     /// Notes that a call has ended, and corrects its charge.
-    pub(crate) fn leave(&self, now: Now, taken: Now, from: CallCharge, to: CallCharge) {
+    pub(crate) fn finish(&self, now: Now, taken: Now, from: CallCharge, to: CallCharge) {
         self.lock().correct(now, taken, from, to);
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// What clients are told.
-    pub(crate) fn standing(&self, now: Now) -> Standing {
-        self.lock().standing(now)
+    pub(crate) fn snapshot(&self, now: Now) -> LimitSnapshot {
+        self.lock().snapshot(now)
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    fn place(self: &Arc<Self>) -> Option<Place> {
-        let Some(slots) = &self.slots else { return Some(Place::Begin(None)) };
+    fn try_slot(self: &Arc<Self>) -> Option<SlotGrant> {
+        let Some(slots) = &self.slots else { return Some(SlotGrant::Begin(None)) };
         if let Ok(permit) = Arc::clone(slots).try_acquire_owned() {
-            return Some(Place::Begin(Some(permit)));
+            return Some(SlotGrant::Begin(Some(permit)));
         }
         let free = self.waiting.load(Ordering::SeqCst) < self.limits.queue.unwrap_or(0);
         free.then(|| {
             self.waiting.fetch_add(1, Ordering::SeqCst);
             let acquire = Arc::clone(slots).acquire_owned();
             let granted = Box::pin(async move { acquire.await.ok() });
-            Place::Queue(Turn { granted, pool: Arc::clone(self) })
+            SlotGrant::Queue(QueueEntry { granted, pool: Arc::clone(self) })
         })
     }
 
@@ -125,25 +125,25 @@ impl Pool {
 }
 
 /// A place in the queue. Dropping it leaves the queue.
-pub(crate) struct Turn {
+pub(crate) struct QueueEntry {
     granted: Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>,
     pool: Arc<Pool>,
 }
 
-impl Turn {
+impl QueueEntry {
     /// Waits for the turn. The place is kept if this is dropped and called again.
-    pub(crate) async fn come(&mut self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn granted(&mut self) -> Option<OwnedSemaphorePermit> {
         self.granted.as_mut().await
     }
 }
 
-impl Drop for Turn {
+impl Drop for QueueEntry {
     fn drop(&mut self) {
         self.pool.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl fmt::Debug for Turn {
+impl fmt::Debug for QueueEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Turn").field("pool", &self.pool.id).finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@
 
 mod bucket;
 mod day;
-mod gauge;
+mod limit_status;
 mod token_limit;
 mod window;
 
@@ -18,9 +18,9 @@ use crate::limits::charging::{CallCharge, FailedCalls};
 use bucket::Bucket;
 use day::Day;
 use token_limit::TokenLimit;
-use window::{Ramp, Second, Slices};
+use window::{CurrentSecond, Ramp, Slices};
 
-pub(crate) use gauge::{Gauge, Standing};
+pub(crate) use limit_status::{LimitSnapshot, LimitStatus};
 
 /// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,7 +71,7 @@ pub(crate) enum Wait {
 pub(crate) struct Blocked {
     pub(crate) dimension: Dimension,
     pub(crate) wait: Wait,
-    pub(crate) gauge: Gauge,
+    pub(crate) limit_status: LimitStatus,
     pub(crate) requested: u64,
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct Quotas {
     input: Option<TokenLimit>,
     output: Option<TokenLimit>,
     ramp: Option<Ramp>,
-    second: Second,
+    second: CurrentSecond,
     /// The latest instant seen. Of two calls that come at once on two threads the one that read the
     /// clock first may get here last; it must not turn a window back.
     latest: Option<Now>,
@@ -106,7 +106,7 @@ impl Quotas {
             input: limits.input.map(tokens),
             output: limits.output.map(tokens),
             ramp: limits.ramp.map(|(floor, factor)| Ramp::new(floor, factor, limits.phase)),
-            second: Second::new(limits.phase),
+            second: CurrentSecond::new(limits.phase),
             latest: None,
         }
     }
@@ -120,7 +120,7 @@ impl Quotas {
         charge: CallCharge,
         failed: FailedCalls,
     ) -> Result<(), (Blocked, CallCharge)> {
-        self.turn(now);
+        self.advance(now);
         let Some(blocked) = self.blocked(charge) else {
             self.take(charge);
             return Ok(());
@@ -132,7 +132,7 @@ impl Quotas {
 
     /// Counts a call that was refused for another reason than these limits.
     pub(crate) fn count_refused(&mut self, now: Now, failed: FailedCalls) -> CallCharge {
-        self.turn(now);
+        self.advance(now);
         if failed == FailedCalls::AreFree {
             return CallCharge::default();
         }
@@ -146,11 +146,11 @@ impl Quotas {
     /// Brings what was charged at `taken` to what it should have been. A call that is no longer
     /// counted as a request is given back to windows too.
     pub(crate) fn correct(&mut self, now: Now, taken: Now, from: CallCharge, to: CallCharge) {
-        self.turn(now);
+        self.advance(now);
         let is_given_back = to.requests < from.requests;
         for (limit, cost) in self.token_limits() {
             if is_given_back {
-                limit.give(taken, cost(from));
+                limit.refund(taken, cost(from));
             } else {
                 limit.settle(cost(from), cost(to));
             }
@@ -162,52 +162,52 @@ impl Quotas {
             requests.settle(from.requests, to.requests);
         }
         if let Some(slices) = &mut self.slices {
-            slices.give(taken, 1);
+            slices.refund(taken, 1);
         }
         if let Some(day) = &mut self.day {
-            day.give(taken);
+            day.refund(taken);
         }
         if let Some(ramp) = &mut self.ramp {
-            ramp.give(taken);
+            ramp.refund(taken);
         }
     }
 
     /// What a client is told.
-    pub(crate) fn standing(&mut self, now: Now) -> Standing {
-        self.turn(now);
-        let tokens = self.tokens.as_ref().map(TokenLimit::gauge);
-        Standing {
-            requests: self.requests.as_ref().map(Bucket::gauge),
-            slice: self.slices.as_ref().map(Slices::gauge),
-            day: self.day.as_ref().map(Day::gauge),
+    pub(crate) fn snapshot(&mut self, now: Now) -> LimitSnapshot {
+        self.advance(now);
+        let tokens = self.tokens.as_ref().map(TokenLimit::limit_status);
+        LimitSnapshot {
+            requests: self.requests.as_ref().map(Bucket::limit_status),
+            slice: self.slices.as_ref().map(Slices::limit_status),
+            day: self.day.as_ref().map(Day::limit_status),
             refilling_day: self.day.as_ref().and_then(Day::refilling),
             tokens,
-            second_tokens: tokens.map(gauge::of_a_second),
-            input: self.input.as_ref().map(TokenLimit::gauge),
-            output: self.output.as_ref().map(TokenLimit::gauge),
+            second_tokens: tokens.map(limit_status::per_second),
+            input: self.input.as_ref().map(TokenLimit::limit_status),
+            output: self.output.as_ref().map(TokenLimit::limit_status),
             this_second: self.second.admitted(),
         }
     }
 
-    fn turn(&mut self, now: Now) {
+    fn advance(&mut self, now: Now) {
         let now = self.latest.filter(|latest| latest.elapsed > now.elapsed).unwrap_or(now);
         self.latest = Some(now);
         if let Some(requests) = &mut self.requests {
             requests.refill(now.elapsed);
         }
         for (limit, _) in self.token_limits() {
-            limit.turn(now);
+            limit.advance(now);
         }
         if let Some(slices) = &mut self.slices {
-            slices.turn(now);
+            slices.advance(now);
         }
         if let Some(day) = &mut self.day {
-            day.turn(now);
+            day.advance(now);
         }
         if let Some(ramp) = &mut self.ramp {
-            ramp.turn(now);
+            ramp.advance(now);
         }
-        self.second.turn(now);
+        self.second.advance(now);
     }
 
     fn take(&mut self, charge: CallCharge) {
@@ -246,30 +246,31 @@ impl Quotas {
             (Dimension::OutputTokens, &self.output, charge.output),
         ];
         let mut worst: Option<Blocked> = None;
-        let mut consider = |dimension, wait, gauge, requested| {
+        let mut consider = |dimension, wait, limit_status, requested| {
             if wait != Wait::Now && worst.as_ref().is_none_or(|worst| worst.wait < wait) {
-                worst = Some(Blocked { dimension, wait, gauge, requested });
+                worst = Some(Blocked { dimension, wait, limit_status, requested });
             }
         };
         if let Some(requests) = &self.requests {
             let cost = charge.requests;
-            consider(Dimension::Requests, requests.wait(cost), requests.gauge(), cost);
+            consider(Dimension::Requests, requests.wait(cost), requests.limit_status(), cost);
         }
         for (dimension, limit, cost) in token_limits {
             if let Some(limit) = limit {
-                consider(dimension, limit.wait(cost), limit.gauge(), cost);
+                consider(dimension, limit.wait(cost), limit.limit_status(), cost);
             }
         }
         if let Some(slices) = &self.slices {
             // The minute is what clients are told of, also when it is a slice that refuses.
-            let gauge = self.requests.as_ref().map_or_else(|| slices.gauge(), Bucket::gauge);
-            consider(Dimension::Slice, slices.wait(1), gauge, 1);
+            let limit_status =
+                self.requests.as_ref().map_or_else(|| slices.limit_status(), Bucket::limit_status);
+            consider(Dimension::Slice, slices.wait(1), limit_status, 1);
         }
         if let Some(day) = &self.day {
-            consider(Dimension::Day, day.wait(), day.gauge(), 1);
+            consider(Dimension::Day, day.wait(), day.limit_status(), 1);
         }
         if let Some(ramp) = &self.ramp {
-            consider(Dimension::Acceleration, ramp.wait(), ramp.gauge(), 1);
+            consider(Dimension::Acceleration, ramp.wait(), ramp.limit_status(), 1);
         }
         worst
     }
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_charged_to_all_limits_or_to_none() {
+    fn call_is_charged_to_all_limits_or_none() {
         let limits = Limits::new().requests_per_minute(60).tokens_per_minute(100);
         let mut quotas = Quotas::new(&limits);
         quotas.admit(at(0), charge(50, 40), FailedCalls::AreFree).unwrap();
@@ -299,13 +300,13 @@ mod tests {
         assert_eq!(blocked.dimension, Dimension::Tokens);
         assert_eq!(blocked.wait, Wait::For(600_000_000));
         assert_eq!(counted, CallCharge::default());
-        let standing = quotas.standing(at(0));
-        assert_eq!(standing.requests.unwrap().remaining, 59);
-        assert_eq!(standing.tokens.unwrap().remaining, 10);
+        let snapshot = quotas.snapshot(at(0));
+        assert_eq!(snapshot.requests.unwrap().remaining, 59);
+        assert_eq!(snapshot.tokens.unwrap().remaining, 10);
     }
 
     #[test]
-    fn the_limit_that_refuses_for_longest_is_named() {
+    fn limit_with_the_longest_wait_is_reported() {
         let limits = Limits::new().requests_per_minute(1).tokens_per_minute(10);
         let mut quotas = Quotas::new(&limits);
         quotas.admit(at(0), charge(5, 5), FailedCalls::AreFree).unwrap();
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_sends_again_too_fast_never_gets_through_where_refusals_count() {
+    fn fast_retries_never_succeed_if_rejections_count() {
         let limits = Limits::new().requests_per_minute(60);
         let mut quotas = Quotas::new(&limits);
         for _ in 0..60 {
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_a_little_late_turns_no_window_back() {
+    fn late_call_does_not_rewind_a_window() {
         let limits = Limits::new()
             .requests_per_minute(60)
             .requests_per_day(2, Zone::UTC)
@@ -346,13 +347,13 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_moves_both_ways_and_may_leave_a_debt() {
+    fn correction_works_both_ways_and_may_leave_a_debt() {
         let mut quotas = Quotas::new(&Limits::new().tokens_per_minute(60));
         quotas.admit(at(0), charge(10, 50), FailedCalls::AreFree).unwrap();
         quotas.correct(at(0), at(0), charge(10, 50), charge(10, 20));
-        assert_eq!(quotas.standing(at(0)).tokens.unwrap().remaining, 30);
+        assert_eq!(quotas.snapshot(at(0)).tokens.unwrap().remaining, 30);
         quotas.correct(at(0), at(0), charge(10, 20), charge(10, 80));
-        assert_eq!(quotas.standing(at(10 * SECOND)).tokens.unwrap().remaining, 0);
-        assert_eq!(quotas.standing(at(31 * SECOND)).tokens.unwrap().remaining, 1);
+        assert_eq!(quotas.snapshot(at(10 * SECOND)).tokens.unwrap().remaining, 0);
+        assert_eq!(quotas.snapshot(at(31 * SECOND)).tokens.unwrap().remaining, 1);
     }
 }

@@ -11,8 +11,8 @@ use crate::calendar::Now;
 use crate::ledger::Ending;
 use crate::limits::charging::{CallCharge, Charging, FailedCalls};
 use crate::limits::pool::Pool;
-use crate::limits::quota::Standing;
-use crate::server::ask::Tokens;
+use crate::limits::quota::LimitSnapshot;
+use crate::server::request::Tokens;
 use crate::simulator::Shared;
 
 /// A call in flight.
@@ -25,13 +25,13 @@ pub(crate) struct Call {
     pub(crate) taken: Now,
     pub(crate) admitted: CallCharge,
     /// The limits right after the call was charged.
-    pub(crate) standing: Standing,
+    pub(crate) snapshot: LimitSnapshot,
     pub(crate) tokens: Tokens,
     /// Output tokens sent so far.
     pub(crate) sent: u64,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
     /// How the call ends if its caller goes away.
-    pub(crate) if_left: Ending,
+    pub(crate) ending_if_dropped: Ending,
     pub(crate) ended: bool,
 }
 
@@ -43,7 +43,7 @@ impl Call {
 
     /// Notes that nothing more is sent, so that the call ends as a stalled one.
     pub(crate) fn stall(&mut self) {
-        self.if_left = Ending::Stalled;
+        self.ending_if_dropped = Ending::Stalled;
     }
 
     /// Ends the call; a second time does nothing.
@@ -58,13 +58,13 @@ impl Call {
             _ => self.charge(),
         };
         let now = self.shared.now();
-        self.pool.leave(now, self.taken, self.admitted, charge);
+        self.pool.finish(now, self.taken, self.admitted, charge);
         self.permit = None;
         let used = match ending {
             Ending::Failed => CallCharge::default(),
             _ => CallCharge::of_use(self.tokens.input, self.sent),
         };
-        self.shared.ledger.revise(self.number, |entry| {
+        self.shared.ledger.update(self.number, |entry| {
             (entry.charged, entry.used) = (charge, used);
         });
         self.shared.ledger.close(self.number, self.shared.elapsed(now), ending);
@@ -73,6 +73,6 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        self.end(self.if_left);
+        self.end(self.ending_if_dropped);
     }
 }

@@ -16,13 +16,13 @@ use hyper::body::Frame;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::account::Delay;
-use crate::dialect::{Reply, Voice};
+use crate::dialect::{Codec, ResponseContent};
 use crate::fault::Fault;
 use crate::ledger::Ending;
-use crate::limits::pool::Turn;
+use crate::limits::pool::QueueEntry;
 use crate::random::Random;
 use crate::server::call::Call;
-use crate::server::wire::Link;
+use crate::server::connection::ConnectionControl;
 use crate::text;
 
 /// A body of any kind.
@@ -31,46 +31,46 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 /// How often a caller in the queue is kept awake.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// How long a caller that is kept awake may wait before its connection is closed.
-const PATIENCE: Duration = Duration::from_secs(600);
+const MAX_QUEUE_TIME: Duration = Duration::from_secs(600);
 
 /// How long the tokens of an answer take.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Timing {
     pub(crate) first: Duration,
     pub(crate) per_token: Delay,
     pub(crate) random: Random,
 }
 
-impl Pace {
+impl Timing {
     /// How long a whole answer takes.
     pub(crate) fn total(&self, tokens: u64) -> Duration {
         let mut random = self.random.clone();
-        let further = (1..tokens).map(|_| self.per_token.draw(&mut random)).sum::<Duration>();
-        self.first + further
+        let remaining = (1..tokens).map(|_| self.per_token.draw(&mut random)).sum::<Duration>();
+        self.first + remaining
     }
 }
 
 /// An answer that comes out bit by bit.
 pub(crate) struct ResponseStream {
     pub(crate) call: Call,
-    pub(crate) voice: &'static dyn Voice,
-    pub(crate) reply: Reply,
+    pub(crate) codec: &'static dyn Codec,
+    pub(crate) content: ResponseContent,
     pub(crate) streams: bool,
-    pub(crate) pace: Pace,
+    pub(crate) timing: Timing,
     pub(crate) fault: Option<Fault>,
-    pub(crate) link: Arc<Link>,
-    pub(crate) turn: Option<Turn>,
+    pub(crate) control: Arc<ConnectionControl>,
+    pub(crate) queue_entry: Option<QueueEntry>,
     /// When the next token is due.
     pub(crate) due: Instant,
-    pub(crate) stage: Stage,
+    pub(crate) state: StreamState,
 }
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum StreamState {
     Queue { since: Instant },
-    Open,
-    Speak,
+    Begin,
+    Tokens,
     Cut,
     Stall,
     Done,
@@ -88,108 +88,108 @@ impl ResponseStream {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let said = match self.stage {
-                Stage::Queue { since } => self.queue(since).await,
-                Stage::Open if self.streams => {
-                    rest_until(self.due).await;
-                    self.stage = Stage::Speak;
-                    self.voice.opening(&self.reply)
+            let sent = match self.state {
+                StreamState::Queue { since } => self.queue(since).await,
+                StreamState::Begin if self.streams => {
+                    wait_until(self.due).await;
+                    self.state = StreamState::Tokens;
+                    self.codec.stream_start(&self.content)
                 }
-                Stage::Open => self.whole().await,
-                Stage::Speak => self.speak().await,
-                Stage::Cut => {
+                StreamState::Begin => self.complete_body().await,
+                StreamState::Tokens => self.next_token().await,
+                StreamState::Cut => {
                     self.call.end(Ending::Cut);
-                    self.link.cut();
+                    self.control.cut();
                     return pending().await;
                 }
-                Stage::Stall => {
+                StreamState::Stall => {
                     self.call.stall();
                     return pending().await;
                 }
-                Stage::Done => return None,
+                StreamState::Done => return None,
             };
-            if !said.is_empty() {
-                return Some(said.into());
+            if !sent.is_empty() {
+                return Some(sent.into());
             }
         }
     }
 
     async fn queue(&mut self, since: Instant) -> String {
-        let Some(turn) = &mut self.turn else {
-            self.stage = Stage::Open;
+        let Some(queue_entry) = &mut self.queue_entry else {
+            self.state = StreamState::Begin;
             return String::new();
         };
         tokio::select! {
             biased;
-            permit = turn.come() => {
+            permit = queue_entry.granted() => {
                 self.call.permit = permit;
-                self.turn = None;
-                self.due = Instant::now() + self.pace.first;
-                self.stage = Stage::Open;
+                self.queue_entry = None;
+                self.due = Instant::now() + self.timing.first;
+                self.state = StreamState::Begin;
                 String::new()
             }
-            () = sleep_until(since + PATIENCE) => {
-                self.stage = Stage::Cut;
+            () = sleep_until(since + MAX_QUEUE_TIME) => {
+                self.state = StreamState::Cut;
                 String::new()
             }
             () = sleep(KEEP_ALIVE) => {
-                self.voice.keep_alive(self.streams).unwrap_or_default().to_owned()
+                self.codec.keep_alive(self.streams).unwrap_or_default().to_owned()
             }
         }
     }
 
-    async fn speak(&mut self) -> String {
-        let said = self.call.sent;
+    async fn next_token(&mut self) -> String {
+        let sent = self.call.sent;
         match self.fault {
-            Some(Fault::Cut { after }) if said >= after.min(self.reply.output) => {
-                self.stage = Stage::Cut;
+            Some(Fault::Cut { after }) if sent >= after.min(self.content.output) => {
+                self.state = StreamState::Cut;
                 return String::new();
             }
-            Some(Fault::Stall { after }) if said >= after.min(self.reply.output) => {
-                self.stage = Stage::Stall;
+            Some(Fault::Stall { after }) if sent >= after.min(self.content.output) => {
+                self.state = StreamState::Stall;
                 return String::new();
             }
-            Some(Fault::StreamError { after }) if said >= after.min(self.reply.output) => {
-                self.stage = Stage::Done;
+            Some(Fault::StreamError { after }) if sent >= after.min(self.content.output) => {
+                self.state = StreamState::Done;
                 self.call.end(Ending::Broken);
-                return self.voice.breaking(&self.reply);
+                return self.codec.stream_error(&self.content);
             }
             _ => {}
         }
-        if said == self.reply.output {
-            self.stage = Stage::Done;
+        if sent == self.content.output {
+            self.state = StreamState::Done;
             self.call.end(Ending::Complete);
-            return self.voice.closing(&self.reply);
+            return self.codec.stream_end(&self.content);
         }
-        if said > 0 {
-            self.due += self.pace.per_token.draw(&mut self.pace.random);
+        if sent > 0 {
+            self.due += self.timing.per_token.draw(&mut self.timing.random);
         }
-        rest_until(self.due).await;
+        wait_until(self.due).await;
         self.call.sent += 1;
-        let token = self.voice.token(&self.reply, said, text::word(said));
-        if said == 0 && self.fault == Some(Fault::Malformed) {
+        let token = self.codec.stream_token(&self.content, sent, text::word(sent));
+        if sent == 0 && self.fault == Some(Fault::Malformed) {
             return format!("{}\n\n", first_half(&token));
         }
         token
     }
 
     /// All of an answer at once, after a queue.
-    async fn whole(&mut self) -> String {
-        let further = self.pace.total(self.reply.output).saturating_sub(self.pace.first);
-        rest_until(self.due + further).await;
-        let text = self.voice.whole(&self.reply).to_string();
-        self.call.sent = self.reply.output;
+    async fn complete_body(&mut self) -> String {
+        let remaining = self.timing.total(self.content.output).saturating_sub(self.timing.first);
+        wait_until(self.due + remaining).await;
+        let text = self.codec.response_body(&self.content).to_string();
+        self.call.sent = self.content.output;
         match self.fault {
             Some(Fault::Cut { .. }) => {
-                self.stage = Stage::Cut;
+                self.state = StreamState::Cut;
                 first_half(&text).to_owned()
             }
             Some(Fault::Stall { .. }) => {
-                self.stage = Stage::Stall;
+                self.state = StreamState::Stall;
                 first_half(&text).to_owned()
             }
             fault => {
-                self.stage = Stage::Done;
+                self.state = StreamState::Done;
                 self.call.end(Ending::Complete);
                 let malformed = fault == Some(Fault::Malformed);
                 if malformed { first_half(&text).to_owned() } else { text }
@@ -199,32 +199,32 @@ impl ResponseStream {
 }
 
 /// Waits for an instant. One that is over is not waited for: a timer would round it up.
-pub(crate) async fn rest_until(instant: Instant) {
+pub(crate) async fn wait_until(instant: Instant) {
     if instant > Instant::now() {
         sleep_until(instant).await;
     }
 }
 
 /// A body that says something and then ends its connection. The call ends with it.
-pub(crate) fn cut_after(text: String, mut call: Call, link: Arc<Link>) -> Body {
-    unfinished(text, move || {
+pub(crate) fn cut_after(text: String, mut call: Call, control: Arc<ConnectionControl>) -> Body {
+    open_ended(text, move || {
         call.end(Ending::Cut);
-        link.cut();
+        control.cut();
     })
 }
 
 /// A body that says something and then nothing more. The call ends when its caller leaves.
 pub(crate) fn stall_after(text: String, mut call: Call) -> Body {
-    unfinished(text, move || call.stall())
+    open_ended(text, move || call.stall())
 }
 
 /// A body that never ends: a text, and what happens once it is said.
-fn unfinished(text: String, mut said: impl FnMut() + Send + 'static) -> Body {
+fn open_ended(text: String, mut sent: impl FnMut() + Send + 'static) -> Body {
     let mut text = Some(text);
     let frames = stream::poll_fn(move |_| match text.take() {
         Some(text) => Poll::Ready(Some(Ok::<_, Infallible>(Frame::data(Bytes::from(text))))),
         None => {
-            said();
+            sent();
             Poll::Pending
         }
     });
@@ -245,19 +245,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_a_text_ends_between_characters() {
+    fn first_half_ends_at_a_character_boundary() {
         assert_eq!(first_half("abcd"), "ab");
         assert_eq!(first_half("äöü"), "ä");
         assert_eq!(first_half(""), "");
     }
 
     #[test]
-    fn a_whole_answer_takes_as_long_as_its_tokens() {
+    fn total_time_is_the_sum_of_token_times() {
         let second = Duration::from_secs(1);
-        let pace =
-            Pace { first: second * 3, per_token: Delay::fixed(second), random: Random::new(0, 0) };
-        assert_eq!(pace.total(0), second * 3);
-        assert_eq!(pace.total(1), second * 3);
-        assert_eq!(pace.total(5), second * 7);
+        let timing = Timing {
+            first: second * 3,
+            per_token: Delay::fixed(second),
+            random: Random::new(0, 0),
+        };
+        assert_eq!(timing.total(0), second * 3);
+        assert_eq!(timing.total(1), second * 3);
+        assert_eq!(timing.total(5), second * 7);
     }
 }

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::server::connection::{Connection, ConnectionControl, ServerStream, Transport};
 use crate::server::exchange;
-use crate::server::wire::{Connection, Link, Served, Transport};
 use crate::simulator::{Shared, Simulator};
 
 /// What a connection inside the process holds of what was written and not yet read.
@@ -37,7 +37,7 @@ impl Simulator {
         let mut closed = self.shared.closed.subscribe();
         let mut connections = JoinSet::new();
         loop {
-            let until = closing(*closed.borrow_and_update());
+            let until = refused_until(*closed.borrow_and_update());
             if let Some(until) = until {
                 // A closed port is what refuses connections; nothing less does.
                 listener = None;
@@ -57,7 +57,7 @@ impl Simulator {
                         let _ = stream.set_nodelay(true);
                         connections.spawn(run(Arc::clone(&self.shared), stream, Arc::default()));
                     }
-                    Err(error) if is_of_the_caller(&error) => {}
+                    Err(error) if is_client_error(&error) => {}
                     Err(error) => return Err(error),
                 },
                 _ = closed.changed() => {}
@@ -98,23 +98,25 @@ impl Simulator {
     ///
     /// Outside of a tokio runtime.
     pub fn connect(&self) -> io::Result<Connection> {
-        if closing(*self.shared.closed.borrow()).is_some() {
+        if refused_until(*self.shared.closed.borrow()).is_some() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let (theirs, ours) = tokio::io::duplex(BUFFER);
-        let link = Arc::new(Link::default());
-        tokio::spawn(run(Arc::clone(&self.shared), ours, Arc::clone(&link)));
-        Ok(Connection::new(theirs, link))
+        let (client_half, server_half) = tokio::io::duplex(BUFFER);
+        let control = Arc::new(ConnectionControl::default());
+        tokio::spawn(run(Arc::clone(&self.shared), server_half, Arc::clone(&control)));
+        Ok(Connection::new(client_half, control))
     }
 }
 
 /// Serves one connection to its end.
-async fn run<T: Transport>(shared: Arc<Shared>, io: T, link: Arc<Link>) {
+async fn run<T: Transport>(shared: Arc<Shared>, io: T, control: Arc<ConnectionControl>) {
     let closed = shared.closed.subscribe();
-    let served = Served::new(io, Arc::clone(&link));
+    let served = ServerStream::new(io, Arc::clone(&control));
     let service = {
-        let link = Arc::clone(&link);
-        service_fn(move |request| exchange::answer(Arc::clone(&shared), Arc::clone(&link), request))
+        let control = Arc::clone(&control);
+        service_fn(move |request| {
+            exchange::handle(Arc::clone(&shared), Arc::clone(&control), request)
+        })
     };
     let connection = http1::Builder::new()
         // The date is the simulator's, and there is no time limit that a test did not ask for.
@@ -124,20 +126,20 @@ async fn run<T: Transport>(shared: Arc<Shared>, io: T, link: Arc<Link>) {
     tokio::select! {
         // How a client leaves is its own affair.
         _ = connection => {}
-        () = link.over() => {}
-        () = closes(closed) => link.reset(),
+        () = control.ended() => {}
+        () = until_refusing(closed) => control.reset(),
     }
 }
 
 /// Waits until connections are refused.
-async fn closes(mut closed: watch::Receiver<Option<Instant>>) {
-    if closed.wait_for(|until| closing(*until).is_some()).await.is_err() {
+async fn until_refusing(mut closed: watch::Receiver<Option<Instant>>) {
+    if closed.wait_for(|until| refused_until(*until).is_some()).await.is_err() {
         // Whoever could close is gone.
         std::future::pending::<()>().await;
     }
 }
 
-fn closing(until: Option<Instant>) -> Option<Instant> {
+fn refused_until(until: Option<Instant>) -> Option<Instant> {
     until.filter(|until| Instant::now() < *until)
 }
 
@@ -152,7 +154,7 @@ async fn bind_again(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-fn is_of_the_caller(error: &io::Error) -> bool {
+fn is_client_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted

@@ -21,7 +21,7 @@ fn last_refusal(simulator: &Simulator) -> Option<RefusalCause> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_refill_all_the_time() {
+async fn requests_refill_continuously() {
     let simulator = simulator(Dialect::Mistral, Limits::new().requests_per_minute(60));
     let call = Call::new(Dialect::Mistral);
     for _ in 0..60 {
@@ -37,7 +37,7 @@ async fn requests_refill_all_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slice_holds_its_part_of_the_minute() {
+async fn slice_allows_its_share_of_the_minute() {
     let limits = Limits::new().requests_per_minute(600).slice(SECOND).phase(MILLI * 250);
     let simulator = simulator(Dialect::AzureOpenAi, limits);
     let call = Call::new(Dialect::AzureOpenAi);
@@ -59,7 +59,7 @@ async fn a_slice_holds_its_part_of_the_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slices_leave_tokens_alone() {
+async fn request_slices_do_not_limit_tokens() {
     let limits = Limits::new().requests_per_minute(60).tokens_per_minute(600).slice(SECOND);
     let simulator = simulator(Dialect::Mistral, limits);
     let call = Call::new(Dialect::Mistral).output(598);
@@ -72,7 +72,7 @@ async fn slices_leave_tokens_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_slice_holds_its_part_of_the_minute() {
+async fn token_slice_allows_its_share_of_the_minute() {
     let limits = Limits::new().tokens_per_minute(600).slice_tokens(SECOND).phase(MILLI * 250);
     let simulator = simulator(Dialect::OpenAi, limits);
     let call = |output: u64| Call::new(Dialect::OpenAi).field("max_tokens", output);
@@ -100,7 +100,7 @@ async fn a_token_slice_holds_its_part_of_the_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settlement_changes_nothing_in_a_slice() {
+async fn settlement_does_not_change_a_slice() {
     let limits = Limits::new()
         .input_tokens_per_minute(600)
         .output_tokens_per_minute(6_000)
@@ -122,7 +122,7 @@ async fn a_settlement_changes_nothing_in_a_slice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_and_output_are_limited_apart() {
+async fn input_and_output_are_limited_separately() {
     let limits = Limits::new().input_tokens_per_minute(60).output_tokens_per_minute(120);
     let simulator = simulator(Dialect::Anthropic, limits);
     let text = "x".repeat(232);
@@ -145,7 +145,7 @@ async fn input_and_output_are_limited_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_days_quota_returns_at_midnight_of_its_zone() {
+async fn day_quota_resets_at_midnight_of_its_zone() {
     let limits = Limits::new().requests_per_day(2, Zone::hours(-8));
     let simulator = simulator(Dialect::Gemini, limits);
     let call = Call::new(Dialect::Gemini);
@@ -160,7 +160,7 @@ async fn a_days_quota_returns_at_midnight_of_its_zone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_held_to_the_last_byte() {
+async fn concurrency_slot_is_held_until_the_last_byte() {
     let account = account(Dialect::OpenAi, Limits::new().concurrency(1))
         .first_token(Delay::fixed(SECOND))
         .per_token(Delay::fixed(SECOND));
@@ -173,12 +173,12 @@ async fn a_place_is_held_to_the_last_byte() {
         assert_eq!(status(&simulator, &call).await, 429);
         assert_eq!(last_refusal(&simulator), Some(RefusalCause::Concurrency));
     }
-    assert!(running.await.unwrap().is_whole);
+    assert!(running.await.unwrap().is_complete);
     assert_eq!(status(&simulator, &call).await, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sharp_rise_is_refused() {
+async fn sharp_rise_is_rejected() {
     let simulator = simulator(Dialect::Anthropic, Limits::new().acceleration(2, 3));
     let call = Call::new(Dialect::Anthropic);
     for allowed in [2, 6, 18] {
@@ -195,7 +195,7 @@ async fn a_sharp_rise_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn models_have_their_own_limits_and_classes_share_theirs() {
+async fn models_have_their_own_limits_and_groups_share_theirs() {
     let one = Limits::new().requests_per_minute(1);
     let account = Account::new(Dialect::Mistral, "main", "secret-key")
         .another_key("second-key")
@@ -232,7 +232,7 @@ async fn accounts_share_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_models_are_learned() {
+async fn number_of_unnamed_models_is_limited() {
     let simulator =
         with(Account::new(Dialect::OpenAi, "main", "secret-key").any_model(Limits::new()));
     for model in 0..1_024 {

@@ -12,25 +12,25 @@ fn build(accounts: impl IntoIterator<Item = Account>) -> Result<Simulator, Build
     accounts.into_iter().fold(Simulator::builder(), SimulatorBuilder::account).build()
 }
 
-fn named(label: &str, key: &str) -> Account {
+fn labelled(label: &str, key: &str) -> Account {
     Account::new(Dialect::OpenAi, label, key).any_model(Limits::new())
 }
 
 #[test]
-fn accounts_must_be_told_apart() {
-    let twice = build([named("a", "key-1"), named("a", "key-2")]).unwrap_err();
+fn accounts_must_have_unique_labels_and_keys() {
+    let twice = build([labelled("a", "key-1"), labelled("a", "key-2")]).unwrap_err();
     assert_eq!(twice, BuildError::Ambiguous { label: "a".into() });
     let shared =
-        build([named("a", "key-1"), named("b", "key-2").another_key("key-1")]).unwrap_err();
+        build([labelled("a", "key-1"), labelled("b", "key-2").another_key("key-1")]).unwrap_err();
     assert_eq!(shared, BuildError::Ambiguous { label: "b".into() });
     assert!(!shared.to_string().contains("key-1"));
     let local = |label: &str| Account::new(Dialect::Ollama, label, label).any_model(Limits::new());
     assert!(build([local("a"), local("b")]).is_err());
-    assert!(build([named("a", "key-1"), named("b", "key-2"), local("c")]).is_ok());
+    assert!(build([labelled("a", "key-1"), labelled("b", "key-2"), local("c")]).is_ok());
 }
 
 #[test]
-fn limits_faults_and_models_must_make_sense() {
+fn invalid_limits_faults_and_models_are_rejected() {
     let limits = Limits::new().requests_per_minute(0);
     assert!(matches!(
         build([account(Dialect::OpenAi, limits)]),
@@ -51,7 +51,7 @@ fn limits_faults_and_models_must_make_sense() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_wall_clock_starts_where_it_is_told_to() {
+async fn wall_clock_starts_at_the_given_time() {
     let starts_at = |time| {
         Simulator::builder()
             .account(account(Dialect::OpenAi, Limits::new()))
@@ -60,8 +60,8 @@ async fn the_wall_clock_starts_where_it_is_told_to() {
     };
     let epoch = SystemTime::UNIX_EPOCH;
     let simulator = starts_at(epoch + Duration::from_secs(784_111_777)).unwrap();
-    let answer = Call::new(Dialect::OpenAi).send(&simulator).await;
-    assert_eq!(answer.header("date"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
+    let response = Call::new(Dialect::OpenAi).send(&simulator).await;
+    assert_eq!(response.header("date"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
     assert_eq!(starts_at(epoch - Duration::from_secs(1)).unwrap_err(), BuildError::WallClock);
     let late = epoch + Duration::from_secs(600 * 31_556_952);
     assert_eq!(starts_at(late).unwrap_err(), BuildError::WallClock);

@@ -11,49 +11,49 @@ use crate::client::{Call, account, simulator, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn charged(simulator: &Simulator) -> (u64, u64, u64) {
+fn last_charge(simulator: &Simulator) -> (u64, u64, u64) {
     let entry = simulator.ledger().entries().pop().unwrap();
     (entry.charged.requests, entry.charged.input, entry.charged.output)
 }
 
-fn tokens_left(answer: &crate::client::Answer) -> u64 {
-    answer.header("x-ratelimit-remaining-tokens").unwrap().parse().unwrap()
+fn tokens_left(response: &crate::client::ReceivedResponse) -> u64 {
+    response.header("x-ratelimit-remaining-tokens").unwrap().parse().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn openai_charges_an_estimate_and_keeps_it() {
+async fn openai_keeps_the_charge_of_the_estimate() {
     let simulator = simulator(Dialect::OpenAi, Limits::new().tokens_per_minute(10_000));
     let call = Call::new(Dialect::OpenAi).output(7).header("x-sim-input-tokens", "50");
-    let answer = call.clone().field("max_tokens", 1_000).send(&simulator).await;
-    assert_eq!(charged(&simulator), (1, 2, 1_000));
-    assert_eq!(tokens_left(&answer), 8_998);
-    assert_eq!(answer.json()["usage"]["prompt_tokens"], 50, "the answer tells the truth");
-    let answer = call.send(&simulator).await;
-    assert_eq!(charged(&simulator), (1, 2, 16));
-    assert_eq!(tokens_left(&answer), 8_980);
+    let response = call.clone().field("max_tokens", 1_000).send(&simulator).await;
+    assert_eq!(last_charge(&simulator), (1, 2, 1_000));
+    assert_eq!(tokens_left(&response), 8_998);
+    assert_eq!(response.json()["usage"]["prompt_tokens"], 50, "the answer tells the truth");
+    let response = call.send(&simulator).await;
+    assert_eq!(last_charge(&simulator), (1, 2, 16));
+    assert_eq!(tokens_left(&response), 8_980);
 }
 
 #[tokio::test(start_paused = true)]
-async fn tools_are_input_as_they_are_written() {
+async fn tools_count_as_input() {
     let tools = serde_json::json!([{ "name": "t".repeat(400) }]);
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
         let simulator = simulator(dialect, Limits::new());
         Call::new(dialect).field("tools", tools.clone()).send(&simulator).await;
         // Eight characters of a question, 400 of a name and thirteen around it.
-        assert_eq!(charged(&simulator).1, 106, "{dialect:?}");
+        assert_eq!(last_charge(&simulator).1, 106, "{dialect:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn azure_multiplies_by_the_answers_it_chooses_from() {
+async fn azure_multiplies_the_charge_by_best_of() {
     let simulator = simulator(Dialect::AzureOpenAi, Limits::new().tokens_per_minute(10_000));
     let call = Call::new(Dialect::AzureOpenAi).field("max_tokens", 100).field("best_of", 3);
     call.send(&simulator).await;
-    assert_eq!(charged(&simulator), (1, 2, 300));
+    assert_eq!(last_charge(&simulator), (1, 2, 300));
 }
 
 #[tokio::test(start_paused = true)]
-async fn anthropic_reserves_and_settles_and_lets_cached_tokens_go() {
+async fn anthropic_reserves_settles_and_ignores_cached_tokens() {
     let limits = Limits::new().input_tokens_per_minute(1_000).output_tokens_per_minute(1_000);
     let account = account(Dialect::Anthropic, limits).per_token(Delay::fixed(SECOND / 100));
     let simulator = with(account);
@@ -63,10 +63,10 @@ async fn anthropic_reserves_and_settles_and_lets_cached_tokens_go() {
         .output(100)
         .header("x-sim-input-tokens", "60")
         .header("x-sim-cached-tokens", "40");
-    let answer = call.send(&simulator).await;
+    let response = call.send(&simulator).await;
     // The head was sent when 900 were reserved.
-    assert_eq!(answer.header("anthropic-ratelimit-output-tokens-remaining"), Some("100"));
-    assert_eq!(charged(&simulator), (1, 20, 100));
+    assert_eq!(response.header("anthropic-ratelimit-output-tokens-remaining"), Some("100"));
+    assert_eq!(last_charge(&simulator), (1, 20, 100));
     let whole = call.field("stream", false).send(&simulator).await;
     // Both calls took 0.99 s, in which 33 tokens flowed in, and each used 100.
     let left = whole.header("anthropic-ratelimit-output-tokens-remaining").unwrap();
@@ -74,7 +74,7 @@ async fn anthropic_reserves_and_settles_and_lets_cached_tokens_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_charges_input_alone() {
+async fn gemini_charges_only_input() {
     let simulator = simulator(Dialect::Gemini, Limits::new().input_tokens_per_minute(4));
     let call = Call::new(Dialect::Gemini).output(5_000);
     assert_eq!(call.send(&simulator).await.status, 200);
@@ -83,7 +83,7 @@ async fn gemini_charges_input_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_was_reserved_leaves_a_debt() {
+async fn settlement_above_the_reserve_leaves_a_debt() {
     let simulator = simulator(Dialect::Mistral, Limits::new().tokens_per_minute(600));
     let call = Call::new(Dialect::Mistral).output(1_198);
     assert_eq!(call.send(&simulator).await.status, 200);
@@ -93,16 +93,16 @@ async fn more_than_was_reserved_leaves_a_debt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_stream_is_charged_for_what_was_said() {
+async fn cut_stream_is_charged_for_what_was_sent() {
     let simulator = simulator(Dialect::Groq, Limits::new().tokens_per_minute(10_000));
     simulator.inject("main", Fault::Cut { after: 30 }, 1).unwrap();
     let call = Call::new(Dialect::Groq).field("stream", true).field("max_tokens", 500).output(100);
     call.send(&simulator).await;
-    assert_eq!(charged(&simulator), (1, 2, 30));
+    assert_eq!(last_charge(&simulator), (1, 2, 30));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_is_charged_for_what_was_said() {
+async fn disconnected_caller_is_charged_for_what_was_sent() {
     let account = account(Dialect::Mistral, Limits::new().concurrency(1))
         .first_token(Delay::fixed(SECOND))
         .per_token(Delay::fixed(SECOND));
@@ -122,17 +122,17 @@ async fn a_caller_that_leaves_is_charged_for_what_was_said() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_calls_count_where_the_provider_says_so() {
+async fn failed_calls_count_for_some_providers() {
     let limits = || Limits::new().requests_per_minute(60).tokens_per_minute(6_000);
     for (dialect, requests, tokens) in [(Dialect::OpenAi, 58, 5_982), (Dialect::Mistral, 59, 5_998)]
     {
         let simulator = simulator(dialect, limits());
         simulator.inject("main", Fault::ServerError, 1).unwrap();
         assert_eq!(Call::new(dialect).send(&simulator).await.status, 500);
-        let answer = Call::new(dialect).output(0).header("x-sim-input-tokens", "2");
-        let answer = answer.send(&simulator).await;
+        let response = Call::new(dialect).output(0).header("x-sim-input-tokens", "2");
+        let response = response.send(&simulator).await;
         let left = |names: [&str; 2]| -> u64 {
-            names.iter().find_map(|name| answer.header(name)).unwrap().parse().unwrap()
+            names.iter().find_map(|name| response.header(name)).unwrap().parse().unwrap()
         };
         let names = ["x-ratelimit-remaining-requests", "x-ratelimit-remaining-req-minute"];
         assert_eq!(left(names), requests, "{dialect}");
@@ -144,7 +144,7 @@ async fn failed_calls_count_where_the_provider_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_of_retries_keeps_openai_closed_and_opens_others() {
+async fn retry_storm_starves_openai_but_not_others() {
     let limits = || Limits::new().requests_per_minute(60);
     for (dialect, admitted) in [(Dialect::OpenAi, 0), (Dialect::Mistral, 9)] {
         let simulator = simulator(dialect, limits());
@@ -162,24 +162,24 @@ async fn a_storm_of_retries_keeps_openai_closed_and_opens_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_part_of_the_rule_can_be_changed() {
+async fn every_charging_rule_can_be_changed() {
     let rule = Charging::of(Dialect::OpenAi)
         .output(OutputReserve::Nothing)
         .settlement(SettlementRule::ToUsage)
         .failed_calls(FailedCalls::AreFree);
     let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(1_000)).charging(rule);
     let simulator = with(account);
-    let answer =
+    let response =
         Call::new(Dialect::OpenAi).field("max_tokens", 900).output(8).send(&simulator).await;
-    assert_eq!(charged(&simulator), (1, 2, 8));
-    assert_eq!(tokens_left(&answer), 990);
+    assert_eq!(last_charge(&simulator), (1, 2, 8));
+    assert_eq!(tokens_left(&response), 990);
     simulator.inject("main", Fault::Unavailable, 1).unwrap();
     Call::new(Dialect::OpenAi).send(&simulator).await;
-    assert_eq!(charged(&simulator), (0, 0, 0));
+    assert_eq!(last_charge(&simulator), (0, 0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn named_rules_decide_what_a_short_answer_costs() {
+async fn named_rules_determine_the_cost_of_a_short_response() {
     let rule = Charging::of(Dialect::OpenAi);
     for (rule, while_open, at_end) in [
         (rule.kept_at_admission(), 98, 98),
@@ -192,7 +192,7 @@ async fn named_rules_decide_what_a_short_answer_costs() {
         // The head of a stream leaves before the call ends, that of a whole answer after it.
         let streamed = call.clone().field("stream", true).send(&simulator).await;
         assert_eq!(tokens_left(&streamed), 998 - while_open);
-        assert_eq!(charged(&simulator), (1, 2, at_end));
+        assert_eq!(last_charge(&simulator), (1, 2, at_end));
         let whole = call.send(&simulator).await;
         assert_eq!(tokens_left(&whole), 996 - 2 * at_end);
     }

@@ -30,21 +30,21 @@ pub(crate) const DIALECTS: [Dialect; 10] = [
 
 /// What came back.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
     /// Whether the body came to its end.
-    pub(crate) is_whole: bool,
+    pub(crate) is_complete: bool,
 }
 
-impl Answer {
-    fn new(head: &Parts, body: Vec<u8>, is_whole: bool) -> Self {
+impl ReceivedResponse {
+    fn new(head: &Parts, body: Vec<u8>, is_complete: bool) -> Self {
         let text = |value: &http::HeaderValue| value.to_str().unwrap().to_owned();
         let headers =
             head.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
         let body = String::from_utf8(body).unwrap();
-        Self { status: head.status.as_u16(), headers, body, is_whole }
+        Self { status: head.status.as_u16(), headers, body, is_complete }
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -56,10 +56,10 @@ impl Answer {
     }
 
     /// The headers that are about more than this body, as lines.
-    pub(crate) fn told(&self) -> Vec<String> {
+    pub(crate) fn limit_headers(&self) -> Vec<String> {
         let plain = ["content-type", "content-length", "transfer-encoding", "date"];
-        let told = self.headers.iter().filter(|(name, _)| !plain.contains(&name.as_str()));
-        told.map(|(name, value)| format!("{name}: {value}")).collect()
+        let limit_headers = self.headers.iter().filter(|(name, _)| !plain.contains(&name.as_str()));
+        limit_headers.map(|(name, value)| format!("{name}: {value}")).collect()
     }
 
     /// The data of the events of a stream.
@@ -147,7 +147,7 @@ impl Call {
     }
 
     /// Sends it inside the process.
-    pub(crate) async fn send(&self, simulator: &Simulator) -> Answer {
+    pub(crate) async fn send(&self, simulator: &Simulator) -> ReceivedResponse {
         self.send_on(simulator.connect().unwrap()).await.unwrap()
     }
 
@@ -155,7 +155,7 @@ impl Call {
     pub(crate) async fn send_on(
         &self,
         connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Answer, hyper::Error> {
+    ) -> Result<ReceivedResponse, hyper::Error> {
         self.send_bytes(connection, self.body.to_string()).await
     }
 
@@ -163,32 +163,32 @@ impl Call {
         &self,
         connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         body: String,
-    ) -> Result<Answer, hyper::Error> {
+    ) -> Result<ReceivedResponse, hyper::Error> {
         let (head, mut frames) = self.begin(connection, body).await?;
         let mut body = Vec::new();
         while let Some(frame) = frames.frame().await {
             match frame {
                 Ok(frame) => body.extend_from_slice(frame.data_ref().unwrap()),
-                Err(_) => return Ok(Answer::new(&head, body, false)),
+                Err(_) => return Ok(ReceivedResponse::new(&head, body, false)),
             }
         }
-        Ok(Answer::new(&head, body, true))
+        Ok(ReceivedResponse::new(&head, body, true))
     }
 
     /// Sends it, and leaves once nothing has come for so long. `None` if there was no head by then.
-    pub(crate) async fn send_and_leave(
+    pub(crate) async fn send_until_idle(
         &self,
         connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         patience: Duration,
-    ) -> Option<Answer> {
+    ) -> Option<ReceivedResponse> {
         let begun = timeout(patience, self.begin(connection, self.body.to_string())).await;
         let (head, mut frames) = begun.ok()?.unwrap();
         let mut body = Vec::new();
         while let Ok(frame) = timeout(patience, frames.frame()).await {
-            let Some(frame) = frame else { return Some(Answer::new(&head, body, true)) };
+            let Some(frame) = frame else { return Some(ReceivedResponse::new(&head, body, true)) };
             body.extend_from_slice(frame.unwrap().data_ref().unwrap());
         }
-        Some(Answer::new(&head, body, false))
+        Some(ReceivedResponse::new(&head, body, false))
     }
 
     /// Sends the request, up to the head of its answer. Dropping the body closes the connection.

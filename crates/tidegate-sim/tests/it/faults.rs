@@ -19,7 +19,7 @@ async fn statuses(simulator: &Simulator, calls: usize) -> Vec<u16> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn planned_faults_come_when_they_are_planned() {
+async fn planned_faults_occur_on_schedule() {
     let faults = Faults::new().on_calls(2..=3, Fault::ServerError).between(
         SECOND * 60,
         SECOND * 120,
@@ -34,7 +34,7 @@ async fn planned_faults_come_when_they_are_planned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn chances_are_the_same_with_the_same_seed() {
+async fn random_faults_are_reproducible_by_seed() {
     let run = async |seed| {
         let faults = Faults::new().by_chance(1, 4, Fault::ServerError);
         let account = account(Dialect::OpenAi, Limits::new()).faults(faults);
@@ -49,7 +49,7 @@ async fn chances_are_the_same_with_the_same_seed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn injected_faults_go_before_planned_ones_and_can_be_cleared() {
+async fn injected_faults_precede_planned_ones_and_can_be_cleared() {
     let faults = Faults::new().on_calls(1..=u64::MAX, Fault::ServerError);
     let simulator = with(account(Dialect::OpenAi, Limits::new()).faults(faults));
     simulator.inject("main", Fault::Unavailable, 2).unwrap();
@@ -60,7 +60,7 @@ async fn injected_faults_go_before_planned_ones_and_can_be_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_out_refuses_everything_and_tells_what_is_left_of_it() {
+async fn lock_out_rejects_all_calls_and_reports_the_time_left() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     simulator.lock_out("main", SECOND * 60, Hint::Told).unwrap();
     advance(SECOND * 20).await;
@@ -73,7 +73,7 @@ async fn a_lock_out_refuses_everything_and_tells_what_is_left_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_can_begin_a_lock_out() {
+async fn lock_out_can_be_triggered_by_a_call() {
     let fault = Fault::LockOut { length: SECOND * 30, hint: Hint::Withheld };
     let faults = Faults::new().on_call(2, fault);
     let simulator = with(account(Dialect::Anthropic, Limits::new()).faults(faults));
@@ -88,17 +88,17 @@ async fn a_call_can_begin_a_lock_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_start_delays_the_first_token() {
+async fn slow_start_delays_the_first_token() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     simulator.inject("main", Fault::SlowStart(SECOND * 45), 1).unwrap();
     let began = Instant::now();
-    let answer = Call::new(Dialect::OpenAi).field("stream", true).send(&simulator).await;
-    assert!(answer.is_whole);
+    let response = Call::new(Dialect::OpenAi).field("stream", true).send(&simulator).await;
+    assert!(response.is_complete);
     assert_eq!(began.elapsed(), SECOND * 45);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reset_answers_nothing() {
+async fn reset_sends_no_response() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     simulator.inject("main", Fault::Reset, 1).unwrap();
     let call = Call::new(Dialect::OpenAi);
@@ -112,7 +112,7 @@ async fn a_reset_answers_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_connections_are_refused_for_their_time() {
+async fn connections_are_refused_for_the_given_time() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     let open = simulator.connect().unwrap();
     simulator.refuse_connections(SECOND * 5);
@@ -124,7 +124,7 @@ async fn refused_connections_are_refused_for_their_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn faults_that_make_no_sense_are_refused() {
+async fn unsupported_faults_are_rejected() {
     let simulator = simulator(Dialect::Ollama, Limits::new());
     let error = simulator.inject("other", Fault::Reset, 1).unwrap_err();
     assert_eq!(error.to_string(), "no account has the label \"other\"");

@@ -5,12 +5,16 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_sim::{Dialect, Fault, Limits, Simulator, Zone};
 
-use crate::client::{Answer, Call, simulator};
+use crate::client::{Call, ReceivedResponse, simulator};
 
 const THROTTLE: Fault = Fault::RateLimited { retry_after: Some(Duration::from_millis(976)) };
 const SILENT: Fault = Fault::RateLimited { retry_after: None };
 
-async fn fails(simulator: &Simulator, dialect: Dialect, fault: Fault) -> Answer {
+async fn send_with_fault(
+    simulator: &Simulator,
+    dialect: Dialect,
+    fault: Fault,
+) -> ReceivedResponse {
     simulator.inject("main", fault, 1).unwrap();
     Call::new(dialect).send(simulator).await
 }
@@ -24,7 +28,7 @@ fn limits() -> Limits {
 }
 
 #[tokio::test(start_paused = true)]
-async fn openai_names_limit_used_requested_and_wait() {
+async fn openai_reports_limit_used_requested_and_wait() {
     let simulator = simulator(Dialect::OpenAi, limits());
     let call = Call::new(Dialect::OpenAi).field("max_tokens", 88);
     call.send(&simulator).await;
@@ -64,7 +68,7 @@ async fn openai_names_limit_used_requested_and_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn openai_errors_on_demand() {
+async fn openai_formats_injected_errors() {
     let simulator = simulator(Dialect::OpenAi, limits());
     let limited = Some("rate_limit_exceeded");
     for (fault, status, body) in [
@@ -117,16 +121,16 @@ async fn openai_errors_on_demand() {
             openai("The model is overloaded; try again later.", "server_error", None),
         ),
     ] {
-        let answer = fails(&simulator, Dialect::OpenAi, fault).await;
-        assert_eq!((answer.status, answer.json()), (status, body), "{fault:?}");
+        let response = send_with_fault(&simulator, Dialect::OpenAi, fault).await;
+        assert_eq!((response.status, response.json()), (status, body), "{fault:?}");
         let waits = matches!(fault, THROTTLE | Fault::DayQuota);
-        assert_eq!(answer.header("retry-after").is_some(), waits, "{fault:?}");
-        assert_eq!(answer.header("retry-after-ms").is_some(), waits, "{fault:?}");
+        assert_eq!(response.header("retry-after").is_some(), waits, "{fault:?}");
+        assert_eq!(response.header("retry-after-ms").is_some(), waits, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn azure_says_429_in_its_code() {
+async fn azure_uses_429_as_code() {
     let simulator = simulator(Dialect::AzureOpenAi, limits());
     let body = |message: &str| json!({ "error": { "code": "429", "message": message } });
     let call = Call::new(Dialect::AzureOpenAi).field("max_tokens", 88);
@@ -163,15 +167,21 @@ async fn azure_says_429_in_its_code() {
         ),
         (Fault::Overloaded, "The system is experiencing high demand."),
     ] {
-        let answer = fails(&simulator, Dialect::AzureOpenAi, fault).await;
-        assert_eq!((answer.status, answer.json()), (429, body(message)), "{fault:?}");
+        let response = send_with_fault(&simulator, Dialect::AzureOpenAi, fault).await;
+        assert_eq!((response.status, response.json()), (429, body(message)), "{fault:?}");
     }
-    assert_eq!(fails(&simulator, Dialect::AzureOpenAi, SILENT).await.header("retry-after"), None);
-    assert_eq!(fails(&simulator, Dialect::AzureOpenAi, Fault::ServerError).await.status, 500);
+    assert_eq!(
+        send_with_fault(&simulator, Dialect::AzureOpenAi, SILENT).await.header("retry-after"),
+        None
+    );
+    assert_eq!(
+        send_with_fault(&simulator, Dialect::AzureOpenAi, Fault::ServerError).await.status,
+        500
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn groq_uses_openais_words_for_its_own_limits() {
+async fn groq_uses_openai_format_for_its_own_limits() {
     let simulator = simulator(Dialect::Groq, limits());
     let call = Call::new(Dialect::Groq).field("max_tokens", 88).output(88);
     call.send(&simulator).await;
@@ -184,7 +194,7 @@ async fn groq_uses_openais_words_for_its_own_limits() {
             Some("rate_limit_exceeded"),
         )
     );
-    let month = fails(&simulator, Dialect::Groq, Fault::InsufficientQuota).await;
+    let month = send_with_fault(&simulator, Dialect::Groq, Fault::InsufficientQuota).await;
     assert_eq!((month.status, month.header("retry-after")), (429, None));
     assert_eq!(
         month.json(),
@@ -211,14 +221,14 @@ async fn mistral_errors_are_flat() {
     let refused = Call::new(Dialect::Mistral).send(&simulator).await;
     assert_eq!((refused.status, refused.json()), (429, limited.clone()));
     assert_eq!(refused.header("retry-after"), Some("60"));
-    let silent = fails(&simulator, Dialect::Mistral, SILENT).await;
+    let silent = send_with_fault(&simulator, Dialect::Mistral, SILENT).await;
     assert_eq!((silent.status, silent.json(), silent.header("retry-after")), (429, limited, None));
-    let error = fails(&simulator, Dialect::Mistral, Fault::DayQuota).await;
+    let error = send_with_fault(&simulator, Dialect::Mistral, Fault::DayQuota).await;
     assert_eq!(error.json()["code"], "1300");
 }
 
 #[tokio::test(start_paused = true)]
-async fn together_calls_a_rate_limit_a_limit_of_credit() {
+async fn together_reports_rate_limits_as_credit_limit() {
     let simulator = simulator(Dialect::Together, Limits::new().requests_per_minute(60));
     Call::new(Dialect::Together).send(&simulator).await;
     let refused = Call::new(Dialect::Together).send(&simulator).await;
@@ -227,7 +237,7 @@ async fn together_calls_a_rate_limit_a_limit_of_credit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn openrouter_errors_have_numbers_and_metadata() {
+async fn openrouter_errors_have_numeric_codes_and_metadata() {
     let simulator = simulator(Dialect::OpenRouter, Limits::new().requests_per_minute(1));
     Call::new(Dialect::OpenRouter).send(&simulator).await;
     let refused = Call::new(Dialect::OpenRouter).send(&simulator).await;
@@ -246,35 +256,35 @@ async fn openrouter_errors_have_numbers_and_metadata() {
         "metadata": metadata,
     } });
     assert_eq!((refused.status, refused.json()), (429, expected));
-    let credit = fails(&simulator, Dialect::OpenRouter, Fault::InsufficientQuota).await;
+    let credit = send_with_fault(&simulator, Dialect::OpenRouter, Fault::InsufficientQuota).await;
     let expected = json!({ "error": {
         "code": 402,
         "message": "There is no credit left.",
         "metadata": { "provider_name": "sim" },
     } });
     assert_eq!((credit.status, credit.json()), (402, expected));
-    let day = fails(&simulator, Dialect::OpenRouter, Fault::DayQuota).await;
+    let day = send_with_fault(&simulator, Dialect::OpenRouter, Fault::DayQuota).await;
     assert_eq!(day.json()["error"]["message"], "Rate limit exceeded: requests-per-day");
     assert_eq!(day.header("x-ratelimit-reset"), Some("1767312000000"));
-    let silent = fails(&simulator, Dialect::OpenRouter, SILENT).await;
-    assert!(silent.told().is_empty(), "{silent:?}");
+    let silent = send_with_fault(&simulator, Dialect::OpenRouter, SILENT).await;
+    assert!(silent.limit_headers().is_empty(), "{silent:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn deepseek_and_ollama_say_little() {
+async fn deepseek_and_ollama_errors_are_minimal() {
     let simulator = simulator(Dialect::DeepSeek, Limits::new().concurrency(5));
-    let refused = fails(&simulator, Dialect::DeepSeek, THROTTLE).await;
+    let refused = send_with_fault(&simulator, Dialect::DeepSeek, THROTTLE).await;
     let body = openai("You are sending requests too fast.", "rate_limit_reached", None);
     assert_eq!((refused.status, refused.json()), (429, body));
-    let credit = fails(&simulator, Dialect::DeepSeek, Fault::InsufficientQuota).await;
+    let credit = send_with_fault(&simulator, Dialect::DeepSeek, Fault::InsufficientQuota).await;
     let body = openai("Insufficient Balance", "unknown_error", Some("invalid_request_error"));
     assert_eq!((credit.status, credit.json()), (402, body));
     let simulator = crate::client::simulator(Dialect::Ollama, Limits::new());
-    let busy = fails(&simulator, Dialect::Ollama, Fault::Overloaded).await;
+    let busy = send_with_fault(&simulator, Dialect::Ollama, Fault::Overloaded).await;
     let body =
         json!({ "error": "server busy, please try again. maximum pending requests exceeded" });
     assert_eq!((busy.status, busy.json()), (503, body));
-    let error = fails(&simulator, Dialect::Ollama, Fault::ServerError).await;
+    let error = send_with_fault(&simulator, Dialect::Ollama, Fault::ServerError).await;
     assert_eq!(
         (error.status, error.json()),
         (500, json!({ "error": "the model runner has stopped" }))

@@ -12,7 +12,7 @@ use crate::client::{Call, account, simulator, with};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
-async fn an_entry_tells_all_about_a_call() {
+async fn entry_describes_a_call() {
     let account = account(Dialect::Mistral, Limits::new().requests_per_minute(1))
         .first_token(Delay::fixed(SECOND * 3));
     let simulator = with(account);
@@ -35,7 +35,7 @@ async fn an_entry_tells_all_about_a_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_are_in_the_ledger_too() {
+async fn calls_with_unknown_keys_are_recorded() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     let call = Call::new(Dialect::OpenAi);
     call.clone().header("authorization", "Bearer other").send(&simulator).await;
@@ -60,7 +60,7 @@ async fn strangers_are_in_the_ledger_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_ollama_counts_as_throttled_and_a_broken_one_does_not() {
+async fn full_ollama_counts_as_throttled_but_failure_does_not() {
     let limits = Limits::new().concurrency(1).queue(0);
     let account = account(Dialect::Ollama, limits).first_token(Delay::fixed(SECOND));
     let simulator = with(account);
@@ -74,7 +74,7 @@ async fn a_full_ollama_counts_as_throttled_and_a_broken_one_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_were_refused_are_no_use_of_a_quota() {
+async fn rejected_calls_do_not_count_as_usage() {
     let simulator = simulator(Dialect::OpenAi, Limits::new().requests_per_minute(60));
     let call = Call::new(Dialect::OpenAi);
     assert_eq!(call.send(&simulator).await.status, 200);
@@ -108,7 +108,7 @@ async fn calls_in_flight_are_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_quota_that_binds_is_measured_in_a_window() {
+async fn usage_measures_the_binding_quota_in_a_window() {
     let limits = Limits::new().requests_per_minute(60).tokens_per_minute(6_000);
     let simulator = simulator(Dialect::Mistral, limits);
     // One call a second with 90 tokens: 100 % of the requests, 90 % of the tokens.
@@ -124,7 +124,7 @@ async fn the_quota_that_binds_is_measured_in_a_window() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_after_a_lock_out_are_seen_as_such() {
+async fn retries_after_a_lock_out_are_recognized() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     simulator.lock_out("main", SECOND * 60, Hint::Told).unwrap();
     let calls: Vec<Call> = (0..4)
@@ -146,7 +146,7 @@ async fn retries_after_a_lock_out_are_seen_as_such() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_ledger_forgets_the_oldest() {
+async fn ledger_evicts_the_oldest_entries() {
     let account = account(Dialect::OpenAi, Limits::new());
     let simulator = Simulator::builder().account(account).ledger_capacity(2).build().unwrap();
     for _ in 0..5 {
@@ -157,20 +157,20 @@ async fn the_ledger_forgets_the_oldest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_shows_a_key_or_a_prompt() {
+async fn keys_and_prompts_are_never_shown() {
     let simulator = simulator(Dialect::OpenAi, Limits::new().requests_per_minute(1));
     let call = Call::new(Dialect::OpenAi)
         .field("messages", serde_json::json!([{ "content": "my private thoughts" }]));
-    let mut told = Vec::new();
+    let mut limit_headers = Vec::new();
     for _ in 0..2 {
-        told.push(call.send(&simulator).await.body);
+        limit_headers.push(call.send(&simulator).await.body);
     }
     simulator.inject("main", Fault::InsufficientQuota, 1).unwrap();
-    told.push(call.clone().send(&simulator).await.body);
+    limit_headers.push(call.clone().send(&simulator).await.body);
     let wrong = call.header("authorization", "Bearer wrong-key").send(&simulator).await;
-    told.push(wrong.body);
-    told.push(format!("{simulator:?} {:?}", simulator.ledger()));
-    for text in told {
+    limit_headers.push(wrong.body);
+    limit_headers.push(format!("{simulator:?} {:?}", simulator.ledger()));
+    for text in limit_headers {
         for secret in ["secret-key", "wrong-key", "private"] {
             assert!(!text.contains(secret), "{secret} in {text}");
         }

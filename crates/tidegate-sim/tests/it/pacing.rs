@@ -46,7 +46,7 @@ async fn pace(per_mille: u32, phase: Duration) -> (usize, Usage) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pacing_a_little_below_the_limit_is_safe_in_every_phase() {
+async fn pacing_slightly_below_the_limit_is_safe_in_every_phase() {
     for phase in [0, 190, 470, 730, 990] {
         let (refused, usage) = pace(985, MILLI * phase).await;
         assert!(refused <= 5, "{refused} of a thousand were refused in the phase of {phase} ms");
@@ -55,7 +55,7 @@ async fn pacing_a_little_below_the_limit_is_safe_in_every_phase() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pacing_at_the_limit_meets_the_border_of_a_slice() {
+async fn pacing_at_the_limit_hits_slice_boundaries() {
     let mut worst = 0;
     for phase in [0, 90, 95, 98] {
         worst = worst.max(pace(1_000, MILLI * phase).await.0);

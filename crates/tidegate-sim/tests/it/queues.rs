@@ -6,7 +6,7 @@ use tidegate_sim::{Delay, Dialect, Ending, Limits, RefusalCause, Simulator};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::client::{Answer, Call, account, with};
+use crate::client::{Call, ReceivedResponse, account, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -15,7 +15,7 @@ fn slow(dialect: Dialect, limits: Limits, seconds: u32) -> Simulator {
 }
 
 /// Sends a call, and waits until the simulator has it.
-async fn begin(simulator: &Simulator, call: &Call) -> JoinHandle<(Answer, Duration)> {
+async fn begin(simulator: &Simulator, call: &Call) -> JoinHandle<(ReceivedResponse, Duration)> {
     let seen = simulator.ledger().seen();
     let (simulator, call) = (simulator.clone(), call.clone());
     let ledger = simulator.ledger();
@@ -30,7 +30,7 @@ async fn begin(simulator: &Simulator, call: &Call) -> JoinHandle<(Answer, Durati
 }
 
 #[tokio::test(start_paused = true)]
-async fn deepseek_keeps_those_who_wait_awake() {
+async fn deepseek_sends_keep_alives_while_queued() {
     let simulator = slow(Dialect::DeepSeek, Limits::new().concurrency(1), 25);
     let streamed = Call::new(Dialect::DeepSeek).field("stream", true).output(1);
     let plain = Call::new(Dialect::DeepSeek).output(1);
@@ -52,21 +52,21 @@ async fn deepseek_keeps_those_who_wait_awake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deepseek_hangs_up_on_those_who_wait_ten_minutes() {
+async fn deepseek_closes_connections_queued_for_ten_minutes() {
     let simulator = slow(Dialect::DeepSeek, Limits::new().concurrency(1), 700);
     let call = Call::new(Dialect::DeepSeek).field("stream", true).output(1);
     let first = begin(&simulator, &call).await;
     let second = begin(&simulator, &call).await;
     let (second, took) = second.await.unwrap();
-    assert_eq!((second.status, second.is_whole, took), (200, false, SECOND * 600));
+    assert_eq!((second.status, second.is_complete, took), (200, false, SECOND * 600));
     assert!(!second.body.contains("data:"));
     let entry = simulator.ledger().entries().remove(1);
     assert_eq!((entry.ending, entry.charged.output), (Ending::Cut, 0));
-    assert!(first.await.unwrap().0.is_whole);
+    assert!(first.await.unwrap().0.is_complete);
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_answers_one_after_the_other_and_then_is_busy() {
+async fn ollama_queues_calls_and_then_is_busy() {
     let simulator = slow(Dialect::Ollama, Limits::new().queue(2), 10);
     let call = Call::new(Dialect::Ollama).output(1);
     let mut running = Vec::new();
@@ -78,13 +78,13 @@ async fn ollama_answers_one_after_the_other_and_then_is_busy() {
     let entry = simulator.ledger().entries().pop().unwrap();
     assert_eq!((entry.refusal, entry.in_flight), (Some(RefusalCause::Concurrency), 3));
     for (place, task) in (1..).zip(running) {
-        let (answer, took) = task.await.unwrap();
-        assert_eq!((answer.status, took), (200, SECOND * 10 * place));
+        let (response, took) = task.await.unwrap();
+        assert_eq!((response.status, took), (200, SECOND * 10 * place));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_leaves_the_queue_makes_room() {
+async fn leaving_the_queue_frees_its_slot() {
     let simulator = slow(Dialect::Ollama, Limits::new().queue(1), 30);
     let call = Call::new(Dialect::Ollama).output(1);
     let first = begin(&simulator, &call).await;

@@ -5,12 +5,17 @@ use std::time::Duration;
 use tidegate_sim::{Delay, Dialect, Limits, ReportTime};
 use tokio::time::{advance, sleep};
 
-use crate::client::{Answer, Call, account, with};
+use crate::client::{Call, ReceivedResponse, account, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The answer to a call that takes ten seconds, while another one is admitted after four.
-async fn overtaken(dialect: Dialect, limits: Limits, time: ReportTime, call: &Call) -> Answer {
+async fn overtaken_response(
+    dialect: Dialect,
+    limits: Limits,
+    time: ReportTime,
+    call: &Call,
+) -> ReceivedResponse {
     let account = account(dialect, limits).first_token(Delay::fixed(SECOND * 10));
     let simulator = with(account.reports_at(time));
     let later = async {
@@ -21,13 +26,14 @@ async fn overtaken(dialect: Dialect, limits: Limits, time: ReportTime, call: &Ca
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_are_reported_as_of_admission_or_of_the_answer() {
+async fn limits_are_reported_as_of_admission_or_response() {
     let limits = || Limits::new().requests_per_minute(6).tokens_per_minute(6_000);
     let call = Call::new(Dialect::OpenAi).field("max_tokens", 2_398).output(5);
     for call in [call.clone(), call.field("stream", true)] {
-        let admission = overtaken(Dialect::OpenAi, limits(), ReportTime::Admission, &call).await;
+        let admission =
+            overtaken_response(Dialect::OpenAi, limits(), ReportTime::Admission, &call).await;
         assert_eq!(
-            admission.told()[2..6],
+            admission.limit_headers()[2..6],
             [
                 "x-ratelimit-remaining-requests: 5",
                 "x-ratelimit-remaining-tokens: 3600",
@@ -37,9 +43,10 @@ async fn limits_are_reported_as_of_admission_or_of_the_answer() {
         );
         assert_eq!(admission.header("date"), Some("Thu, 01 Jan 2026 00:00:10 GMT"));
         // Two calls took 4,800 tokens, and 1,000 flowed in.
-        let answer = overtaken(Dialect::OpenAi, limits(), ReportTime::Answer, &call).await;
+        let response =
+            overtaken_response(Dialect::OpenAi, limits(), ReportTime::Answer, &call).await;
         assert_eq!(
-            answer.told()[2..6],
+            response.limit_headers()[2..6],
             [
                 "x-ratelimit-remaining-requests: 5",
                 "x-ratelimit-remaining-tokens: 2200",
@@ -51,7 +58,7 @@ async fn limits_are_reported_as_of_admission_or_of_the_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_reported_of_admission_knows_no_settlement() {
+async fn report_at_admission_excludes_settlement() {
     let limits = || Limits::new().output_tokens_per_minute(600);
     let call = Call::new(Dialect::Anthropic).field("max_tokens", 300).output(5);
     for (time, left, reset) in [
@@ -59,22 +66,22 @@ async fn what_is_reported_of_admission_knows_no_settlement() {
         // The other call has reserved 300, this one used 5, and 100 flowed in.
         (ReportTime::Answer, "395", "2026-01-01T00:00:31Z"),
     ] {
-        let answer = overtaken(Dialect::Anthropic, limits(), time, &call).await;
+        let response = overtaken_response(Dialect::Anthropic, limits(), time, &call).await;
         let header = |name: &str| {
-            answer.header(&format!("anthropic-ratelimit-output-tokens-{name}")).unwrap()
+            response.header(&format!("anthropic-ratelimit-output-tokens-{name}")).unwrap()
         };
         assert_eq!((header("remaining"), header("reset")), (left, reset), "{time:?}");
     }
     for (time, cost) in [(ReportTime::Admission, "2"), (ReportTime::Answer, "7")] {
         let call = Call::new(Dialect::Mistral).output(5);
         let limits = Limits::new().tokens_per_minute(6_000);
-        let answer = overtaken(Dialect::Mistral, limits, time, &call).await;
-        assert_eq!(answer.header("x-ratelimit-tokens-query-cost"), Some(cost), "{time:?}");
+        let response = overtaken_response(Dialect::Mistral, limits, time, &call).await;
+        assert_eq!(response.header("x-ratelimit-tokens-query-cost"), Some(cost), "{time:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_report_limits_as_they_stand() {
+async fn rejections_report_current_limits() {
     let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(600))
         .reports_at(ReportTime::Admission);
     let simulator = with(account);

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_sim::{Delay, Dialect, Fault, Hint, Limits, Reporting, Simulator, Zone};
 use tokio::time::advance;
 
-use crate::client::{Answer, Call, DIALECTS, account, with};
+use crate::client::{Call, DIALECTS, ReceivedResponse, account, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -16,13 +16,13 @@ fn reporting(dialect: Dialect, limits: Limits, reporting: Reporting) -> Simulato
 }
 
 /// The numbers that remain, by the names of their header fields.
-fn remaining(answer: &Answer) -> Vec<(&str, u64)> {
-    let fields = answer.headers.iter().filter(|(name, _)| name.contains("remaining"));
+fn remaining(response: &ReceivedResponse) -> Vec<(&str, u64)> {
+    let fields = response.headers.iter().filter(|(name, _)| name.contains("remaining"));
     fields.map(|(name, value)| (name.as_str(), value.parse().unwrap())).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn coarse_numbers_are_rounded_and_limits_and_resets_are_not() {
+async fn coarse_reporting_rounds_only_remaining() {
     let limits = Limits::new()
         .requests_per_minute(60)
         .input_tokens_per_minute(6_300)
@@ -30,9 +30,9 @@ async fn coarse_numbers_are_rounded_and_limits_and_resets_are_not() {
     let coarse = Reporting::Coarsely { step: 1_000 };
     let simulator = reporting(Dialect::Anthropic, limits, coarse);
     let call = Call::new(Dialect::Anthropic).field("max_tokens", 1_499).output(1_499);
-    let answer = call.send(&simulator).await;
+    let response = call.send(&simulator).await;
     assert_eq!(
-        answer.told(),
+        response.limit_headers(),
         [
             "anthropic-ratelimit-input-tokens-limit: 6300",
             "anthropic-ratelimit-input-tokens-remaining: 6000",
@@ -54,26 +54,26 @@ async fn coarse_numbers_are_rounded_and_limits_and_resets_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rounded_number_stays_within_its_limit() {
+async fn rounded_number_stays_within_the_limit() {
     let limits = Limits::new().requests_per_minute(17).tokens_per_minute(1_600);
     let simulator = reporting(Dialect::Mistral, limits, Reporting::Coarsely { step: 1_000 });
-    let answer = Call::new(Dialect::Mistral).output(10).send(&simulator).await;
+    let response = Call::new(Dialect::Mistral).output(10).send(&simulator).await;
     let expected =
         [("x-ratelimit-remaining-req-minute", 0), ("x-ratelimit-remaining-tokens-minute", 1_600)];
-    assert_eq!(remaining(&answer), expected);
+    assert_eq!(remaining(&response), expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_is_reported_beside_the_minute_and_not_enforced() {
+async fn per_second_reporting_is_not_enforced() {
     let limits = Limits::new().requests_per_minute(150).tokens_per_minute(6_000).phase(MILLI * 250);
     let simulator = reporting(Dialect::OpenAi, limits, Reporting::OfASecond);
     let call = Call::new(Dialect::OpenAi).field("max_tokens", 38).output(1);
     // Three requests of a second, rounded up, and a hundred tokens.
     for (requests, tokens) in [(2, 60), (1, 20), (0, 0), (0, 0)] {
-        let answer = call.send(&simulator).await;
-        assert_eq!(answer.status, 200);
+        let response = call.send(&simulator).await;
+        assert_eq!(response.status, 200);
         assert_eq!(
-            answer.told()[..6],
+            response.limit_headers()[..6],
             [
                 "x-ratelimit-limit-requests: 150".to_owned(),
                 "x-ratelimit-limit-tokens: 6000".to_owned(),
@@ -91,12 +91,12 @@ async fn a_second_is_reported_beside_the_minute_and_not_enforced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_is_reported_of_each_family_and_where_seconds_are_the_rule() {
+async fn per_second_reporting_covers_every_limit() {
     let limits = Limits::new().input_tokens_per_minute(600).output_tokens_per_minute(6_000);
     let simulator = reporting(Dialect::Anthropic, limits, Reporting::OfASecond);
-    let answer = Call::new(Dialect::Anthropic).output(1).send(&simulator).await;
+    let response = Call::new(Dialect::Anthropic).output(1).send(&simulator).await;
     assert_eq!(
-        answer.told()[..6],
+        response.limit_headers()[..6],
         [
             "anthropic-ratelimit-input-tokens-limit: 600",
             "anthropic-ratelimit-input-tokens-remaining: 8",
@@ -109,9 +109,9 @@ async fn a_second_is_reported_of_each_family_and_where_seconds_are_the_rule() {
     let limits = Limits::new().requests_per_minute(120).tokens_per_minute(6_000);
     let simulator = reporting(Dialect::Together, limits, Reporting::OfASecond);
     advance(MILLI * 300).await;
-    let answer = Call::new(Dialect::Together).output(98).send(&simulator).await;
+    let response = Call::new(Dialect::Together).output(98).send(&simulator).await;
     assert_eq!(
-        answer.told(),
+        response.limit_headers(),
         [
             "x-ratelimit-limit: 120",
             "x-ratelimit-remaining: 1",
@@ -125,7 +125,7 @@ async fn a_second_is_reported_of_each_family_and_where_seconds_are_the_rule() {
     Call::new(Dialect::OpenRouter).send(&simulator).await;
     let refused = Call::new(Dialect::OpenRouter).send(&simulator).await;
     assert_eq!(
-        refused.told(),
+        refused.limit_headers(),
         [
             "retry-after: 60",
             "x-ratelimit-limit: 1",
@@ -136,7 +136,7 @@ async fn a_second_is_reported_of_each_family_and_where_seconds_are_the_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_constant_is_reported_by_every_dialect_that_reports_anything() {
+async fn every_reporting_dialect_can_report_a_constant() {
     for (dialect, fields) in [
         (Dialect::OpenAi, 2),
         (Dialect::AzureOpenAi, 2),
@@ -155,17 +155,17 @@ async fn a_constant_is_reported_by_every_dialect_that_reports_anything() {
         let truthful = reporting(dialect, limits(), Reporting::Truly);
         for status in [200, 429] {
             let call = Call::new(dialect).output(10);
-            let (answer, truth) = (call.send(&simulator).await, call.send(&truthful).await);
-            assert_eq!(answer.status, status, "{dialect}");
+            let (response, truth) = (call.send(&simulator).await, call.send(&truthful).await);
+            assert_eq!(response.status, status, "{dialect}");
             let expected = if (dialect, status) == (Dialect::OpenRouter, 200) { 0 } else { fields };
-            let reported = remaining(&answer);
+            let reported = remaining(&response);
             assert_eq!(reported.len(), expected, "{dialect}");
             assert!(reported.iter().all(|(_, left)| *left == 7_777), "{dialect}: {reported:?}");
-            let rest = |answer: &Answer| {
-                let fields = answer.told().into_iter();
+            let rest = |response: &ReceivedResponse| {
+                let fields = response.limit_headers().into_iter();
                 fields.filter(|field| !field.contains("remaining")).collect::<Vec<_>>()
             };
-            assert_eq!(rest(&answer), rest(&truth), "{dialect}");
+            assert_eq!(rest(&response), rest(&truth), "{dialect}");
         }
     }
     let simulator = reporting(
@@ -194,8 +194,8 @@ fn narrow(dialect: Dialect) -> Limits {
 }
 
 /// What a body says of an error, without its text and the numbers that may stand beside it.
-fn codes(answer: &Answer) -> Vec<Value> {
-    let body = answer.json();
+fn codes(response: &ReceivedResponse) -> Vec<Value> {
+    let body = response.json();
     let body = if body.is_array() { &body[0] } else { &body };
     let error = if body["error"].is_object() { &body["error"] } else { body };
     let details = &error["details"][0];
@@ -206,30 +206,30 @@ fn codes(answer: &Answer) -> Vec<Value> {
     codes
 }
 
-fn assert_silent(answer: &Answer, about: &str) {
+fn assert_silent(response: &ReceivedResponse, case: &str) {
     let ids = ["x-request-id: ", "request-id: ", "apim-request-id: "];
-    let others = answer.told().into_iter();
+    let others = response.limit_headers().into_iter();
     let others: Vec<_> =
         others.filter(|field| !ids.iter().any(|id| field.starts_with(id))).collect();
-    assert!(others.is_empty(), "{about}: {others:?}");
-    if answer.status == 200 {
+    assert!(others.is_empty(), "{case}: {others:?}");
+    if response.status == 200 {
         return;
     }
-    let body = answer.json();
+    let body = response.json();
     let body = if body.is_array() { &body[0] } else { &body };
     let error = [&body["error"]["message"], &body["message"], &body["error"]];
     let message = error.iter().find_map(|text| text.as_str()).unwrap();
-    assert!(!message.contains(|letter: char| letter.is_ascii_digit()), "{about}: {message}");
+    assert!(!message.contains(|letter: char| letter.is_ascii_digit()), "{case}: {message}");
     for word in ["again in", "retry after", "retry in", "regain"] {
-        assert!(!message.contains(word), "{about}: {message}");
+        assert!(!message.contains(word), "{case}: {message}");
     }
     for member in ["quotaValue", "RetryInfo", "retryDelay", "RateLimit-"] {
-        assert!(!answer.body.contains(member), "{about}: {}", answer.body);
+        assert!(!response.body.contains(member), "{case}: {}", response.body);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_account_fails_as_its_dialect_does_without_a_number() {
+async fn silent_account_errors_contain_no_numbers() {
     let faults = [
         Fault::RateLimited { retry_after: Some(SECOND * 17) },
         Fault::RateLimited { retry_after: None },
@@ -243,15 +243,15 @@ async fn a_silent_account_fails_as_its_dialect_does_without_a_number() {
     for dialect in DIALECTS {
         let silent = reporting(dialect, narrow(dialect), Reporting::Never);
         let truthful = reporting(dialect, narrow(dialect), Reporting::Truly);
-        let both = async |call: &Call, about: &str| {
-            let (answer, truth) = (call.send(&silent).await, call.send(&truthful).await);
-            let about = format!("{dialect}: {about}");
-            assert_silent(&answer, &about);
-            assert_eq!(answer.status, truth.status, "{about}");
-            if answer.status != 200 {
-                assert_eq!(codes(&answer), codes(&truth), "{about}");
+        let both = async |call: &Call, case: &str| {
+            let (response, truth) = (call.send(&silent).await, call.send(&truthful).await);
+            let case = format!("{dialect}: {case}");
+            assert_silent(&response, &case);
+            assert_eq!(response.status, truth.status, "{case}");
+            if response.status != 200 {
+                assert_eq!(codes(&response), codes(&truth), "{case}");
             }
-            answer.status
+            response.status
         };
         let small = Call::new(dialect).output(50);
         assert_eq!(both(&small, "admitted").await, 200);
@@ -273,7 +273,7 @@ async fn a_silent_account_fails_as_its_dialect_does_without_a_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_account_does_not_say_how_many_calls_it_answers_at_once() {
+async fn silent_account_hides_its_concurrency() {
     for dialect in [Dialect::OpenAi, Dialect::AzureOpenAi, Dialect::Anthropic, Dialect::Gemini] {
         let account = account(dialect, Limits::new().concurrency(1))
             .first_token(Delay::fixed(SECOND))

@@ -23,19 +23,19 @@ async fn connect(address: SocketAddr) -> TcpStream {
 }
 
 #[tokio::test]
-async fn calls_are_answered_and_limited() {
+async fn calls_are_served_and_limited() {
     let simulator = simulator(Dialect::Anthropic, Limits::new().requests_per_minute(2));
     let (address, _server) = serve(&simulator).await;
     let call = Call::new(Dialect::Anthropic).output(5);
     for status in [200, 200, 429] {
-        let answer = call.send_on(connect(address).await).await.unwrap();
-        assert_eq!(answer.status, status);
+        let response = call.send_on(connect(address).await).await.unwrap();
+        assert_eq!(response.status, status);
     }
     assert_eq!(simulator.ledger().throttled(), 1);
 }
 
 #[tokio::test]
-async fn many_callers_at_once_get_no_more_than_there_is() {
+async fn concurrent_callers_do_not_exceed_the_limit() {
     let simulator = simulator(Dialect::Mistral, Limits::new().requests_per_minute(10));
     let (address, _server) = serve(&simulator).await;
     let calls = (0..40).map(|_| async move {
@@ -50,32 +50,32 @@ async fn many_callers_at_once_get_no_more_than_there_is() {
 }
 
 #[tokio::test]
-async fn a_stream_comes_token_by_token() {
+async fn stream_arrives_token_by_token() {
     let account =
         account(Dialect::OpenAi, Limits::new()).per_token(Delay::fixed(Duration::from_millis(5)));
     let simulator = with(account);
     let (address, _server) = serve(&simulator).await;
     let call = Call::new(Dialect::OpenAi).field("stream", true).output(10);
-    let answer = call.send_on(connect(address).await).await.unwrap();
-    assert!(answer.is_whole);
-    assert_eq!(answer.events().len(), 12);
+    let response = call.send_on(connect(address).await).await.unwrap();
+    assert!(response.is_complete);
+    assert_eq!(response.events().len(), 12);
     let entry = simulator.ledger().entries().remove(0);
     assert!(entry.ended.unwrap() - entry.at >= Duration::from_millis(45));
 }
 
 #[tokio::test]
-async fn a_cut_stream_ends_without_its_end() {
+async fn cut_stream_ends_early() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     let (address, _server) = serve(&simulator).await;
     simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
     let call = Call::new(Dialect::OpenAi).field("stream", true).output(10);
-    let answer = call.send_on(connect(address).await).await.unwrap();
-    assert_eq!((answer.status, answer.is_whole), (200, false));
-    assert_eq!(answer.events().len(), 4);
+    let response = call.send_on(connect(address).await).await.unwrap();
+    assert_eq!((response.status, response.is_complete), (200, false));
+    assert_eq!(response.events().len(), 4);
 }
 
 #[tokio::test]
-async fn a_reset_is_a_reset() {
+async fn reset_closes_with_rst() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     let (address, _server) = serve(&simulator).await;
     simulator.inject("main", Fault::Reset, 1).unwrap();
@@ -94,7 +94,7 @@ async fn a_reset_is_a_reset() {
 }
 
 #[tokio::test]
-async fn a_closed_port_refuses_and_opens_again() {
+async fn closed_port_refuses_and_reopens() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     let (address, server) = serve(&simulator).await;
     let call = Call::new(Dialect::OpenAi).output(1);
@@ -119,7 +119,7 @@ async fn a_closed_port_refuses_and_opens_again() {
 }
 
 #[tokio::test]
-async fn dropping_the_server_ends_its_connections() {
+async fn dropping_the_server_closes_connections() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     let (address, server) = serve(&simulator).await;
     let mut socket = connect(address).await;

@@ -22,7 +22,7 @@ fn streamed(dialect: Dialect) -> Call {
 }
 
 /// The entry of the first call, once it has ended.
-async fn ended(simulator: &Simulator) -> Entry {
+async fn first_ended_entry(simulator: &Simulator) -> Entry {
     loop {
         let entry = simulator.ledger().entries().remove(0);
         if entry.ending != Ending::Open {
@@ -33,71 +33,71 @@ async fn ended(simulator: &Simulator) -> Entry {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_stream_sends_so_many_tokens_and_then_nothing() {
+async fn stalled_stream_stops_after_the_given_tokens() {
     for dialect in DIALECTS {
         let simulator = simulator(dialect, Limits::new());
         simulator.inject("main", Fault::Stall { after: 3 }, 1).unwrap();
         let began = Instant::now();
         let connection = simulator.connect().unwrap();
         let call = streamed(dialect).output(10);
-        let answer = call.send_and_leave(connection, SECOND * 3_600).await.unwrap();
-        assert_eq!((answer.status, answer.is_whole), (200, false), "{dialect}");
+        let response = call.send_until_idle(connection, SECOND * 3_600).await.unwrap();
+        assert_eq!((response.status, response.is_complete), (200, false), "{dialect}");
         assert_eq!(began.elapsed(), SECOND * 3_600, "{dialect}: the connection stays open");
-        for (word, said) in [("the ", true), ("sea ", true), ("ran ", true), ("out ", false)] {
-            assert_eq!(answer.body.contains(word), said, "{dialect} {word}");
+        for (word, sent_text) in [("the ", true), ("sea ", true), ("ran ", true), ("out ", false)] {
+            assert_eq!(response.body.contains(word), sent_text, "{dialect} {word}");
         }
-        let entry = ended(&simulator).await;
+        let entry = first_ended_entry(&simulator).await;
         assert_eq!((entry.status, entry.ending), (Some(200), Ending::Stalled), "{dialect}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stall_after_no_tokens_or_after_all_of_them_withholds_the_end() {
-    for (after, said) in [(0, ""), (99, "the sea ")] {
+async fn stall_withholds_the_end_of_the_stream() {
+    for (after, sent_text) in [(0, ""), (99, "the sea ")] {
         let simulator = simulator(Dialect::OpenAi, Limits::new());
         simulator.inject("main", Fault::Stall { after }, 1).unwrap();
         let call = streamed(Dialect::OpenAi).output(2);
         let connection = simulator.connect().unwrap();
-        let answer = call.send_and_leave(connection, SECOND).await.unwrap();
-        let words: String = answer
+        let response = call.send_until_idle(connection, SECOND).await.unwrap();
+        let words: String = response
             .events()
             .iter()
             .filter_map(|event| event["choices"][0]["delta"]["content"].as_str())
             .collect();
-        assert_eq!((words.as_str(), answer.is_whole), (said, false));
-        assert!(!answer.body.contains("[DONE]"));
+        assert_eq!((words.as_str(), response.is_complete), (sent_text, false));
+        assert!(!response.body.contains("[DONE]"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stalled_answer_in_one_piece_sends_half_of_it() {
+async fn stalled_whole_response_sends_half() {
     for dialect in DIALECTS {
         let simulator = simulator(dialect, Limits::new());
         let call = Call::new(dialect).output(50);
         simulator.inject("main", Fault::Stall { after: 0 }, 1).unwrap();
         let began = Instant::now();
         let connection = simulator.connect().unwrap();
-        let half = call.send_and_leave(connection, SECOND * 60).await.unwrap();
-        assert_eq!((half.status, half.is_whole), (200, false), "{dialect}");
+        let half = call.send_until_idle(connection, SECOND * 60).await.unwrap();
+        assert_eq!((half.status, half.is_complete), (200, false), "{dialect}");
         assert_eq!(began.elapsed(), SECOND * 60, "{dialect}: the connection stays open");
-        assert_eq!(ended(&simulator).await.ending, Ending::Stalled, "{dialect}");
+        assert_eq!(first_ended_entry(&simulator).await.ending, Ending::Stalled, "{dialect}");
         let whole = call.send(&simulator).await;
         assert_eq!(half.body.len(), whole.body.len() / 2, "{dialect}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_answers_nothing_and_keeps_the_connection() {
+async fn silent_fault_keeps_the_connection_open() {
     for dialect in DIALECTS {
         for call in [Call::new(dialect), streamed(dialect)] {
             let simulator = simulator(dialect, Limits::new());
             simulator.inject("main", Fault::Silent, 1).unwrap();
             let began = Instant::now();
             let connection = simulator.connect().unwrap();
-            let answer = call.send_and_leave(connection, SECOND * 3_600).await;
-            assert!(answer.is_none(), "{dialect}: {answer:?}");
+            let response = call.send_until_idle(connection, SECOND * 3_600).await;
+            assert!(response.is_none(), "{dialect}: {response:?}");
             assert_eq!(began.elapsed(), SECOND * 3_600, "{dialect}");
-            let entry = ended(&simulator).await;
+            let entry = first_ended_entry(&simulator).await;
             assert_eq!((entry.status, entry.ending), (None, Ending::Stalled), "{dialect}");
             assert_eq!(call.send(&simulator).await.status, 200);
             assert!(simulator.ledger().entries()[1].is_retry, "{dialect}");
@@ -106,7 +106,7 @@ async fn silence_answers_nothing_and_keeps_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_is_taken_until_the_caller_leaves() {
+async fn slot_is_held_until_the_caller_disconnects() {
     for fault in [Fault::Stall { after: 3 }, Fault::Silent] {
         let rule = Charging::of(Dialect::OpenAi).given_back();
         let limits = Limits::new().concurrency(1).tokens_per_minute(1_000);
@@ -115,13 +115,13 @@ async fn the_place_is_taken_until_the_caller_leaves() {
         let call = streamed(Dialect::OpenAi).field("max_tokens", 98).output(10);
         let (stalled, connection) = (call.clone(), simulator.connect().unwrap());
         let caller =
-            tokio::spawn(async move { stalled.send_and_leave(connection, SECOND * 30).await });
+            tokio::spawn(async move { stalled.send_until_idle(connection, SECOND * 30).await });
         sleep(SECOND * 29).await;
         assert_eq!(call.send(&simulator).await.status, 429);
         let refused = simulator.ledger().entries().pop().unwrap();
         assert_eq!(refused.refusal, Some(RefusalCause::Concurrency));
         caller.await.unwrap();
-        let entry = ended(&simulator).await;
+        let entry = first_ended_entry(&simulator).await;
         assert!((SECOND * 30..SECOND * 31).contains(&entry.ended.unwrap()), "{entry:?}");
         let sent = if fault == Fault::Silent { 0 } else { 3 };
         assert_eq!((entry.charged.input, entry.charged.output), (2, sent), "what was sent");
@@ -130,7 +130,7 @@ async fn the_place_is_taken_until_the_caller_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waited_in_a_queue_stalls_too() {
+async fn queued_call_can_stall() {
     for fault in [Fault::Stall { after: 0 }, Fault::Silent] {
         let account = account(Dialect::DeepSeek, Limits::new().concurrency(1));
         let simulator = with(account.first_token(Delay::fixed(SECOND * 25)));
@@ -140,29 +140,29 @@ async fn a_call_that_waited_in_a_queue_stalls_too() {
         sleep(SECOND).await;
         simulator.inject("main", fault, 1).unwrap();
         let connection = simulator.connect().unwrap();
-        let answer = call.send_and_leave(connection, SECOND * 60).await;
+        let response = call.send_until_idle(connection, SECOND * 60).await;
         // Silence has no keep-alives either.
         let expected = (fault != Fault::Silent).then_some(false);
-        assert_eq!(answer.map(|answer| answer.is_whole), expected, "{fault:?}");
-        assert!(running.await.unwrap().is_whole);
+        assert_eq!(response.map(|response| response.is_complete), expected, "{fault:?}");
+        assert!(running.await.unwrap().is_complete);
         assert_eq!(call.send(&simulator).await.status, 200, "the place is free again");
         assert_eq!(simulator.ledger().entries()[1].ending, Ending::Stalled);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_before_the_stall_has_abandoned_its_call() {
+async fn disconnect_before_the_stall_is_abandoned() {
     let account = account(Dialect::OpenAi, Limits::new()).per_token(Delay::fixed(SECOND * 10));
     let simulator = with(account);
     simulator.inject("main", Fault::Stall { after: 3 }, 1).unwrap();
     let connection = simulator.connect().unwrap();
     let call = streamed(Dialect::OpenAi).output(10);
-    call.send_and_leave(connection, SECOND).await.unwrap();
-    assert_eq!(ended(&simulator).await.ending, Ending::Abandoned);
+    call.send_until_idle(connection, SECOND).await.unwrap();
+    assert_eq!(first_ended_entry(&simulator).await.ending, Ending::Abandoned);
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_is_noticed_on_a_socket() {
+async fn disconnect_is_noticed_on_a_socket() {
     for fault in [Fault::Stall { after: 1 }, Fault::Silent] {
         let simulator = simulator(Dialect::Anthropic, Limits::new());
         simulator.inject("main", fault, 1).unwrap();
@@ -171,8 +171,8 @@ async fn a_caller_that_leaves_is_noticed_on_a_socket() {
         let server = simulator.clone();
         let serving = tokio::spawn(async move { server.serve(listener).await });
         let connection = TcpStream::connect(address).await.unwrap();
-        streamed(Dialect::Anthropic).send_and_leave(connection, SECOND / 5).await;
-        assert_eq!(ended(&simulator).await.ending, Ending::Stalled);
+        streamed(Dialect::Anthropic).send_until_idle(connection, SECOND / 5).await;
+        assert_eq!(first_ended_entry(&simulator).await.ending, Ending::Stalled);
         serving.abort();
     }
 }

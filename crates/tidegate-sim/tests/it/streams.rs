@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tidegate_sim::{Delay, Dialect, Ending, Fault, Limits};
 use tokio::time::Instant;
 
-use crate::client::{Answer, Call, account, simulator, with};
+use crate::client::{Call, ReceivedResponse, account, simulator, with};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -18,7 +18,7 @@ fn streamed(dialect: Dialect) -> Call {
     }
 }
 
-async fn stream(dialect: Dialect) -> Answer {
+async fn stream(dialect: Dialect) -> ReceivedResponse {
     streamed(dialect).send(&simulator(dialect, Limits::new())).await
 }
 
@@ -47,17 +47,17 @@ fn usage(input: u64, output: u64) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn openai_tells_usage_only_if_it_is_asked_for() {
-    let answer = stream(Dialect::OpenAi).await;
-    assert_eq!(answer.header("content-type"), Some("text/event-stream"));
-    assert!(answer.is_whole && answer.body.ends_with("data: [DONE]\n\n"));
+async fn openai_reports_usage_only_on_request() {
+    let response = stream(Dialect::OpenAi).await;
+    assert_eq!(response.header("content-type"), Some("text/event-stream"));
+    assert!(response.is_complete && response.body.ends_with("data: [DONE]\n\n"));
     let plain = [
         delta(&json!({ "role": "assistant", "content": "" }), None),
         delta(&json!({ "content": "the " }), None),
         delta(&json!({ "content": "sea " }), None),
         delta(&json!({}), Some("stop")),
     ];
-    assert_eq!(answer.events(), plain);
+    assert_eq!(response.events(), plain);
     let call = streamed(Dialect::OpenAi).field("stream_options", json!({ "include_usage": true }));
     let events = call.send(&simulator(Dialect::OpenAi, Limits::new())).await.events();
     let mut expected: Vec<Value> = plain.into_iter().chain([chunk(&json!([]))]).collect();
@@ -69,7 +69,7 @@ async fn openai_tells_usage_only_if_it_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mistral_tells_usage_in_its_last_chunk() {
+async fn mistral_reports_usage_in_the_last_chunk() {
     let events = stream(Dialect::Mistral).await.events();
     assert_eq!(events.len(), 4);
     assert_eq!(events[3]["usage"], usage(2, 2));
@@ -77,10 +77,10 @@ async fn mistral_tells_usage_in_its_last_chunk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn anthropic_names_its_events_and_counts_up() {
-    let answer = stream(Dialect::Anthropic).await;
+async fn anthropic_names_events_and_accumulates_usage() {
+    let response = stream(Dialect::Anthropic).await;
     let names: Vec<&str> =
-        answer.body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
+        response.body.lines().filter_map(|line| line.strip_prefix("event: ")).collect();
     let expected = [
         "message_start",
         "content_block_start",
@@ -92,7 +92,7 @@ async fn anthropic_names_its_events_and_counts_up() {
         "message_stop",
     ];
     assert_eq!(names, expected);
-    let events = answer.events();
+    let events = response.events();
     let types: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     assert_eq!(types, expected);
     let start = json!({
@@ -108,7 +108,7 @@ async fn anthropic_names_its_events_and_counts_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_counts_in_every_chunk() {
+async fn gemini_reports_usage_in_every_chunk() {
     let events = stream(Dialect::Gemini).await.events();
     assert_eq!(events.len(), 2);
     assert_eq!(events[0]["usageMetadata"]["candidatesTokenCount"], 1);
@@ -123,13 +123,13 @@ async fn gemini_counts_in_every_chunk() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_sends_lines_and_streams_unasked() {
+async fn ollama_streams_json_lines_by_default() {
     let mut call = streamed(Dialect::Ollama);
     call.body.as_object_mut().unwrap().remove("stream");
-    let answer = call.send(&simulator(Dialect::Ollama, Limits::new())).await;
-    assert_eq!(answer.header("content-type"), Some("application/x-ndjson"));
+    let response = call.send(&simulator(Dialect::Ollama, Limits::new())).await;
+    assert_eq!(response.header("content-type"), Some("application/x-ndjson"));
     let lines: Vec<Value> =
-        answer.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        response.body.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 3);
     assert_eq!(lines[0]["message"]["content"], "the ");
     assert_eq!((&lines[1]["done"], lines[1].get("eval_count")), (&json!(false), None));
@@ -137,15 +137,15 @@ async fn ollama_sends_lines_and_streams_unasked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_answer_still_ends() {
+async fn empty_response_is_terminated() {
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
-        let answer = streamed(dialect).output(0).send(&simulator(dialect, Limits::new())).await;
-        assert!(answer.is_whole && !answer.body.is_empty(), "{dialect}");
+        let response = streamed(dialect).output(0).send(&simulator(dialect, Limits::new())).await;
+        assert!(response.is_complete && !response.body.is_empty(), "{dialect}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_come_at_their_instants() {
+async fn tokens_arrive_on_schedule() {
     let account = account(Dialect::OpenAi, Limits::new())
         .first_token(Delay::fixed(MILLI * 300))
         .per_token(Delay::fixed(MILLI * 20));
@@ -159,7 +159,7 @@ async fn tokens_come_at_their_instants() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jitter_comes_from_the_seed_and_stays_in_its_range() {
+async fn jitter_is_seeded_and_bounded() {
     let times = async |seed| {
         let account = account(Dialect::OpenAi, Limits::new())
             .first_token(Delay::between(MILLI * 100..=MILLI * 120));
@@ -181,49 +181,49 @@ async fn jitter_comes_from_the_seed_and_stays_in_its_range() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_stream_has_what_was_said_and_no_end() {
+async fn cut_stream_has_partial_content_and_no_end() {
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
         let simulator = simulator(dialect, Limits::new());
         simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
-        let answer = streamed(dialect).output(10).send(&simulator).await;
-        assert_eq!((answer.status, answer.is_whole), (200, false), "{dialect}");
-        for (word, said) in [("the ", true), ("sea ", true), ("ran ", true), ("out ", false)] {
-            assert_eq!(answer.body.contains(word), said, "{dialect} {word}");
+        let response = streamed(dialect).output(10).send(&simulator).await;
+        assert_eq!((response.status, response.is_complete), (200, false), "{dialect}");
+        for (word, sent_text) in [("the ", true), ("sea ", true), ("ran ", true), ("out ", false)] {
+            assert_eq!(response.body.contains(word), sent_text, "{dialect} {word}");
         }
-        assert!(!answer.body.contains("[DONE]"));
+        assert!(!response.body.contains("[DONE]"));
         assert_eq!(simulator.ledger().entries()[0].ending, Ending::Cut);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_before_the_first_token_sends_the_head_alone() {
+async fn cut_before_the_first_token_sends_only_headers() {
     let simulator = simulator(Dialect::Gemini, Limits::new());
     simulator.inject("main", Fault::Cut { after: 0 }, 1).unwrap();
-    let answer = streamed(Dialect::Gemini).send(&simulator).await;
-    assert_eq!((answer.status, answer.is_whole, answer.body.as_str()), (200, false, ""));
+    let response = streamed(Dialect::Gemini).send(&simulator).await;
+    assert_eq!((response.status, response.is_complete, response.body.as_str()), (200, false, ""));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cut_after_more_than_there_is_still_loses_the_end() {
+async fn cut_after_the_last_token_omits_the_end() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     simulator.inject("main", Fault::Cut { after: 99 }, 1).unwrap();
-    let answer = streamed(Dialect::OpenAi).send(&simulator).await;
-    assert!(!answer.is_whole && answer.body.contains("sea "));
-    assert!(!answer.body.contains("[DONE]"));
+    let response = streamed(Dialect::OpenAi).send(&simulator).await;
+    assert!(!response.is_complete && response.body.contains("sea "));
+    assert!(!response.body.contains("[DONE]"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_in_one_piece_is_cut_in_half() {
+async fn whole_response_is_cut_in_half() {
     let simulator = simulator(Dialect::OpenAi, Limits::new());
     let whole = Call::new(Dialect::OpenAi).send(&simulator).await;
     simulator.inject("main", Fault::Cut { after: 0 }, 1).unwrap();
     let cut = Call::new(Dialect::OpenAi).send(&simulator).await;
-    assert_eq!((cut.status, cut.is_whole), (200, false));
+    assert_eq!((cut.status, cut.is_complete), (200, false));
     assert_eq!(cut.body.len(), whole.body.len() / 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_can_fail_in_an_event_of_its_own() {
+async fn stream_can_fail_with_an_error_event() {
     let overloaded = json!({
         "type": "error",
         "error": { "type": "overloaded_error", "message": "Overloaded" },
@@ -255,30 +255,30 @@ async fn a_stream_can_fail_in_an_event_of_its_own() {
     ] {
         let simulator = simulator(dialect, Limits::new());
         simulator.inject("main", Fault::StreamError { after: 1 }, 1).unwrap();
-        let answer = streamed(dialect).send(&simulator).await;
-        assert_eq!((answer.status, answer.is_whole), (200, true), "{dialect}");
-        assert!(answer.body.contains("the ") && !answer.body.contains("sea "), "{dialect}");
-        assert_eq!(answer.events().last(), Some(&event), "{dialect}");
+        let response = streamed(dialect).send(&simulator).await;
+        assert_eq!((response.status, response.is_complete), (200, true), "{dialect}");
+        assert!(response.body.contains("the ") && !response.body.contains("sea "), "{dialect}");
+        assert_eq!(response.events().last(), Some(&event), "{dialect}");
         assert_eq!(simulator.ledger().entries()[0].ending, Ending::Broken);
     }
     let simulator = simulator(Dialect::Ollama, Limits::new());
     simulator.inject("main", Fault::StreamError { after: 1 }, 1).unwrap();
-    let answer = streamed(Dialect::Ollama).send(&simulator).await;
-    assert!(answer.body.ends_with("{\"error\":\"the model runner has stopped\"}\n"));
+    let response = streamed(Dialect::Ollama).send(&simulator).await;
+    assert!(response.body.ends_with("{\"error\":\"the model runner has stopped\"}\n"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn malformed_answers_are_no_json() {
+async fn malformed_responses_are_not_json() {
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
         let simulator = simulator(dialect, Limits::new());
         simulator.inject("main", Fault::Malformed, 2).unwrap();
         let whole = Call::new(dialect).send(&simulator).await;
-        assert_eq!((whole.status, whole.is_whole), (200, true));
+        assert_eq!((whole.status, whole.is_complete), (200, true));
         assert!(serde_json::from_str::<Value>(&whole.body).is_err(), "{dialect}");
-        let answer = streamed(dialect).send(&simulator).await;
-        let data = answer.body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let response = streamed(dialect).send(&simulator).await;
+        let data = response.body.lines().map(|line| line.strip_prefix("data: ").unwrap_or(line));
         let broken =
             |line: &&str| line.starts_with('{') && serde_json::from_str::<Value>(line).is_err();
-        assert_eq!(data.filter(broken).count(), 1, "{dialect}: {}", answer.body);
+        assert_eq!(data.filter(broken).count(), 1, "{dialect}: {}", response.body);
     }
 }

@@ -4,7 +4,7 @@
 //! nanoseconds, so the refill of one nanosecond is exactly `limit` shares and nothing is ever
 //! rounded. A level may be below zero after a settlement, never after an admission.
 
-use super::{Gauge, Wait};
+use super::{LimitStatus, Wait};
 use crate::calendar::{DAY, MINUTE};
 
 /// A limit that flows back evenly.
@@ -56,14 +56,14 @@ impl Bucket {
     }
 
     /// Gives back, up to the brim.
-    pub(crate) fn give(&mut self, cost: u64) {
+    pub(crate) fn refund(&mut self, cost: u64) {
         self.level = (self.level + i128::from(cost) * self.token).min(self.capacity());
     }
 
     /// Brings what was taken to what it should have been.
     pub(crate) fn settle(&mut self, from: u64, to: u64) {
         self.take(to.saturating_sub(from));
-        self.give(from.saturating_sub(to));
+        self.refund(from.saturating_sub(to));
     }
 
     /// Takes one, or what there is of it; a debt stays what it is. Says whether it was a whole one.
@@ -74,13 +74,13 @@ impl Bucket {
     }
 
     /// What a client is told.
-    pub(crate) fn gauge(&self) -> Gauge {
+    pub(crate) fn limit_status(&self) -> LimitStatus {
         let remaining = u64::try_from(self.level.max(0) / self.token).unwrap_or(u64::MAX);
         let reset = match self.inflow_time(self.capacity() - self.level) {
             Wait::For(nanos) => nanos,
             Wait::Now | Wait::Never => 0,
         };
-        Gauge { limit: self.limit, remaining, reset }
+        LimitStatus { limit: self.limit, remaining, reset }
     }
 
     fn capacity(&self) -> i128 {
@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_minutes_worth_goes_at_once_and_the_next_at_its_exact_nanosecond() {
+    fn burst_of_a_minute_then_exact_refill() {
         let mut bucket = Bucket::new(7);
         for _ in 0..7 {
             assert_eq!(bucket.wait(1), Wait::Now);
@@ -119,24 +119,27 @@ mod tests {
     }
 
     #[test]
-    fn what_never_fits_is_told_apart_from_what_must_wait() {
+    fn oversized_cost_never_fits() {
         let bucket = Bucket::new(100);
         assert_eq!(bucket.wait(100), Wait::Now);
         assert_eq!(bucket.wait(101), Wait::Never);
     }
 
     #[test]
-    fn a_debt_is_paid_before_anything_is_left() {
+    fn debt_is_paid_before_tokens_remain() {
         let mut bucket = Bucket::new(60);
         bucket.take(90);
-        assert_eq!(bucket.gauge(), Gauge { limit: 60, remaining: 0, reset: 90 * SECOND });
+        assert_eq!(
+            bucket.limit_status(),
+            LimitStatus { limit: 60, remaining: 0, reset: 90 * SECOND }
+        );
         assert_eq!(bucket.wait(1), Wait::For(31 * SECOND));
         assert!(!bucket.drain_one());
         assert_eq!(bucket.wait(1), Wait::For(31 * SECOND), "draining makes no debt bigger");
     }
 
     #[test]
-    fn draining_spoils_a_part_that_has_flowed_in() {
+    fn draining_discards_a_partial_refill() {
         let mut bucket = Bucket::new(60);
         bucket.take(60);
         bucket.refill(SECOND / 2);
@@ -144,12 +147,12 @@ mod tests {
         assert_eq!(bucket.wait(1), Wait::For(SECOND));
         bucket.refill(5 * SECOND / 2);
         assert!(bucket.drain_one());
-        assert_eq!(bucket.gauge().remaining, 1);
+        assert_eq!(bucket.limit_status().remaining, 1);
     }
 
     proptest! {
         #[test]
-        fn a_wait_is_long_enough_and_not_a_nanosecond_too_long(
+        fn wait_is_exact_to_the_nanosecond(
             limit in 1_u64..1_000_000_000,
             taken in 0_u64..2_000_000_000,
             cost in 1_u64..1_000_000_000,
@@ -158,7 +161,7 @@ mod tests {
             bucket.take(taken.min(limit * 2));
             match bucket.wait(cost) {
                 Wait::Never => prop_assert!(cost > limit),
-                Wait::Now => prop_assert!(bucket.gauge().remaining >= cost),
+                Wait::Now => prop_assert!(bucket.limit_status().remaining >= cost),
                 Wait::For(nanos) => {
                     let mut early = bucket.clone();
                     early.refill(nanos - 1);
@@ -170,7 +173,7 @@ mod tests {
         }
 
         #[test]
-        fn refilling_in_steps_is_refilling_at_once(
+        fn stepwise_refill_equals_single_refill(
             limit in 1_u64..1_000_000,
             steps in prop::collection::vec(0_u64..10_000_000_000, 1..20),
         ) {

@@ -1,8 +1,8 @@
 //! Requests of a day: all of them anew at midnight, or flowing back all day.
 
 use super::bucket::Bucket;
-use super::window::Midnight;
-use super::{Gauge, Wait};
+use super::window::CalendarDay;
+use super::{LimitStatus, Wait};
 use crate::calendar::Now;
 use crate::limits::PerDay;
 
@@ -10,7 +10,7 @@ use crate::limits::PerDay;
 #[derive(Clone, Debug)]
 pub(crate) enum Day {
     /// A day of a calendar.
-    Calendar(Midnight),
+    Calendar(CalendarDay),
     /// No day in particular.
     Refilling(Bucket),
 }
@@ -18,14 +18,14 @@ pub(crate) enum Day {
 impl Day {
     pub(crate) fn new(limit: PerDay) -> Self {
         match limit {
-            PerDay::UntilMidnight(limit, zone) => Self::Calendar(Midnight::new(limit, zone)),
+            PerDay::UntilMidnight(limit, zone) => Self::Calendar(CalendarDay::new(limit, zone)),
             PerDay::Refilling(limit) => Self::Refilling(Bucket::of_a_day(limit)),
         }
     }
 
-    pub(crate) fn turn(&mut self, now: Now) {
+    pub(crate) fn advance(&mut self, now: Now) {
         match self {
-            Self::Calendar(day) => day.turn(now),
+            Self::Calendar(day) => day.advance(now),
             Self::Refilling(bucket) => bucket.refill(now.elapsed),
         }
     }
@@ -45,25 +45,25 @@ impl Day {
     }
 
     /// Gives back what was taken at an instant.
-    pub(crate) fn give(&mut self, taken: Now) {
+    pub(crate) fn refund(&mut self, taken: Now) {
         match self {
-            Self::Calendar(day) => day.give(taken),
-            Self::Refilling(bucket) => bucket.give(1),
+            Self::Calendar(day) => day.refund(taken),
+            Self::Refilling(bucket) => bucket.refund(1),
         }
     }
 
-    pub(crate) fn gauge(&self) -> Gauge {
+    pub(crate) fn limit_status(&self) -> LimitStatus {
         match self {
-            Self::Calendar(day) => day.gauge(),
-            Self::Refilling(bucket) => bucket.gauge(),
+            Self::Calendar(day) => day.limit_status(),
+            Self::Refilling(bucket) => bucket.limit_status(),
         }
     }
 
     /// The same, of a day that refills.
-    pub(crate) fn refilling(&self) -> Option<Gauge> {
+    pub(crate) fn refilling(&self) -> Option<LimitStatus> {
         match self {
             Self::Calendar(_) => None,
-            Self::Refilling(bucket) => Some(bucket.gauge()),
+            Self::Refilling(bucket) => Some(bucket.limit_status()),
         }
     }
 }
@@ -74,15 +74,15 @@ mod tests {
     use crate::calendar::{DAY, SECOND};
 
     #[test]
-    fn a_day_that_refills_gives_one_back_in_its_part_of_the_day() {
+    fn refilling_day_restores_requests_evenly() {
         let at = |elapsed| Now { elapsed, wall: elapsed };
         let mut day = Day::new(PerDay::Refilling(200));
         (0..200).for_each(|_| day.take());
-        assert_eq!(day.gauge(), Gauge { limit: 200, remaining: 0, reset: DAY });
+        assert_eq!(day.limit_status(), LimitStatus { limit: 200, remaining: 0, reset: DAY });
         assert_eq!(day.wait(), Wait::For(432 * SECOND));
-        day.turn(at(432 * SECOND));
-        assert_eq!((day.wait(), day.gauge().remaining), (Wait::Now, 1));
-        day.give(at(0));
+        day.advance(at(432 * SECOND));
+        assert_eq!((day.wait(), day.limit_status().remaining), (Wait::Now, 1));
+        day.refund(at(0));
         assert_eq!(day.refilling().unwrap().remaining, 2);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::bucket::Bucket;
 use super::window::Slices;
-use super::{Gauge, Wait};
+use super::{LimitStatus, Wait};
 use crate::calendar::Now;
 
 /// One limit on tokens per minute.
@@ -21,10 +21,10 @@ impl TokenLimit {
         }
     }
 
-    pub(crate) fn turn(&mut self, now: Now) {
+    pub(crate) fn advance(&mut self, now: Now) {
         self.bucket.refill(now.elapsed);
         if let Some(slices) = &mut self.slices {
-            slices.turn(now);
+            slices.advance(now);
         }
     }
 
@@ -47,16 +47,16 @@ impl TokenLimit {
     }
 
     /// Gives back all that a call took at an instant, as if it had never been admitted.
-    pub(crate) fn give(&mut self, taken: Now, cost: u64) {
-        self.bucket.give(cost);
+    pub(crate) fn refund(&mut self, taken: Now, cost: u64) {
+        self.bucket.refund(cost);
         if let Some(slices) = &mut self.slices {
-            slices.give(taken, cost);
+            slices.refund(taken, cost);
         }
     }
 
     /// The minute, which is what clients are told of.
-    pub(crate) fn gauge(&self) -> Gauge {
-        self.bucket.gauge()
+    pub(crate) fn limit_status(&self) -> LimitStatus {
+        self.bucket.limit_status()
     }
 }
 
@@ -72,36 +72,36 @@ mod tests {
     /// 600 tokens per minute, ten in each second.
     fn sliced() -> TokenLimit {
         let mut limit = TokenLimit::new(600, Some(SECOND), SECOND / 4);
-        limit.turn(at(0));
+        limit.advance(at(0));
         limit
     }
 
     #[test]
-    fn a_slice_holds_its_part_of_the_tokens() {
+    fn slice_allows_its_share_of_tokens() {
         let mut limit = sliced();
         limit.take(7);
         assert_eq!(limit.wait(3), Wait::Now);
         assert_eq!(limit.wait(4), Wait::For(3 * SECOND / 4));
         assert_eq!(limit.wait(0), Wait::Now);
-        assert_eq!(limit.gauge().remaining, 593, "the minute is what is reported");
-        limit.turn(at(3 * SECOND / 4));
+        assert_eq!(limit.limit_status().remaining, 593, "the minute is what is reported");
+        limit.advance(at(3 * SECOND / 4));
         assert_eq!(limit.wait(4), Wait::Now);
     }
 
     #[test]
-    fn a_call_larger_than_a_slice_needs_an_unused_one() {
+    fn oversized_call_needs_an_unused_slice() {
         let mut limit = sliced();
         assert_eq!(limit.wait(25), Wait::Now);
         limit.take(25);
         assert_eq!(limit.wait(1), Wait::For(3 * SECOND / 4));
-        limit.turn(at(3 * SECOND / 4));
+        limit.advance(at(3 * SECOND / 4));
         limit.take(1);
         assert_eq!(limit.wait(25), Wait::For(SECOND));
         assert_eq!(limit.wait(601), Wait::Never, "the minute still refuses what it cannot hold");
     }
 
     #[test]
-    fn the_longer_of_both_waits_counts() {
+    fn longer_wait_wins() {
         let mut limit = sliced();
         limit.take(600);
         assert_eq!(limit.wait(1), Wait::For(3 * SECOND / 4));
@@ -109,12 +109,15 @@ mod tests {
     }
 
     #[test]
-    fn a_settlement_leaves_the_slice_and_a_failed_call_does_not() {
+    fn refund_changes_the_slice_but_settlement_does_not() {
         let mut limit = sliced();
         limit.take(10);
         limit.settle(10, 2);
-        assert_eq!((limit.gauge().remaining, limit.wait(1)), (598, Wait::For(3 * SECOND / 4)));
-        limit.give(at(0), 10);
-        assert_eq!((limit.gauge().remaining, limit.wait(10)), (600, Wait::Now));
+        assert_eq!(
+            (limit.limit_status().remaining, limit.wait(1)),
+            (598, Wait::For(3 * SECOND / 4))
+        );
+        limit.refund(at(0), 10);
+        assert_eq!((limit.limit_status().remaining, limit.wait(10)), (600, Wait::Now));
     }
 }

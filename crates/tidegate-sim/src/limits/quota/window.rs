@@ -3,7 +3,7 @@
 //! Windows are fixed, not sliding. Two neighbours can be filled within one instant around their
 //! border, which is what makes pacing at exactly the limit fail now and then.
 
-use super::{Gauge, Wait};
+use super::{LimitStatus, Wait};
 use crate::calendar::{MINUTE, Now, SECOND, Zone};
 use crate::limits::charging::CallCharge;
 
@@ -15,7 +15,7 @@ pub(crate) struct Slices {
     phase: u64,
     index: u64,
     used: u64,
-    left: u64,
+    remaining_time: u64,
 }
 
 impl Slices {
@@ -25,13 +25,13 @@ impl Slices {
         let length = length.max(1);
         let share = (u128::from(per_minute) * u128::from(length)).div_ceil(u128::from(MINUTE));
         let share = u64::try_from(share).unwrap_or(u64::MAX).max(1);
-        Self { share, length, phase, index: 0, used: 0, left: length }
+        Self { share, length, phase, index: 0, used: 0, remaining_time: length }
     }
 
-    pub(crate) fn turn(&mut self, now: Now) {
+    pub(crate) fn advance(&mut self, now: Now) {
         let at = now.elapsed.saturating_add(self.phase);
         let index = at / self.length;
-        self.left = self.length - at % self.length;
+        self.remaining_time = self.length - at % self.length;
         if index != self.index {
             self.index = index;
             self.used = 0;
@@ -42,7 +42,7 @@ impl Slices {
     /// would never be admitted at all.
     pub(crate) fn wait(&self, cost: u64) -> Wait {
         let fits = self.used.saturating_add(cost) <= self.share;
-        if fits || cost == 0 || self.used == 0 { Wait::Now } else { Wait::For(self.left) }
+        if fits || cost == 0 || self.used == 0 { Wait::Now } else { Wait::For(self.remaining_time) }
     }
 
     pub(crate) fn take(&mut self, cost: u64) {
@@ -50,32 +50,32 @@ impl Slices {
     }
 
     /// Forgets so much, if it was taken in the slice that still lasts.
-    pub(crate) fn give(&mut self, taken: Now, cost: u64) {
+    pub(crate) fn refund(&mut self, taken: Now, cost: u64) {
         if taken.elapsed.saturating_add(self.phase) / self.length == self.index {
             self.used = self.used.saturating_sub(cost);
         }
     }
 
-    pub(crate) fn gauge(&self) -> Gauge {
+    pub(crate) fn limit_status(&self) -> LimitStatus {
         let remaining = self.share.saturating_sub(self.used);
-        Gauge { limit: self.share, remaining, reset: self.left }
+        LimitStatus { limit: self.share, remaining, reset: self.remaining_time }
     }
 }
 
 /// What was admitted in the present second. Nothing is enforced by it.
 #[derive(Clone, Debug)]
-pub(crate) struct Second {
+pub(crate) struct CurrentSecond {
     phase: u64,
     index: u64,
     admitted: CallCharge,
 }
 
-impl Second {
+impl CurrentSecond {
     pub(crate) fn new(phase: u64) -> Self {
         Self { phase, index: 0, admitted: CallCharge::default() }
     }
 
-    pub(crate) fn turn(&mut self, now: Now) {
+    pub(crate) fn advance(&mut self, now: Now) {
         let index = now.elapsed.saturating_add(self.phase) / SECOND;
         if index != self.index {
             self.index = index;
@@ -94,22 +94,22 @@ impl Second {
 
 /// Requests of a calendar day.
 #[derive(Clone, Debug)]
-pub(crate) struct Midnight {
+pub(crate) struct CalendarDay {
     limit: u64,
     zone: Zone,
     number: Option<i128>,
     used: u64,
-    left: u64,
+    remaining_time: u64,
 }
 
-impl Midnight {
+impl CalendarDay {
     pub(crate) fn new(limit: u64, zone: Zone) -> Self {
-        Self { limit, zone, number: None, used: 0, left: 0 }
+        Self { limit, zone, number: None, used: 0, remaining_time: 0 }
     }
 
-    pub(crate) fn turn(&mut self, now: Now) {
-        let (number, left) = self.zone.day(now);
-        self.left = left;
+    pub(crate) fn advance(&mut self, now: Now) {
+        let (number, remaining_time) = self.zone.day(now);
+        self.remaining_time = remaining_time;
         if self.number != Some(number) {
             self.number = Some(number);
             self.used = 0;
@@ -117,22 +117,22 @@ impl Midnight {
     }
 
     pub(crate) fn wait(&self) -> Wait {
-        if self.used < self.limit { Wait::Now } else { Wait::For(self.left) }
+        if self.used < self.limit { Wait::Now } else { Wait::For(self.remaining_time) }
     }
 
     pub(crate) fn take(&mut self) {
         self.used += 1;
     }
 
-    pub(crate) fn give(&mut self, taken: Now) {
+    pub(crate) fn refund(&mut self, taken: Now) {
         if self.number == Some(self.zone.day(taken).0) {
             self.used = self.used.saturating_sub(1);
         }
     }
 
-    pub(crate) fn gauge(&self) -> Gauge {
+    pub(crate) fn limit_status(&self) -> LimitStatus {
         let remaining = self.limit.saturating_sub(self.used);
-        Gauge { limit: self.limit, remaining, reset: self.left }
+        LimitStatus { limit: self.limit, remaining, reset: self.remaining_time }
     }
 }
 
@@ -145,18 +145,18 @@ pub(crate) struct Ramp {
     index: u64,
     used: u64,
     before: u64,
-    left: u64,
+    remaining_time: u64,
 }
 
 impl Ramp {
     pub(crate) fn new(floor: u64, factor: u64, phase: u64) -> Self {
-        Self { floor, factor, phase, index: 0, used: 0, before: 0, left: MINUTE }
+        Self { floor, factor, phase, index: 0, used: 0, before: 0, remaining_time: MINUTE }
     }
 
-    pub(crate) fn turn(&mut self, now: Now) {
+    pub(crate) fn advance(&mut self, now: Now) {
         let at = now.elapsed.saturating_add(self.phase);
         let index = at / MINUTE;
-        self.left = MINUTE - at % MINUTE;
+        self.remaining_time = MINUTE - at % MINUTE;
         if index != self.index {
             self.before = if index == self.index + 1 { self.used } else { 0 };
             self.index = index;
@@ -165,22 +165,26 @@ impl Ramp {
     }
 
     pub(crate) fn wait(&self) -> Wait {
-        if self.used < self.allowed() { Wait::Now } else { Wait::For(self.left) }
+        if self.used < self.allowed() { Wait::Now } else { Wait::For(self.remaining_time) }
     }
 
     pub(crate) fn take(&mut self) {
         self.used += 1;
     }
 
-    pub(crate) fn give(&mut self, taken: Now) {
+    pub(crate) fn refund(&mut self, taken: Now) {
         if taken.elapsed.saturating_add(self.phase) / MINUTE == self.index {
             self.used = self.used.saturating_sub(1);
         }
     }
 
-    pub(crate) fn gauge(&self) -> Gauge {
+    pub(crate) fn limit_status(&self) -> LimitStatus {
         let limit = self.allowed();
-        Gauge { limit, remaining: limit.saturating_sub(self.used), reset: self.left }
+        LimitStatus {
+            limit,
+            remaining: limit.saturating_sub(self.used),
+            reset: self.remaining_time,
+        }
     }
 
     fn allowed(&self) -> u64 {
@@ -198,73 +202,73 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_holds_its_part_and_begins_anew_at_its_border() {
+    fn slice_resets_at_its_boundary() {
         let mut slices = Slices::new(600, SECOND, SECOND / 4);
-        slices.turn(at(0));
+        slices.advance(at(0));
         for _ in 0..10 {
             assert_eq!(slices.wait(1), Wait::Now);
             slices.take(1);
         }
         // With a phase of a quarter of a second the first slice lasts three quarters.
         assert_eq!(slices.wait(1), Wait::For(3 * SECOND / 4));
-        slices.turn(at(3 * SECOND / 4 - 1));
+        slices.advance(at(3 * SECOND / 4 - 1));
         assert_eq!(slices.wait(1), Wait::For(1));
-        slices.turn(at(3 * SECOND / 4));
-        assert_eq!(slices.gauge(), Gauge { limit: 10, remaining: 10, reset: SECOND });
+        slices.advance(at(3 * SECOND / 4));
+        assert_eq!(slices.limit_status(), LimitStatus { limit: 10, remaining: 10, reset: SECOND });
     }
 
     #[test]
-    fn a_slice_of_a_small_limit_holds_one() {
-        assert_eq!(Slices::new(6, SECOND, 0).gauge().limit, 1);
-        assert_eq!(Slices::new(100, SECOND, 0).gauge().limit, 2);
-        assert_eq!(Slices::new(100, 10 * SECOND, 0).gauge().limit, 17);
+    fn slice_share_is_rounded_up() {
+        assert_eq!(Slices::new(6, SECOND, 0).limit_status().limit, 1);
+        assert_eq!(Slices::new(100, SECOND, 0).limit_status().limit, 2);
+        assert_eq!(Slices::new(100, 10 * SECOND, 0).limit_status().limit, 17);
     }
 
     #[test]
-    fn what_is_given_back_after_the_border_stays_spent() {
+    fn refund_after_the_boundary_is_ignored() {
         let mut slices = Slices::new(60, SECOND, 0);
-        slices.turn(at(0));
+        slices.advance(at(0));
         slices.take(1);
-        slices.turn(at(SECOND));
+        slices.advance(at(SECOND));
         slices.take(1);
-        slices.give(at(0), 1);
-        assert_eq!(slices.gauge().remaining, 0);
-        slices.give(at(SECOND), 1);
-        assert_eq!(slices.gauge().remaining, 1);
+        slices.refund(at(0), 1);
+        assert_eq!(slices.limit_status().remaining, 0);
+        slices.refund(at(SECOND), 1);
+        assert_eq!(slices.limit_status().remaining, 1);
     }
 
     #[test]
-    fn a_second_counts_what_it_admitted_and_begins_anew() {
-        let mut second = Second::new(SECOND / 4);
+    fn current_second_counts_and_resets() {
+        let mut second = CurrentSecond::new(SECOND / 4);
         let charge = CallCharge { requests: 1, input: 5, output: 2 };
-        second.turn(at(0));
+        second.advance(at(0));
         second.take(charge);
-        second.turn(at(3 * SECOND / 4 - 1));
+        second.advance(at(3 * SECOND / 4 - 1));
         second.take(charge);
         assert_eq!(second.admitted(), CallCharge { requests: 2, input: 10, output: 4 });
-        second.turn(at(3 * SECOND / 4));
+        second.advance(at(3 * SECOND / 4));
         assert_eq!(second.admitted(), CallCharge::default());
     }
 
     #[test]
-    fn a_day_lasts_until_midnight_of_its_zone() {
-        let mut day = Midnight::new(2, Zone::hours(-8));
-        day.turn(at(0));
+    fn calendar_day_lasts_until_midnight() {
+        let mut day = CalendarDay::new(2, Zone::hours(-8));
+        day.advance(at(0));
         day.take();
         day.take();
         assert_eq!(day.wait(), Wait::For(8 * 3_600 * SECOND));
-        day.turn(at(8 * 3_600 * SECOND - 1));
+        day.advance(at(8 * 3_600 * SECOND - 1));
         assert_eq!(day.wait(), Wait::For(1));
-        day.turn(at(8 * 3_600 * SECOND));
-        assert_eq!(day.gauge(), Gauge { limit: 2, remaining: 2, reset: DAY });
+        day.advance(at(8 * 3_600 * SECOND));
+        assert_eq!(day.limit_status(), LimitStatus { limit: 2, remaining: 2, reset: DAY });
     }
 
     #[test]
-    fn a_ramp_allows_a_multiple_of_the_minute_before() {
+    fn ramp_allows_a_multiple_of_the_previous_minute() {
         let mut ramp = Ramp::new(3, 2, 0);
         for (minute, allowed) in [(0, 3), (1, 6), (2, 12), (4, 3)] {
-            ramp.turn(at(minute * MINUTE));
-            assert_eq!(ramp.gauge().limit, allowed);
+            ramp.advance(at(minute * MINUTE));
+            assert_eq!(ramp.limit_status().limit, allowed);
             for _ in 0..allowed {
                 assert_eq!(ramp.wait(), Wait::Now);
                 ramp.take();

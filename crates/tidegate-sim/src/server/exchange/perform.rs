@@ -9,114 +9,130 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 use tokio::time::Instant;
 
-use super::{Asked, Visit, full};
+use super::{AcceptedRequest, Exchange, full};
 use crate::account::Delay;
 use crate::calendar::nanos;
-use crate::dialect::{Failure, Fields, Finish, Reply, Scene};
+use crate::dialect::{Failure, Finish, ResponseContent, ResponseContext, ResponseHeaders};
 use crate::fault::Fault;
 use crate::ledger::Ending;
-use crate::limits::pool::Place;
+use crate::limits::pool::SlotGrant;
 use crate::random::Random;
 use crate::reporting::ReportTime;
-use crate::server::ask::{Ask, Endpoint};
 use crate::server::call::Call;
+use crate::server::connection::ConnectionControl;
+use crate::server::request::{Endpoint, RequestSummary};
 use crate::server::response_stream::{
-    Body, Pace, ResponseStream, Stage, cut_after, first_half, rest_until, stall_after,
+    Body, ResponseStream, StreamState, Timing, cut_after, first_half, stall_after, wait_until,
 };
-use crate::server::wire::Link;
 
-impl Visit {
+impl Exchange {
     /// Does what was asked for, or fails at it.
     pub(super) async fn perform(
         &self,
         mut call: Call,
-        asked: Asked,
-        place: Place,
+        accepted: AcceptedRequest,
+        slot: SlotGrant,
         fault: Option<Fault>,
         mut random: Random,
-        link: Arc<Link>,
+        control: Arc<ConnectionControl>,
     ) -> Response<Body> {
         if fault == Some(Fault::Reset) {
             call.end(Ending::Failed);
-            link.reset();
+            control.reset();
             return pending().await;
         }
-        if let Some(failure) = fault.and_then(|fault| failing(fault, &asked.ask)) {
+        if let Some(failure) =
+            fault.and_then(|fault| post_admission_failure(fault, &accepted.summary))
+        {
             call.end(Ending::Failed);
-            let standing = call.pool.standing(self.shared.now());
-            return self.refuse(&failure, call.number, Ending::Failed, &asked.model, standing);
+            let snapshot = call.pool.snapshot(self.shared.now());
+            return self.refuse(&failure, call.number, Ending::Failed, &accepted.model, snapshot);
         }
         if fault == Some(Fault::Silent) {
-            return withhold(call, place).await;
+            return never_respond(call, slot).await;
         }
-        let (pace, reply) = self.plan(call.number, &asked, fault, &mut random);
-        let mut turn = None;
-        match place {
-            Place::Begin(permit) => call.permit = permit,
-            Place::Queue(place) if self.voice.keep_alive(asked.ask.streams).is_some() => {
-                turn = Some(place);
+        let (timing, content) = self.plan_response(call.number, &accepted, fault, &mut random);
+        let mut queue_entry = None;
+        match slot {
+            SlotGrant::Begin(permit) => call.permit = permit,
+            SlotGrant::Queue(slot) if self.codec.keep_alive(accepted.summary.streams).is_some() => {
+                queue_entry = Some(slot);
             }
-            Place::Queue(mut place) => call.permit = place.come().await,
+            SlotGrant::Queue(mut slot) => call.permit = slot.granted().await,
         }
         let begin = Instant::now();
-        let stage = match turn {
-            Some(_) => Stage::Queue { since: begin },
-            None => Stage::Open,
+        let state = match queue_entry {
+            Some(_) => StreamState::Queue { since: begin },
+            None => StreamState::Begin,
         };
-        let streams = asked.ask.streams;
-        if turn.is_none() && !streams {
-            rest_until(begin + pace.total(reply.output)).await;
-            call.sent = reply.output;
-            return self.whole(call, &reply, fault, link);
+        let streams = accepted.summary.streams;
+        if queue_entry.is_none() && !streams {
+            wait_until(begin + timing.total(content.output)).await;
+            call.sent = content.output;
+            return self.complete_response(call, &content, fault, control);
         }
-        if turn.is_none() {
-            rest_until(begin + pace.first).await;
+        if queue_entry.is_none() {
+            wait_until(begin + timing.first).await;
         }
-        let kind = if streams { self.voice.stream_type(&asked.ask) } else { "application/json" };
-        let fields = self.announce(&call, &reply.model);
-        self.shared.ledger.answered(call.number, 200);
-        let due = begin + pace.first;
-        let voice = self.voice;
-        let stream =
-            ResponseStream { call, voice, reply, streams, pace, fault, link, turn, due, stage };
-        self.response(StatusCode::OK, fields, kind, stream.into_body())
+        let content_type = if streams {
+            self.codec.stream_content_type(&accepted.summary)
+        } else {
+            "application/json"
+        };
+        let headers = self.success_headers(&call, &content.model);
+        self.shared.ledger.record_status(call.number, 200);
+        let due = begin + timing.first;
+        let codec = self.codec;
+        let stream = ResponseStream {
+            call,
+            codec,
+            content,
+            streams,
+            timing,
+            fault,
+            control,
+            queue_entry,
+            due,
+            state,
+        };
+        self.response(StatusCode::OK, headers, content_type, stream.into_body())
     }
 
     /// An answer in one piece.
-    fn whole(
+    fn complete_response(
         &self,
         mut call: Call,
-        reply: &Reply,
+        content: &ResponseContent,
         fault: Option<Fault>,
-        link: Arc<Link>,
+        control: Arc<ConnectionControl>,
     ) -> Response<Body> {
-        let text = self.voice.whole(reply).to_string();
-        self.shared.ledger.answered(call.number, 200);
+        let text = self.codec.response_body(content).to_string();
+        self.shared.ledger.record_status(call.number, 200);
         if let Some(Fault::Cut { .. } | Fault::Stall { .. }) = fault {
-            let fields = self.announce(&call, &reply.model);
+            let headers = self.success_headers(&call, &content.model);
             let half = first_half(&text).to_owned();
             let body = match fault {
-                Some(Fault::Cut { .. }) => cut_after(half, call, link),
+                Some(Fault::Cut { .. }) => cut_after(half, call, control),
                 _ => stall_after(half, call),
             };
-            return self.response(StatusCode::OK, fields, "application/json", body);
+            return self.response(StatusCode::OK, headers, "application/json", body);
         }
         call.end(Ending::Complete);
-        let fields = self.announce(&call, &reply.model);
+        let headers = self.success_headers(&call, &content.model);
         let malformed = fault == Some(Fault::Malformed);
         let text = if malformed { first_half(&text).to_owned() } else { text };
-        self.response(StatusCode::OK, fields, "application/json", full(text))
+        self.response(StatusCode::OK, headers, "application/json", full(text))
     }
 
     /// What is answered, and how fast.
-    fn plan(
+    fn plan_response(
         &self,
         number: u64,
-        asked: &Asked,
+        accepted: &AcceptedRequest,
         fault: Option<Fault>,
         random: &mut Random,
-    ) -> (Pace, Reply) {
-        let Asked { ask, tokens, .. } = asked;
+    ) -> (Timing, ResponseContent) {
+        let AcceptedRequest { summary, tokens, .. } = accepted;
         let account = self.state().map(|state| &state.account);
         // Every number is drawn, so that a header changes nothing but what it says.
         let drawn = account.map_or(0, |account| account.output.draw(random));
@@ -125,65 +141,65 @@ impl Visit {
             first += Duration::from_nanos(nanos(later));
         }
         let per_token = account.map_or(Delay::NONE, |account| account.per_token);
-        let pace = Pace { first, per_token, random: random.clone() };
-        let wanted = match ask.endpoint {
+        let timing = Timing { first, per_token, random: random.clone() };
+        let wanted = match summary.endpoint {
             Endpoint::Embeddings => 0,
             Endpoint::Chat | Endpoint::ChatStream => tokens.output.unwrap_or(drawn),
         };
-        let output = wanted.min(ask.max_output.unwrap_or(u64::MAX));
-        let reply = Reply {
+        let output = wanted.min(summary.max_output.unwrap_or(u64::MAX));
+        let content = ResponseContent {
             number,
-            model: asked.model.to_string(),
+            model: accepted.model.to_string(),
             created: self.now.unix_seconds(),
-            endpoint: ask.endpoint,
-            inputs: ask.inputs,
+            endpoint: summary.endpoint,
+            inputs: summary.inputs,
             input: tokens.input,
             cached: tokens.cached,
             output,
             finish: if output < wanted { Finish::Length } else { Finish::Stop },
-            include_usage: ask.include_usage,
-            sse: ask.sse,
-            timing: (nanos(pace.first), nanos(pace.total(output))),
+            include_usage: summary.include_usage,
+            sse: summary.sse,
+            timing: (nanos(timing.first), nanos(timing.total(output))),
         };
-        (pace, reply)
+        (timing, content)
     }
 
     /// The headers of an answer that succeeds, as of the time that the account reports.
-    fn announce(&self, call: &Call, model: &str) -> Fields {
+    fn success_headers(&self, call: &Call, model: &str) -> ResponseHeaders {
         let time = self.state().map(|state| state.account.report_time).unwrap_or_default();
-        let (now, standing, charge) = match time {
-            ReportTime::Admission => (call.taken, call.standing, call.admitted),
+        let (now, snapshot, charge) = match time {
+            ReportTime::Admission => (call.taken, call.snapshot, call.admitted),
             ReportTime::Answer => {
                 let now = self.shared.now();
                 let charge = if call.ended { call.charge() } else { call.admitted };
-                (now, call.pool.standing(now), charge)
+                (now, call.pool.snapshot(now), charge)
             }
         };
         let reporting = self.reporting();
-        let standing = reporting.report(standing);
+        let snapshot = reporting.report(snapshot);
         let (number, endpoint) = (call.number, self.endpoint);
-        let scene = Scene { now, number, model, reporting, standing, charge, endpoint };
-        let mut fields = Fields::default();
-        self.voice.announce(&scene, &mut fields);
-        fields
+        let context = ResponseContext { now, number, model, reporting, snapshot, charge, endpoint };
+        let mut headers = ResponseHeaders::default();
+        self.codec.limit_headers(&context, &mut headers);
+        headers
     }
 }
 
 /// Keeps a call unanswered. It takes its place, in its turn, and has it until its caller leaves.
-async fn withhold(mut call: Call, place: Place) -> Response<Body> {
+async fn never_respond(mut call: Call, slot: SlotGrant) -> Response<Body> {
     call.stall();
-    call.permit = match place {
-        Place::Begin(permit) => permit,
-        Place::Queue(mut turn) => turn.come().await,
+    call.permit = match slot {
+        SlotGrant::Begin(permit) => permit,
+        SlotGrant::Queue(mut queue_entry) => queue_entry.granted().await,
     };
     pending().await
 }
 
 /// The faults that fail a call that was let in.
-fn failing(fault: Fault, ask: &Ask) -> Option<Failure> {
+fn post_admission_failure(fault: Fault, summary: &RequestSummary) -> Option<Failure> {
     match fault {
         Fault::ServerError => Some(Failure::ServerError),
-        Fault::StreamError { .. } if !ask.streams => Some(Failure::ServerError),
+        Fault::StreamError { .. } if !summary.streams => Some(Failure::ServerError),
         Fault::Unavailable => Some(Failure::Unavailable),
         Fault::Overloaded => Some(Failure::Overloaded),
         _ => None,

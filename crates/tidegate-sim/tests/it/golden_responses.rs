@@ -5,7 +5,7 @@ use tidegate_sim::{Dialect, Limits, Output, Simulator};
 
 use crate::client::{Call, account, simulator, with};
 
-fn asked(dialect: Dialect) -> (Simulator, Call) {
+fn setup(dialect: Dialect) -> (Simulator, Call) {
     let call = Call::new(dialect)
         .output(3)
         .header("x-sim-input-tokens", "20")
@@ -14,7 +14,7 @@ fn asked(dialect: Dialect) -> (Simulator, Call) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dialects_like_openais_answer_alike() {
+async fn openai_like_dialects_share_a_format() {
     for dialect in [
         Dialect::OpenAi,
         Dialect::AzureOpenAi,
@@ -24,8 +24,8 @@ async fn dialects_like_openais_answer_alike() {
         Dialect::OpenRouter,
         Dialect::DeepSeek,
     ] {
-        let (simulator, call) = asked(dialect);
-        let answer = call.send(&simulator).await;
+        let (simulator, call) = setup(dialect);
+        let response = call.send(&simulator).await;
         let expected = json!({
             "id": "chatcmpl-sim-1",
             "object": "chat.completion",
@@ -45,8 +45,8 @@ async fn dialects_like_openais_answer_alike() {
                 "completion_tokens_details": { "reasoning_tokens": 0 },
             },
         });
-        assert_eq!((answer.status, answer.json()), (200, expected), "{dialect}");
-        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!((response.status, response.json()), (200, expected), "{dialect}");
+        assert_eq!(response.header("content-type"), Some("application/json"));
         let short = call.field("max_tokens", 2).send(&simulator).await.json();
         assert_eq!(short["choices"][0]["finish_reason"], "length", "{dialect}");
         assert_eq!(short["usage"]["completion_tokens"], 2, "{dialect}");
@@ -54,8 +54,8 @@ async fn dialects_like_openais_answer_alike() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn anthropic_keeps_cached_tokens_apart() {
-    let (simulator, call) = asked(Dialect::Anthropic);
+async fn anthropic_reports_cached_tokens_separately() {
+    let (simulator, call) = setup(Dialect::Anthropic);
     let expected = json!({
         "id": "msg_sim_1",
         "type": "message",
@@ -77,8 +77,8 @@ async fn anthropic_keeps_cached_tokens_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_counts_in_usage_metadata() {
-    let (simulator, call) = asked(Dialect::Gemini);
+async fn gemini_reports_usage_metadata() {
+    let (simulator, call) = setup(Dialect::Gemini);
     let expected = json!({
         "candidates": [{
             "content": { "parts": [{ "text": "the sea ran " }], "role": "model" },
@@ -105,8 +105,8 @@ async fn gemini_counts_in_usage_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_has_two_versions() {
-    let (simulator, call) = asked(Dialect::Gemini);
+async fn gemini_serves_two_api_versions() {
+    let (simulator, call) = setup(Dialect::Gemini);
     for (path, status) in [
         ("/v1beta/models/m:generateContent", 200),
         ("/v1/models/m:generateContent", 200),
@@ -119,8 +119,8 @@ async fn gemini_has_two_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_counts_evaluations() {
-    let (simulator, call) = asked(Dialect::Ollama);
+async fn ollama_reports_eval_counts() {
+    let (simulator, call) = setup(Dialect::Ollama);
     let expected = json!({
         "model": "m",
         "created_at": "2026-01-01T00:00:00Z",
@@ -139,7 +139,7 @@ async fn ollama_counts_evaluations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn embeddings_have_one_vector_for_each_text() {
+async fn embeddings_have_one_vector_per_text() {
     for (dialect, path) in [
         (Dialect::OpenAi, "/v1/embeddings"),
         (Dialect::AzureOpenAi, "/openai/deployments/m/embeddings?api-version=1"),
@@ -148,10 +148,14 @@ async fn embeddings_have_one_vector_for_each_text() {
     ] {
         let simulator = simulator(dialect, Limits::new());
         let call = Call::new(dialect).path(path).field("input", json!(["12345678", "1234"]));
-        let answer = call.send(&simulator).await.json();
-        assert_eq!(answer["usage"], json!({ "prompt_tokens": 3, "total_tokens": 3 }), "{dialect}");
-        assert_eq!(answer["data"].as_array().unwrap().len(), 2, "{dialect}");
-        assert_eq!(answer["data"][1]["index"], 1, "{dialect}");
+        let response = call.send(&simulator).await.json();
+        assert_eq!(
+            response["usage"],
+            json!({ "prompt_tokens": 3, "total_tokens": 3 }),
+            "{dialect}"
+        );
+        assert_eq!(response["data"].as_array().unwrap().len(), 2, "{dialect}");
+        assert_eq!(response["data"][1]["index"], 1, "{dialect}");
     }
     let none = simulator(Dialect::Groq, Limits::new());
     let call = Call::new(Dialect::Groq).path("/openai/v1/embeddings").field("input", "a");
@@ -159,14 +163,14 @@ async fn embeddings_have_one_vector_for_each_text() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lengths_come_from_the_seed_unless_a_request_says_them() {
+async fn response_length_comes_from_the_seed_or_the_request() {
     let lengths = async |seed| {
         let account = account(Dialect::OpenAi, Limits::new()).output(Output::between(10..=500));
         let simulator = Simulator::builder().account(account).seed(seed).build().unwrap();
         let mut lengths = Vec::new();
         for _ in 0..8 {
-            let answer = Call::new(Dialect::OpenAi).send(&simulator).await.json();
-            lengths.push(answer["usage"]["completion_tokens"].as_u64().unwrap());
+            let response = Call::new(Dialect::OpenAi).send(&simulator).await.json();
+            lengths.push(response["usage"]["completion_tokens"].as_u64().unwrap());
         }
         lengths
     };
@@ -175,6 +179,6 @@ async fn lengths_come_from_the_seed_unless_a_request_says_them() {
     assert_eq!(first, lengths(1).await);
     assert_ne!(first, lengths(2).await);
     let fixed = with(account(Dialect::OpenAi, Limits::new()).output(Output::fixed(9)));
-    let answer = Call::new(Dialect::OpenAi).send(&fixed).await.json();
-    assert_eq!(answer["usage"]["completion_tokens"], 9);
+    let response = Call::new(Dialect::OpenAi).send(&fixed).await.json();
+    assert_eq!(response["usage"]["completion_tokens"], 9);
 }

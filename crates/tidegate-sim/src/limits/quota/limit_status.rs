@@ -6,7 +6,7 @@ use crate::limits::charging::CallCharge;
 
 /// One limit, as a client is told of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gauge {
+pub(crate) struct LimitStatus {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     /// Nanoseconds until all of the limit is there again.
@@ -15,24 +15,24 @@ pub(crate) struct Gauge {
 
 /// All limits of a pool, as a client is told of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) requests: Option<Gauge>,
-    pub(crate) slice: Option<Gauge>,
-    pub(crate) day: Option<Gauge>,
+pub(crate) struct LimitSnapshot {
+    pub(crate) requests: Option<LimitStatus>,
+    pub(crate) slice: Option<LimitStatus>,
+    pub(crate) day: Option<LimitStatus>,
     /// Requests of a day, if they come back all day long.
-    pub(crate) refilling_day: Option<Gauge>,
-    pub(crate) tokens: Option<Gauge>,
+    pub(crate) refilling_day: Option<LimitStatus>,
+    pub(crate) tokens: Option<LimitStatus>,
     /// The part of them that a second has, or what is left of the minute if that is less.
-    pub(crate) second_tokens: Option<Gauge>,
-    pub(crate) input: Option<Gauge>,
-    pub(crate) output: Option<Gauge>,
+    pub(crate) second_tokens: Option<LimitStatus>,
+    pub(crate) input: Option<LimitStatus>,
+    pub(crate) output: Option<LimitStatus>,
     /// What was admitted in the present second, which no limit counts.
     pub(crate) this_second: CallCharge,
 }
 
-impl Standing {
+impl LimitSnapshot {
     /// Changes every limit that there is.
-    pub(crate) fn map(self, change: impl Fn(Gauge) -> Gauge) -> Self {
+    pub(crate) fn map(self, change: impl Fn(LimitStatus) -> LimitStatus) -> Self {
         Self {
             requests: self.requests.map(&change),
             slice: self.slice.map(&change),
@@ -47,7 +47,7 @@ impl Standing {
     }
 
     /// The limit that a client is told of when a dimension refuses its call.
-    pub(crate) fn of(&self, dimension: Dimension) -> Option<Gauge> {
+    pub(crate) fn of(&self, dimension: Dimension) -> Option<LimitStatus> {
         match dimension {
             Dimension::Requests | Dimension::Slice | Dimension::Acceleration => self.requests,
             Dimension::Day => self.day,
@@ -59,7 +59,7 @@ impl Standing {
 }
 
 /// The part of a minute's limit that one of its seconds has, rounded up.
-pub(super) fn of_a_second(minute: Gauge) -> Gauge {
+pub(super) fn per_second(minute: LimitStatus) -> LimitStatus {
     let limit = minute.limit.div_ceil(60);
-    Gauge { limit, remaining: minute.remaining.min(limit), ..minute }
+    LimitStatus { limit, remaining: minute.remaining.min(limit), ..minute }
 }

@@ -1,6 +1,6 @@
 //! Connections, and how they end before their time.
 //!
-//! A provider that fails does not always finish its sentence. Every connection has a [`Link`], by
+//! A provider that fails does not always finish its sentence. Every connection has a [`ConnectionControl`], by
 //! which an answer can have it closed once everything said so far is sent, or reset at once. This
 //! module moves bytes and knows nothing of what they say.
 
@@ -20,12 +20,12 @@ const RESET: u8 = 2;
 
 /// How one connection stands.
 #[derive(Debug, Default)]
-pub(crate) struct Link {
+pub(crate) struct ConnectionControl {
     state: AtomicU8,
-    over: Notify,
+    ended: Notify,
 }
 
-impl Link {
+impl ConnectionControl {
     /// Closes the connection once all that was written is sent.
     pub(crate) fn cut(&self) {
         let _ = self.state.compare_exchange(OPEN, CUT, Ordering::SeqCst, Ordering::SeqCst);
@@ -34,12 +34,12 @@ impl Link {
     /// Resets the connection now.
     pub(crate) fn reset(&self) {
         self.state.store(RESET, Ordering::SeqCst);
-        self.over.notify_one();
+        self.ended.notify_one();
     }
 
     /// Waits until the connection is to end.
-    pub(crate) async fn over(&self) {
-        self.over.notified().await;
+    pub(crate) async fn ended(&self) {
+        self.ended.notified().await;
     }
 
     fn state(&self) -> u8 {
@@ -66,26 +66,26 @@ impl Transport for DuplexStream {
 }
 
 /// The simulator's side of a connection.
-pub(crate) struct Served<T: Transport> {
+pub(crate) struct ServerStream<T: Transport> {
     io: T,
-    link: Arc<Link>,
+    control: Arc<ConnectionControl>,
 }
 
-impl<T: Transport> Served<T> {
-    pub(crate) fn new(io: T, link: Arc<Link>) -> Self {
-        Self { io, link }
+impl<T: Transport> ServerStream<T> {
+    pub(crate) fn new(io: T, control: Arc<ConnectionControl>) -> Self {
+        Self { io, control }
     }
 }
 
-impl<T: Transport> Drop for Served<T> {
+impl<T: Transport> Drop for ServerStream<T> {
     fn drop(&mut self) {
-        if self.link.state() == RESET {
+        if self.control.state() == RESET {
             self.io.abort();
         }
     }
 }
 
-impl<T: Transport> AsyncRead for Served<T> {
+impl<T: Transport> AsyncRead for ServerStream<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -95,7 +95,7 @@ impl<T: Transport> AsyncRead for Served<T> {
     }
 }
 
-impl<T: Transport> AsyncWrite for Served<T> {
+impl<T: Transport> AsyncWrite for ServerStream<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -107,8 +107,8 @@ impl<T: Transport> AsyncWrite for Served<T> {
     /// The protocol flushes when it has written all it has, so this is where a cut may happen.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        if flushed.is_ready() && self.link.state() == CUT {
-            self.link.over.notify_one();
+        if flushed.is_ready() && self.control.state() == CUT {
+            self.control.ended.notify_one();
         }
         flushed
     }
@@ -123,16 +123,16 @@ impl<T: Transport> AsyncWrite for Served<T> {
 #[derive(Debug)]
 pub struct Connection {
     io: DuplexStream,
-    link: Arc<Link>,
+    control: Arc<ConnectionControl>,
 }
 
 impl Connection {
-    pub(crate) fn new(io: DuplexStream, link: Arc<Link>) -> Self {
-        Self { io, link }
+    pub(crate) fn new(io: DuplexStream, control: Arc<ConnectionControl>) -> Self {
+        Self { io, control }
     }
 
     fn check(&self) -> io::Result<()> {
-        if self.link.state() == RESET {
+        if self.control.state() == RESET {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(())

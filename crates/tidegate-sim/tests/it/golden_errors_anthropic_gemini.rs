@@ -5,18 +5,22 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_sim::{Dialect, Fault, Limits, Simulator, Zone};
 
-use crate::client::{Answer, Call, simulator};
+use crate::client::{Call, ReceivedResponse, simulator};
 
 const THROTTLE: Fault = Fault::RateLimited { retry_after: Some(Duration::from_millis(976)) };
 const SILENT: Fault = Fault::RateLimited { retry_after: None };
 
-async fn fails(simulator: &Simulator, dialect: Dialect, fault: Fault) -> Answer {
+async fn send_with_fault(
+    simulator: &Simulator,
+    dialect: Dialect,
+    fault: Fault,
+) -> ReceivedResponse {
     simulator.inject("main", fault, 1).unwrap();
     Call::new(dialect).send(simulator).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn anthropic_tells_rate_from_spend_from_overload() {
+async fn anthropic_distinguishes_rate_spend_and_overload() {
     let limits = Limits::new().requests_per_minute(60).output_tokens_per_minute(70);
     let simulator = simulator(Dialect::Anthropic, limits);
     let body = |number: u64, error: Value| json!({ "type": "error", "error": error, "request_id": format!("req_sim_{number}") });
@@ -58,10 +62,10 @@ async fn anthropic_tells_rate_from_spend_from_overload() {
     .enumerate()
     {
         simulator.inject("main", fault, 1).unwrap();
-        let answer = Call::new(Dialect::Anthropic).field("max_tokens", 1).send(&simulator).await;
+        let response = Call::new(Dialect::Anthropic).field("max_tokens", 1).send(&simulator).await;
         let expected = body(number as u64 + 4, error);
-        assert_eq!((answer.status, answer.json()), (status, expected), "{fault:?}");
-        assert_eq!(answer.header("retry-after"), wait, "{fault:?}");
+        assert_eq!((response.status, response.json()), (status, expected), "{fault:?}");
+        assert_eq!(response.header("retry-after"), wait, "{fault:?}");
     }
 }
 
@@ -92,7 +96,7 @@ fn gemini(message: &str, quota: Option<(&str, &str, &str)>, retry: Option<&str>)
 }
 
 #[tokio::test(start_paused = true)]
-async fn gemini_has_everything_in_details_and_lies_about_days() {
+async fn gemini_reports_details_and_a_wrong_delay_for_days() {
     let limits = Limits::new()
         .requests_per_minute(7)
         .input_tokens_per_minute(100)
@@ -143,12 +147,12 @@ async fn gemini_has_everything_in_details_and_lies_about_days() {
         (Fault::DayQuota, gemini(&lie, Some((requests, per_day, "200")), Some("22s"))),
         (Fault::InsufficientQuota, gemini(&zero, Some((requests, per_day, "0")), None)),
     ] {
-        let answer = fails(&simulator, Dialect::Gemini, fault).await;
-        assert_eq!((answer.status, answer.json()), (429, expected), "{fault:?}");
+        let response = send_with_fault(&simulator, Dialect::Gemini, fault).await;
+        assert_eq!((response.status, response.json()), (429, expected), "{fault:?}");
     }
     let simulator = crate::client::simulator(Dialect::Gemini, Limits::new());
-    let error = fails(&simulator, Dialect::Gemini, Fault::Overloaded).await;
+    let error = send_with_fault(&simulator, Dialect::Gemini, Fault::Overloaded).await;
     assert_eq!((error.status, &error.json()["error"]["status"]), (503, &json!("UNAVAILABLE")));
-    let error = fails(&simulator, Dialect::Gemini, Fault::ServerError).await;
+    let error = send_with_fault(&simulator, Dialect::Gemini, Fault::ServerError).await;
     assert_eq!((error.status, &error.json()["error"]["status"]), (500, &json!("INTERNAL")));
 }

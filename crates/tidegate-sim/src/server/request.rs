@@ -76,7 +76,7 @@ impl Head {
 
 /// A request in the terms of all dialects.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct RequestSummary {
     pub(crate) endpoint: Endpoint,
     pub(crate) model: String,
     pub(crate) streams: bool,
@@ -101,7 +101,7 @@ pub(crate) struct Tokens {
     pub(crate) output: Option<u64>,
 }
 
-impl Ask {
+impl RequestSummary {
     /// What the simulator's own headers and the characters say.
     pub(crate) fn tokens(&self, head: &Head) -> Result<Tokens, Failure> {
         let input = head.number(INPUT_TOKENS)?.unwrap_or_else(|| text::tokens(self.characters));
