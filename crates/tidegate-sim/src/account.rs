@@ -1,7 +1,7 @@
-//! An account at a provider: whose keys, which models, what limits, how it answers and fails.
+//! An account at a provider: its keys, models, limits, response times and faults.
 //!
-//! An account is what a provider bills and limits: an organization, a project, a deployment's
-//! resource. It may have several keys, and they share everything.
+//! An account is what a provider bills and limits: an organization, a project, or the resource of a
+//! deployment. It may have several keys, which share all limits.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -15,7 +15,7 @@ use crate::limits::charging::Charging;
 use crate::random::Random;
 use crate::reporting::{ReportTime, Reporting};
 
-/// How many tokens an answer has, unless its request says so.
+/// Number of tokens of a response, unless the request sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output {
     low: u64,
@@ -23,13 +23,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// Always the same number.
+    /// Always returns the same number of tokens.
     #[must_use]
     pub const fn fixed(tokens: u64) -> Self {
         Self { low: tokens, high: tokens }
     }
 
-    /// Any number of the range, as the seed has it.
+    /// Returns a random number of tokens from a range, determined by the seed.
     #[must_use]
     pub const fn between(tokens: RangeInclusive<u64>) -> Self {
         Self { low: *tokens.start(), high: *tokens.end() }
@@ -40,7 +40,7 @@ impl Output {
     }
 }
 
-/// How long something takes.
+/// A fixed or random delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delay {
     low: u64,
@@ -48,16 +48,16 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// No time at all.
+    /// No delay.
     pub const NONE: Self = Self { low: 0, high: 0 };
 
-    /// Always the same time.
+    /// Creates a fixed delay.
     #[must_use]
     pub fn fixed(time: Duration) -> Self {
         Self { low: nanos(time), high: nanos(time) }
     }
 
-    /// Any time of the range, as the seed has it.
+    /// Creates a random delay from a range, determined by the seed.
     #[must_use]
     pub fn between(times: RangeInclusive<Duration>) -> Self {
         Self { low: nanos(*times.start()), high: nanos(*times.end()) }
@@ -86,10 +86,10 @@ impl Delay {
 /// assert!(!format!("{account:?}").contains("sk-ant-1"));
 /// ```
 ///
-/// Without more it answers 100 tokens at once, charges as its dialect does, reports its limits truly
-/// and has no faults.
+/// By default it responds with 100 tokens without delay, charges like its dialect, reports its
+/// limits accurately and has no faults.
 #[derive(Clone)]
-#[must_use = "an account does nothing until a simulator has it"]
+#[must_use = "an account does nothing until it is added to a simulator"]
 pub struct Account {
     pub(crate) dialect: Dialect,
     pub(crate) label: String,
@@ -106,8 +106,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account with a label, which the ledger shows, and a key, which nothing shows. Ollama asks
-    /// for no key: a simulator has at most one account of it, and its key is not looked at.
+    /// Creates an account with a label for the ledger and an API key, which is never shown. Ollama
+    /// uses no key: a simulator can have only one Ollama account, and its key is ignored.
     pub fn new(dialect: Dialect, label: impl Into<String>, key: impl Into<String>) -> Self {
         Self {
             dialect,
@@ -125,18 +125,18 @@ impl Account {
         }
     }
 
-    /// One more key of the same account, as a project or an organization has several.
+    /// Adds a key to the account.
     pub fn another_key(mut self, key: impl Into<String>) -> Self {
         self.keys.push(key.into());
         self
     }
 
-    /// A model and its limits. Of Azure it is the name of the deployment.
+    /// Adds a model with its limits. For Azure, the name is that of the deployment.
     pub fn model(self, name: impl Into<String>, limits: Limits) -> Self {
         self.models([name], limits)
     }
 
-    /// Models that share their limits.
+    /// Adds models that share their limits.
     pub fn models(
         mut self,
         names: impl IntoIterator<Item = impl Into<String>>,
@@ -146,50 +146,50 @@ impl Account {
         self
     }
 
-    /// The limits of each model that is not named, to itself. Without it such a model does not
-    /// exist. At most 1,024 of them are known at a time.
+    /// Sets the limits of each model that is not named, separately per model. Without it, unnamed
+    /// models do not exist. At most 1,024 unnamed models are accepted.
     pub fn any_model(mut self, limits: Limits) -> Self {
         self.any_model = Some(limits);
         self
     }
 
-    /// Charges differently from how the dialect does it.
+    /// Sets the charging rules. Default: those of the dialect.
     pub fn charging(mut self, charging: Charging) -> Self {
         self.charging = charging;
         self
     }
 
-    /// How long answers are, unless a request says it.
+    /// Sets the length of responses, unless a request sets it.
     pub fn output(mut self, output: Output) -> Self {
         self.output = output;
         self
     }
 
-    /// How long the first token takes.
+    /// Sets the delay of the first token.
     pub fn first_token(mut self, delay: Delay) -> Self {
         self.first_token = delay;
         self
     }
 
-    /// How long each further token takes.
+    /// Sets the delay of each further token.
     pub fn per_token(mut self, delay: Delay) -> Self {
         self.per_token = delay;
         self
     }
 
-    /// When the account fails.
+    /// Sets the scheduled and random faults.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = faults;
         self
     }
 
-    /// What the account reports of its limits; the truth by default.
+    /// Sets what the account reports about its limits. Default: accurate values.
     pub fn reporting(mut self, reporting: Reporting) -> Self {
         self.reporting = reporting;
         self
     }
 
-    /// As of when successful answers report limits; as of when they are sent, by default.
+    /// Sets the time for which successful responses report limits. Default: when they are sent.
     pub fn reports_at(mut self, time: ReportTime) -> Self {
         self.report_time = time;
         self

@@ -1,6 +1,6 @@
-//! One account at work: its pools, the faults that await its calls, and its lock-outs.
+//! Run-time state of an account: its pools, pending faults and lock-out.
 //!
-//! The account itself is what a test wrote down and does not change.
+//! The [`Account`] itself is configuration and does not change.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use crate::limits::pool::Pool;
 use crate::random::Random;
 use crate::server::request::Head;
 
-/// How many models that nobody named an account gets to know.
+/// Maximum number of unnamed models per account.
 const MAX_UNNAMED_MODELS: usize = 1_024;
 
-/// An account at work.
+/// An account with its run-time state.
 #[derive(Debug)]
 pub(crate) struct AccountState {
     pub(crate) account: Account,
@@ -33,21 +33,21 @@ pub(crate) struct AccountState {
 #[derive(Debug, Default)]
 struct FaultState {
     injected: VecDeque<(Fault, u64)>,
-    /// Until when, in nanoseconds since the start.
+    /// End of the lock-out, in nanoseconds since the start.
     lock_out: Option<(u64, Hint)>,
 }
 
-/// What happens to a call, before its limits are looked at.
+/// What happens to a call before its limits are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultDecision {
-    /// Nothing, or something later.
+    /// The call proceeds, possibly with a fault later.
     Proceed(Option<Fault>),
-    /// The account is locked out for so many nanoseconds.
+    /// The account is locked out for `left` nanoseconds.
     LockedOut { left: u64, hint: Hint },
 }
 
 impl AccountState {
-    /// An account whose limits were checked. Pools are numbered by `ids`.
+    /// Creates the state of an account whose limits are valid. `ids` provides pool ids.
     pub(crate) fn new(account: Account, ids: &AtomicU64) -> Self {
         let mut pools = HashMap::new();
         for (names, limits) in &account.pools {
@@ -66,7 +66,7 @@ impl AccountState {
         }
     }
 
-    /// Whether a request is one of this account.
+    /// Returns whether a request belongs to this account.
     pub(crate) fn matches(&self, head: &Head) -> bool {
         let codec = self.account.dialect.codec();
         match self.account.dialect {
@@ -77,7 +77,8 @@ impl AccountState {
         }
     }
 
-    /// The pool of a model, and the model's name as the ledger keeps it.
+    /// Returns the pool of a model, and its name for the ledger. Creates the pool of an unnamed
+    /// model.
     pub(crate) fn pool(&self, model: &str, ids: &AtomicU64) -> Option<(Arc<str>, Arc<Pool>)> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((name, pool)) = pools.get_key_value(model) {
@@ -95,13 +96,14 @@ impl AccountState {
         Some((name, pool))
     }
 
-    /// The pool of a model that was named or used before.
+    /// Returns the pool of a model that was named or used before.
     pub(crate) fn known_pool(&self, model: &str) -> Option<Arc<Pool>> {
         let pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         pools.get(model).map(Arc::clone)
     }
 
-    /// What happens to the next call. A lock-out goes first, then what was injected, then the plan.
+    /// Decides what happens to the next call. A lock-out precedes injected faults, which precede
+    /// scheduled ones.
     pub(crate) fn next_fault(&self, now: Now, random: &mut Random) -> FaultDecision {
         let number = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         let planned = self.account.faults.pick(number, Duration::from_nanos(now.elapsed), random);

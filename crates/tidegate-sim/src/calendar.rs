@@ -1,23 +1,23 @@
-//! The simulator's wall clock, and the ways in which providers write a time.
+//! The simulator's wall clock, and the time formats of providers.
 //!
-//! The wall clock is a start that the test chooses plus what has passed on tokio's clock. The
-//! machine's own time of day is never read, so a run under virtual time sees the same dates again.
+//! The wall clock is a start time chosen by the test plus the elapsed time of tokio's clock. The
+//! system time is never read, so runs under virtual time always see the same dates.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds of a minute.
+/// Nanoseconds per minute.
 pub(crate) const MINUTE: u64 = 60 * SECOND;
-/// Nanoseconds of a day.
+/// Nanoseconds per day.
 pub(crate) const DAY: u64 = 86_400 * SECOND;
 
 const DAY_NAMES: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
 const MONTH_NAMES: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// An instant of a run, on both clocks.
+/// An instant, as elapsed time and as wall clock time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Now {
     /// Nanoseconds since the simulator was built.
@@ -27,39 +27,39 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// Whole seconds since 1970.
+    /// Returns the seconds since 1970.
     pub(crate) fn unix_seconds(self) -> u64 {
         self.wall / SECOND
     }
 
-    /// The wall clock's second after so many nanoseconds, rounded up: what a provider announces
-    /// for then has happened by then.
+    /// Returns the wall clock in seconds after `nanos`, rounded up so that an announced reset is
+    /// never early.
     pub(crate) fn second_after(self, nanos: u64) -> u64 {
         self.wall.saturating_add(nanos).div_ceil(SECOND)
     }
 
-    /// The same in milliseconds.
+    /// Returns the wall clock in milliseconds after `nanos`, rounded up.
     pub(crate) fn millisecond_after(self, nanos: u64) -> u64 {
         self.wall.saturating_add(nanos).div_ceil(SECOND / 1_000)
     }
 }
 
-/// Nanoseconds of a duration; those of 584 years if it is longer.
+/// Returns the nanoseconds of a duration, saturating at 584 years.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Seconds of a wait, rounded up.
+/// Returns the seconds of a wait, rounded up.
 pub(crate) fn whole_seconds(nanos: u64) -> u64 {
     nanos.div_ceil(SECOND)
 }
 
-/// Milliseconds of a wait, rounded up.
+/// Returns the milliseconds of a wait, rounded up.
 pub(crate) fn whole_millis(nanos: u64) -> u64 {
     nanos.div_ceil(SECOND / 1_000)
 }
 
-/// A time zone without daylight saving: how far its clocks are ahead of UTC.
+/// A time zone with a fixed offset from UTC, without daylight saving.
 ///
 /// ```
 /// use tidegate_sim::Zone;
@@ -72,38 +72,38 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// The zone whose day ends at midnight UTC.
+    /// UTC.
     pub const UTC: Self = Self { seconds: 0 };
 
-    /// A zone so many hours ahead of UTC; behind it, if negative.
+    /// Creates a zone `hours` ahead of UTC, or behind if negative.
     #[must_use]
     pub const fn hours(hours: i8) -> Self {
         Self { seconds: hours as i32 * 3_600 }
     }
 
-    /// A zone so many seconds ahead of UTC; behind it, if negative.
+    /// Creates a zone `seconds` ahead of UTC, or behind if negative.
     #[must_use]
     pub const fn seconds(seconds: i32) -> Self {
         Self { seconds }
     }
 
-    /// The number of the day in which an instant lies, and how long that day still lasts.
+    /// Returns the day number of an instant, and the nanoseconds until that day ends.
     pub(crate) fn day(self, now: Now) -> (i128, u64) {
         let local = i128::from(now.wall) + i128::from(self.seconds) * i128::from(SECOND);
         let day = local.div_euclid(i128::from(DAY));
-        let gone = u64::try_from(local.rem_euclid(i128::from(DAY))).unwrap_or(0);
-        (day, DAY - gone)
+        let passed = u64::try_from(local.rem_euclid(i128::from(DAY))).unwrap_or(0);
+        (day, DAY - passed)
     }
 }
 
-/// `2026-01-31T12:00:00Z`, of seconds since 1970.
+/// Formats seconds since 1970 as `2026-01-31T12:00:00Z`.
 pub(crate) fn rfc3339(seconds: u64) -> String {
     let (year, month, day) = date(seconds / 86_400);
     let (hour, minute, second) = clock(seconds);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// `Sat, 31 Jan 2026 12:00:00 GMT`, of seconds since 1970.
+/// Formats seconds since 1970 as `Sat, 31 Jan 2026 12:00:00 GMT`.
 pub(crate) fn http_date(seconds: u64) -> String {
     let days = seconds / 86_400;
     let (year, month, day) = date(days);
@@ -116,7 +116,7 @@ pub(crate) fn http_date(seconds: u64) -> String {
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
 }
 
-/// `12ms`, `7.66s`, `6m0s`, `1h2m3s`: a wait the way Go prints it, in milliseconds rounded up.
+/// Formats a wait like Go does, in milliseconds rounded up: `12ms`, `7.66s`, `6m0s`, `1h2m3s`.
 pub(crate) fn go_duration(nanos: u64) -> String {
     let millis = whole_millis(nanos);
     if millis == 0 {
@@ -137,7 +137,7 @@ pub(crate) fn go_duration(nanos: u64) -> String {
     text
 }
 
-/// `22s`, `10.689924287s`: a wait in seconds, without zeros at the end.
+/// Formats a wait in seconds without trailing zeros: `22s`, `10.689924287s`.
 pub(crate) fn decimal_seconds(nanos: u64) -> String {
     let (whole, part) = (nanos / SECOND, nanos % SECOND);
     if part == 0 {
@@ -152,10 +152,10 @@ fn clock(seconds: u64) -> (u64, u64, u64) {
     (rest / 3_600, rest % 3_600 / 60, rest % 60)
 }
 
-/// Year, month and day of a day since 1970. Years are counted off in cycles of 400, 100, 4 and 1,
-/// and begin in March, so that the day that may be missing is the last one.
+/// Converts days since 1970 into year, month and day. Years are counted in cycles of 400, 100, 4
+/// and 1 and start in March, so that the leap day is the last day of a year.
 fn date(days: u64) -> (u64, u64, u64) {
-    // 1 March 2000 is day 11,017; the cycle of 400 years before it keeps the number positive.
+    // 1 March 2000 is day 11,017; adding a cycle of 400 years keeps the number positive.
     let from_march = days + 146_097 - 11_017;
     let (cycles, in_cycle) = (from_march / 146_097, from_march % 146_097);
     let centuries = (in_cycle / 36_524).min(3);
@@ -163,7 +163,7 @@ fn date(days: u64) -> (u64, u64, u64) {
     let (fours, in_four) = (in_century / 1_461, in_century % 1_461);
     let years = (in_four / 365).min(3);
     let in_year = in_four - years * 365;
-    // From March on, five months have 153 days, again and again.
+    // Starting in March, every five months have 153 days.
     let month = (5 * in_year + 2) / 153;
     let day = in_year - (153 * month + 2) / 5 + 1;
     let year = 1_600 + cycles * 400 + centuries * 100 + fours * 4 + years;
@@ -221,9 +221,9 @@ mod tests {
         let at = |wall: u64| Now { elapsed: 0, wall: wall * SECOND };
         let noon = 1_767_225_600 + 43_200;
         assert_eq!(Zone::UTC.day(at(noon)), (20_454, 43_200 * SECOND));
-        // Noon in London is four in the morning on the Pacific coast.
+        // 12:00 UTC is 04:00 in the zone.
         assert_eq!(Zone::hours(-8).day(at(noon)), (20_454, 20 * 3_600 * SECOND));
-        // Seven in the evening before is a day earlier there.
+        // 07:00 UTC is 23:00 of the previous day in the zone.
         assert_eq!(Zone::hours(-8).day(at(1_767_225_600 + 7 * 3_600)).0, 20_453);
         assert_eq!(Zone::hours(-8).day(at(0)).0, -1);
     }

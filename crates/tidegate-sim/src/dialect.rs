@@ -1,8 +1,8 @@
-//! The providers, and what each of them reads, writes and says of its limits.
+//! Dialects: the request, response and error formats of providers.
 //!
-//! A dialect knows texts alone: it decides nothing, waits for nothing and charges nothing. Seven of
-//! the ten are one implementation ([`compatible`]) with a description of what differs. None of it is
-//! shared with the codecs that are tested against it.
+//! A dialect only reads and writes; it decides nothing. Seven of the ten share one implementation
+//! ([`compatible`]) with a description of the differences. No code is shared with the codecs that
+//! are tested against it.
 
 mod anthropic;
 mod azure;
@@ -28,7 +28,7 @@ use crate::limits::quota::{Blocked, LimitSnapshot, Wait};
 use crate::reporting::Reporting;
 use crate::server::request::{Endpoint, Head, RequestSummary};
 
-/// A provider, by the way its API looks.
+/// A provider's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -99,15 +99,15 @@ impl Dialect {
     }
 }
 
-/// One provider's way of reading and writing.
+/// Reads and writes the format of one provider.
 pub(crate) trait Codec: Send + Sync {
-    /// The endpoint at a path, and the model if the path names it.
+    /// Returns the endpoint of a path, and the model if the path contains it.
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)>;
 
-    /// The key of a request.
+    /// Returns the API key of a request.
     fn credential<'a>(&self, head: &'a Head) -> Option<&'a str>;
 
-    /// Reads a request.
+    /// Parses a request.
     fn parse_request(
         &self,
         head: &Head,
@@ -115,51 +115,51 @@ pub(crate) trait Codec: Send + Sync {
         body: &Value,
     ) -> Result<RequestSummary, Failure>;
 
-    /// The headers that tell of limits on an answer that succeeds.
+    /// Adds the headers about limits to a successful response.
     fn limit_headers(&self, context: &ResponseContext<'_>, headers: &mut ResponseHeaders);
 
-    /// What is answered instead of an answer.
+    /// Builds an error response.
     fn error_response(&self, failure: &Failure, context: &ResponseContext<'_>) -> ErrorResponse;
 
-    /// An answer that is not streamed.
+    /// Builds the body of a response that is not streamed.
     fn response_body(&self, content: &ResponseContent) -> Value;
 
-    /// How a stream is labelled.
+    /// Returns the content type of a stream.
     fn stream_content_type(&self, parse_request: &RequestSummary) -> &'static str;
 
-    /// What a stream begins with.
+    /// Returns the start of a stream.
     fn stream_start(&self, content: &ResponseContent) -> String;
 
-    /// One token of a stream.
+    /// Returns one token of a stream.
     fn stream_token(&self, content: &ResponseContent, index: u64, word: &str) -> String;
 
-    /// What a stream ends with.
+    /// Returns the end of a stream.
     fn stream_end(&self, content: &ResponseContent) -> String;
 
-    /// The event with which a stream fails.
+    /// Returns the error event of a failing stream.
     fn stream_error(&self, content: &ResponseContent) -> String;
 
-    /// What a caller in the queue is sent from time to time: in a stream, and before an answer that
-    /// is none. `None` holds the head back as well.
+    /// Returns what is sent periodically to queued callers; `None` if even the headers are held
+    /// back. `_streams` tells whether the response is a stream.
     fn keep_alive(&self, _streams: bool) -> Option<&'static str> {
         None
     }
 }
 
-/// Why a call is not answered, in the simulator's words.
+/// Why a call fails, independent of the dialect.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// A limit refuses it.
+    /// A limit rejects the call.
     Limited(Blocked),
-    /// Too many calls at the same time.
+    /// Too many concurrent calls.
     Busy {
         limit: u64,
     },
-    /// Refused on demand, with a wait in nanoseconds or without.
+    /// Rejected by a fault, with an optional wait in nanoseconds.
     Throttled {
         wait: Option<u64>,
     },
-    /// The day's quota is used up, on demand.
+    /// The quota of the day is exhausted, by a fault.
     DayQuota {
         limit: u64,
         left: u64,
@@ -169,34 +169,34 @@ pub(crate) enum Failure {
     Unavailable,
     Overloaded,
     BadKey,
-    /// The model that nobody has, as it was asked for.
+    /// The requested model does not exist.
     NoModel(String),
     NoPath,
     BadRequest(&'static str),
 }
 
-/// What surrounds an answer.
+/// Context of a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseContext<'a> {
     pub(crate) now: Now,
-    /// The number of the call, which ids are made of.
+    /// Number of the call, used for ids.
     pub(crate) number: u64,
     pub(crate) model: &'a str,
     pub(crate) reporting: Reporting,
-    /// The limits, as they are reported.
+    /// The limits to report.
     pub(crate) snapshot: LimitSnapshot,
-    /// What the call is charged.
+    /// The charge of the call.
     pub(crate) charge: CallCharge,
     pub(crate) endpoint: Option<Endpoint>,
 }
 
 impl ResponseContext<'_> {
-    /// Whether nothing about limits is reported.
+    /// Returns whether nothing about limits is reported.
     pub(crate) fn hides_limits(&self) -> bool {
         self.reporting == Reporting::Never
     }
 
-    /// The wait that a client is told of, in nanoseconds.
+    /// Returns the wait to report, in nanoseconds.
     pub(crate) fn wait(&self, failure: &Failure) -> Option<u64> {
         match failure {
             _ if self.hides_limits() => None,
@@ -207,13 +207,14 @@ impl ResponseContext<'_> {
         }
     }
 
-    /// A part of a text that has numbers of limits or waits in it, which a silent account leaves out.
+    /// Returns a part of a message that contains limits or waits, or the empty string if those are
+    /// hidden.
     pub(crate) fn unless_hidden(&self, part: fmt::Arguments<'_>) -> String {
         if self.hides_limits() { String::new() } else { part.to_string() }
     }
 }
 
-/// An answer that is none.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct ErrorResponse {
     pub(crate) status: StatusCode,
@@ -227,36 +228,36 @@ impl ErrorResponse {
     }
 }
 
-/// Header fields in the making.
+/// Response headers.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseHeaders(pub(crate) HeaderMap);
 
 impl ResponseHeaders {
     pub(crate) fn set(&mut self, name: &'static str, value: impl fmt::Display) {
-        // Only digits, dates and names of this crate come here, and they are all valid.
+        // Values are numbers, dates and names of this crate, which are always valid.
         if let Ok(value) = HeaderValue::from_str(&value.to_string()) {
             self.0.insert(HeaderName::from_static(name), value);
         }
     }
 }
 
-/// Why an answer ends.
+/// Why a response ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// All was said.
+    /// The response is complete.
     Stop,
     /// `max_tokens` was reached.
     Length,
 }
 
-/// An answer, as a dialect writes it.
+/// Content of a successful response.
 #[derive(Clone, Debug)]
 pub(crate) struct ResponseContent {
     pub(crate) number: u64,
     pub(crate) model: String,
     pub(crate) created: u64,
     pub(crate) endpoint: Endpoint,
-    /// Texts to embed.
+    /// Number of texts to embed.
     pub(crate) inputs: usize,
     pub(crate) input: u64,
     pub(crate) cached: u64,
@@ -264,6 +265,6 @@ pub(crate) struct ResponseContent {
     pub(crate) finish: Finish,
     pub(crate) include_usage: bool,
     pub(crate) sse: bool,
-    /// Nanoseconds until the first token, and in all.
+    /// Nanoseconds until the first token, and in total.
     pub(crate) timing: (u64, u64),
 }

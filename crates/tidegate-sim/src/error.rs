@@ -1,44 +1,43 @@
-//! What can be wrong with how a simulator is set up or told to behave.
+//! Errors in the configuration of a simulator.
 //!
-//! What a simulated provider answers is not an error here, however much it is one to its caller.
-//! No text names a key.
+//! Error responses of simulated providers are not errors in this sense. No text contains a key.
 
 use crate::dialect::Dialect;
 
-/// Why a simulator was not built.
+/// An error while building a simulator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A limit of zero refuses everything for ever.
+    /// A limit is zero, which would reject every call.
     #[error("a limit of {limit} is zero; leave it out, or let a fault refuse the calls")]
     ZeroLimit {
-        /// The limit.
+        /// Name of the limit.
         limit: &'static str,
     },
-    /// The provider has no such limit, and no way to tell of it.
+    /// The provider has no such limit.
     #[error("{dialect} has no limit of {limit}")]
     UnknownLimit {
-        /// The provider.
+        /// Dialect of the provider.
         dialect: Dialect,
         /// The limit.
         limit: &'static str,
     },
-    /// A slice is a part of a minute.
+    /// The length of a slice is out of range.
     #[error("a slice is longer than nothing and not longer than a minute")]
     SliceLength,
-    /// Slices divide a limit of requests, and there is none.
+    /// Request slices without a limit of requests per minute.
     #[error("slices divide requests per minute, and there is no such limit")]
     SliceOfNothing,
-    /// Slices of tokens divide a limit of tokens, and there is none.
+    /// Token slices without a limit of tokens per minute.
     #[error("token slices divide tokens per minute, and there is no such limit")]
     TokenSliceOfNothing,
-    /// Two accounts have the same label, or two of them the same key.
+    /// Two accounts have the same label or share a key.
     #[error("two accounts have the label or a key of {label:?}")]
     Ambiguous {
-        /// The label of the second one.
+        /// Label of the second account.
         label: String,
     },
-    /// A model is named twice in an account.
+    /// A model occurs twice in an account.
     #[error("the model {model:?} has limits twice in the account {label:?}")]
     ModelTwice {
         /// The account.
@@ -46,34 +45,34 @@ pub enum BuildError {
         /// The model.
         model: String,
     },
-    /// An account without a model answers nothing.
+    /// An account has no model.
     #[error("the account {label:?} has no model")]
     NoModel {
         /// The account.
         label: String,
     },
-    /// The provider cannot fail like this.
+    /// A fault is invalid.
     #[error(transparent)]
     Fault(#[from] FaultError),
-    /// The wall clock would start before 1970, or so late that nanoseconds run out.
+    /// The start of the wall clock is out of range.
     #[error("the wall clock starts between 1970 and 2500")]
     WallClock,
 }
 
-/// Why a fault was not accepted.
+/// An error while configuring or injecting a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
     /// No account has that label.
     #[error("no account has the label {label:?}")]
     UnknownAccount {
-        /// The label.
+        /// The unknown label.
         label: String,
     },
-    /// The provider has no such answer.
+    /// The provider has no such error.
     #[error("{dialect} has no answer for {fault}")]
     NotInDialect {
-        /// The provider.
+        /// Dialect of the provider.
         dialect: Dialect,
         /// The fault.
         fault: &'static str,

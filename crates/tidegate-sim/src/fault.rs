@@ -1,7 +1,7 @@
-//! Failures on demand: which there are, and when they happen.
+//! Faults: how calls can fail, and when.
 //!
-//! A fault happens to one call. When is told in advance by a [`Faults`] plan, or at any time by
-//! [`Simulator::inject`](crate::Simulator::inject). Everything random comes from the seed.
+//! A fault applies to one call. Faults are scheduled in advance with [`Faults`], or injected at any
+//! time with [`Simulator::inject`](crate::Simulator::inject). All randomness comes from the seed.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,34 +10,34 @@ use crate::dialect::Dialect;
 use crate::error::FaultError;
 use crate::random::Random;
 
-/// Whether a client is told how long to wait.
+/// Whether a response says how long to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hint {
-    /// In the headers and the body, as the provider does it.
+    /// In headers and body, like the provider does.
     Told,
-    /// Nowhere.
+    /// Not at all.
     Withheld,
 }
 
-/// One way in which a call fails.
+/// A way in which a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A 429, though the limits would have allowed the call.
+    /// A 429 although the limits would allow the call.
     RateLimited {
-        /// What the client is told to wait; `None` tells it nothing.
+        /// The wait to report; `None` reports none.
         retry_after: Option<Duration>,
     },
-    /// Every call of the account is refused for a time, this one first.
+    /// Rejects this and all other calls of the account for a time.
     LockOut {
-        /// How long.
+        /// Length of the lock-out.
         length: Duration,
-        /// Whether refused calls are told how much of it is left.
+        /// Whether rejections report the time left.
         hint: Hint,
     },
-    /// The answer to a day's quota that is used up. Of Anthropic it is the 400 that names the date
-    /// on which access returns; of Gemini it has a `retryDelay` of 22 seconds, which is not true.
+    /// The response to an exhausted daily quota. For Anthropic, a 400 with the date on which access
+    /// returns; for Gemini, a 429 with a misleading `retryDelay` of 22 seconds.
     DayQuota,
     /// The account has no credit: `insufficient_quota`, a spend limit, or a 402.
     InsufficientQuota,
@@ -45,34 +45,34 @@ pub enum Fault {
     ServerError,
     /// A 503.
     Unavailable,
-    /// What the provider says when it has more work than it can do: 529 of Anthropic, a 429 of
-    /// Azure, 503 elsewhere.
+    /// The provider is overloaded: 529 for Anthropic, 429 for Azure, 503 for others.
     Overloaded,
-    /// The connection is closed in the middle of the answer: after so many tokens of a stream, or
-    /// after half of an answer that is not streamed.
+    /// Closes the connection in the middle of the response: after some tokens of a stream, or after
+    /// half of a response that is not streamed.
     Cut {
-        /// Tokens that are sent.
+        /// Number of tokens sent before.
         after: u64,
     },
-    /// A stream ends with an error event after so many tokens. An answer that is not streamed is a
+    /// Ends a stream with an error event after some tokens. A response that is not streamed is a
     /// 500.
     StreamError {
-        /// Tokens that are sent.
+        /// Number of tokens sent before.
         after: u64,
     },
-    /// The answer stops coming and the connection stays open until the client leaves: after so many
-    /// tokens of a stream, or after half of an answer that is not streamed.
+    /// Stops sending but keeps the connection open until the client disconnects: after some tokens
+    /// of a stream, or after half of a response that is not streamed.
     Stall {
-        /// Tokens that are sent.
+        /// Number of tokens sent before.
         after: u64,
     },
-    /// The request is read and never answered; the connection stays open until the client leaves.
+    /// Reads the request and never responds; the connection stays open until the client
+    /// disconnects.
     Silent,
-    /// The first token comes so much later.
+    /// Delays the first token.
     SlowStart(Duration),
-    /// The connection is reset before a byte is answered.
+    /// Resets the connection before sending anything.
     Reset,
-    /// A 200 whose body, or whose first event, is not JSON.
+    /// A 200 whose body, or first event, is not valid JSON.
     Malformed,
 }
 
@@ -96,7 +96,7 @@ impl Fault {
         }
     }
 
-    /// Refuses what a provider never answers.
+    /// Rejects a fault that the provider does not have.
     pub(crate) fn check(self, dialect: Dialect) -> Result<(), FaultError> {
         use Dialect::{AzureOpenAi, DeepSeek, Mistral, Ollama, Together};
         let unknown = match self {
@@ -114,8 +114,8 @@ impl Fault {
     }
 }
 
-/// When an account fails, and how. The calls of an account are counted from 1, those alone that
-/// were understood; the first rule that fits a call decides it.
+/// A schedule of faults of an account. Calls are counted from 1; malformed requests do not count.
+/// The first rule that matches a call applies.
 ///
 /// ```
 /// use std::time::Duration;
@@ -128,7 +128,7 @@ impl Fault {
 /// # let _ = faults;
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use = "faults do nothing until an account has them"]
+#[must_use = "faults do nothing until they are added to an account"]
 pub struct Faults {
     rules: Vec<(Trigger, Fault)>,
 }
@@ -141,29 +141,30 @@ enum Trigger {
 }
 
 impl Faults {
-    /// No faults.
+    /// Creates an empty schedule.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The n-th call of the account fails.
+    /// Makes the call with this number fail.
     pub fn on_call(self, number: u64, fault: Fault) -> Self {
         self.on_calls(number..=number, fault)
     }
 
-    /// These calls of the account fail.
+    /// Makes the calls with these numbers fail.
     pub fn on_calls(mut self, numbers: RangeInclusive<u64>, fault: Fault) -> Self {
         self.rules.push((Trigger::Calls(numbers), fault));
         self
     }
 
-    /// All calls fail from one instant until before another, counted from the simulator's start.
+    /// Makes all calls fail in a period, measured from the start of the simulator; `to` is
+    /// excluded.
     pub fn between(mut self, from: Duration, to: Duration, fault: Fault) -> Self {
         self.rules.push((Trigger::Between(from, to), fault));
         self
     }
 
-    /// A call fails in `times` of `of` cases, as the seed has it.
+    /// Makes calls fail at random, with probability `times` / `of`, determined by the seed.
     pub fn by_chance(mut self, times: u64, of: u64, fault: Fault) -> Self {
         self.rules.push((Trigger::Chance(times, of), fault));
         self
@@ -173,7 +174,7 @@ impl Faults {
         self.rules.iter().try_for_each(|(_, fault)| fault.check(dialect))
     }
 
-    /// What happens to a call.
+    /// Returns the fault of a call, if any.
     pub(crate) fn pick(
         &self,
         number: u64,
@@ -182,7 +183,7 @@ impl Faults {
     ) -> Option<Fault> {
         let mut picked = None;
         for (trigger, fault) in &self.rules {
-            // Every chance is drawn, so that adding a rule does not change what others draw.
+            // Draw for every rule, so that adding a rule does not change the draws of others.
             let fits = match trigger {
                 Trigger::Calls(numbers) => numbers.contains(&number),
                 Trigger::Between(from, to) => (*from..*to).contains(&elapsed),

@@ -1,8 +1,8 @@
-//! What the simulator has seen: one entry for every call, in the order of arrival.
+//! The ledger: one entry per call, in order of arrival.
 //!
-//! An entry has labels and numbers. Keys and prompts never get here; of a body there is a hash, by
-//! which a retry is recognized. The ledger keeps the newest entries and counts those it has
-//! forgotten, so a long run costs no more memory than a short one.
+//! Entries contain labels and numbers, never keys or prompts. A hash of the body serves to
+//! recognize retries. The ledger keeps the newest entries and counts evicted ones, so its memory is
+//! bounded.
 
 mod query;
 
@@ -16,32 +16,32 @@ use crate::server::request::Endpoint;
 
 pub use query::{Spread, Usage};
 
-/// Why a call was refused.
+/// Why a call was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalCause {
-    /// A limit had too little left.
+    /// A limit was exhausted.
     Limit(Dimension),
-    /// The call alone was more than the limit.
+    /// The call alone exceeds the limit.
     TooLarge(Dimension),
-    /// Too many calls at the same time, and no place in a queue.
+    /// Too many concurrent calls, and the queue was full.
     Concurrency,
     /// The account was locked out.
     LockedOut,
-    /// A fault said so.
+    /// A fault was scheduled or injected.
     Fault,
     /// No account has the key.
     Credential,
-    /// There is nothing at the path, or not for this account.
+    /// The path does not exist for this account.
     Path,
     /// The account has no such model.
     Model,
-    /// The request was not understood.
+    /// The request was malformed.
     Request,
 }
 
 impl RefusalCause {
-    /// Whether the call came too soon, or was too much, and not wrong or unlucky.
+    /// Returns whether a limit, rather than an error, caused the rejection.
     const fn is_limit(self) -> bool {
         matches!(self, Self::Limit(_) | Self::TooLarge(_) | Self::Concurrency | Self::LockedOut)
     }
@@ -51,62 +51,62 @@ impl RefusalCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ending {
-    /// It has not ended.
+    /// Still in progress.
     Open,
-    /// It was answered to the end.
+    /// The response was sent completely.
     Complete,
-    /// It was refused, and nothing was done for it.
+    /// Rejected before admission.
     Refused,
-    /// It was let in and answered with an error of the server, or reset.
+    /// Admitted, then failed with a server error or a reset.
     Failed,
-    /// Its connection was closed in the middle of the answer, by the simulator.
+    /// The simulator closed the connection in the middle of the response.
     Cut,
-    /// Its stream ended with an error event.
+    /// The stream ended with an error event.
     Broken,
-    /// Its caller went away before the end.
+    /// The caller disconnected before the end.
     Abandoned,
-    /// A fault withheld its answer, or the rest of it, until its caller went away.
+    /// A fault withheld all or part of the response until the caller disconnected.
     Stalled,
 }
 
-/// One call.
+/// A call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// The number of the call, from 1.
+    /// Number of the call, counted from 1.
     pub number: u64,
-    /// When it was complete at the server, since the simulator's start.
+    /// When the request was received completely, since the start of the simulator.
     pub at: Duration,
-    /// The label of the account, if its key was known.
+    /// Label of the account, if the key is known.
     pub account: Option<Arc<str>>,
-    /// The model, if the account has it.
+    /// Name of the model, if the account has it.
     pub model: Option<Arc<str>>,
-    /// What was asked for, if there is such a path.
+    /// The endpoint, if the path exists.
     pub endpoint: Option<Endpoint>,
-    /// What it was charged; while it is open, by estimate.
+    /// The charge; an estimate while the call is in progress.
     pub charged: CallCharge,
-    /// What it really used, however it was charged: its input, and the output that was sent. Nothing
-    /// before it has ended, or if it was refused or failed.
+    /// Actual usage, independent of the charge: input, and output sent. Zero while the call is in
+    /// progress, or if it was rejected or failed.
     pub used: CallCharge,
-    /// The status it was answered with, if it was.
+    /// Status of the response, if one was sent.
     pub status: Option<u16>,
-    /// Why it was refused, if it was.
+    /// Cause of the rejection, if it was rejected.
     pub refusal: Option<RefusalCause>,
-    /// How many calls of the same limits were waiting or being answered then, this one included if
-    /// it was let in.
+    /// Number of calls that were queued or in progress under the same limits, including this one if
+    /// it was admitted.
     pub in_flight: u64,
-    /// Whether a call of the same account with the same path and body had failed before.
+    /// Whether a call of the same account with the same path and body failed before.
     pub is_retry: bool,
-    /// How it ended.
+    /// How the call ended.
     pub ending: Ending,
-    /// When it ended.
+    /// When the call ended.
     pub ended: Option<Duration>,
-    /// Whose limits it was charged to.
+    /// The pool that was charged.
     pub(crate) pool: Option<usize>,
     pub(crate) fingerprint: u64,
 }
 
-/// The book of a simulator. Clones are the same book.
+/// The record of all calls of a simulator. Clones share the same record.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -132,7 +132,7 @@ struct LedgerState {
     capacity: usize,
     seen: u64,
     throttled: u64,
-    /// Calls that failed and were not seen again, by fingerprint.
+    /// Failed calls that were not retried yet, by fingerprint.
     failed: HashMap<u64, VecDeque<u64>>,
 }
 
@@ -148,39 +148,39 @@ impl Ledger {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The entries that are kept, oldest first.
+    /// Returns the entries kept, oldest first.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().entries.iter().cloned().collect()
     }
 
-    /// How many of the entries that are kept are such.
+    /// Returns the number of kept entries that match `predicate`.
     #[must_use]
     pub fn count(&self, predicate: impl Fn(&Entry) -> bool) -> usize {
         self.lock().entries.iter().filter(|entry| predicate(entry)).count()
     }
 
-    /// How many calls there were in all.
+    /// Returns the total number of calls.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.lock().seen
     }
 
-    /// How many calls were throttled in all: answered with 429, or refused by a limit in other words,
-    /// as a full Ollama does with 503.
+    /// Returns the total number of throttled calls: those with status 429, and those rejected by a
+    /// limit with another status, such as the 503 of a full Ollama.
     #[must_use]
     pub fn throttled(&self) -> u64 {
         self.lock().throttled
     }
 
-    /// How many entries are no longer kept.
+    /// Returns the number of evicted entries.
     #[must_use]
     pub fn forgotten(&self) -> u64 {
         let state = self.lock();
         state.seen - state.entries.len() as u64
     }
 
-    /// Writes down a call, and gives it its number.
+    /// Records a call and returns its number.
     pub(crate) fn open(&self, mut entry: Entry) -> u64 {
         let mut state = self.lock();
         state.seen += 1;
@@ -193,14 +193,14 @@ impl Ledger {
         state.seen
     }
 
-    /// Changes the entry of a call, if it is still kept.
+    /// Updates the entry of a call, if it is still kept.
     pub(crate) fn update(&self, number: u64, change: impl FnOnce(&mut Entry)) {
         let mut state = self.lock();
         let Some(entry) = state.find(number) else { return };
         change(entry);
     }
 
-    /// Notes the status of an answer.
+    /// Records the status of a response.
     pub(crate) fn record_status(&self, number: u64, status: u16) {
         let mut state = self.lock();
         let entry = state.find(number);
@@ -212,7 +212,7 @@ impl Ledger {
         state.throttled += u64::from(status == 429 || is_limited);
     }
 
-    /// Notes that a call has ended, the first time it is told.
+    /// Records the end of a call; later calls of this method have no effect.
     pub(crate) fn close(&self, number: u64, at: Duration, ending: Ending) {
         let mut state = self.lock();
         let Some(entry) = state.find(number).filter(|entry| entry.ending == Ending::Open) else {
@@ -248,7 +248,7 @@ impl LedgerState {
         }
     }
 
-    /// Whether a call like this has failed, of which no retry was seen.
+    /// Returns whether an equal call failed that was not retried yet, and marks it as retried.
     fn take_failed(&mut self, fingerprint: u64) -> bool {
         let Some(numbers) = self.failed.get_mut(&fingerprint) else { return false };
         numbers.pop_front();
@@ -295,7 +295,7 @@ mod tests {
         let numbers: Vec<u64> = ledger.entries().iter().map(|entry| entry.number).collect();
         assert_eq!(numbers, [8, 9, 10]);
         assert_eq!((ledger.seen(), ledger.throttled(), ledger.forgotten()), (10, 10, 7));
-        assert_eq!(ledger.lock().failed.len(), 3, "nothing is remembered of what was forgotten");
+        assert_eq!(ledger.lock().failed.len(), 3, "evicted entries leave no failures behind");
         ledger.record_status(1, 200);
         ledger.close(1, Duration::ZERO, Ending::Complete);
         assert_eq!(ledger.count(|entry| entry.ending == Ending::Complete), 0);
@@ -307,12 +307,12 @@ mod tests {
         let send = |fingerprint, ending| {
             let number = ledger.open(entry(Duration::ZERO, fingerprint));
             ledger.close(number, Duration::ZERO, ending);
-            ledger.close(number, Duration::ZERO, Ending::Failed); // too late to change it
+            ledger.close(number, Duration::ZERO, Ending::Failed); // no effect
             ledger.entries().last().unwrap().is_retry
         };
         assert!(!send(1, Ending::Refused));
         assert!(send(1, Ending::Complete));
-        assert!(!send(1, Ending::Complete), "its failure has been retried");
+        assert!(!send(1, Ending::Complete), "the failure has been retried already");
         assert!(!send(2, Ending::Failed));
         assert!(send(2, Ending::Cut));
         assert!(send(2, Ending::Stalled));

@@ -1,8 +1,8 @@
-//! A simulator of LLM providers: it limits, charges, answers and fails like them, over real HTTP.
+//! A simulator of LLM providers: it limits, charges, responds and fails like them, over real HTTP.
 //!
 //! A [`Simulator`] has [`Account`]s, each with a [`Dialect`], keys, models and their [`Limits`].
 //! Clients reach it over a socket ([`Simulator::serve`]) or inside the process
-//! ([`Simulator::connect`]), and a [`Ledger`] tells afterwards what they did:
+//! ([`Simulator::connect`]). A [`Ledger`] records what they did:
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
@@ -26,9 +26,9 @@
 //!         body.len()
 //!     );
 //!     connection.write_all(request.as_bytes()).await?;
-//!     let mut answer = String::new();
-//!     connection.read_to_string(&mut answer).await?;
-//!     assert!(answer.starts_with(&format!("HTTP/1.1 {status}")));
+//!     let mut response = String::new();
+//!     connection.read_to_string(&mut response).await?;
+//!     assert!(response.starts_with(&format!("HTTP/1.1 {status}")));
 //! }
 //! assert_eq!(simulator.ledger().throttled(), 1);
 //!
@@ -38,14 +38,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - What a provider charges and when is its [`Charging`]; every part of it can be changed.
-//! - What an account reports of its limits is its [`Reporting`], which need not be the truth.
-//! - Failures come by plan ([`Faults`]), by chance, or on demand ([`Simulator::inject`]).
-//! - All time is tokio's, so a paused runtime simulates minutes in no time, and twice the same.
-//! - Nothing here is shared with the limiter or the codecs that are tested against it, so that their
-//!   mistakes cannot cancel out.
-//! - It knows no TLS, no HTTP/2, no images and no words that mean anything, and it charges for tools
-//!   but never calls one.
+//! - [`Charging`] defines what a provider charges and when; every part can be changed.
+//! - [`Reporting`] defines what an account reports about its limits, which need not be accurate.
+//! - Faults occur on schedule ([`Faults`]), at random, or on demand ([`Simulator::inject`]).
+//! - All time is tokio's, so a paused runtime simulates minutes instantly and reproducibly.
+//! - No code is shared with the limiter and the codecs that are tested against it, so that their
+//!   bugs cannot cancel out.
+//! - There is no TLS, no HTTP/2, no images and no meaningful text. Tools are charged but never
+//!   called.
 
 mod account;
 mod account_state;
@@ -77,7 +77,7 @@ pub use server::connection::Connection;
 pub use server::request::{CACHED_TOKENS, CONTENT_CODING, Endpoint, INPUT_TOKENS, OUTPUT_TOKENS};
 pub use simulator::{Simulator, SimulatorBuilder};
 
-/// The examples of the README are compiled with the others.
+/// Compiles the examples of the README as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

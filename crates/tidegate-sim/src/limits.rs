@@ -1,7 +1,7 @@
-//! What a pool of calls may use, as a test writes it down.
+//! Configuration of limits.
 //!
-//! A limit that is not set does not exist. Numbers are checked when the simulator is built; which
-//! limits a provider has at all is a matter of its dialect.
+//! Unset limits do not apply. Limits are validated when the simulator is built; which ones a
+//! provider has depends on its dialect.
 
 pub(crate) mod charging;
 pub(crate) mod pool;
@@ -13,7 +13,7 @@ use crate::calendar::{DAY, MINUTE, Now, SECOND, Zone, nanos};
 use crate::dialect::Dialect;
 use crate::error::BuildError;
 
-/// The limits of one model, or of several that share them.
+/// The limits of a model, or of several models that share them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -27,10 +27,10 @@ use crate::error::BuildError;
 /// # let _ = limits;
 /// ```
 ///
-/// Requests and tokens of a minute are buckets that hold a minute's worth, begin full and refill
-/// all the time. Slices and days are windows that begin anew, unless a day refills.
+/// Limits per minute are buckets that hold a minute's worth, start full and refill continuously.
+/// Slices and days are fixed windows, except refilling days.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[must_use = "limits do nothing until an account has them"]
+#[must_use = "limits do nothing until they are added to an account"]
 pub struct Limits {
     pub(crate) requests: Option<u64>,
     pub(crate) tokens: Option<u64>,
@@ -45,12 +45,12 @@ pub struct Limits {
     pub(crate) ramp: Option<(u64, u64)>,
 }
 
-/// Requests of a day.
+/// Requests per day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PerDay {
-    /// All of them are there again at midnight.
+    /// The quota resets at midnight.
     UntilMidnight(u64, Zone),
-    /// They come back evenly.
+    /// The quota refills continuously.
     Refilling(u64),
 }
 
@@ -61,7 +61,7 @@ impl PerDay {
         }
     }
 
-    /// How long those who have used up the day are told to wait, in nanoseconds.
+    /// Returns the wait that is reported when the quota is exhausted, in nanoseconds.
     pub(crate) fn left(self, now: Now) -> u64 {
         match self {
             Self::UntilMidnight(_, zone) => zone.day(now).1,
@@ -71,106 +71,107 @@ impl PerDay {
 }
 
 impl Limits {
-    /// No limits.
+    /// Creates limits with none set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The limits of an Azure deployment: tokens per minute, and six requests per minute for every
-    /// thousand of them.
+    /// Creates the limits of an Azure deployment: tokens per minute, and six requests per minute
+    /// for every thousand tokens.
     pub fn azure_deployment(tokens_per_minute: u64) -> Self {
         let requests = tokens_per_minute.saturating_mul(6) / 1_000;
         Self::new().tokens_per_minute(tokens_per_minute).requests_per_minute(requests)
     }
 
-    /// Requests per minute.
+    /// Limits requests per minute.
     pub fn requests_per_minute(mut self, limit: u64) -> Self {
         self.requests = Some(limit);
         self
     }
 
-    /// Tokens per minute, input and output together.
+    /// Limits tokens per minute, input and output together.
     pub fn tokens_per_minute(mut self, limit: u64) -> Self {
         self.tokens = Some(limit);
         self
     }
 
-    /// Input tokens per minute.
+    /// Limits input tokens per minute.
     pub fn input_tokens_per_minute(mut self, limit: u64) -> Self {
         self.input = Some(limit);
         self
     }
 
-    /// Output tokens per minute.
+    /// Limits output tokens per minute.
     pub fn output_tokens_per_minute(mut self, limit: u64) -> Self {
         self.output = Some(limit);
         self
     }
 
-    /// Requests per day; the day ends at midnight in the zone.
+    /// Limits requests per day; the quota resets at midnight in the zone.
     pub fn requests_per_day(mut self, limit: u64, zone: Zone) -> Self {
         self.day = Some(PerDay::UntilMidnight(limit, zone));
         self
     }
 
-    /// Requests per day that come back one by one, all day long: of 200 there is another one every
-    /// 7m12s. OpenAI and Groq tell of it in their `-requests` headers, OpenAI in place of the
-    /// minute. It replaces a day that ends at midnight.
+    /// Limits requests per day, refilled continuously: with 200, another request becomes available
+    /// every 7m12s. OpenAI and Groq report it in their `-requests` headers, OpenAI instead of the
+    /// limit per minute. Replaces [`requests_per_day`](Self::requests_per_day).
     pub fn requests_per_day_refilling(mut self, limit: u64) -> Self {
         self.day = Some(PerDay::Refilling(limit));
         self
     }
 
-    /// Calls at the same time, until the last byte of their answers. Another one is refused, or
-    /// waits in the [`queue`](Self::queue). With Ollama it is one by default.
+    /// Limits concurrent calls, until the last byte of their responses. Further calls are rejected,
+    /// or wait in the [`queue`](Self::queue). Default for Ollama: 1.
     pub fn concurrency(mut self, limit: u64) -> Self {
         self.concurrency = Some(limit);
         self
     }
 
-    /// How many calls wait for one of the places of [`concurrency`](Self::concurrency) before
-    /// others are refused. By default 512 with Ollama, any number with DeepSeek, none elsewhere.
+    /// Sets how many calls may wait for [`concurrency`](Self::concurrency) before further ones are
+    /// rejected. Default: 512 for Ollama, unlimited for DeepSeek, none for others.
     pub fn queue(mut self, places: u64) -> Self {
         self.queue = Some(places);
         self
     }
 
-    /// Enforces requests per minute in slices of this length as well: each holds its part of the
-    /// limit, rounded up. [`slice_tokens`](Self::slice_tokens) does the same for tokens. With
-    /// Together it is one second by default.
+    /// Enforces requests per minute in slices of this length as well: each allows its share of the
+    /// limit, rounded up. [`slice_tokens`](Self::slice_tokens) does the same for tokens. Default
+    /// for Together: one second.
     pub fn slice(mut self, length: Duration) -> Self {
         self.slice = Some(nanos(length));
         self
     }
 
     /// Enforces tokens, input tokens and output tokens per minute in slices of this length as well:
-    /// each holds its part of the limit, rounded up. A call larger than that is admitted if its
-    /// slice is still unused.
+    /// each allows its share of the limit, rounded up. A larger call is admitted if its slice is
+    /// unused.
     ///
-    /// A refusal names the limit of the minute, reports what remains of the minute, and waits for
-    /// the next slice. A settlement changes nothing in a slice; a failed call that is free is given
-    /// back to a slice that still lasts. No dialect has it by default.
+    /// A rejection names the limit per minute, reports what remains of the minute, and waits for
+    /// the next slice. Settlements do not change a slice; a failed call that is free is refunded to
+    /// its slice while that lasts. Default: off.
     pub fn slice_tokens(mut self, length: Duration) -> Self {
         self.token_slice = Some(nanos(length));
         self
     }
 
-    /// How much of the first slice, of the first minute of [`acceleration`](Self::acceleration), and
-    /// of the first second of [`Reporting::OfASecond`](crate::Reporting::OfASecond) is over when the
-    /// simulator starts. None by default.
+    /// Sets how much of the first slice, of the first minute of
+    /// [`acceleration`](Self::acceleration), and of the first second of
+    /// [`Reporting::OfASecond`](crate::Reporting::OfASecond) has passed when the simulator starts.
+    /// Default: zero.
     pub fn phase(mut self, phase: Duration) -> Self {
         self.phase = nanos(phase);
         self
     }
 
-    /// Refuses sharp rises: in a minute, at most `factor` times the requests of the minute before,
-    /// and always `floor`.
+    /// Rejects sharp rises: allows at most `factor` times the requests of the previous minute, and
+    /// at least `floor`.
     pub fn acceleration(mut self, floor: u64, factor: u64) -> Self {
         self.ramp = Some((floor, factor));
         self
     }
 
-    /// These limits with what the dialect adds when nothing was said.
+    /// Returns these limits with the defaults of the dialect.
     pub(crate) fn completed(mut self, dialect: Dialect) -> Self {
         match dialect {
             Dialect::Together if self.requests.is_some() => {
@@ -186,7 +187,7 @@ impl Limits {
         self
     }
 
-    /// Refuses limits that mean nothing, or that a provider does not have.
+    /// Rejects invalid limits, and limits that the provider does not have.
     pub(crate) fn check(&self, dialect: Dialect) -> Result<(), BuildError> {
         let numbers = [
             ("requests per minute", self.requests),

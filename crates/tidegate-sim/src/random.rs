@@ -1,25 +1,24 @@
-//! Random numbers that are the same in every run with the same seed.
+//! Reproducible random numbers.
 //!
-//! Each call draws from a sequence of its own, made of the seed and the number of the call, so
-//! what one call draws does not depend on what others do meanwhile. Nothing here is secret or
-//! unpredictable.
+//! Each call has its own sequence, derived from the seed and the number of the call, so its draws
+//! do not depend on concurrent calls. Not for secrets.
 
-/// One sequence of numbers (the SplitMix64 generator).
+/// A SplitMix64 generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The sequence `stream` of a seed.
+    /// Creates the sequence `stream` of a seed.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
         let mut random = Self { state: seed };
-        // The seed is scattered first: neighbours would otherwise share their sequences.
-        let scattered = random.next();
-        Self { state: scattered ^ stream.wrapping_mul(0xA24B_AED4_963E_E407) }
+        // Mix the seed first; adjacent seeds would otherwise have overlapping sequences.
+        let mixed_seed = random.next();
+        Self { state: mixed_seed ^ stream.wrapping_mul(0xA24B_AED4_963E_E407) }
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
@@ -28,14 +27,14 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number from `low` to `high`, both included; `low` if they are the wrong way round.
+    /// Returns a number from `low` to `high`, inclusive; `low` if `high` is smaller.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
         let span = u128::from(high.saturating_sub(low)) + 1;
         let offset = (u128::from(self.next()) * span) >> 64;
         low + u64::try_from(offset).unwrap_or(0)
     }
 
-    /// Whether something happens that happens `times` in `of` cases.
+    /// Returns `true` with probability `times` / `of`.
     pub(crate) fn happens(&mut self, times: u64, of: u64) -> bool {
         self.between(1, of.max(1)) <= times
     }

@@ -1,11 +1,12 @@
-//! What an account reports of its limits, which need not be the truth.
+//! What an account reports about its limits, which need not be accurate.
 //!
-//! Enforcement never looks here: an account admits and refuses the same calls whatever it reports.
+//! Reporting does not affect enforcement: an account admits and rejects the same calls whatever it
+//! reports.
 
 use crate::calendar::SECOND;
 use crate::limits::quota::{LimitSnapshot, LimitStatus};
 
-/// What an account reports of its limits in header fields, where its dialect reports any.
+/// What an account reports about its limits in response headers, if its dialect does.
 ///
 /// ```
 /// use tidegate_sim::{Account, Dialect, Limits, Reporting};
@@ -17,51 +18,50 @@ use crate::limits::quota::{LimitSnapshot, LimitStatus};
 /// # let _ = account;
 /// ```
 ///
-/// All but [`Never`](Self::Never) leave the text of refusals, `retry-after` and the bodies of Gemini
-/// as they are.
+/// Except for [`Never`](Self::Never), error messages, `retry-after` and the bodies of Gemini do not
+/// change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reporting {
-    /// Limits, what remains of them, and resets as they are. This is the default.
+    /// Accurate limits, remaining amounts and resets. This is the default.
     #[default]
     Truly,
-    /// What remains is rounded to the nearest multiple of a step, but never above the limit. Limits
-    /// and resets are as they are.
+    /// Remaining amounts are rounded to the nearest multiple of a step, but never above the limit.
+    /// Limits and resets are accurate.
     Coarsely {
         /// The step, in requests or tokens; 0 rounds nothing.
         step: u64,
     },
-    /// The limit of the minute stands beside what remains of the present second: a sixtieth of the
-    /// limit, rounded up, less what was admitted in this second. The reset is always one second.
-    /// Nothing is enforced by the second, and limits of a day are reported as they are.
-    /// [`phase`](crate::Limits::phase) moves the borders of seconds too.
+    /// Reports the limit per minute together with what remains of the current second: a sixtieth of
+    /// the limit, rounded up, minus what was admitted in this second. The reset is always one
+    /// second. Seconds are not enforced, and limits per day are accurate.
+    /// [`phase`](crate::Limits::phase) also shifts the seconds.
     OfASecond,
-    /// Always the same number remains. Limits and resets are as they are.
+    /// The remaining amount is constant. Limits and resets are accurate.
     Constant {
-        /// What remains, of every limit.
+        /// The remaining amount of every limit.
         remaining: u64,
     },
-    /// Nothing, on any answer: no header fields about limits, no `retry-after`, and no numbers of
-    /// limits or waits in the bodies of refusals. Their status, types and codes stay those of the
-    /// dialect.
+    /// Reports nothing: no headers about limits, no `retry-after`, and no limits or waits in error
+    /// bodies. Statuses, types and codes remain those of the dialect.
     Never,
 }
 
-/// When header fields of successful answers describe the limits. Those of refusals always describe
-/// them as they stand when the call is refused.
+/// The time for which headers of successful responses report limits. Rejections always report the
+/// limits at the time of the rejection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReportTime {
-    /// Right after the call was admitted and charged, as OpenAI does it. Neither other calls nor the
-    /// settlement of this one show in them.
+    /// Right after the call was admitted and charged, like OpenAI. Excludes later calls and the
+    /// settlement of this one.
     Admission,
-    /// When the head of the answer is sent. This is the default.
+    /// When the headers are sent. This is the default.
     #[default]
     Answer,
 }
 
 impl Reporting {
-    /// The limits of a pool, as they are reported.
+    /// Returns the limits to report.
     pub(crate) fn report(self, snapshot: LimitSnapshot) -> LimitSnapshot {
         match self {
             Self::Truly => snapshot,
@@ -73,7 +73,7 @@ impl Reporting {
         }
     }
 
-    /// One limit, as it is reported where its use in the present second is not known.
+    /// Returns one limit to report, when its use in the current second is unknown.
     pub(crate) fn limit_status(self, limit_status: LimitStatus) -> LimitStatus {
         let remaining = match self {
             Self::Truly | Self::OfASecond | Self::Never => limit_status.remaining,
@@ -109,7 +109,7 @@ fn of_a_second(snapshot: LimitSnapshot) -> LimitSnapshot {
     }
 }
 
-/// The multiple of a step that is nearest to a number; of two, the larger.
+/// Rounds to the nearest multiple of `step`, half up.
 fn nearest(number: u64, step: u64) -> u64 {
     let step = step.max(1);
     let (below, rest) = (number - number % step, number % step);

@@ -1,4 +1,4 @@
-//! The HTTP side: connections, one request at a time, and the answers that stream out.
+//! The HTTP server: connections, requests and response streams.
 
 pub(crate) mod call;
 mod coding;

@@ -1,7 +1,7 @@
-//! The simulator itself: accounts, a clock, a ledger, and two ways in.
+//! The simulator: accounts, a clock and a ledger.
 //!
-//! It runs wherever tokio runs. Under paused time everything that takes time takes none, and
-//! happens at the same instants in every run.
+//! It runs on any tokio runtime. Under paused time a run takes no real time, and events happen at
+//! the same instants in every run.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -23,12 +23,14 @@ use crate::error::{BuildError, FaultError};
 use crate::fault::{Fault, Hint};
 use crate::ledger::{Ledger, Usage};
 
-/// The first second of 2026, in UTC.
+/// 2026-01-01T00:00:00Z.
 const DEFAULT_START: Duration = Duration::from_secs(1_767_225_600);
-/// The wall clock starts before this many days, so that it can run for decades.
+/// Latest start of the wall clock, in days since 1970, so that it can run for decades without
+/// overflow.
 const LAST_START: u64 = 193_000;
 
-/// A server that limits, charges, answers and fails like LLM providers. Clones are the same server.
+/// A server that limits, charges, responds and fails like LLM providers. Clones share the same
+/// state.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -55,13 +57,13 @@ pub struct Simulator {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// What all connections and calls share.
+/// State shared by all connections and calls.
 pub(crate) struct Shared {
     pub(crate) accounts: Vec<AccountState>,
     pub(crate) ledger: Ledger,
     pub(crate) seed: u64,
     pub(crate) pool_ids: AtomicU64,
-    /// Until when connections are refused.
+    /// The instant until which connections are refused.
     pub(crate) closed: watch::Sender<Option<Instant>>,
     start: Instant,
     wall_start: u64,
@@ -85,7 +87,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Simulator {
-    /// A simulator in the making.
+    /// Returns a builder.
     pub fn builder() -> SimulatorBuilder {
         SimulatorBuilder {
             accounts: Vec::new(),
@@ -95,18 +97,18 @@ impl Simulator {
         }
     }
 
-    /// What was seen.
+    /// Returns the ledger of all calls.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         self.shared.ledger.clone()
     }
 
-    /// Serves on a free loopback port, in a task of the runtime that this is called in. Says where:
+    /// Serves on a free loopback port, in a task of the current runtime. Returns the base URL,
     /// `http://127.0.0.1:PORT`.
     ///
     /// # Errors
     ///
-    /// If there is no such port.
+    /// If no port can be bound.
     pub async fn serve_on_loopback(&self) -> std::io::Result<String> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);
@@ -115,28 +117,28 @@ impl Simulator {
         Ok(url)
     }
 
-    /// How long ago the simulator was built, on the clock of the ledger.
+    /// Returns the time since the simulator was built, on the clock of the ledger.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.shared.start.elapsed()
     }
 
-    /// How much was used of the limit of a model that binds, by calls that arrived in a window and
-    /// were let in.
+    /// Returns how much of a model's binding limit was used by admitted calls that arrived in a
+    /// window.
     ///
-    /// `None` if nobody has such a model, if it has no limit by the minute, or if the ledger has
-    /// forgotten calls of the window.
+    /// `None` if the model is unknown, if it has no limit per minute, or if entries of the window
+    /// were evicted.
     #[must_use]
     pub fn usage(&self, account: &str, model: &str, window: Range<Duration>) -> Option<Usage> {
         let pool = self.state(account).ok()?.known_pool(model)?;
         self.shared.ledger.usage(pool.id, &pool.limits, &window)
     }
 
-    /// Makes the next `times` calls of an account fail, after those that were told to before.
+    /// Makes the next `times` calls of an account fail, after faults injected before.
     ///
     /// # Errors
     ///
-    /// If there is no such account, or if its provider cannot fail like this.
+    /// If the account does not exist, or its provider does not have the fault.
     pub fn inject(&self, account: &str, fault: Fault, times: u64) -> Result<(), FaultError> {
         let state = self.state(account)?;
         fault.check(state.account.dialect)?;
@@ -144,11 +146,11 @@ impl Simulator {
         Ok(())
     }
 
-    /// Refuses all calls of an account for a time, from now on.
+    /// Rejects all calls of an account for a time, starting now.
     ///
     /// # Errors
     ///
-    /// If there is no such account, or if its provider locks nobody out.
+    /// If the account does not exist, or its provider has no lock-outs.
     pub fn lock_out(&self, account: &str, length: Duration, hint: Hint) -> Result<(), FaultError> {
         let state = self.state(account)?;
         Fault::LockOut { length, hint }.check(state.account.dialect)?;
@@ -156,19 +158,18 @@ impl Simulator {
         Ok(())
     }
 
-    /// Ends the lock-out of an account and forgets the faults that were injected. What was planned
-    /// stays planned.
+    /// Ends the lock-out of an account and removes injected faults. Scheduled faults remain.
     ///
     /// # Errors
     ///
-    /// If there is no such account.
+    /// If the account does not exist.
     pub fn clear_faults(&self, account: &str) -> Result<(), FaultError> {
         self.state(account)?.clear();
         Ok(())
     }
 
-    /// Refuses new connections for a time and resets those that are open, as when a machine goes
-    /// down. On a real socket the port is closed, and opened again.
+    /// Refuses new connections for a time and resets open ones, as if the machine went down. On a
+    /// real socket, the port is closed and reopened.
     pub fn refuse_connections(&self, length: Duration) {
         let length = Duration::from_nanos(nanos(length));
         self.shared.closed.send_replace(Some(Instant::now() + length));
@@ -180,9 +181,9 @@ impl Simulator {
     }
 }
 
-/// A [`Simulator`] in the making.
+/// Builder of a [`Simulator`].
 #[derive(Debug)]
-#[must_use = "nothing is simulated until the simulator is built"]
+#[must_use = "call `build` to create the simulator"]
 pub struct SimulatorBuilder {
     accounts: Vec<Account>,
     seed: u64,
@@ -191,37 +192,36 @@ pub struct SimulatorBuilder {
 }
 
 impl SimulatorBuilder {
-    /// Adds an account. Requests find it by their key.
+    /// Adds an account. Requests are matched to accounts by key.
     pub fn account(mut self, account: Account) -> Self {
         self.accounts.push(account);
         self
     }
 
-    /// What all random numbers are made of; 0 by default.
+    /// Sets the seed of all random numbers. Default: 0.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// What the simulator's wall clock says when it is built: the start of 2026 by default. Let it
-    /// be the real time where a client compares dates with a clock of its own.
+    /// Sets the initial wall clock time. Default: the start of 2026. Use the real time if clients
+    /// compare dates with their own clock.
     pub fn starts_at(mut self, time: SystemTime) -> Self {
         self.starts_at = time;
         self
     }
 
-    /// How many entries the ledger keeps: 65,536 by default, some 200 bytes each.
+    /// Sets how many entries the ledger keeps. Default: 65,536, of about 200 bytes each.
     pub fn ledger_capacity(mut self, entries: usize) -> Self {
         self.ledger_capacity = entries;
         self
     }
 
-    /// Builds the simulator. Its clock starts now, and is that of the runtime in which this is
-    /// called.
+    /// Builds the simulator. Its clock starts now and is that of the current runtime.
     ///
     /// # Errors
     ///
-    /// If accounts cannot be told apart, or have limits or faults that make no sense.
+    /// If labels or keys of accounts are not unique, or limits or faults are invalid.
     pub fn build(self) -> Result<Simulator, BuildError> {
         let since_epoch = self.starts_at.duration_since(SystemTime::UNIX_EPOCH);
         let wall_start = since_epoch.map_err(|_| BuildError::WallClock)?;
@@ -249,7 +249,7 @@ impl SimulatorBuilder {
     }
 }
 
-/// Requests find their account by key, tests by label.
+/// Checks that labels and keys are unique, since accounts are looked up by both.
 fn check_unique(accounts: &[Account]) -> Result<(), BuildError> {
     let mut labels = HashSet::new();
     let mut keys = HashSet::new();
@@ -258,7 +258,7 @@ fn check_unique(accounts: &[Account]) -> Result<(), BuildError> {
         if !labels.insert(account.label.as_str()) {
             return Err(ambiguous());
         }
-        // All accounts of Ollama would have the same key, which is none.
+        // Ollama accounts have no key and would all match the same requests.
         let own_keys: Vec<Option<&str>> = match account.dialect {
             Dialect::Ollama => vec![None],
             _ => account.keys.iter().map(|key| Some(key.as_str())).collect(),
@@ -291,5 +291,5 @@ fn check(account: &Account) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Decades of a run fit behind the latest start.
+/// From the latest start, decades fit into 64 bits of nanoseconds.
 const _: () = assert!(LAST_START < u64::MAX / DAY - 14_000);

@@ -1,38 +1,38 @@
-//! What the simulator says, and how it counts tokens: four characters are one token.
+//! Response text and token counts: four characters are one token.
 //!
-//! No tokenizer of a real model is imitated. A client's estimate of a prompt will differ from this
-//! count, as it does from a provider's; a request can fix the count with a header where that matters.
-//! What is said has one token for each word to OpenAI's vocabulary too, so that a client that counts
-//! an answer can be compared with the ledger.
+//! No real tokenizer is imitated. A client's estimate of a prompt differs from this count, as it
+//! does from a provider's; a request can set the count with a header. Each word of a response is
+//! one token in OpenAI's vocabulary too, so that token counts of clients can be compared with the
+//! ledger.
 
 use serde_json::Value;
 
-/// Characters of a token, in what is read and in what is said.
+/// Characters per token, in requests and responses.
 const CHARACTERS: u64 = 4;
 
-/// What is said, over and over. Each is one token.
+/// The words of responses, repeated. Each is one token.
 const WORDS: [&str; 12] = [
     "the ", "sea ", "ran ", "out ", "and ", "the ", "ebb ", "was ", "low ", "but ", "not ", "yet ",
 ];
 
-/// Tokens of a text with this many characters; never none, as providers add some of their own.
+/// Returns the tokens of a text; at least one, because providers add some of their own.
 pub(crate) fn tokens(characters: u64) -> u64 {
     characters.div_ceil(CHARACTERS).max(1)
 }
 
-/// The token at a place of an answer.
+/// Returns the token at an index of a response.
 pub(crate) fn word(index: u64) -> &'static str {
     let place = index % WORDS.len() as u64;
     usize::try_from(place).ok().and_then(|place| WORDS.get(place)).copied().unwrap_or(WORDS[0])
 }
 
-/// An answer of so many tokens.
+/// Returns a response of `length` tokens.
 pub(crate) fn sentence(length: u64) -> String {
     (0..length).map(word).collect()
 }
 
-/// How many characters of text there are in a prompt, in whatever shape a dialect has it: strings,
-/// lists, and the fields `text`, `content` and `parts` of objects.
+/// Counts the characters of a prompt in any dialect's format: strings, lists, and the fields
+/// `text`, `content` and `parts` of objects.
 pub(crate) fn characters(value: &Value) -> u64 {
     match value {
         Value::String(text) => text.chars().count() as u64,
@@ -46,8 +46,7 @@ pub(crate) fn characters(value: &Value) -> u64 {
     }
 }
 
-/// How many characters a value has as it is written, as tools are described to a model; none if it
-/// is not there.
+/// Counts the characters of a value's JSON text, as for tools; 0 for null.
 pub(crate) fn json_characters(value: &Value) -> u64 {
     if value.is_null() { 0 } else { value.to_string().chars().count() as u64 }
 }

@@ -1,5 +1,5 @@
-//! Anthropic: limits with dates, a version that every request names, events with names, and usage
-//! that a stream tells twice.
+//! Anthropic: limits with dates, a required version header, named events, and usage reported twice
+//! in a stream.
 
 use http::StatusCode;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Azure OpenAI: deployments in the path, a header of its own for the key, resets in whole seconds,
-//! and errors that say little.
+//! Azure OpenAI: deployments in the path, an `api-key` header, resets in whole seconds, and terse
+//! errors.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::server::request::{Endpoint, Head, RequestSummary};
 
 const DEPLOYMENTS: &str = "/openai/deployments/";
 
-/// Azure's differences from the others are in what is read as well.
+/// Azure also reads requests differently from the other OpenAI-like dialects.
 pub(super) struct Azure {
     base: Compatible,
 }
@@ -59,7 +59,7 @@ impl Codec for Azure {
         if head.query("api-version").is_none_or(str::is_empty) {
             return Err(Failure::BadRequest("the api-version query parameter is missing"));
         }
-        // The deployment decides which model answers, whatever the body says.
+        // The deployment determines the model, whatever the body says.
         let mut body = body.clone();
         if let Some(members) = body.as_object_mut() {
             members.insert("model".to_owned(), deployment.into());

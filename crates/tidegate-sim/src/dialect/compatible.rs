@@ -1,7 +1,7 @@
-//! The dialects that look like OpenAI's: one implementation, and a description for each of them.
+//! OpenAI-like dialects: one implementation, and a description of each dialect.
 //!
-//! A description has the paths, the headers and the errors; requests, answers and streams are the
-//! same. One choice is answered; a request for more is refused.
+//! Descriptions contain paths, headers and errors; requests, responses and streams are identical.
+//! Requests for more than one choice are rejected.
 
 use std::fmt::Write as _;
 
@@ -13,27 +13,27 @@ use super::{
 use crate::server::request::{Endpoint, Head, RequestSummary};
 use crate::text;
 
-/// What differs between dialects that look like OpenAI's.
+/// What differs between OpenAI-like dialects.
 pub(crate) struct Compatible {
-    /// What paths begin with.
+    /// Path prefixes.
     pub(crate) prefixes: &'static [&'static str],
     pub(crate) embeddings: bool,
-    /// Members of OpenAI's requests that are refused.
+    /// Members of OpenAI's requests that are rejected.
     pub(crate) forbidden: &'static [&'static str],
     pub(crate) limit_headers: fn(&ResponseContext<'_>, &mut ResponseHeaders),
     pub(crate) error_response: fn(&Failure, &ResponseContext<'_>) -> ErrorResponse,
-    /// The event that ends a failing stream.
+    /// Builds the error event of a failing stream.
     pub(crate) stream_error: fn(&ResponseContent) -> Value,
     pub(crate) stream_usage: StreamUsage,
     pub(crate) keep_alive: Option<(&'static str, &'static str)>,
 }
 
-/// When a stream tells what it used.
+/// When a stream reports usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamUsage {
-    /// In one more chunk, if `stream_options.include_usage` asks for it.
+    /// In an extra chunk, if `stream_options.include_usage` is set.
     OnRequest,
-    /// In the last chunk, unasked.
+    /// Always in the last chunk.
     InLastChunk,
 }
 
@@ -125,7 +125,7 @@ impl Compatible {
     }
 }
 
-/// Reads a request of any of these dialects.
+/// Parses a request of any of these dialects.
 pub(crate) fn read(endpoint: Endpoint, body: &Value) -> Result<RequestSummary, Failure> {
     let Some(model) = body["model"].as_str() else {
         return Err(Failure::BadRequest("you must provide a model parameter"));
@@ -162,7 +162,7 @@ pub(crate) fn read(endpoint: Endpoint, body: &Value) -> Result<RequestSummary, F
     })
 }
 
-/// An error object as OpenAI has it.
+/// Builds an error object in OpenAI's format.
 pub(crate) fn error(message: &str, kind: &str, code: Option<&str>) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
 }

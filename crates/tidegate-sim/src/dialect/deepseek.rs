@@ -1,5 +1,5 @@
-//! DeepSeek: no limit but calls at the same time, nothing about it in headers, and a queue whose
-//! callers are kept awake with blank lines or comments.
+//! DeepSeek: only a concurrency limit, no headers about it, and a queue with keep-alives as blank
+//! lines or comments.
 
 use http::StatusCode;
 

@@ -1,5 +1,5 @@
-//! Gemini: the model in the path, no headers about limits, and everything in the bodies of errors,
-//! which the streaming endpoint wraps into a list.
+//! Gemini: the model in the path, no headers about limits, and details in error bodies, which the
+//! streaming endpoint wraps into a list.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,14 +12,14 @@ use crate::limits::quota::Dimension;
 use crate::server::request::{Endpoint, Head, RequestSummary};
 use crate::text;
 
-/// What is told to those who have used up a day: it is not true.
+/// The misleading delay that is reported when the daily quota is exhausted.
 const DAY_RETRY: u64 = 22 * SECOND;
 
 pub(super) struct Gemini;
 
 impl Codec for Gemini {
     fn route(&self, path: &str) -> Option<(Endpoint, Option<String>)> {
-        // Both versions have these methods, and official clients differ in which they name.
+        // Both versions have these methods, and official clients use either.
         let path = path.strip_prefix("/v1beta").or_else(|| path.strip_prefix("/v1"))?;
         let (model, method) = path.strip_prefix("/models/")?.split_once(':')?;
         let endpoint = match method {
@@ -100,7 +100,7 @@ impl Codec for Gemini {
     }
 
     fn stream_end(&self, content: &ResponseContent) -> String {
-        // The last token closes the stream; an empty answer still says that it is over.
+        // The last token ends the stream; an empty response still needs a final chunk.
         let empty = if content.output == 0 {
             frame(content, 0, &chunk(content, "", 0, true))
         } else {
@@ -196,7 +196,7 @@ fn describe(
     }
 }
 
-/// The wait that is told, which for a day's quota is made up.
+/// Returns the wait to report, which is made up for daily quotas.
 fn reported_wait(failure: &Failure, context: &ResponseContext<'_>) -> Option<u64> {
     match failure {
         _ if context.hides_limits() => None,
@@ -206,7 +206,7 @@ fn reported_wait(failure: &Failure, context: &ResponseContext<'_>) -> Option<u64
     }
 }
 
-/// The violated quota and the wait; nothing at all where a client is to be left in the dark.
+/// Returns the violated quota and the wait; `None` if the failure has no details.
 fn details(failure: &Failure, context: &ResponseContext<'_>) -> Option<Value> {
     const REQUESTS: &str = "generativelanguage.googleapis.com/generate_content_requests";
     const TOKENS: &str = "generativelanguage.googleapis.com/generate_content_input_token_count";

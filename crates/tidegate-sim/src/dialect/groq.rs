@@ -1,5 +1,5 @@
-//! Groq: OpenAI's names with other meanings. Its `-requests` headers are about the day, its
-//! `-tokens` headers about the minute, and `retry-after` comes on 429 alone.
+//! Groq: OpenAI's header names with other meanings. `-requests` headers are per day, `-tokens`
+//! headers per minute, and `retry-after` is sent only with 429.
 
 use http::StatusCode;
 
@@ -30,7 +30,7 @@ fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResp
         sends_millis: false,
     };
     let mut response = match failure {
-        // Only the words differ from a rate limit, and that there is nothing to wait for.
+        // Differs from a rate limit only in the message and the missing wait.
         Failure::OutOfCredit => ErrorResponse::new(
             StatusCode::TOO_MANY_REQUESTS,
             error(

@@ -1,4 +1,4 @@
-//! Mistral: limits of the minute without resets, what a query costs, and flat error bodies.
+//! Mistral: limits per minute without resets, the cost of a query, and flat error bodies.
 
 use http::StatusCode;
 use serde_json::{Value, json};

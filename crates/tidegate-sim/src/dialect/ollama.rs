@@ -1,4 +1,4 @@
-//! Ollama: no key, no headers, no rates; a queue, lines of JSON, and streaming unless it is refused.
+//! Ollama: no key, no headers and no rate limits; a queue, JSON lines, and streaming by default.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ impl Codec for Ollama {
         let Some(model) = body["model"].as_str().filter(|model| !model.is_empty()) else {
             return Err(Failure::BadRequest("model is required"));
         };
-        // A negative number means that there is no bound.
+        // A negative number means no limit.
         let max_output = body["options"]["num_predict"].as_u64();
         Ok(RequestSummary {
             endpoint,

@@ -1,6 +1,6 @@
-//! OpenAI: limits in `x-ratelimit-*` on every answer, waits in headers and in the text of errors.
+//! OpenAI: limits in `x-ratelimit-*` on every response, waits in headers and error messages.
 //!
-//! Groq's errors are made of the same parts, which are kept here.
+//! Groq's errors use the functions of this module.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub(super) static OPENAI: Compatible = Compatible {
     keep_alive: None,
 };
 
-/// Where a limit is told, and in which words.
+/// Differences in the wording of errors.
 pub(super) struct Wording {
     pub(super) subject: fn(&str) -> String,
     pub(super) sends_millis: bool,
@@ -29,12 +29,12 @@ pub(super) struct Wording {
 
 fn limit_headers(context: &ResponseContext<'_>, headers: &mut ResponseHeaders) {
     headers.set("x-request-id", format_args!("req_sim_{}", context.number));
-    // Both limits of requests go by one name; an account with so few a day is told of those.
+    // Both limits of requests use the same headers; a refilling day takes precedence.
     let requests = context.snapshot.refilling_day.or(context.snapshot.requests);
     set_limit_headers(requests, context.snapshot.tokens, headers, go_duration);
 }
 
-/// The six headers, of whichever limits stand behind the two names.
+/// Sets the six headers for two limits.
 pub(super) fn set_limit_headers(
     requests: Option<LimitStatus>,
     tokens: Option<LimitStatus>,
@@ -61,7 +61,7 @@ fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResp
     response
 }
 
-/// A refusal in OpenAI's words, without the headers that tell of limits.
+/// Builds an error in OpenAI's format, without the headers about limits.
 pub(super) fn openai_error(
     wording: &Wording,
     failure: &Failure,
@@ -102,7 +102,7 @@ pub(super) fn openai_error(
     }
 }
 
-/// The failures that have nothing to do with rates.
+/// Builds an error for failures other than rate limits.
 pub(super) fn generic_error(failure: &Failure) -> ErrorResponse {
     let quota = "You have used up your quota; check your plan and billing details.";
     let (status, body) = match failure {

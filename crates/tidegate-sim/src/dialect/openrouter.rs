@@ -1,5 +1,4 @@
-//! OpenRouter: nothing about limits until one is hit, numbers for codes, and streams that fail in a
-//! chunk of their own.
+//! OpenRouter: limits only on errors, numeric codes, and stream errors in a separate chunk.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -81,7 +80,7 @@ fn error_response(failure: &Failure, context: &ResponseContext<'_>) -> ErrorResp
     ErrorResponse { status, headers, body }
 }
 
-/// The limit that an error tells of; its reset is when the next call gets through.
+/// Returns the limit to report with an error; its reset is when the next call would be admitted.
 fn limits(failure: &Failure, context: &ResponseContext<'_>) -> Option<LimitStatus> {
     let wait = context.wait(failure)?;
     let (limit_status, is_of_a_day) = match failure {

@@ -1,5 +1,4 @@
-//! Together: limits by the second, told by the second, and a rate limit that calls itself a limit of
-//! credit.
+//! Together: limits enforced and reported per second, and rate limit errors of type `credit_limit`.
 
 use http::StatusCode;
 

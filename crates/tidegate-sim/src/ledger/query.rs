@@ -1,6 +1,6 @@
-//! Questions to a ledger that a test asks: how well was the quota used, and did retries storm?
+//! Queries for tests: how much of the quota was used, and how dense retries were.
 //!
-//! Answers are whole numbers; a ratio is made of them only for a report.
+//! Results are integers; only reports use ratios.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,54 +11,53 @@ use crate::limits::Limits;
 use crate::limits::charging::CallCharge;
 use crate::limits::quota::Dimension;
 
-/// How much of the limit that binds was used.
+/// Use of the binding limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Usage {
-    /// The limit that was used most, in proportion.
+    /// The limit with the highest relative use.
     pub dimension: Dimension,
-    /// What was charged to calls that arrived in the window and were let in. Where refused calls
-    /// count, they take from the quota, but nobody has had any use of it.
+    /// Charge of the admitted calls that arrived in the window. Rejected calls are excluded, even
+    /// if the provider counts them.
     pub used: u64,
-    /// What flowed in during the window, rounded down.
+    /// Refill during the window, rounded down.
     pub allowed: u64,
 }
 
 impl Usage {
-    /// The part of the quota that was used: 1 is all of it. It can be more, as a bucket may begin
-    /// full.
+    /// Returns the used share of the quota. It can exceed 1, because a bucket may start full.
     #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a ratio for a report decides nothing")]
+    #[expect(clippy::cast_precision_loss, reason = "the ratio is only for reports")]
     pub fn ratio(&self) -> f64 {
         self.used as f64 / self.allowed.max(1) as f64
     }
 }
 
-/// How retries lie in time.
+/// Distribution of retries over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Spread {
-    /// How many there were.
+    /// Number of retries.
     pub retries: usize,
-    /// When the first one came.
+    /// Time of the first retry.
     pub first: Duration,
-    /// When the last one came.
+    /// Time of the last retry.
     pub last: Duration,
-    /// The shortest time between two that follow each other; zero if there was only one.
+    /// Shortest time between two consecutive retries; zero if there was only one.
     pub closest: Duration,
-    /// The most that came within any 100 ms.
+    /// Maximum number of retries within any 100 ms.
     pub densest: usize,
 }
 
 impl Ledger {
-    /// How the retries of an account lie in a window of time; `None` if there were none, or if
-    /// entries of the window are no longer kept.
+    /// Returns the distribution of an account's retries in a window; `None` if there were none, or
+    /// if entries of the window were evicted.
     #[must_use]
     pub fn retry_spread(&self, account: &str, window: Range<Duration>) -> Option<Spread> {
         let mut instants = self.in_window(&window, |entry| {
             (entry.is_retry && entry.account.as_deref() == Some(account)).then_some(entry.at)
         })?;
-        // Threads may write calls down in another order than they came in.
+        // Threads may record calls out of order.
         instants.sort_unstable();
         let (first, last) = (*instants.first()?, *instants.last()?);
         let gaps = instants.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
@@ -75,7 +74,7 @@ impl Ledger {
         })
     }
 
-    /// The use of the limit of a pool that was used most.
+    /// Returns the use of a pool's binding limit in a window.
     pub(crate) fn usage(
         &self,
         pool: usize,
@@ -100,7 +99,7 @@ impl Ledger {
             let allowed = u64::try_from(allowed).unwrap_or(u64::MAX);
             Some(Usage { dimension, used, allowed })
         });
-        // Products instead of quotients, so that nothing is rounded.
+        // Compare products instead of quotients, to avoid rounding.
         usages.reduce(|busiest, next| {
             let above = u128::from(next.used) * u128::from(busiest.allowed)
                 > u128::from(busiest.used) * u128::from(next.allowed);
@@ -108,7 +107,7 @@ impl Ledger {
         })
     }
 
-    /// Something of each entry that arrived in a window; `None` if some of them are not kept.
+    /// Maps the entries that arrived in a window; `None` if some were evicted.
     fn in_window<T>(
         &self,
         window: &Range<Duration>,
@@ -141,7 +140,7 @@ mod tests {
             });
         }
         let limits = Limits::new().requests_per_minute(120).tokens_per_minute(6_000);
-        // The first twenty seconds are no longer kept.
+        // Entries of the first twenty seconds were evicted.
         assert_eq!(ledger.usage(0, &limits, &(Duration::ZERO..SECOND * 60)), None);
         let usage = ledger.usage(0, &limits, &(SECOND * 60..SECOND * 120)).unwrap();
         let expected = Usage { dimension: Dimension::Tokens, used: 5_400, allowed: 6_000 };

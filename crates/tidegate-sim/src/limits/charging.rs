@@ -1,15 +1,15 @@
-//! What a call is charged: when it is admitted, and once it is known what it used.
+//! Charging rules: what a call is charged at admission, and after its usage is known.
 //!
-//! Where a provider has documented its rule, the rule of its dialect is that one. Where it has not,
-//! the rule is a setting with a plain default, and says so.
+//! Defaults follow the documentation of the provider. Undocumented rules have a simple default and
+//! are marked as such.
 
 use crate::dialect::Dialect;
 
-/// What a call takes from the limits of its pool.
+/// What a call is charged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CallCharge {
-    /// Requests: one, or none if the call was not counted.
+    /// Requests: 1, or 0 if the call does not count.
     pub requests: u64,
     /// Input tokens.
     pub input: u64,
@@ -18,7 +18,7 @@ pub struct CallCharge {
 }
 
 impl CallCharge {
-    /// Input and output tokens together.
+    /// Returns input and output tokens together.
     #[must_use]
     pub fn total(self) -> u64 {
         self.input.saturating_add(self.output)
@@ -37,52 +37,52 @@ impl CallCharge {
     }
 }
 
-/// What is charged for the output when a call is admitted.
+/// What is charged for the output at admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OutputReserve {
-    /// Nothing; the output is charged once it is known.
+    /// Nothing; the output is charged when it is known.
     Nothing,
-    /// What the request allows itself by `max_tokens`, and so much if it does not say.
+    /// The `max_tokens` of the request, or `unset` without it.
     MaxTokens {
-        /// Charged for a request without `max_tokens`.
+        /// Charge for a request without `max_tokens`.
         unset: u64,
     },
 }
 
-/// Whether a charge is corrected after the answer.
+/// Whether a charge is corrected after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SettlementRule {
-    /// The estimate stands.
+    /// The estimate is final.
     Never,
-    /// The charge becomes what was used, up or down; of a stream that was cut, what was sent.
+    /// The charge is corrected to the usage, up or down; for a cut stream, to what was sent.
     ToUsage,
 }
 
-/// Whether input tokens that were found in the provider's cache are charged.
+/// Whether cached input tokens are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CachedTokens {
-    /// They are charged like others.
+    /// Cached tokens are charged like others.
     Count,
-    /// They are not charged.
+    /// Cached tokens are not charged.
     AreFree,
 }
 
-/// Whether calls that fail or are refused are charged.
+/// Whether failed and rejected calls are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailedCalls {
-    /// A refused call counts as a request of its minute; a call that ends in a server error keeps
-    /// its whole charge.
+    /// A rejected call counts as a request of its minute; a call that ends in a server error keeps
+    /// its full charge.
     Count,
-    /// A refused call costs nothing; a call that ends in a server error is given back.
+    /// A rejected call costs nothing; a call that ends in a server error is refunded.
     AreFree,
 }
 
-/// How a provider charges. [`Charging::of`] is what its dialect does; the setters change one part,
-/// or the two parts that decide what output costs.
+/// How a provider charges. [`Charging::of`] returns the rules of a dialect; setters change single
+/// rules, or both rules that determine the cost of output.
 ///
 /// ```
 /// use tidegate_sim::{Charging, Dialect, OutputReserve};
@@ -92,7 +92,7 @@ pub enum FailedCalls {
 /// assert_eq!(charging, Charging::of(Dialect::Anthropic).charged_at_end());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a charging rule does nothing until an account has it"]
+#[must_use = "charging rules do nothing until they are added to an account"]
 pub struct Charging {
     pub(crate) output: OutputReserve,
     pub(crate) settlement: SettlementRule,
@@ -101,7 +101,7 @@ pub struct Charging {
 }
 
 impl Charging {
-    /// The rule of a dialect:
+    /// Returns the rules of a dialect:
     ///
     /// | dialect | output at admission | settled | cached tokens | failed calls |
     /// | --- | --- | --- | --- | --- |
@@ -112,9 +112,9 @@ impl Charging {
     /// | Groq | `max_tokens`, else nothing | to usage | are free | are free |
     /// | others | nothing | to usage | count | are free |
     ///
-    /// The input is always charged at admission, by an estimate from its characters. What OpenAI
-    /// and Azure charge for a request without `max_tokens`, and whether Groq settles, is not
-    /// documented: those cells are guesses.
+    /// Input is always charged at admission, by an estimate from its characters. What OpenAI and
+    /// Azure charge for a request without `max_tokens`, and whether Groq settles, is undocumented;
+    /// those cells are guesses.
     pub fn of(dialect: Dialect) -> Self {
         let settled = Self {
             output: OutputReserve::Nothing,
@@ -137,48 +137,48 @@ impl Charging {
         }
     }
 
-    /// What is charged for the output at admission.
+    /// Sets what is charged for the output at admission.
     pub fn output(mut self, output: OutputReserve) -> Self {
         self.output = output;
         self
     }
 
-    /// Whether the charge is corrected after the answer.
+    /// Sets whether the charge is corrected after the response.
     pub fn settlement(mut self, settlement: SettlementRule) -> Self {
         self.settlement = settlement;
         self
     }
 
-    /// Whether cached input tokens are charged.
+    /// Sets whether cached input tokens are charged.
     pub fn cached_tokens(mut self, cached: CachedTokens) -> Self {
         self.cached = cached;
         self
     }
 
-    /// Whether failed and refused calls are charged.
+    /// Sets whether failed and rejected calls are charged.
     pub fn failed_calls(mut self, failed: FailedCalls) -> Self {
         self.failed = failed;
         self
     }
 
-    /// Reserves output by `max_tokens` at admission and never settles: a short answer costs as much
-    /// as a long one.
+    /// Charges `max_tokens` at admission and never settles: a short response costs as much as a
+    /// long one.
     ///
-    /// What a request without `max_tokens` reserves stays as the rule has it; it is 0 where the rule
-    /// reserved nothing.
+    /// The charge of a request without `max_tokens` does not change; it is 0 if nothing was
+    /// reserved before.
     pub fn kept_at_admission(self) -> Self {
         self.output(self.max_tokens()).settlement(SettlementRule::Never)
     }
 
-    /// Reserves output by `max_tokens` at admission and gives back what the answer did not use.
+    /// Charges `max_tokens` at admission and refunds what the response did not use.
     ///
-    /// What a request without `max_tokens` reserves stays as the rule has it; it is 0 where the rule
-    /// reserved nothing.
+    /// The charge of a request without `max_tokens` does not change; it is 0 if nothing was
+    /// reserved before.
     pub fn given_back(self) -> Self {
         self.output(self.max_tokens()).settlement(SettlementRule::ToUsage)
     }
 
-    /// Reserves nothing for the output and charges it when the call ends, into debt if need be.
+    /// Charges the output when the call ends, if necessary into debt.
     pub fn charged_at_end(self) -> Self {
         self.output(OutputReserve::Nothing).settlement(SettlementRule::ToUsage)
     }
@@ -190,7 +190,7 @@ impl Charging {
         }
     }
 
-    /// The charge at admission.
+    /// Returns the charge at admission.
     pub(crate) fn admission(&self, estimate: &Estimate) -> CallCharge {
         let output = match self.output {
             OutputReserve::Nothing => 0,
@@ -201,7 +201,7 @@ impl Charging {
         CallCharge { requests: 1, input: self.input(estimate.input, estimate.cached), output }
     }
 
-    /// The charge once it is known what was used.
+    /// Returns the charge after the usage is known.
     pub(crate) fn settled(
         &self,
         admitted: CallCharge,
@@ -225,16 +225,16 @@ impl Charging {
     }
 }
 
-/// What is known of a call when it is admitted.
+/// What is known about a call at admission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Estimate {
     /// Input tokens, from the characters of the prompt.
     pub(crate) input: u64,
-    /// Those of them that are in the provider's cache.
+    /// Input tokens in the provider's cache.
     pub(crate) cached: u64,
-    /// The most output tokens that the request allows itself.
+    /// `max_tokens` of the request.
     pub(crate) max_output: Option<u64>,
-    /// Answers made, of which one is returned.
+    /// Number of generated responses, of which one is returned (`best_of`).
     pub(crate) attempts: u64,
 }
 

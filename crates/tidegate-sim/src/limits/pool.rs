@@ -1,6 +1,7 @@
-//! The calls that share limits: who is let in, who waits for a place, what is charged.
+//! A pool: calls that share limits. Decides which call is admitted or queued, and what it is
+//! charged.
 //!
-//! A pool knows numbers and instants. What a refusal looks like is for the dialect to say.
+//! How a rejection looks is up to the dialect.
 
 use std::fmt;
 use std::future::Future;
@@ -15,7 +16,7 @@ use crate::limits::Limits;
 use crate::limits::charging::{CallCharge, FailedCalls};
 use crate::limits::quota::{Blocked, LimitSnapshot, Quotas};
 
-/// Limits, and what is spent of them.
+/// Limits and their current use.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) id: usize,
@@ -26,24 +27,24 @@ pub(crate) struct Pool {
     in_flight: AtomicU64,
 }
 
-/// Where a call stands that was let in.
+/// The concurrency slot of an admitted call.
 #[derive(Debug)]
 pub(crate) enum SlotGrant {
-    /// It may begin. There is nothing to hold where nothing limits calls at the same time.
+    /// The call may start. There is no permit if concurrency is not limited.
     Begin(Option<OwnedSemaphorePermit>),
-    /// It waits for its turn.
+    /// The call is queued.
     Queue(QueueEntry),
 }
 
-/// A call that was let in.
+/// An admitted call.
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) slot: SlotGrant,
-    /// The limits right after the call was charged, before any other call.
+    /// The limits right after the call was charged.
     pub(crate) snapshot: LimitSnapshot,
 }
 
-/// Why a call is not let in.
+/// Why a call was not admitted.
 #[derive(Debug)]
 pub(crate) enum AdmitError {
     Limited(Blocked, CallCharge),
@@ -66,7 +67,7 @@ impl Pool {
         }
     }
 
-    /// Lets a call in and charges it, or neither.
+    /// Admits and charges a call, or does neither.
     pub(crate) fn admit(
         self: &Arc<Self>,
         now: Now,
@@ -85,18 +86,18 @@ impl Pool {
         Ok(Admitted { slot, snapshot: quotas.snapshot(now) })
     }
 
-    /// Counts a call that was refused for other reasons, where such calls count.
+    /// Counts a call that was rejected for another reason, if rejected calls count.
     pub(crate) fn count_refused(&self, now: Now, failed: FailedCalls) -> CallCharge {
         self.lock().count_refused(now, failed)
     }
 
-    /// Notes that a call has ended, and corrects its charge.
+    /// Records the end of a call and corrects its charge.
     pub(crate) fn finish(&self, now: Now, taken: Now, from: CallCharge, to: CallCharge) {
         self.lock().correct(now, taken, from, to);
         self.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// What clients are told.
+    /// Returns the current limits.
     pub(crate) fn snapshot(&self, now: Now) -> LimitSnapshot {
         self.lock().snapshot(now)
     }
@@ -124,14 +125,14 @@ impl Pool {
     }
 }
 
-/// A place in the queue. Dropping it leaves the queue.
+/// An entry in the queue. Dropping it leaves the queue.
 pub(crate) struct QueueEntry {
     granted: Pin<Box<dyn Future<Output = Option<OwnedSemaphorePermit>> + Send>>,
     pool: Arc<Pool>,
 }
 
 impl QueueEntry {
-    /// Waits for the turn. The place is kept if this is dropped and called again.
+    /// Waits for a permit. Cancel safe: the entry keeps its position.
     pub(crate) async fn granted(&mut self) -> Option<OwnedSemaphorePermit> {
         self.granted.as_mut().await
     }
@@ -145,6 +146,6 @@ impl Drop for QueueEntry {
 
 impl fmt::Debug for QueueEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn").field("pool", &self.pool.id).finish_non_exhaustive()
+        f.debug_struct("QueueEntry").field("pool", &self.pool.id).finish_non_exhaustive()
     }
 }

@@ -1,8 +1,8 @@
-//! The limits of one pool, decided together: a call is charged to all of them or to none.
+//! The limits of one pool, checked together: a call is charged to all of them or to none.
 //!
-//! The arithmetic is plain and whole: continuous buckets for what is counted by the minute and for
-//! days that refill, fixed windows for slices, days of a calendar and ramps. It shares nothing with
-//! the limiter that is tested against it. No clock is read here; the instant is an argument.
+//! The arithmetic uses integers: continuously refilled buckets for limits per minute and refilling
+//! days, and fixed windows for slices, calendar days and ramps. It shares no code with the limiter
+//! that is tested against it. Time is an argument; no clock is read.
 
 mod bucket;
 mod day;
@@ -26,19 +26,19 @@ pub(crate) use limit_status::{LimitSnapshot, LimitStatus};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Dimension {
-    /// Requests of a minute.
+    /// Requests per minute.
     Requests,
-    /// Requests of a slice of a minute.
+    /// Requests per slice of a minute.
     Slice,
-    /// Requests of a day.
+    /// Requests per day.
     Day,
-    /// Tokens of a minute, input and output together.
+    /// Tokens per minute, input and output together.
     Tokens,
-    /// Input tokens of a minute.
+    /// Input tokens per minute.
     InputTokens,
-    /// Output tokens of a minute.
+    /// Output tokens per minute.
     OutputTokens,
-    /// Requests of a minute, compared with the minute before.
+    /// Requests per minute, relative to the previous minute.
     Acceleration,
 }
 
@@ -56,17 +56,17 @@ impl fmt::Display for Dimension {
     }
 }
 
-/// How long until something fits.
+/// Time until a cost fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wait {
     Now,
     /// Nanoseconds.
     For(u64),
-    /// It is more than the limit.
+    /// The cost exceeds the limit.
     Never,
 }
 
-/// The limit that refuses a call; of several the one that refuses it for longest.
+/// The limit that rejects a call; of several, the one with the longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
     pub(crate) dimension: Dimension,
@@ -75,10 +75,10 @@ pub(crate) struct Blocked {
     pub(crate) requested: u64,
 }
 
-/// What a charge takes of a limit on tokens.
+/// The cost of a charge for a token limit.
 type TokenCost = fn(CallCharge) -> u64;
 
-/// The limits of one pool and what is spent of them.
+/// The limits of one pool and their current use.
 #[derive(Debug)]
 pub(crate) struct Quotas {
     requests: Option<Bucket>,
@@ -89,8 +89,8 @@ pub(crate) struct Quotas {
     output: Option<TokenLimit>,
     ramp: Option<Ramp>,
     second: CurrentSecond,
-    /// The latest instant seen. Of two calls that come at once on two threads the one that read the
-    /// clock first may get here last; it must not turn a window back.
+    /// The latest instant seen. A thread that read the clock first may get here last, and must not
+    /// move a window back.
     latest: Option<Now>,
 }
 
@@ -111,9 +111,9 @@ impl Quotas {
         }
     }
 
-    /// Charges a call, or says what refuses it. A refused call spends nothing, unless failed calls
-    /// count: then it takes a request of the minute and of the slice, or what is left of one, so
-    /// that whoever sends again faster than requests flow in never gets through.
+    /// Charges a call, or returns the limit that rejects it. A rejected call costs nothing unless
+    /// failed calls count. Then it takes one request of the minute and of the slice, or what is
+    /// left of one, so that retries faster than the refill never succeed.
     pub(crate) fn admit(
         &mut self,
         now: Now,
@@ -126,11 +126,11 @@ impl Quotas {
             return Ok(());
         };
         let counted = self.count_refused(now, failed);
-        // Counting the refusal may have made the wait longer.
+        // Counting the rejection may have made the wait longer.
         Err((self.blocked(charge).unwrap_or(blocked), counted))
     }
 
-    /// Counts a call that was refused for another reason than these limits.
+    /// Counts a call that was rejected for a reason other than these limits.
     pub(crate) fn count_refused(&mut self, now: Now, failed: FailedCalls) -> CallCharge {
         self.advance(now);
         if failed == FailedCalls::AreFree {
@@ -143,8 +143,8 @@ impl Quotas {
         CallCharge { requests: u64::from(whole), input: 0, output: 0 }
     }
 
-    /// Brings what was charged at `taken` to what it should have been. A call that is no longer
-    /// counted as a request is given back to windows too.
+    /// Corrects a charge made at `taken`. A call that no longer counts as a request is refunded to
+    /// windows too.
     pub(crate) fn correct(&mut self, now: Now, taken: Now, from: CallCharge, to: CallCharge) {
         self.advance(now);
         let is_given_back = to.requests < from.requests;
@@ -172,7 +172,7 @@ impl Quotas {
         }
     }
 
-    /// What a client is told.
+    /// Returns the current limits.
     pub(crate) fn snapshot(&mut self, now: Now) -> LimitSnapshot {
         self.advance(now);
         let tokens = self.tokens.as_ref().map(TokenLimit::limit_status);
@@ -229,7 +229,7 @@ impl Quotas {
         self.second.take(charge);
     }
 
-    /// The limits on tokens that there are, and what a charge takes of each.
+    /// Iterates over the token limits, with the cost function of each.
     fn token_limits(&mut self) -> impl Iterator<Item = (&mut TokenLimit, TokenCost)> {
         let limits: [(_, TokenCost); 3] = [
             (&mut self.tokens, CallCharge::total),
@@ -261,7 +261,7 @@ impl Quotas {
             }
         }
         if let Some(slices) = &self.slices {
-            // The minute is what clients are told of, also when it is a slice that refuses.
+            // The limit per minute is reported even if a slice rejects the call.
             let limit_status =
                 self.requests.as_ref().map_or_else(|| slices.limit_status(), Bucket::limit_status);
             consider(Dimension::Slice, slices.wait(1), limit_status, 1);

@@ -1,7 +1,7 @@
-//! One call that was let in, until it ends in whatever way.
+//! An admitted call, until it ends.
 //!
-//! Dropping a call ends it: a caller that goes away is charged for what it was sent, its place is
-//! free, and the ledger says so.
+//! Dropping a call ends it: a caller that disconnects is charged for what it was sent, its slot is
+//! released, and the ledger records it.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::limits::quota::LimitSnapshot;
 use crate::server::request::Tokens;
 use crate::simulator::Shared;
 
-/// A call in flight.
+/// A call in progress.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) shared: Arc<Shared>,
@@ -30,23 +30,23 @@ pub(crate) struct Call {
     /// Output tokens sent so far.
     pub(crate) sent: u64,
     pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// How the call ends if its caller goes away.
+    /// How the call ends if the caller disconnects.
     pub(crate) ending_if_dropped: Ending,
     pub(crate) ended: bool,
 }
 
 impl Call {
-    /// What the call would be charged if it ended now.
+    /// Returns the charge if the call ended now.
     pub(crate) fn charge(&self) -> CallCharge {
         self.charging.settled(self.admitted, self.tokens.input, self.tokens.cached, self.sent)
     }
 
-    /// Notes that nothing more is sent, so that the call ends as a stalled one.
+    /// Marks the call as stalled: nothing more is sent.
     pub(crate) fn stall(&mut self) {
         self.ending_if_dropped = Ending::Stalled;
     }
 
-    /// Ends the call; a second time does nothing.
+    /// Ends the call. Has no effect the second time.
     pub(crate) fn end(&mut self, ending: Ending) {
         if self.ended {
             return;

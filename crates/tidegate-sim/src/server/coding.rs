@@ -1,4 +1,4 @@
-//! Answers in a content coding, as proxies before a provider may send them unasked.
+//! Content codings of responses, as proxies in front of a provider may apply them unasked.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::server::response_stream::Body;
 
-/// Of an encoder of Brotli: its buffer, its effort and its window.
+/// Buffer size, quality and window size of the Brotli encoder.
 const BROTLI: (usize, u32, u32) = (4_096, 4, 18);
 
 /// A content coding.
@@ -42,11 +42,11 @@ impl Coding {
         }
     }
 
-    /// A body in this coding. Every piece can be decoded as soon as it is there.
+    /// Encodes a body. Every frame is flushed, so that it can be decoded immediately.
     pub(crate) fn encode(self, body: Body) -> Body {
         let state = (body, Some(Encoder::new(self)));
         let frames = stream::unfold(state, |(mut body, mut encoder)| async move {
-            // Without an encoder the end was sent.
+            // No encoder means that the end was sent.
             let mut coding = encoder.take()?;
             let coded = match body.frame().await {
                 Some(Ok(frame)) => {
@@ -67,7 +67,7 @@ enum Encoder {
     Gzip(GzEncoder<Vec<u8>>),
     Deflate(ZlibEncoder<Vec<u8>>),
     Brotli(Box<CompressorWriter<Vec<u8>>>),
-    /// A frame for every piece.
+    /// One zstd frame per body frame.
     Zstd,
 }
 
@@ -84,7 +84,7 @@ impl Encoder {
         }
     }
 
-    /// Writing to memory does not fail.
+    /// Encodes data. Writing to memory does not fail.
     fn encode(&mut self, data: &[u8]) -> Vec<u8> {
         match self {
             Self::Gzip(encoder) => {

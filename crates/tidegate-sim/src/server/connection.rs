@@ -1,8 +1,8 @@
-//! Connections, and how they end before their time.
+//! Connections, and how they are closed early.
 //!
-//! A provider that fails does not always finish its sentence. Every connection has a [`ConnectionControl`], by
-//! which an answer can have it closed once everything said so far is sent, or reset at once. This
-//! module moves bytes and knows nothing of what they say.
+//! A failing provider may close a connection in the middle of a response. Every connection has a
+//! [`ConnectionControl`], with which a response can close it after everything was sent, or reset it
+//! immediately. This module only moves bytes.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ const OPEN: u8 = 0;
 const CUT: u8 = 1;
 const RESET: u8 = 2;
 
-/// How one connection stands.
+/// Controls the end of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionControl {
     state: AtomicU8,
@@ -26,18 +26,18 @@ pub(crate) struct ConnectionControl {
 }
 
 impl ConnectionControl {
-    /// Closes the connection once all that was written is sent.
+    /// Closes the connection after everything written was sent.
     pub(crate) fn cut(&self) {
         let _ = self.state.compare_exchange(OPEN, CUT, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// Resets the connection now.
+    /// Resets the connection immediately.
     pub(crate) fn reset(&self) {
         self.state.store(RESET, Ordering::SeqCst);
         self.ended.notify_one();
     }
 
-    /// Waits until the connection is to end.
+    /// Waits until the connection should end.
     pub(crate) async fn ended(&self) {
         self.ended.notified().await;
     }
@@ -47,7 +47,7 @@ impl ConnectionControl {
     }
 }
 
-/// What a simulator can serve.
+/// A byte stream that can be served.
 pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Makes the next close a reset.
     fn abort(&self);
@@ -55,13 +55,13 @@ pub(crate) trait Transport: AsyncRead + AsyncWrite + Unpin {
 
 impl Transport for TcpStream {
     fn abort(&self) {
-        // If the socket is gone already, there is nothing left to reset.
+        // If this fails, the socket is closed already.
         let _ = self.set_zero_linger();
     }
 }
 
 impl Transport for DuplexStream {
-    /// The other half looks at the link by itself.
+    /// Nothing to do: the client half checks the control itself.
     fn abort(&self) {}
 }
 
@@ -104,7 +104,7 @@ impl<T: Transport> AsyncWrite for ServerStream<T> {
         Pin::new(&mut self.io).poll_write(cx, buf)
     }
 
-    /// The protocol flushes when it has written all it has, so this is where a cut may happen.
+    /// hyper flushes after everything is written, so this is where a cut can happen.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
         if flushed.is_ready() && self.control.state() == CUT {
@@ -118,7 +118,7 @@ impl<T: Transport> AsyncWrite for ServerStream<T> {
     }
 }
 
-/// A client's side of a connection that never leaves the process, from
+/// The client side of an in-process connection, from
 /// [`Simulator::connect`](crate::Simulator::connect).
 #[derive(Debug)]
 pub struct Connection {

@@ -1,7 +1,7 @@
-//! One request, from its first byte to its answer: who asks, what for, may they, and what happens.
+//! One request and its response.
 //!
-//! The order is fixed: path, key, model, request, fault, limits, queue, answer. A request that fails
-//! at one step is in the ledger with the reason, and no later step hears of it.
+//! The order of checks is fixed: path, key, request, model, fault, limits, queue. A request that
+//! fails a check is recorded in the ledger with the cause, and skips the rest.
 
 mod perform;
 
@@ -34,10 +34,10 @@ use crate::server::request::{CONTENT_CODING, Endpoint, Head, RequestSummary, Tok
 use crate::server::response_stream::Body;
 use crate::simulator::Shared;
 
-/// The largest body that is read.
+/// Maximum size of a request body.
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
-/// Answers one request.
+/// Handles one request.
 pub(crate) async fn handle(
     shared: Arc<Shared>,
     control: Arc<ConnectionControl>,
@@ -55,7 +55,7 @@ pub(crate) async fn handle(
     Ok(exchange.process(accepted, control).await)
 }
 
-/// A request whose sender may not be known.
+/// A request, possibly with an unknown key.
 struct Exchange {
     shared: Arc<Shared>,
     head: Head,
@@ -66,7 +66,7 @@ struct Exchange {
     fingerprint: u64,
 }
 
-/// A request that was understood.
+/// A well-formed request for an existing model.
 struct AcceptedRequest {
     summary: RequestSummary,
     tokens: Tokens,
@@ -92,7 +92,7 @@ impl Exchange {
         self.shared.accounts.get(self.state?)
     }
 
-    /// What the sender is told of limits; a stranger has none.
+    /// Returns what to report about limits; the default for an unknown key.
     fn reporting(&self) -> Reporting {
         self.state().map(|state| state.account.reporting).unwrap_or_default()
     }
@@ -114,7 +114,7 @@ impl Exchange {
         Ok(AcceptedRequest { summary, tokens, model, pool })
     }
 
-    /// Refuses a request that belongs to no pool.
+    /// Rejects a request that belongs to no pool.
     fn reject_without_pool(&self, failure: &Failure, refusal: RefusalCause) -> Response<Body> {
         let number = self.shared.ledger.open(self.entry(None, CallCharge::default()));
         self.shared.ledger.update(number, |entry| entry.refusal = Some(refusal));
@@ -175,7 +175,7 @@ impl Exchange {
         self.perform(call, accepted, slot, fault, random, control).await
     }
 
-    /// The faults that refuse a call before its limits are looked at.
+    /// Returns the failure of a fault that applies before limits are checked.
     fn pre_admission_failure(&self, fault: Fault, pool: &Pool) -> Option<Failure> {
         match fault {
             Fault::RateLimited { retry_after } => {
@@ -304,8 +304,8 @@ impl Exchange {
     }
 }
 
-/// In whose words a caller is refused that no account knows: those of the first account with such a
-/// path, else of the first account.
+/// Returns the codec for requests with an unknown key: that of the first account with the path,
+/// else of the first account.
 fn codec_for_unknown_key(accounts: &[AccountState], path: &str) -> &'static dyn Codec {
     let mut codecs = accounts.iter().map(|state| state.account.dialect.codec());
     let first = codecs.clone().next().unwrap_or_else(|| Dialect::OpenAi.codec());

@@ -1,7 +1,7 @@
-//! A request, as far as a simulator wants to know it.
+//! What the simulator reads of a request.
 //!
-//! The texts of prompts are counted and forgotten. Four headers let a test decide what a real
-//! provider would not let it decide.
+//! Prompts are counted and not kept. Four headers let tests control what a real provider would
+//! decide.
 
 use http::{HeaderMap, Method, Uri};
 
@@ -9,34 +9,34 @@ use crate::dialect::Failure;
 use crate::limits::charging::Estimate;
 use crate::text;
 
-/// How many tokens the answer has.
+/// Request header: number of tokens of the response.
 pub const OUTPUT_TOKENS: &str = "x-sim-output-tokens";
-/// How many tokens the input has, whatever its characters say. The charge at admission is still
-/// estimated from characters.
+/// Request header: number of input tokens. The charge at admission is still estimated from the
+/// characters.
 pub const INPUT_TOKENS: &str = "x-sim-input-tokens";
-/// How many of the input tokens are in the provider's cache.
+/// Request header: number of input tokens in the provider's cache.
 pub const CACHED_TOKENS: &str = "x-sim-cached-tokens";
 
-/// The content coding that the answer comes in, whatever the caller accepts: `gzip`, `deflate`, `br` or
-/// `zstd`. Others are ignored.
+/// Request header: content coding of the response, whatever the caller accepts: `gzip`, `deflate`,
+/// `br` or `zstd`. Others are ignored.
 pub const CONTENT_CODING: &str = "x-sim-content-coding";
 
-/// The most output tokens of an answer, so that a mistyped header fills no memory.
+/// Maximum number of output tokens, so that a mistyped header cannot exhaust memory.
 const MAX_OUTPUT: u64 = 1_000_000;
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Endpoint {
-    /// A message of a conversation.
+    /// Chat completion.
     Chat,
-    /// The same, where streaming has a path of its own.
+    /// Streamed chat completion, if streaming has its own path.
     ChatStream,
-    /// Vectors of texts.
+    /// Embeddings.
     Embeddings,
 }
 
-/// The head of a request. It has a key in it, so nothing can print it.
+/// Method, URI and headers of a request. It contains a key, so it does not implement `Debug`.
 pub(crate) struct Head {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
@@ -63,7 +63,7 @@ impl Head {
         pairs.filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name).map(|(_, v)| v)
     }
 
-    /// The number in one of the simulator's own headers.
+    /// Parses the number in an `x-sim-` header.
     fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
         let Some(value) = self.headers.get(name) else { return Ok(None) };
         let number = value.to_str().ok().and_then(|text| text.parse().ok());
@@ -74,35 +74,35 @@ impl Head {
     }
 }
 
-/// A request in the terms of all dialects.
+/// What all dialects have in common in a request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestSummary {
     pub(crate) endpoint: Endpoint,
     pub(crate) model: String,
     pub(crate) streams: bool,
-    /// Whether a stream is made of events; else it is what the dialect has instead.
+    /// Whether a stream uses server-sent events.
     pub(crate) sse: bool,
     pub(crate) include_usage: bool,
     pub(crate) max_output: Option<u64>,
-    /// Answers made, of which one is returned.
+    /// Number of generated responses, of which one is returned (`best_of`).
     pub(crate) attempts: u64,
     /// Characters of the prompt.
     pub(crate) characters: u64,
-    /// Texts to embed.
+    /// Number of texts to embed.
     pub(crate) inputs: usize,
 }
 
-/// The tokens of a call.
+/// Token counts of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokens {
     pub(crate) input: u64,
     pub(crate) cached: u64,
-    /// `None` leaves it to the account.
+    /// `None` means the default of the account.
     pub(crate) output: Option<u64>,
 }
 
 impl RequestSummary {
-    /// What the simulator's own headers and the characters say.
+    /// Returns the token counts from the `x-sim-` headers or the characters.
     pub(crate) fn tokens(&self, head: &Head) -> Result<Tokens, Failure> {
         let input = head.number(INPUT_TOKENS)?.unwrap_or_else(|| text::tokens(self.characters));
         let cached = head.number(CACHED_TOKENS)?.unwrap_or(0).min(input);

@@ -1,7 +1,6 @@
-//! The body of an answer, as it comes out: kept awake in a queue, token by token, to its end or to
-//! where a fault ends it.
+//! The body of a response: keep-alives while queued, then token by token, until its end or a fault.
 //!
-//! Instants are counted from the first one on, so that small delays do not add up to large ones.
+//! Instants are computed from the first one, so that timer errors do not add up.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -25,15 +24,15 @@ use crate::server::call::Call;
 use crate::server::connection::ConnectionControl;
 use crate::text;
 
-/// A body of any kind.
+/// A response body.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// How often a caller in the queue is kept awake.
+/// Interval of keep-alives while queued.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// How long a caller that is kept awake may wait before its connection is closed.
+/// Maximum time in the queue before the connection is closed.
 const MAX_QUEUE_TIME: Duration = Duration::from_secs(600);
 
-/// How long the tokens of an answer take.
+/// Delays of the tokens of a response.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub(crate) first: Duration,
@@ -42,7 +41,7 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// How long a whole answer takes.
+    /// Returns the time of a complete response.
     pub(crate) fn total(&self, tokens: u64) -> Duration {
         let mut random = self.random.clone();
         let remaining = (1..tokens).map(|_| self.per_token.draw(&mut random)).sum::<Duration>();
@@ -50,7 +49,7 @@ impl Timing {
     }
 }
 
-/// An answer that comes out bit by bit.
+/// A response that is sent incrementally.
 pub(crate) struct ResponseStream {
     pub(crate) call: Call,
     pub(crate) codec: &'static dyn Codec,
@@ -65,7 +64,7 @@ pub(crate) struct ResponseStream {
     pub(crate) state: StreamState,
 }
 
-/// What comes next.
+/// What is sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamState {
     Queue { since: Instant },
@@ -77,7 +76,7 @@ pub(crate) enum StreamState {
 }
 
 impl ResponseStream {
-    /// The body that this makes.
+    /// Converts the stream into a body.
     pub(crate) fn into_body(self) -> Body {
         let frames = stream::unfold(self, |mut stream| async move {
             let bytes = stream.next().await?;
@@ -173,7 +172,7 @@ impl ResponseStream {
         token
     }
 
-    /// All of an answer at once, after a queue.
+    /// Returns a response that is not streamed, after the queue.
     async fn complete_body(&mut self) -> String {
         let remaining = self.timing.total(self.content.output).saturating_sub(self.timing.first);
         wait_until(self.due + remaining).await;
@@ -198,14 +197,14 @@ impl ResponseStream {
     }
 }
 
-/// Waits for an instant. One that is over is not waited for: a timer would round it up.
+/// Waits until an instant. Does not sleep if it has passed, because a timer would round up.
 pub(crate) async fn wait_until(instant: Instant) {
     if instant > Instant::now() {
         sleep_until(instant).await;
     }
 }
 
-/// A body that says something and then ends its connection. The call ends with it.
+/// Creates a body that sends `text`, then ends the call and closes the connection.
 pub(crate) fn cut_after(text: String, mut call: Call, control: Arc<ConnectionControl>) -> Body {
     open_ended(text, move || {
         call.end(Ending::Cut);
@@ -213,12 +212,12 @@ pub(crate) fn cut_after(text: String, mut call: Call, control: Arc<ConnectionCon
     })
 }
 
-/// A body that says something and then nothing more. The call ends when its caller leaves.
+/// Creates a body that sends `text` and then stalls. The call ends when the caller disconnects.
 pub(crate) fn stall_after(text: String, mut call: Call) -> Body {
     open_ended(text, move || call.stall())
 }
 
-/// A body that never ends: a text, and what happens once it is said.
+/// Creates a body that never ends: it sends `text`, then calls the function.
 fn open_ended(text: String, mut sent: impl FnMut() + Send + 'static) -> Body {
     let mut text = Some(text);
     let frames = stream::poll_fn(move |_| match text.take() {
@@ -231,7 +230,7 @@ fn open_ended(text: String, mut sent: impl FnMut() + Send + 'static) -> Body {
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// The first half of a text, which is JSON no longer.
+/// Returns the first half of a text, which is not valid JSON anymore.
 pub(crate) fn first_half(text: &str) -> &str {
     let mut end = text.len() / 2;
     while !text.is_char_boundary(end) {

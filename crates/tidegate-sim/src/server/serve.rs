@@ -1,7 +1,6 @@
-//! The two ways in: real sockets, and connections that never leave the process.
+//! Serving of real sockets and of in-process connections.
 //!
-//! Both speak HTTP/1.1 through the same code. Here connections begin and end; what is said on them
-//! is none of this module's business.
+//! Both use HTTP/1.1 through the same code. This module only handles the lifetime of connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,13 +19,13 @@ use crate::server::connection::{Connection, ConnectionControl, ServerStream, Tra
 use crate::server::exchange;
 use crate::simulator::{Shared, Simulator};
 
-/// What a connection inside the process holds of what was written and not yet read.
+/// Buffer size of an in-process connection.
 const BUFFER: usize = 64 * 1024;
-/// How soon a port that is not free yet is tried again.
+/// Delay before binding a busy port again.
 const REBIND: Duration = Duration::from_millis(5);
 
 impl Simulator {
-    /// Serves a socket until the future is dropped, which ends its connections too.
+    /// Serves a socket until the future is dropped, which also closes its connections.
     ///
     /// # Errors
     ///
@@ -39,7 +38,7 @@ impl Simulator {
         loop {
             let until = refused_until(*closed.borrow_and_update());
             if let Some(until) = until {
-                // A closed port is what refuses connections; nothing less does.
+                // Only a closed port refuses connections.
                 listener = None;
                 tokio::select! {
                     () = sleep_until(until) => {}
@@ -67,7 +66,7 @@ impl Simulator {
         }
     }
 
-    /// Opens a connection inside the process, on which the caller speaks HTTP/1.1.
+    /// Opens an in-process connection that speaks HTTP/1.1.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -81,10 +80,10 @@ impl Simulator {
     /// let head = "POST /api/chat HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n";
     /// let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     /// connection.write_all(request.as_bytes()).await?;
-    /// let mut answer = String::new();
-    /// connection.read_to_string(&mut answer).await?;
-    /// assert!(answer.starts_with("HTTP/1.1 200 OK"));
-    /// assert!(answer.contains(r#""eval_count":100"#));
+    /// let mut response = String::new();
+    /// connection.read_to_string(&mut response).await?;
+    /// assert!(response.starts_with("HTTP/1.1 200 OK"));
+    /// assert!(response.contains(r#""eval_count":100"#));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -108,7 +107,7 @@ impl Simulator {
     }
 }
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 async fn run<T: Transport>(shared: Arc<Shared>, io: T, control: Arc<ConnectionControl>) {
     let closed = shared.closed.subscribe();
     let served = ServerStream::new(io, Arc::clone(&control));
@@ -119,12 +118,12 @@ async fn run<T: Transport>(shared: Arc<Shared>, io: T, control: Arc<ConnectionCo
         })
     };
     let connection = http1::Builder::new()
-        // The date is the simulator's, and there is no time limit that a test did not ask for.
+        // The date is the simulator's. No timeout that a test did not ask for.
         .auto_date_header(false)
         .header_read_timeout(None)
         .serve_connection(TokioIo::new(served), service);
     tokio::select! {
-        // How a client leaves is its own affair.
+        // Errors of the client do not matter.
         _ = connection => {}
         () = control.ended() => {}
         () = until_refusing(closed) => control.reset(),
@@ -134,7 +133,7 @@ async fn run<T: Transport>(shared: Arc<Shared>, io: T, control: Arc<ConnectionCo
 /// Waits until connections are refused.
 async fn until_refusing(mut closed: watch::Receiver<Option<Instant>>) {
     if closed.wait_for(|until| refused_until(*until).is_some()).await.is_err() {
-        // Whoever could close is gone.
+        // The sender is gone, so connections are never refused.
         std::future::pending::<()>().await;
     }
 }
@@ -143,8 +142,8 @@ fn refused_until(until: Option<Instant>) -> Option<Instant> {
     until.filter(|until| Instant::now() < *until)
 }
 
-/// Listens again where it was listened before. Connections that are still closing do not prevent
-/// it; another program that was faster does, until it leaves.
+/// Binds the same address again. Closing connections do not prevent it; if another program took the
+/// port, this waits until it is free.
 async fn bind_again(address: SocketAddr) -> io::Result<TcpListener> {
     loop {
         match TcpListener::bind(address).await {

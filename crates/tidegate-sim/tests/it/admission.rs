@@ -46,7 +46,7 @@ async fn slice_allows_its_share_of_the_minute() {
     }
     let refused = call.send(&simulator).await;
     assert_eq!((refused.status, refused.header("retry-after-ms")), (429, Some("750")));
-    // The minute has plenty left: this is a 429 below the quota.
+    // The limit per minute is not exhausted: this is a 429 below the quota.
     assert_eq!(refused.header("x-ratelimit-remaining-requests"), Some("590"));
     assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::Slice)));
     advance(MILLI * 749).await;
@@ -63,7 +63,7 @@ async fn request_slices_do_not_limit_tokens() {
     let limits = Limits::new().requests_per_minute(60).tokens_per_minute(600).slice(SECOND);
     let simulator = simulator(Dialect::Mistral, limits);
     let call = Call::new(Dialect::Mistral).output(598);
-    assert_eq!(status(&simulator, &call).await, 200, "a minute's tokens go in one slice");
+    assert_eq!(status(&simulator, &call).await, 200, "request slices do not limit tokens");
     advance(SECOND).await;
     let small = call.header("x-sim-output-tokens", "8");
     assert_eq!(status(&simulator, &small).await, 200);
@@ -79,7 +79,7 @@ async fn token_slice_allows_its_share_of_the_minute() {
     assert_eq!(status(&simulator, &call(4)).await, 200);
     let refused = call(3).send(&simulator).await;
     assert_eq!((refused.status, refused.header("retry-after-ms")), (429, Some("750")));
-    // The minute has plenty left: this is a 429 below the quota.
+    // The limit per minute is not exhausted: this is a 429 below the quota.
     assert_eq!(refused.header("x-ratelimit-remaining-tokens"), Some("594"));
     assert_eq!(
         refused.json()["error"]["message"],
@@ -91,10 +91,10 @@ async fn token_slice_allows_its_share_of_the_minute() {
     advance(MILLI * 749).await;
     assert_eq!(status(&simulator, &call(1)).await, 429);
     advance(MILLI).await;
-    assert_eq!(status(&simulator, &call(48)).await, 200, "an unused slice takes a larger call");
+    assert_eq!(status(&simulator, &call(48)).await, 200, "an unused slice admits a larger call");
     assert_eq!(status(&simulator, &call(1)).await, 429);
     advance(SECOND).await;
-    assert_eq!(status(&simulator, &call(1)).await, 200, "and its excess is not carried over");
+    assert_eq!(status(&simulator, &call(1)).await, 200, "the excess is not carried over");
     assert_eq!(status(&simulator, &call(599)).await, 429);
     assert_eq!(last_refusal(&simulator), Some(RefusalCause::TooLarge(Dimension::Tokens)));
 }
@@ -109,13 +109,13 @@ async fn settlement_does_not_change_a_slice() {
     let call = Call::new(Dialect::Anthropic).field("max_tokens", 90).output(1);
     assert_eq!(status(&simulator, &call).await, 200);
     let refused = call.send(&simulator).await;
-    // One token was used of the 90 that the slice of output admitted.
+    // Of the 90 output tokens that the slice admitted, one was used.
     assert_eq!(refused.status, 429);
     assert_eq!(refused.header("anthropic-ratelimit-output-tokens-remaining"), Some("5999"));
     assert_eq!(last_refusal(&simulator), Some(RefusalCause::Limit(Dimension::OutputTokens)));
     assert_eq!(status(&simulator, &call.clone().field("max_tokens", 10)).await, 200);
     advance(SECOND).await;
-    // A call that fails and is free leaves its slice as it was.
+    // A failed call that is free is refunded to its slice.
     simulator.inject("main", Fault::ServerError, 1).unwrap();
     assert_eq!(status(&simulator, &call).await, 500);
     assert_eq!(status(&simulator, &call).await, 200);

@@ -1,11 +1,11 @@
-//! Requests that nobody can answer, and servers that fail, in the words of every dialect.
+//! Invalid requests and server failures, in the format of every dialect.
 
 use serde_json::{Value, json};
 use tidegate_sim::{Dialect, Fault, Limits};
 
 use crate::client::{Call, DIALECTS, simulator};
 
-/// What is wrong.
+/// What is wrong with a request, or the server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mistake {
     Key,
@@ -105,7 +105,7 @@ fn gemini(mistake: Mistake) -> (u16, Value) {
 
 fn ollama(mistake: Mistake) -> (u16, Value) {
     let (status, message) = match mistake {
-        // There is no key, so none can be wrong.
+        // Ollama has no key.
         Mistake::Key => return (200, Value::Null),
         Mistake::Path => (404, "not found"),
         Mistake::Model => (404, "model 'zzz' not found"),

@@ -1,4 +1,4 @@
-//! Simulators that make no sense are not built.
+//! Invalid configurations are rejected.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! What calls are charged: at admission, after the answer, when they fail and when they are cut.
+//! What calls are charged: at admission, after the response, on failure, and when cut.
 
 use std::time::Duration;
 
@@ -27,7 +27,11 @@ async fn openai_keeps_the_charge_of_the_estimate() {
     let response = call.clone().field("max_tokens", 1_000).send(&simulator).await;
     assert_eq!(last_charge(&simulator), (1, 2, 1_000));
     assert_eq!(tokens_left(&response), 8_998);
-    assert_eq!(response.json()["usage"]["prompt_tokens"], 50, "the answer tells the truth");
+    assert_eq!(
+        response.json()["usage"]["prompt_tokens"],
+        50,
+        "the response reports the actual usage"
+    );
     let response = call.send(&simulator).await;
     assert_eq!(last_charge(&simulator), (1, 2, 16));
     assert_eq!(tokens_left(&response), 8_980);
@@ -39,7 +43,7 @@ async fn tools_count_as_input() {
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
         let simulator = simulator(dialect, Limits::new());
         Call::new(dialect).field("tools", tools.clone()).send(&simulator).await;
-        // Eight characters of a question, 400 of a name and thirteen around it.
+        // Eight characters of prompt, 400 of a name and 13 of JSON around it.
         assert_eq!(last_charge(&simulator).1, 106, "{dialect:?}");
     }
 }
@@ -64,11 +68,11 @@ async fn anthropic_reserves_settles_and_ignores_cached_tokens() {
         .header("x-sim-input-tokens", "60")
         .header("x-sim-cached-tokens", "40");
     let response = call.send(&simulator).await;
-    // The head was sent when 900 were reserved.
+    // The headers were sent when 900 were reserved.
     assert_eq!(response.header("anthropic-ratelimit-output-tokens-remaining"), Some("100"));
     assert_eq!(last_charge(&simulator), (1, 20, 100));
     let whole = call.field("stream", false).send(&simulator).await;
-    // Both calls took 0.99 s, in which 33 tokens flowed in, and each used 100.
+    // Both calls took 0.99 s, in which 33 tokens were refilled, and each used 100.
     let left = whole.header("anthropic-ratelimit-output-tokens-remaining").unwrap();
     assert_eq!(left, "833");
 }
@@ -88,7 +92,7 @@ async fn settlement_above_the_reserve_leaves_a_debt() {
     let call = Call::new(Dialect::Mistral).output(1_198);
     assert_eq!(call.send(&simulator).await.status, 200);
     let refused = call.send(&simulator).await;
-    // 600 below zero, and two are asked for.
+    // 600 below zero, and the call needs two.
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("61")));
 }
 
@@ -111,7 +115,7 @@ async fn disconnected_caller_is_charged_for_what_was_sent() {
     let sent = call.send(&simulator);
     let left = tokio::time::timeout(SECOND * 7 + SECOND / 2, sent).await;
     assert!(left.is_err());
-    // The connection ends when its driver sees that nobody listens.
+    // The connection ends when its driver notices the disconnect.
     while simulator.ledger().entries()[0].ending == Ending::Open {
         tokio::time::sleep(SECOND / 10).await;
     }
@@ -189,7 +193,7 @@ async fn named_rules_determine_the_cost_of_a_short_response() {
         let account = account(Dialect::OpenAi, Limits::new().tokens_per_minute(1_000));
         let simulator = with(account.charging(rule));
         let call = Call::new(Dialect::OpenAi).field("max_tokens", 98).output(8);
-        // The head of a stream leaves before the call ends, that of a whole answer after it.
+        // Headers of a stream are sent before the call ends, those of a whole response after it.
         let streamed = call.clone().field("stream", true).send(&simulator).await;
         assert_eq!(tokens_left(&streamed), 998 - while_open);
         assert_eq!(last_charge(&simulator), (1, 2, at_end));

@@ -1,4 +1,4 @@
-//! A client for tests: one connection for each request, and everything that came back.
+//! An HTTP client for tests: one connection per request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,13 +28,13 @@ pub(crate) const DIALECTS: [Dialect; 10] = [
     Dialect::Ollama,
 ];
 
-/// What came back.
+/// A received response.
 #[derive(Debug)]
 pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
-    /// Whether the body came to its end.
+    /// Whether the body was complete.
     pub(crate) is_complete: bool,
 }
 
@@ -55,14 +55,14 @@ impl ReceivedResponse {
         self.headers.get(name).map(String::as_str)
     }
 
-    /// The headers that are about more than this body, as lines.
+    /// Returns the headers that do not describe the body, as lines.
     pub(crate) fn limit_headers(&self) -> Vec<String> {
         let plain = ["content-type", "content-length", "transfer-encoding", "date"];
         let limit_headers = self.headers.iter().filter(|(name, _)| !plain.contains(&name.as_str()));
         limit_headers.map(|(name, value)| format!("{name}: {value}")).collect()
     }
 
-    /// The data of the events of a stream.
+    /// Returns the data of the events of a stream.
     pub(crate) fn events(&self) -> Vec<Value> {
         let lines = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
         lines
@@ -72,7 +72,7 @@ impl ReceivedResponse {
     }
 }
 
-/// A request in the making.
+/// A request builder.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) path: String,
@@ -81,7 +81,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A chat of two tokens with the model `m`, by the key `secret-key`.
+    /// Creates a chat of two tokens with the model `m` and the key `secret-key`.
     pub(crate) fn new(dialect: Dialect) -> Self {
         let messages = json!([{ "role": "user", "content": "12345678" }]);
         let (path, body) = match dialect {
@@ -141,17 +141,17 @@ impl Call {
         self.field("model", model)
     }
 
-    /// Answers of this length.
+    /// Sets the length of the response.
     pub(crate) fn output(self, tokens: u64) -> Self {
         self.header("x-sim-output-tokens", &tokens.to_string())
     }
 
-    /// Sends it inside the process.
+    /// Sends the request over an in-process connection.
     pub(crate) async fn send(&self, simulator: &Simulator) -> ReceivedResponse {
         self.send_on(simulator.connect().unwrap()).await.unwrap()
     }
 
-    /// Sends it on a connection.
+    /// Sends the request over a connection.
     pub(crate) async fn send_on(
         &self,
         connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -175,7 +175,7 @@ impl Call {
         Ok(ReceivedResponse::new(&head, body, true))
     }
 
-    /// Sends it, and leaves once nothing has come for so long. `None` if there was no head by then.
+    /// Sends the request and disconnects after an idle time. `None` if no headers arrived.
     pub(crate) async fn send_until_idle(
         &self,
         connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -191,7 +191,8 @@ impl Call {
         Some(ReceivedResponse::new(&head, body, false))
     }
 
-    /// Sends the request, up to the head of its answer. Dropping the body closes the connection.
+    /// Sends the request and returns the response headers and body. Dropping the body closes the
+    /// connection.
     async fn begin(
         &self,
         connection: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -212,7 +213,7 @@ impl Call {
     }
 }
 
-/// A simulator with one account `main` that has one model `m`.
+/// Creates a simulator with one account `main` that has one model `m`.
 pub(crate) fn simulator(dialect: Dialect, limits: Limits) -> Simulator {
     with(account(dialect, limits))
 }

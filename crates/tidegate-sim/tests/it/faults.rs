@@ -1,4 +1,4 @@
-//! Failures by plan, by chance and on demand.
+//! Scheduled, random and injected faults.
 
 use std::io::ErrorKind;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Error bodies of the dialects that look like OpenAI's, and of Ollama, field by field.
+//! Error bodies of OpenAI-like dialects and of Ollama, field by field.
 
 use std::time::Duration;
 

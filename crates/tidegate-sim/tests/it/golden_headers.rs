@@ -1,5 +1,5 @@
-//! Every header that tells of a limit, of every dialect, to the last character. The wall clock
-//! starts with 2026.
+//! All headers about limits, of every dialect, literally. The wall clock starts at the beginning of
+//! 2026.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn openai_reports_limits_always_and_waits_on_rejection() {
     tokio::time::advance(Duration::from_millis(500)).await;
     let refused = call.send(&simulator).await;
     assert_eq!(refused.status, 429);
-    // Refusals count, so the half second that had flowed in is lost.
+    // Rejections count, so the refill of half a second is lost.
     assert_eq!(
         refused.limit_headers(),
         [
@@ -126,7 +126,7 @@ async fn anthropic_reports_dates_for_each_limit() {
     let simulator = simulator(Dialect::Anthropic, limits);
     let call = Call::new(Dialect::Anthropic).output(30);
     let response = call.send(&simulator).await;
-    // Two tokens of 600 take 0.2 s, which is within the first second.
+    // Two of 600 tokens take 0.2 s to refill, which is within the first second.
     let expected = [
         "anthropic-ratelimit-input-tokens-limit: 600",
         "anthropic-ratelimit-input-tokens-remaining: 598",
@@ -157,7 +157,7 @@ async fn full_bucket_resets_now() {
     let simulator = simulator(Dialect::Anthropic, Limits::new().output_tokens_per_minute(90));
     tokio::time::advance(Duration::from_millis(1_500)).await;
     let response = Call::new(Dialect::Anthropic).output(0).send(&simulator).await;
-    // Nothing was said, so the bucket is full again, and its date is now, rounded up.
+    // No output was sent, so the bucket is full again and its reset is now, rounded up.
     assert_eq!(
         response.header("anthropic-ratelimit-output-tokens-reset"),
         Some("2026-01-01T00:00:02Z")

@@ -1,4 +1,4 @@
-//! Answers that are not streamed, of every dialect, field by field.
+//! Responses that are not streamed, of every dialect, field by field.
 
 use serde_json::json;
 use tidegate_sim::{Dialect, Limits, Output, Simulator};

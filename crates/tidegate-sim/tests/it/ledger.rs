@@ -1,4 +1,4 @@
-//! What the ledger says about runs, and what it never says.
+//! What the ledger records, and what it never contains.
 
 use std::time::Duration;
 
@@ -86,7 +86,7 @@ async fn rejected_calls_do_not_count_as_usage() {
     let usage = simulator.usage("main", "m", Duration::ZERO..SECOND * 60).unwrap();
     assert_eq!((usage.used, usage.allowed), (1, 60));
     let last = simulator.ledger().entries().pop().unwrap();
-    assert_eq!(last.charged.requests, 1, "OpenAI counts them all the same");
+    assert_eq!(last.charged.requests, 1, "OpenAI counts rejected calls");
 }
 
 #[tokio::test(start_paused = true)]
@@ -111,7 +111,7 @@ async fn calls_in_flight_are_counted() {
 async fn usage_measures_the_binding_quota_in_a_window() {
     let limits = Limits::new().requests_per_minute(60).tokens_per_minute(6_000);
     let simulator = simulator(Dialect::Mistral, limits);
-    // One call a second with 90 tokens: 100 % of the requests, 90 % of the tokens.
+    // One call per second with 90 tokens: 100 % of the requests, 90 % of the tokens.
     for _ in 0..180 {
         Call::new(Dialect::Mistral).output(88).send(&simulator).await;
         advance(SECOND).await;

@@ -1,6 +1,5 @@
-//! The simulator from the outside: by a real HTTP client, inside the process under paused time and
-//! over real sockets.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+//! Tests with a real HTTP client, in-process under paused time and over real sockets.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod admission;
 mod bad_requests;

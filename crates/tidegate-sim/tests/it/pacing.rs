@@ -1,5 +1,5 @@
-//! Whether the simulator punishes what providers punish: a client that paces itself at the limit is
-//! refused now and then by slices, one that stays a little below is not.
+//! Slices reject a client that paces itself exactly at the limit now and then, but not one that
+//! stays slightly below, as with real providers.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::client::{Call, account, with};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Paces calls for 150 seconds, each up to 20 ms late, and says how many of a thousand were refused
-/// and how much of the quota was used after the first minute.
+/// Paces calls for 150 seconds, each up to 20 ms late. Returns the rejected calls per thousand and
+/// the use of the quota after the first minute.
 async fn pace(per_mille: u32, phase: Duration) -> (usize, Usage) {
     let limits = Limits::new().requests_per_minute(600).slice(SECOND).phase(phase);
     let rule = Charging::of(Dialect::OpenAi).failed_calls(FailedCalls::AreFree);
@@ -49,8 +49,8 @@ async fn pace(per_mille: u32, phase: Duration) -> (usize, Usage) {
 async fn pacing_slightly_below_the_limit_is_safe_in_every_phase() {
     for phase in [0, 190, 470, 730, 990] {
         let (refused, usage) = pace(985, MILLI * phase).await;
-        assert!(refused <= 5, "{refused} of a thousand were refused in the phase of {phase} ms");
-        assert!(usage.ratio() >= 0.97, "{usage:?} in the phase of {phase} ms");
+        assert!(refused <= 5, "{refused} of a thousand were rejected at phase {phase} ms");
+        assert!(usage.ratio() >= 0.97, "{usage:?} at phase {phase} ms");
     }
 }
 
@@ -60,5 +60,5 @@ async fn pacing_at_the_limit_hits_slice_boundaries() {
     for phase in [0, 90, 95, 98] {
         worst = worst.max(pace(1_000, MILLI * phase).await.0);
     }
-    assert!((10..60).contains(&worst), "{worst} of a thousand were refused in the worst phase");
+    assert!((10..60).contains(&worst), "{worst} of a thousand were rejected at the worst phase");
 }

@@ -1,4 +1,4 @@
-//! Providers that let callers wait: DeepSeek keeps them awake, Ollama lets them sit.
+//! Providers with queues: DeepSeek sends keep-alives, Ollama does not.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn slow(dialect: Dialect, limits: Limits, seconds: u32) -> Simulator {
     with(account(dialect, limits).first_token(Delay::fixed(SECOND * seconds)))
 }
 
-/// Sends a call, and waits until the simulator has it.
+/// Sends a call and waits until the simulator has received it.
 async fn begin(simulator: &Simulator, call: &Call) -> JoinHandle<(ReceivedResponse, Duration)> {
     let seen = simulator.ledger().seen();
     let (simulator, call) = (simulator.clone(), call.clone());

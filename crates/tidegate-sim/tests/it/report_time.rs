@@ -1,4 +1,4 @@
-//! As of when answers report limits: of their admission, or of when they are sent.
+//! Whether responses report limits as of admission or as of sending.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::client::{Call, ReceivedResponse, account, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The answer to a call that takes ten seconds, while another one is admitted after four.
+/// Returns the response to a call that takes ten seconds, while another one is admitted after four.
 async fn overtaken_response(
     dialect: Dialect,
     limits: Limits,
@@ -42,7 +42,7 @@ async fn limits_are_reported_as_of_admission_or_response() {
             ]
         );
         assert_eq!(admission.header("date"), Some("Thu, 01 Jan 2026 00:00:10 GMT"));
-        // Two calls took 4,800 tokens, and 1,000 flowed in.
+        // Two calls took 4,800 tokens, and 1,000 were refilled.
         let response =
             overtaken_response(Dialect::OpenAi, limits(), ReportTime::Answer, &call).await;
         assert_eq!(
@@ -63,7 +63,7 @@ async fn report_at_admission_excludes_settlement() {
     let call = Call::new(Dialect::Anthropic).field("max_tokens", 300).output(5);
     for (time, left, reset) in [
         (ReportTime::Admission, "300", "2026-01-01T00:00:30Z"),
-        // The other call has reserved 300, this one used 5, and 100 flowed in.
+        // The other call reserved 300, this one used 5, and 100 were refilled.
         (ReportTime::Answer, "395", "2026-01-01T00:00:31Z"),
     ] {
         let response = overtaken_response(Dialect::Anthropic, limits(), time, &call).await;

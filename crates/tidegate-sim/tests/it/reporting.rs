@@ -1,4 +1,4 @@
-//! What accounts report of their limits when it is not the plain truth.
+//! Inaccurate reports about limits.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn reporting(dialect: Dialect, limits: Limits, reporting: Reporting) -> Simulato
     with(account(dialect, limits).reporting(reporting))
 }
 
-/// The numbers that remain, by the names of their header fields.
+/// Returns the remaining amounts by header name.
 fn remaining(response: &ReceivedResponse) -> Vec<(&str, u64)> {
     let fields = response.headers.iter().filter(|(name, _)| name.contains("remaining"));
     fields.map(|(name, value)| (name.as_str(), value.parse().unwrap())).collect()
@@ -46,11 +46,11 @@ async fn coarse_reporting_rounds_only_remaining() {
             "request-id: req_sim_1",
         ]
     );
-    // 4,501 remain; one token more would be rounded down.
+    // 4,501 remain; 4,499 would be rounded down.
     let refused = call.field("max_tokens", 4_502).send(&simulator).await;
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")));
     let left = refused.header("anthropic-ratelimit-output-tokens-remaining");
-    assert_eq!(left, Some("5000"), "more than there is");
+    assert_eq!(left, Some("5000"), "reports more than remains");
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ async fn per_second_reporting_is_not_enforced() {
     let limits = Limits::new().requests_per_minute(150).tokens_per_minute(6_000).phase(MILLI * 250);
     let simulator = reporting(Dialect::OpenAi, limits, Reporting::OfASecond);
     let call = Call::new(Dialect::OpenAi).field("max_tokens", 38).output(1);
-    // Three requests of a second, rounded up, and a hundred tokens.
+    // Three requests per second, rounded up, and a hundred tokens.
     for (requests, tokens) in [(2, 60), (1, 20), (0, 0), (0, 0)] {
         let response = call.send(&simulator).await;
         assert_eq!(response.status, 200);
@@ -183,7 +183,7 @@ async fn every_reporting_dialect_can_report_a_constant() {
     }
 }
 
-/// Limits of a dialect that one small call fills: the next one is refused, a large one for ever.
+/// Returns limits that one small call exhausts: the next one is rejected, and a large one always.
 fn narrow(dialect: Dialect) -> Limits {
     match dialect {
         Dialect::Gemini => Limits::new().input_tokens_per_minute(3),
@@ -193,7 +193,7 @@ fn narrow(dialect: Dialect) -> Limits {
     }
 }
 
-/// What a body says of an error, without its text and the numbers that may stand beside it.
+/// Returns the error codes of a body, without messages and numbers.
 fn codes(response: &ReceivedResponse) -> Vec<Value> {
     let body = response.json();
     let body = if body.is_array() { &body[0] } else { &body };

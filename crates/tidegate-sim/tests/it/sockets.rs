@@ -1,4 +1,4 @@
-//! The same over real sockets, in real time.
+//! Tests over real sockets, in real time.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ async fn concurrent_callers_do_not_exceed_the_limit() {
     });
     let statuses = futures_util::future::join_all(calls).await;
     let admitted = statuses.iter().filter(|status| **status == 200).count();
-    // A token flows in every six seconds; a slow machine may see one.
+    // One request is refilled every six seconds; a slow machine may see one more.
     assert!((10..=12).contains(&admitted), "{admitted}");
     assert_eq!(simulator.ledger().throttled(), 40 - admitted as u64);
 }
@@ -100,7 +100,7 @@ async fn closed_port_refuses_and_reopens() {
     let call = Call::new(Dialect::OpenAi).output(1);
     assert_eq!(call.send_on(connect(address).await).await.unwrap().status, 200);
     simulator.refuse_connections(Duration::from_millis(200));
-    // Until the server has heard of it, connections are made, and then reset.
+    // Until the server notices, connections are accepted and then reset.
     while !matches!(
         TcpStream::connect(address).await,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused
@@ -126,7 +126,7 @@ async fn dropping_the_server_closes_connections() {
     socket.write_all(b"POST /v1").await.unwrap();
     server.abort();
     assert!(server.await.unwrap_err().is_cancelled());
-    // Whatever it ends with, it ends.
+    // It does not matter how it ends.
     let mut rest = Vec::new();
     let ended = socket.read_to_end(&mut rest).await;
     assert!(ended.is_err() || rest.is_empty());

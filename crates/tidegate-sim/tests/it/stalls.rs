@@ -1,4 +1,4 @@
-//! Answers that stop coming, and requests that are never answered.
+//! Responses that stop, and requests without a response.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn streamed(dialect: Dialect) -> Call {
     }
 }
 
-/// The entry of the first call, once it has ended.
+/// Waits until the first call has ended and returns its entry.
 async fn first_ended_entry(simulator: &Simulator) -> Entry {
     loop {
         let entry = simulator.ledger().entries().remove(0);
@@ -141,11 +141,11 @@ async fn queued_call_can_stall() {
         simulator.inject("main", fault, 1).unwrap();
         let connection = simulator.connect().unwrap();
         let response = call.send_until_idle(connection, SECOND * 60).await;
-        // Silence has no keep-alives either.
+        // A silent call sends no keep-alives either.
         let expected = (fault != Fault::Silent).then_some(false);
         assert_eq!(response.map(|response| response.is_complete), expected, "{fault:?}");
         assert!(running.await.unwrap().is_complete);
-        assert_eq!(call.send(&simulator).await.status, 200, "the place is free again");
+        assert_eq!(call.send(&simulator).await.status, 200, "the slot is free again");
         assert_eq!(simulator.ledger().entries()[1].ending, Ending::Stalled);
     }
 }

@@ -1,4 +1,4 @@
-//! Streams of every dialect: what comes, in which order, when, and what is left of one that is cut.
+//! Streams of every dialect: events, order, timing, and cut streams.
 
 use std::time::Duration;
 
@@ -115,7 +115,7 @@ async fn gemini_reports_usage_in_every_chunk() {
     assert_eq!(events[0]["candidates"][0].get("finishReason"), None);
     assert_eq!(events[1]["usageMetadata"]["totalTokenCount"], 4);
     assert_eq!(events[1]["candidates"][0]["finishReason"], "STOP");
-    // Without `alt=sse` the stream is one list.
+    // Without `alt=sse` the stream is one JSON list.
     let list = streamed(Dialect::Gemini).path("/v1beta/models/m:streamGenerateContent");
     let list = list.send(&simulator(Dialect::Gemini, Limits::new())).await;
     assert_eq!(list.header("content-type"), Some("application/json; charset=UTF-8"));
@@ -155,7 +155,7 @@ async fn tokens_arrive_on_schedule() {
     assert_eq!(began.elapsed(), MILLI * 500);
     let began = Instant::now();
     Call::new(Dialect::OpenAi).output(11).send(&simulator).await;
-    assert_eq!(began.elapsed(), MILLI * 500, "an answer in one piece takes as long");
+    assert_eq!(began.elapsed(), MILLI * 500, "a response that is not streamed takes as long");
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +174,7 @@ async fn jitter_is_seeded_and_bounded() {
         times
     };
     let first = times(1).await;
-    // A timer is exact to a millisecond.
+    // Timers have a resolution of one millisecond.
     assert!(first.iter().all(|time| (MILLI * 100..=MILLI * 121).contains(time)), "{first:?}");
     assert_eq!(first, times(1).await);
     assert_ne!(first, times(2).await);

@@ -1,30 +1,30 @@
-//! A bucket that holds the worth of a minute or of a day and refills all the time.
+//! A bucket that holds a minute's or a day's worth and refills continuously.
 //!
-//! Its level is a whole number of nanosecond shares: one token is as many of them as that time has
-//! nanoseconds, so the refill of one nanosecond is exactly `limit` shares and nothing is ever
-//! rounded. A level may be below zero after a settlement, never after an admission.
+//! The level is an integer number of shares. One token is as many shares as the period has
+//! nanoseconds, so the refill per nanosecond is exactly `limit` shares and nothing is rounded. The
+//! level may be negative after a settlement, never after an admission.
 
 use super::{LimitStatus, Wait};
 use crate::calendar::{DAY, MINUTE};
 
-/// A limit that flows back evenly.
+/// A continuously refilled limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
     limit: u64,
-    /// Shares of one token.
+    /// Shares per token.
     token: i128,
     level: i128,
-    /// When the level was right, in nanoseconds since the start.
+    /// Time of the last refill, in nanoseconds since the start.
     at: u64,
 }
 
 impl Bucket {
-    /// A full bucket of a minute.
+    /// Creates a full bucket with a limit per minute.
     pub(crate) fn new(limit: u64) -> Self {
         Self::of(limit, MINUTE)
     }
 
-    /// A full bucket of a day.
+    /// Creates a full bucket with a limit per day.
     pub(crate) fn of_a_day(limit: u64) -> Self {
         Self::of(limit, DAY)
     }
@@ -34,7 +34,7 @@ impl Bucket {
         Self { limit, token, level: i128::from(limit) * token, at: 0 }
     }
 
-    /// Adds what has flowed in since the last call.
+    /// Adds the refill since the last call.
     pub(crate) fn refill(&mut self, now: u64) {
         let passed = now.saturating_sub(self.at);
         self.at = self.at.max(now);
@@ -42,7 +42,7 @@ impl Bucket {
         self.level = self.level.saturating_add(inflow).min(self.capacity());
     }
 
-    /// How long until so much can be taken.
+    /// Returns the time until `cost` can be taken.
     pub(crate) fn wait(&self, cost: u64) -> Wait {
         if cost > self.limit {
             return Wait::Never;
@@ -50,30 +50,31 @@ impl Bucket {
         self.inflow_time(i128::from(cost) * self.token - self.level)
     }
 
-    /// Takes, into debt if need be.
+    /// Takes `cost`, if necessary into debt.
     pub(crate) fn take(&mut self, cost: u64) {
         self.level -= i128::from(cost) * self.token;
     }
 
-    /// Gives back, up to the brim.
+    /// Refunds `cost`, up to the capacity.
     pub(crate) fn refund(&mut self, cost: u64) {
         self.level = (self.level + i128::from(cost) * self.token).min(self.capacity());
     }
 
-    /// Brings what was taken to what it should have been.
+    /// Corrects a charge.
     pub(crate) fn settle(&mut self, from: u64, to: u64) {
         self.take(to.saturating_sub(from));
         self.refund(from.saturating_sub(to));
     }
 
-    /// Takes one, or what there is of it; a debt stays what it is. Says whether it was a whole one.
+    /// Takes one token, or what is left of one, without increasing a debt. Returns whether a whole
+    /// token was taken.
     pub(crate) fn drain_one(&mut self) -> bool {
         let whole = self.level >= self.token;
         self.level = (self.level - self.token).max(self.level.min(0));
         whole
     }
 
-    /// What a client is told.
+    /// Returns limit, remaining and reset.
     pub(crate) fn limit_status(&self) -> LimitStatus {
         let remaining = u64::try_from(self.level.max(0) / self.token).unwrap_or(u64::MAX);
         let reset = match self.inflow_time(self.capacity() - self.level) {
@@ -87,7 +88,7 @@ impl Bucket {
         i128::from(self.limit) * self.token
     }
 
-    /// How long so many shares take to flow in, rounded up to a nanosecond.
+    /// Returns the time to refill `shares`, rounded up to a nanosecond.
     fn inflow_time(&self, shares: i128) -> Wait {
         if shares <= 0 {
             return Wait::Now;
@@ -135,7 +136,7 @@ mod tests {
         );
         assert_eq!(bucket.wait(1), Wait::For(31 * SECOND));
         assert!(!bucket.drain_one());
-        assert_eq!(bucket.wait(1), Wait::For(31 * SECOND), "draining makes no debt bigger");
+        assert_eq!(bucket.wait(1), Wait::For(31 * SECOND), "draining does not increase a debt");
     }
 
     #[test]

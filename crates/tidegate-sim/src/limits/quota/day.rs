@@ -1,4 +1,4 @@
-//! Requests of a day: all of them anew at midnight, or flowing back all day.
+//! Requests per day, reset at midnight or refilled continuously.
 
 use super::bucket::Bucket;
 use super::window::CalendarDay;
@@ -6,12 +6,12 @@ use super::{LimitStatus, Wait};
 use crate::calendar::Now;
 use crate::limits::PerDay;
 
-/// The requests of a day.
+/// A limit of requests per day.
 #[derive(Clone, Debug)]
 pub(crate) enum Day {
-    /// A day of a calendar.
+    /// Resets at midnight.
     Calendar(CalendarDay),
-    /// No day in particular.
+    /// Refills continuously.
     Refilling(Bucket),
 }
 
@@ -44,7 +44,7 @@ impl Day {
         }
     }
 
-    /// Gives back what was taken at an instant.
+    /// Refunds a request that was taken at `taken`.
     pub(crate) fn refund(&mut self, taken: Now) {
         match self {
             Self::Calendar(day) => day.refund(taken),
@@ -59,7 +59,7 @@ impl Day {
         }
     }
 
-    /// The same, of a day that refills.
+    /// Returns the status of a refilling day.
     pub(crate) fn refilling(&self) -> Option<LimitStatus> {
         match self {
             Self::Calendar(_) => None,

@@ -1,37 +1,37 @@
-//! What a client is told of limits, as numbers. Which of them are reported, and how, is for others
-//! to decide.
+//! The numbers that clients can be told about limits. Which of them are reported, and how, is
+//! decided elsewhere.
 
 use super::Dimension;
 use crate::limits::charging::CallCharge;
 
-/// One limit, as a client is told of it.
+/// Status of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LimitStatus {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
-    /// Nanoseconds until all of the limit is there again.
+    /// Nanoseconds until the limit is fully available again.
     pub(crate) reset: u64,
 }
 
-/// All limits of a pool, as a client is told of them.
+/// Status of all limits of a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitSnapshot {
     pub(crate) requests: Option<LimitStatus>,
     pub(crate) slice: Option<LimitStatus>,
     pub(crate) day: Option<LimitStatus>,
-    /// Requests of a day, if they come back all day long.
+    /// Requests per day, if the day refills continuously.
     pub(crate) refilling_day: Option<LimitStatus>,
     pub(crate) tokens: Option<LimitStatus>,
-    /// The part of them that a second has, or what is left of the minute if that is less.
+    /// One second's share of `tokens`, or what remains of the minute if that is less.
     pub(crate) second_tokens: Option<LimitStatus>,
     pub(crate) input: Option<LimitStatus>,
     pub(crate) output: Option<LimitStatus>,
-    /// What was admitted in the present second, which no limit counts.
+    /// What was admitted in the current second; not a limit.
     pub(crate) this_second: CallCharge,
 }
 
 impl LimitSnapshot {
-    /// Changes every limit that there is.
+    /// Applies `change` to every limit.
     pub(crate) fn map(self, change: impl Fn(LimitStatus) -> LimitStatus) -> Self {
         Self {
             requests: self.requests.map(&change),
@@ -46,7 +46,7 @@ impl LimitSnapshot {
         }
     }
 
-    /// The limit that a client is told of when a dimension refuses its call.
+    /// Returns the limit to report when `dimension` rejects a call.
     pub(crate) fn of(&self, dimension: Dimension) -> Option<LimitStatus> {
         match dimension {
             Dimension::Requests | Dimension::Slice | Dimension::Acceleration => self.requests,
@@ -58,7 +58,7 @@ impl LimitSnapshot {
     }
 }
 
-/// The part of a minute's limit that one of its seconds has, rounded up.
+/// Returns one second's share of a limit per minute, rounded up.
 pub(super) fn per_second(minute: LimitStatus) -> LimitStatus {
     let limit = minute.limit.div_ceil(60);
     LimitStatus { limit, remaining: minute.remaining.min(limit), ..minute }

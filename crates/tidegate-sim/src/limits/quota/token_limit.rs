@@ -1,11 +1,11 @@
-//! Tokens of a minute: a bucket, and its slices where the minute is enforced in slices too.
+//! A limit of tokens per minute: a bucket, and optional slices.
 
 use super::bucket::Bucket;
 use super::window::Slices;
 use super::{LimitStatus, Wait};
 use crate::calendar::Now;
 
-/// One limit on tokens per minute.
+/// A limit of tokens per minute.
 #[derive(Clone, Debug)]
 pub(crate) struct TokenLimit {
     bucket: Bucket,
@@ -13,7 +13,7 @@ pub(crate) struct TokenLimit {
 }
 
 impl TokenLimit {
-    /// A full bucket, and slices of this length in nanoseconds if there are any.
+    /// Creates a full bucket, with slices of `slice` nanoseconds if given.
     pub(crate) fn new(per_minute: u64, slice: Option<u64>, phase: u64) -> Self {
         Self {
             bucket: Bucket::new(per_minute),
@@ -28,7 +28,7 @@ impl TokenLimit {
         }
     }
 
-    /// How long until so much can be taken from the bucket and from the slice.
+    /// Returns the time until `cost` fits both the bucket and the slice.
     pub(crate) fn wait(&self, cost: u64) -> Wait {
         let slice = self.slices.as_ref().map_or(Wait::Now, |slices| slices.wait(cost));
         self.bucket.wait(cost).max(slice)
@@ -41,12 +41,12 @@ impl TokenLimit {
         }
     }
 
-    /// Settles a charge, up or down. A slice keeps what it admitted.
+    /// Corrects a charge in the bucket; the slice does not change.
     pub(crate) fn settle(&mut self, from: u64, to: u64) {
         self.bucket.settle(from, to);
     }
 
-    /// Gives back all that a call took at an instant, as if it had never been admitted.
+    /// Refunds a call that was charged at `taken`, in bucket and slice.
     pub(crate) fn refund(&mut self, taken: Now, cost: u64) {
         self.bucket.refund(cost);
         if let Some(slices) = &mut self.slices {
@@ -54,7 +54,7 @@ impl TokenLimit {
         }
     }
 
-    /// The minute, which is what clients are told of.
+    /// Returns the status per minute, which is what is reported.
     pub(crate) fn limit_status(&self) -> LimitStatus {
         self.bucket.limit_status()
     }
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(limit.wait(3), Wait::Now);
         assert_eq!(limit.wait(4), Wait::For(3 * SECOND / 4));
         assert_eq!(limit.wait(0), Wait::Now);
-        assert_eq!(limit.limit_status().remaining, 593, "the minute is what is reported");
+        assert_eq!(limit.limit_status().remaining, 593, "the limit per minute is reported");
         limit.advance(at(3 * SECOND / 4));
         assert_eq!(limit.wait(4), Wait::Now);
     }
@@ -97,7 +97,7 @@ mod tests {
         limit.advance(at(3 * SECOND / 4));
         limit.take(1);
         assert_eq!(limit.wait(25), Wait::For(SECOND));
-        assert_eq!(limit.wait(601), Wait::Never, "the minute still refuses what it cannot hold");
+        assert_eq!(limit.wait(601), Wait::Never, "the limit per minute still applies");
     }
 
     #[test]

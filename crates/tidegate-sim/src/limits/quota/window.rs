@@ -1,13 +1,13 @@
-//! Counts in windows that begin anew: slices of a minute, days, and minutes of a ramp.
+//! Fixed windows: slices of a minute, calendar days, and minutes of a ramp.
 //!
-//! Windows are fixed, not sliding. Two neighbours can be filled within one instant around their
-//! border, which is what makes pacing at exactly the limit fail now and then.
+//! Because windows do not slide, two adjacent ones can be used up around their boundary, which is
+//! why pacing at exactly the limit fails occasionally.
 
 use super::{LimitStatus, Wait};
 use crate::calendar::{MINUTE, Now, SECOND, Zone};
 use crate::limits::charging::CallCharge;
 
-/// Requests or tokens in each slice of a minute.
+/// Requests or tokens per slice of a minute.
 #[derive(Clone, Debug)]
 pub(crate) struct Slices {
     share: u64,
@@ -19,8 +19,8 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Slices of a limit per minute. One slice holds its part of the limit, rounded up; the
-    /// minute's bucket beside it sees to it that rounding gains nobody anything.
+    /// Divides a limit per minute into slices. A slice allows its share, rounded up; the bucket per
+    /// minute makes up for the rounding.
     pub(crate) fn new(per_minute: u64, length: u64, phase: u64) -> Self {
         let length = length.max(1);
         let share = (u128::from(per_minute) * u128::from(length)).div_ceil(u128::from(MINUTE));
@@ -38,8 +38,8 @@ impl Slices {
         }
     }
 
-    /// How long until a slice has room. What is larger than a slice fits into an unused one, or it
-    /// would never be admitted at all.
+    /// Returns the time until `cost` fits. A cost above the share fits into an unused slice, since
+    /// it would never be admitted otherwise.
     pub(crate) fn wait(&self, cost: u64) -> Wait {
         let fits = self.used.saturating_add(cost) <= self.share;
         if fits || cost == 0 || self.used == 0 { Wait::Now } else { Wait::For(self.remaining_time) }
@@ -49,7 +49,7 @@ impl Slices {
         self.used = self.used.saturating_add(cost);
     }
 
-    /// Forgets so much, if it was taken in the slice that still lasts.
+    /// Refunds `cost`, if it was taken in the current slice.
     pub(crate) fn refund(&mut self, taken: Now, cost: u64) {
         if taken.elapsed.saturating_add(self.phase) / self.length == self.index {
             self.used = self.used.saturating_sub(cost);
@@ -62,7 +62,7 @@ impl Slices {
     }
 }
 
-/// What was admitted in the present second. Nothing is enforced by it.
+/// What was admitted in the current second. Only for reporting.
 #[derive(Clone, Debug)]
 pub(crate) struct CurrentSecond {
     phase: u64,
@@ -92,7 +92,7 @@ impl CurrentSecond {
     }
 }
 
-/// Requests of a calendar day.
+/// Requests per calendar day.
 #[derive(Clone, Debug)]
 pub(crate) struct CalendarDay {
     limit: u64,
@@ -136,7 +136,7 @@ impl CalendarDay {
     }
 }
 
-/// How fast use may grow from one minute to the next.
+/// Limits the growth of requests from one minute to the next.
 #[derive(Clone, Debug)]
 pub(crate) struct Ramp {
     floor: u64,
@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(slices.wait(1), Wait::Now);
             slices.take(1);
         }
-        // With a phase of a quarter of a second the first slice lasts three quarters.
+        // With a phase of a quarter second, the first slice lasts three quarters.
         assert_eq!(slices.wait(1), Wait::For(3 * SECOND / 4));
         slices.advance(at(3 * SECOND / 4 - 1));
         assert_eq!(slices.wait(1), Wait::For(1));

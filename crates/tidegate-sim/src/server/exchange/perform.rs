@@ -1,6 +1,6 @@
-//! What happens to a call that was let in: it waits, it is answered, or it fails.
+//! Processing of an admitted call: it waits, gets a response, or fails.
 //!
-//! All of its length and its delays is drawn before the first of them passes.
+//! Length and delays of the response are drawn in advance.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::server::response_stream::{
 };
 
 impl Exchange {
-    /// Does what was asked for, or fails at it.
+    /// Produces the response, or applies the fault.
     pub(super) async fn perform(
         &self,
         mut call: Call,
@@ -98,7 +98,7 @@ impl Exchange {
         self.response(StatusCode::OK, headers, content_type, stream.into_body())
     }
 
-    /// An answer in one piece.
+    /// Sends a response that is not streamed.
     fn complete_response(
         &self,
         mut call: Call,
@@ -124,7 +124,7 @@ impl Exchange {
         self.response(StatusCode::OK, headers, "application/json", full(text))
     }
 
-    /// What is answered, and how fast.
+    /// Determines content and timing of the response.
     fn plan_response(
         &self,
         number: u64,
@@ -134,7 +134,7 @@ impl Exchange {
     ) -> (Timing, ResponseContent) {
         let AcceptedRequest { summary, tokens, .. } = accepted;
         let account = self.state().map(|state| &state.account);
-        // Every number is drawn, so that a header changes nothing but what it says.
+        // Always draw every number, so that a header does not change later draws.
         let drawn = account.map_or(0, |account| account.output.draw(random));
         let mut first = account.map(|account| account.first_token.draw(random)).unwrap_or_default();
         if let Some(Fault::SlowStart(later)) = fault {
@@ -164,7 +164,7 @@ impl Exchange {
         (timing, content)
     }
 
-    /// The headers of an answer that succeeds, as of the time that the account reports.
+    /// Returns the headers of a successful response, as of the account's report time.
     fn success_headers(&self, call: &Call, model: &str) -> ResponseHeaders {
         let time = self.state().map(|state| state.account.report_time).unwrap_or_default();
         let (now, snapshot, charge) = match time {
@@ -185,7 +185,7 @@ impl Exchange {
     }
 }
 
-/// Keeps a call unanswered. It takes its place, in its turn, and has it until its caller leaves.
+/// Never responds. The call waits for its slot and holds it until the caller disconnects.
 async fn never_respond(mut call: Call, slot: SlotGrant) -> Response<Body> {
     call.stall();
     call.permit = match slot {
@@ -195,7 +195,7 @@ async fn never_respond(mut call: Call, slot: SlotGrant) -> Response<Body> {
     pending().await
 }
 
-/// The faults that fail a call that was let in.
+/// Returns the failure of a fault that applies after admission.
 fn post_admission_failure(fault: Fault, summary: &RequestSummary) -> Option<Failure> {
     match fault {
         Fault::ServerError => Some(Failure::ServerError),
