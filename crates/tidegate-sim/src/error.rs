@@ -9,7 +9,7 @@ use crate::dialect::Dialect;
 #[non_exhaustive]
 pub enum BuildError {
     /// A limit is zero, which would reject every call.
-    #[error("a limit of {limit} is zero; leave it out, or let a fault refuse the calls")]
+    #[error("the limit of {limit} is zero; leave it unset, or use a fault to reject calls")]
     ZeroLimit {
         /// Name of the limit.
         limit: &'static str,
@@ -23,22 +23,22 @@ pub enum BuildError {
         limit: &'static str,
     },
     /// The length of a slice is out of range.
-    #[error("a slice is longer than nothing and not longer than a minute")]
+    #[error("the length of a slice must be more than zero and at most one minute")]
     SliceLength,
     /// Request slices without a limit of requests per minute.
-    #[error("slices divide requests per minute, and there is no such limit")]
+    #[error("slices need a limit of requests per minute; set requests_per_minute")]
     SliceOfNothing,
     /// Token slices without a limit of tokens per minute.
-    #[error("token slices divide tokens per minute, and there is no such limit")]
+    #[error("token slices need a limit of tokens per minute; set tokens_per_minute")]
     TokenSliceOfNothing,
     /// Two accounts have the same label or share a key.
-    #[error("two accounts have the label or a key of {label:?}")]
+    #[error("account {label:?} has the label or a key of another account")]
     Ambiguous {
         /// Label of the second account.
         label: String,
     },
     /// A model occurs twice in an account.
-    #[error("the model {model:?} has limits twice in the account {label:?}")]
+    #[error("account {label:?} names the model {model:?} twice")]
     ModelTwice {
         /// The account.
         label: String,
@@ -46,7 +46,7 @@ pub enum BuildError {
         model: String,
     },
     /// An account has no model.
-    #[error("the account {label:?} has no model")]
+    #[error("account {label:?} has no model; add one with model or any_model")]
     NoModel {
         /// The account.
         label: String,
@@ -55,7 +55,7 @@ pub enum BuildError {
     #[error(transparent)]
     Fault(#[from] FaultError),
     /// The start of the wall clock is out of range.
-    #[error("the wall clock starts between 1970 and 2500")]
+    #[error("the wall clock must start between 1970 and 2498")]
     WallClock,
 }
 
@@ -70,7 +70,7 @@ pub enum FaultError {
         label: String,
     },
     /// The provider has no such error.
-    #[error("{dialect} has no answer for {fault}")]
+    #[error("{dialect} has no error for {fault}")]
     NotInDialect {
         /// Dialect of the provider.
         dialect: Dialect,

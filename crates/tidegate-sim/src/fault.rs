@@ -82,13 +82,13 @@ impl Fault {
             Self::RateLimited { .. } => "a rate limit",
             Self::LockOut { .. } => "a lock-out",
             Self::DayQuota => "a day's quota",
-            Self::InsufficientQuota => "missing credit",
+            Self::InsufficientQuota => "exhausted credit",
             Self::ServerError => "a server error",
             Self::Unavailable => "an unavailable server",
             Self::Overloaded => "an overload",
             Self::Cut { .. } => "a cut stream",
             Self::StreamError { .. } => "an error in a stream",
-            Self::Stall { .. } => "a stalled answer",
+            Self::Stall { .. } => "a stalled response",
             Self::Silent => "silence",
             Self::SlowStart(_) => "a slow start",
             Self::Reset => "a reset connection",
@@ -222,7 +222,7 @@ mod tests {
         let limited = Fault::RateLimited { retry_after: None };
         assert!(limited.check(Dialect::OpenAi).is_ok());
         let error = limited.check(Dialect::Ollama).unwrap_err();
-        assert_eq!(error.to_string(), "Ollama has no answer for a rate limit");
+        assert_eq!(error.to_string(), "Ollama has no error for a rate limit");
         assert!(Faults::new().on_call(1, limited).check(Dialect::Ollama).is_err());
         assert!(Fault::DayQuota.check(Dialect::DeepSeek).is_err());
         assert!(Fault::InsufficientQuota.check(Dialect::Together).is_err());

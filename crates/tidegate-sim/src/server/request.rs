@@ -70,7 +70,7 @@ impl Head {
         number
             .filter(|number| *number <= MAX_OUTPUT)
             .map(Some)
-            .ok_or(Failure::BadRequest("an x-sim header is no whole number up to 1000000"))
+            .ok_or(Failure::BadRequest("an x-sim header is not a whole number up to 1000000"))
     }
 }
 
