@@ -75,7 +75,7 @@ pub(crate) enum Command {
     #[command(after_help = CONFIG_EXAMPLES)]
     Config {
         #[command(flatten)]
-        place: Place,
+        location: ConfigLocation,
         #[command(subcommand)]
         action: ConfigAction,
     },
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Look after the database of settings
     Db {
         #[command(flatten)]
-        place: Place,
+        location: ConfigLocation,
         #[command(subcommand)]
         action: DbAction,
     },
@@ -102,7 +102,7 @@ A running server takes over what is set here within a second.";
 
 /// Where the configuration is.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Place {
+pub(crate) struct ConfigLocation {
     /// Read this configuration file
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
@@ -160,7 +160,7 @@ pub(crate) enum DbAction {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) location: ConfigLocation,
     /// Open the HTTP door here; port 0 picks a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_is_well_formed() {
         Args::command().debug_assert();
     }
 }

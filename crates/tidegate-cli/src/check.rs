@@ -6,7 +6,7 @@ use tidegate_config::{Loader, Plan, process_environment};
 use tidegate_server::{Reached, check_plan, configured_providers, reach};
 
 use crate::failure::Failure;
-use crate::terminal::{print, tell};
+use crate::terminal::{eprint_line, print};
 
 /// Checks the file together with the environment, in which the variables of keys and proxies are.
 /// Flags and the database do not count. With `strict` every configured provider is to be reached too.
@@ -14,10 +14,10 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
     let loader = Loader::default().file(file).environment(process_environment());
     let plan = loader.layers()?.check()?;
     for warning in &plan.warnings {
-        tell(&warning.to_string());
+        eprint_line(&warning.to_string());
     }
     for variable in &plan.unknown_variables {
-        tell(&variable.to_string());
+        eprint_line(&variable.to_string());
     }
     // Limits are tried on stores of their own, which want a runtime.
     crate::block_on(async { check_plan(&plan) })?.map_err(Failure::Unusable)?;
@@ -31,25 +31,25 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
 fn reach_all(plan: &Plan) -> Result<(), Failure> {
     let providers = configured_providers(plan);
     if providers.is_empty() {
-        tell("no provider is configured, so there is none to reach");
+        eprint_line("no provider is configured, so there is none to reach");
         return Ok(());
     }
-    tell(&format!("trying to reach {}", providers.join(", ")));
+    eprint_line(&format!("trying to reach {}", providers.join(", ")));
     let mut failed = 0;
-    let told = |reached: Reached| {
+    let report = |reached: Reached| {
         failed += usize::from(reached.error.is_some());
-        tell(&line(&reached));
+        eprint_line(&describe(&reached));
     };
-    crate::block_on(reach(plan, told))?;
+    crate::block_on(reach(plan, report))?;
     if failed == 0 { Ok(()) } else { Err(Failure::Unreachable(failed, providers.len())) }
 }
 
 /// What came of one provider.
-fn line(reached: &Reached) -> String {
+fn describe(reached: &Reached) -> String {
     let Reached { provider, base_url, proxy, error, .. } = reached;
-    let way = proxy.as_ref().map_or(String::new(), |proxy| format!(" through proxy {proxy}"));
+    let via = proxy.as_ref().map_or(String::new(), |proxy| format!(" through proxy {proxy}"));
     match error {
-        None => format!("{provider}: reached {base_url}{way}"),
-        Some(error) => format!("{provider}: cannot reach {base_url}{way}: {error}"),
+        None => format!("{provider}: reached {base_url}{via}"),
+        Some(error) => format!("{provider}: cannot reach {base_url}{via}: {error}"),
     }
 }

@@ -7,21 +7,21 @@ use serde::Serialize;
 use tidegate_config::{Effective, Layers, Overrides, Patch, schema};
 use tidegate_server::{Change, Database, Note, StartError, check_change};
 
-use crate::args::{ConfigAction, Place};
+use crate::args::{ConfigAction, ConfigLocation};
 use crate::failure::Failure;
-use crate::terminal::{print, tell};
+use crate::terminal::{eprint_line, print};
 
 /// Does what was asked for.
-pub(crate) fn config(place: Place, action: ConfigAction) -> Result<(), Failure> {
+pub(crate) fn config(location: ConfigLocation, action: ConfigAction) -> Result<(), Failure> {
     match action {
         ConfigAction::Schema => print(schema().trim_end()),
-        ConfigAction::Show { part, json } => show(place, &part, json),
-        ConfigAction::Set { pairs } => change(place, &set(&pairs)?),
+        ConfigAction::Show { part, json } => show(location, &part, json),
+        ConfigAction::Set { pairs } => change(location, &set(&pairs)?),
         ConfigAction::Unset { keys } => {
             let patch = keys.iter().fold(Patch::default(), |patch, key| patch.unset(key));
-            change(place, &patch)
+            change(location, &patch)
         }
-        ConfigAction::History { limit } => history(place, limit),
+        ConfigAction::History { limit } => history(location, limit),
     }
 }
 
@@ -33,24 +33,24 @@ fn set(pairs: &[String]) -> Result<Patch, Failure> {
     })
 }
 
-fn show(place: Place, part: &str, json: bool) -> Result<(), Failure> {
-    let layers = place.layers()?;
+fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure> {
+    let layers = location.layers()?;
     let layers = match Database::of(&layers.plan()?)? {
         None => layers,
         Some(database) => match crate::block_on(database.read())? {
             Ok(stored) => layers.with_overrides(Overrides::from_iter(stored.settings)),
             Err(error) => {
-                tell(&format!("without the database: {error}"));
+                eprint_line(&format!("without the database: {error}"));
                 layers
             }
         },
     };
     for warning in &layers.plan()?.warnings {
-        tell(&warning.to_string());
+        eprint_line(&warning.to_string());
     }
     let shown: Vec<_> = layers.effective().into_iter().filter(|one| one.is_in(part)).collect();
     if json {
-        let settings: Vec<_> = shown.iter().map(Placed::from).collect();
+        let settings: Vec<_> = shown.iter().map(SettingWithPlace::from).collect();
         return print(&serde_json::to_string_pretty(&settings).map_err(Failure::Json)?);
     }
     print(&table(&shown))
@@ -58,14 +58,14 @@ fn show(place: Place, part: &str, json: bool) -> Result<(), Failure> {
 
 /// A setting as the admin API shows it, and where on this machine it was given.
 #[derive(Serialize)]
-struct Placed<'e> {
+struct SettingWithPlace<'e> {
     #[serde(flatten)]
     setting: &'e Effective,
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<&'e str>,
 }
 
-impl<'e> From<&'e Effective> for Placed<'e> {
+impl<'e> From<&'e Effective> for SettingWithPlace<'e> {
     fn from(setting: &'e Effective) -> Self {
         Self { setting, place: setting.place.as_deref() }
     }
@@ -86,9 +86,9 @@ fn table(settings: &[Effective]) -> String {
     settings.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn change(place: Place, patch: &Patch) -> Result<(), Failure> {
+fn change(location: ConfigLocation, patch: &Patch) -> Result<(), Failure> {
     patch.check()?;
-    let layers = place.layers()?;
+    let layers = location.layers()?;
     let database = Database::of(&layers.plan()?)?.ok_or(Failure::NoDatabase)?;
     let revision = crate::block_on(write(&database, &layers, patch))??;
     print(&format!("revision {revision}"))
@@ -108,21 +108,21 @@ async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u6
     let note = Note { door: "cli", who: None };
     // Somebody else may have written in between; what was checked then is not what would hold.
     let stored = database.write(&changes, &note, Some(stored.revision)).await?;
-    tell_new_warnings(&layers.with_overrides(before), &after);
+    print_new_warnings(&layers.with_overrides(before), &after);
     Ok(stored.revision)
 }
 
 /// Tells what people should look at since a change, and not before.
-fn tell_new_warnings(before: &Layers, after: &Layers) {
+fn print_new_warnings(before: &Layers, after: &Layers) {
     let warnings = |layers: &Layers| layers.plan().map(|plan| plan.warnings).unwrap_or_default();
     let known = warnings(before);
     for warning in warnings(after).iter().filter(|warning| !known.contains(warning)) {
-        tell(&warning.to_string());
+        eprint_line(&warning.to_string());
     }
 }
 
-fn history(place: Place, limit: usize) -> Result<(), Failure> {
-    let plan = place.layers()?.plan()?;
+fn history(location: ConfigLocation, limit: usize) -> Result<(), Failure> {
+    let plan = location.layers()?.plan()?;
     let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
     let history = crate::block_on(database.history(limit))??;
     let lines = history.iter().map(|one| {

@@ -2,13 +2,13 @@
 
 use tidegate_server::Database;
 
-use crate::args::{DbAction, Place};
+use crate::args::{ConfigLocation, DbAction};
 use crate::failure::Failure;
-use crate::terminal::{print, tell};
+use crate::terminal::{eprint_line, print};
 
 /// Does what was asked for, and says what was done.
-pub(crate) fn db(place: Place, action: DbAction) -> Result<(), Failure> {
-    let plan = place.layers()?.plan()?;
+pub(crate) fn db(location: ConfigLocation, action: DbAction) -> Result<(), Failure> {
+    let plan = location.layers()?.plan()?;
     let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
     match action {
         DbAction::Migrate => migrate(&database),
@@ -18,7 +18,7 @@ pub(crate) fn db(place: Place, action: DbAction) -> Result<(), Failure> {
 fn migrate(database: &Database) -> Result<(), Failure> {
     let migrated = crate::block_on(database.migrate())??;
     if let Some(backup) = &migrated.backup {
-        tell(&format!("a copy of before is in {}", backup.display()));
+        eprint_line(&format!("a copy of before is in {}", backup.display()));
     }
     match migrated.from {
         Some(from) if from == migrated.to => print(&format!("format {from} already")),

@@ -9,7 +9,7 @@ use tidegate_server::{ChangeError, DatabaseError, MintError, StartError};
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    #[error("{0}\n{verdict}", verdict = count(.0))]
+    #[error("{0}\n{summary}", summary = error_count(.0))]
     Config(#[from] ConfigError),
     #[error("TIDEGATE_LOG: {0}")]
     Log(#[from] tracing_subscriber::filter::ParseError),
@@ -51,7 +51,7 @@ impl Failure {
     }
 }
 
-fn count(error: &ConfigError) -> String {
+fn error_count(error: &ConfigError) -> String {
     match error {
         ConfigError::Invalid(faults) if faults.len() > 1 => {
             format!("the configuration is not used: {} mistakes", faults.len())

@@ -3,13 +3,15 @@
 use tidegate_server::mint;
 
 use crate::failure::Failure;
-use crate::terminal::{print, tell};
+use crate::terminal::{eprint_line, print};
 
 /// Prints a token and its hash, a line each. The token is shown here and nowhere else.
 pub(crate) fn key() -> Result<(), Failure> {
     let minted = mint()?;
     print(&format!("{}\n{}", minted.token, minted.digest))?;
-    tell("the first line is the token: whoever has it may change the configuration");
-    tell("the second line is its hash: put it into write_tokens (or read_tokens) under [admin]");
+    eprint_line("the first line is the token: whoever has it may change the configuration");
+    eprint_line(
+        "the second line is its hash: put it into write_tokens (or read_tokens) under [admin]",
+    );
     Ok(())
 }

@@ -9,7 +9,7 @@ mod config;
 mod db;
 mod failure;
 mod key;
-mod place;
+mod location;
 mod serve;
 mod terminal;
 
@@ -28,9 +28,9 @@ fn main() -> ExitCode {
     let done = match Args::parse().command {
         Command::Serve(args) => serve::serve(args),
         Command::Check { file, strict } => check::check(file, strict),
-        Command::Config { place, action } => config::config(place, action),
+        Command::Config { location, action } => config::config(location, action),
         Command::Key => key::key(),
-        Command::Db { place, action } => db::db(place, action),
+        Command::Db { location, action } => db::db(location, action),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

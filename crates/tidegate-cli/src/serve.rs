@@ -10,18 +10,18 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::ServeArgs;
 use crate::failure::Failure;
-use crate::terminal::{print, tell};
+use crate::terminal::{eprint_line, print};
 
 /// Serves until the program is told to stop.
 pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
-    log()?;
+    init_logging()?;
     let layers = load(args)?;
     let plan = layers.plan()?;
-    if let Some(hint) = strangers(&plan) {
-        tell(&hint);
+    if let Some(hint) = host_hint(&plan) {
+        eprint_line(&hint);
     }
     for variable in &plan.unknown_variables {
-        tell(&variable.to_string());
+        eprint_line(&variable.to_string());
     }
     let server = Server::new(layers)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -35,7 +35,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
 }
 
 fn load(args: ServeArgs) -> Result<Layers, Failure> {
-    let mut loader = args.place.loader();
+    let mut loader = args.location.loader();
     let flags = [
         (Key::ListenHttp, args.http),
         (Key::ListenAdmin, args.admin),
@@ -60,29 +60,29 @@ async fn run(server: Server, plan: &Plan) -> Result<(), Failure> {
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::Runtime)?;
     if let Some(keys) = server.max_keys() {
         let memory = plan.store.max_memory.value;
-        tell(&format!("the in-process store has room for {keys} keys in {memory}"));
+        eprint_line(&format!("the in-process store has room for {keys} keys in {memory}"));
     }
     let running = server.open().await?;
     announce(&running)?;
-    tell(&format!("try: {}", curl(running.http(), plan)));
-    base_urls(running.http(), plan).iter().for_each(|line| tell(line));
+    eprint_line(&format!("try: {}", curl(running.http(), plan)));
+    base_urls(running.http(), plan).iter().for_each(|line| eprint_line(line));
     tokio::select! {
-        () = told_to_stop(&mut terminate, &mut interrupt) => {}
-        () = read_again(&running, &mut hangup) => {}
+        () = stop_signal(&mut terminate, &mut interrupt) => {}
+        () = reload_on_hangup(&running, &mut hangup) => {}
     }
-    tell("stopping: requests under way are answered first; a second signal stops at once");
+    eprint_line("stopping: requests under way are answered first; a second signal stops at once");
     tokio::select! {
         drained = running.shutdown() => {
             if drained != Drained::Complete {
-                tell("some connections were still busy and are cut");
+                eprint_line("some connections were still busy and are cut");
             }
         }
-        () = told_to_stop(&mut terminate, &mut interrupt) => {}
+        () = stop_signal(&mut terminate, &mut interrupt) => {}
     }
     Ok(())
 }
 
-async fn told_to_stop(terminate: &mut Signal, interrupt: &mut Signal) {
+async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -90,7 +90,7 @@ async fn told_to_stop(terminate: &mut Signal, interrupt: &mut Signal) {
 }
 
 /// Reads the file again with every SIGHUP. What is wrong with it is in the log.
-async fn read_again(running: &Running, hangup: &mut Signal) {
+async fn reload_on_hangup(running: &Running, hangup: &mut Signal) {
     while hangup.recv().await.is_some() {
         running.reload().await;
     }
@@ -123,7 +123,7 @@ fn base_urls(http: SocketAddr, plan: &Plan) -> Vec<String> {
 }
 
 /// A door beyond loopback that will refuse everybody who calls it by a name.
-fn strangers(plan: &Plan) -> Option<String> {
+fn host_hint(plan: &Plan) -> Option<String> {
     let (http, hosts) = (plan.listen.http.value, &plan.listen.allowed_hosts.value);
     (!http.ip().is_loopback() && hosts.is_empty()).then(|| {
         format!(
@@ -134,15 +134,15 @@ fn strangers(plan: &Plan) -> Option<String> {
     })
 }
 
-fn log() -> Result<(), Failure> {
+fn init_logging() -> Result<(), Failure> {
     let environment = process_environment();
-    let wish = environment.iter().find(|(name, _)| name == "TIDEGATE_LOG");
-    let wish = wish.map_or("info", |(_, wish)| wish);
-    let filter = EnvFilter::builder().parse(wish)?;
-    let colours = io::stderr().is_terminal();
+    let filter_text = environment.iter().find(|(name, _)| name == "TIDEGATE_LOG");
+    let filter_text = filter_text.map_or("info", |(_, filter_text)| filter_text);
+    let filter = EnvFilter::builder().parse(filter_text)?;
+    let use_color = io::stderr().is_terminal();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(colours)
+        .with_ansi(use_color)
         .with_writer(io::stderr)
         .init();
     Ok(())

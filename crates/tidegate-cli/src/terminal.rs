@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use crate::failure::Failure;
 
 /// Tells a person something. Nobody may be there to read it.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn eprint_line(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
 

@@ -2,10 +2,10 @@
 
 use tidegate_config::{Key, Layers, Loader, process_environment};
 
-use crate::args::Place;
+use crate::args::ConfigLocation;
 use crate::failure::Failure;
 
-impl Place {
+impl ConfigLocation {
     /// A loader that knows the environment and these flags.
     pub(crate) fn loader(self) -> Loader {
         let mut loader = Loader::default().environment(process_environment());
