@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line arguments and help texts.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,21 @@ use clap::{Parser, Subcommand};
 
 const EXAMPLES: &str = "\
 Examples:
-  tidegate serve                          on 127.0.0.1:8080, with limits to try
-  tidegate serve --config tidegate.toml   with your own limits
-  tidegate serve --http 127.0.0.1:0       on a free port, which is printed
-  tidegate check tidegate.toml            look for mistakes in a file
-  tidegate config show                    every setting, and where it comes from
+  tidegate serve                          listen on 127.0.0.1:8080 with default limits
+  tidegate serve --config tidegate.toml   use your own limits
+  tidegate serve --http 127.0.0.1:0       listen on a free port and print it
+  tidegate check tidegate.toml            validate a configuration file
+  tidegate config show                    show every setting and its source
   OPENAI_BASE_URL=http://127.0.0.1:8080/openai/v1 your-agent
-                                          calls that wait instead of seeing a 429
+                                          run a program whose calls wait instead of
+                                          getting a 429
 
-A file looks like this:
+A configuration file looks like this:
   [limits.client]
   capacity = 100
   rate = \"50/s\"
 
-Exit codes: 0 done, 1 failed, 2 usage or configuration error.";
+Exit codes: 0 success, 1 failure, 2 usage or configuration error.";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -28,28 +29,28 @@ Examples:
   curl -d '{\"key\":\"alice\",\"limit\":\"client\"}' -H 'content-type: application/json' \\
     http://127.0.0.1:8080/v1/take
 
-Flags win over the database, which wins over the environment, the file and the defaults. The
-database has limits, api, admission and providers only; it is changed while the server runs, by
-`tidegate config set` or the admin door. SIGHUP reads the file again. The file
-is the one given, else ./tidegate.toml, else tidegate/tidegate.toml in $XDG_CONFIG_HOME or /etc.
-Every key of the file has a name in the environment: [store] max_memory is TIDEGATE_STORE_MAX_MEMORY.
-Calls to providers go through HTTPS_PROXY and HTTP_PROXY, or ALL_PROXY, but for hosts in NO_PROXY.
-TIDEGATE_LOG says what is logged: error, warn, info (default), debug, trace.";
+Settings come from flags, the database, the environment, the file and the defaults; earlier ones
+override later ones. The database can only hold limits, api, admission and provider settings.
+Change it while the server runs with `tidegate config set` or the admin API. SIGHUP reads the file
+again. The file is the one given with --config, else ./tidegate.toml, else tidegate/tidegate.toml
+in $XDG_CONFIG_HOME or /etc. Every key of the file has an environment variable: [store] max_memory
+is TIDEGATE_STORE_MAX_MEMORY. Calls to providers use HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, except
+for hosts in NO_PROXY. TIDEGATE_LOG sets the log level: error, warn, info (default), debug, trace.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
   tidegate check tidegate.toml
   tidegate check --strict tidegate.toml
 
-The file is read together with the environment, as `serve --config FILE` reads them; flags and the
-database do not count. The variable that an api_key_env names must be set, and a fallback must be
-one that calls can fall back to: `serve` only warns of these and goes on.
---strict makes a connection to each configured provider: name, TCP and TLS within its
+Validates the file together with the environment, like `serve --config FILE`, but without flags and
+database. Unlike `serve`, which only warns, it also fails if the variable named by an api_key_env is
+not set, or if calls can never fall back to a provider in a fallback list.
+--strict also connects to each configured provider: name resolution, TCP and TLS within its
 connect_timeout, through its proxy, with its ca_file. No key is sent.
 
-Exit codes: 0 no mistake, 1 a provider cannot be reached, 2 a mistake.";
+Exit codes: 0 valid, 1 a provider cannot be reached, 2 invalid configuration.";
 
-/// Rate limits for programs of any language
+/// Rate limiter for programs in any language, and gateway to LLM providers
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -59,19 +60,19 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Open the doors and serve until told to stop
+    /// Run the server until it receives SIGTERM or SIGINT
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
-    /// Look for mistakes in a configuration file, and tell all of them
+    /// Validate a configuration file and report all errors
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
-        /// The file
+        /// Configuration file to check
         file: PathBuf,
-        /// Also try to reach every provider that is configured
+        /// Also connect to every configured provider
         #[arg(long)]
         strict: bool,
     },
-    /// Show the settings in force and change those of the database
+    /// Show effective settings, and change those in the database
     #[command(after_help = CONFIG_EXAMPLES)]
     Config {
         #[command(flatten)]
@@ -79,9 +80,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: ConfigAction,
     },
-    /// Make a token for the admin door, and the hash that goes into the file
+    /// Create a token for the admin API, and the hash to put into the file
     Key,
-    /// Look after the database of settings
+    /// Manage the settings database
     Db {
         #[command(flatten)]
         location: ConfigLocation,
@@ -98,50 +99,50 @@ Examples:
   tidegate config set providers.openai.max_concurrent_requests 4
   tidegate config unset limits.client.rate
 
-A running server takes over what is set here within a second.";
+A running server applies changes within a second.";
 
-/// Where the configuration is.
+/// Options that locate the configuration.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConfigLocation {
     /// Read this configuration file
     #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Keep settings in this database: sqlite:PATH or postgres://... [default: sqlite: in the state
-    /// directory]
+    /// Keep changed settings in this database: sqlite:PATH or postgres://... [default: an SQLite
+    /// file in the state directory]
     #[arg(long, value_name = "URL|none", global = true)]
     pub(crate) database: Option<String>,
-    /// Keep files in this directory [default: tidegate in $XDG_STATE_HOME]
+    /// Keep state files in this directory [default: tidegate in $XDG_STATE_HOME]
     #[arg(long, value_name = "DIR", global = true)]
     pub(crate) state_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Show every setting in force, and where it comes from
+    /// Show every effective setting and its source
     Show {
-        /// Only this key, or what is in this section, such as limits.client
+        /// Show only this key or section, such as limits.client
         #[arg(default_value = "")]
         part: String,
-        /// As JSON
+        /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Set keys in the database, all of them or none
+    /// Set keys in the database, all or none
     Set {
-        /// Keys, such as limits.client.rate, each with its value, as it would stand in an
+        /// Keys, such as limits.client.rate, each followed by its value, written as in an
         /// environment variable
         #[arg(required = true, num_args = 2.., value_names = ["KEY", "VALUE"])]
         pairs: Vec<String>,
     },
-    /// Take keys back out of the database
+    /// Remove keys from the database
     Unset {
-        /// The keys
+        /// Keys to remove
         #[arg(required = true)]
         keys: Vec<String>,
     },
-    /// Show who changed what in the database, the latest first
+    /// Show the changes in the database, the latest first
     History {
-        /// At most so many changes
+        /// Maximum number of changes to show
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
@@ -151,34 +152,34 @@ pub(crate) enum ConfigAction {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum DbAction {
-    /// Bring the database to the format of this version
+    /// Migrate the database to the schema of this version
     Migrate,
 }
 
-/// What `serve` takes. Hidden flags belong to parts that later versions have: scripts may pass
-/// them already, and are told.
+/// Flags of `serve`. Hidden flags are for features of later versions; they are accepted with a
+/// warning.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) location: ConfigLocation,
-    /// Open the HTTP door here; port 0 picks a free one [default: 127.0.0.1:8080]
+    /// Address of the HTTP API; port 0 picks a free port [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
-    /// Open the admin door here [default: 127.0.0.1:6070]
+    /// Address of the admin API [default: 127.0.0.1:6070]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<String>,
-    /// Open the gRPC door here [default: 127.0.0.1:8081]
+    /// Address of the gRPC API [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR")]
     pub(crate) grpc: Option<String>,
     #[arg(long, value_name = "ADDR", hide = true)]
     pub(crate) resp: Option<String>,
-    /// Keep buckets in this store [default: memory:]
+    /// Keep buckets in this store: memory: or redis://... [default: memory:]
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Bring a PostgreSQL database to the format of this version at start
+    /// Migrate a PostgreSQL database to the schema of this version at start
     #[arg(long)]
     pub(crate) auto_migrate: bool,
-    /// Open the admin and gRPC doors beyond loopback without any token
+    /// Allow the admin and gRPC APIs to listen beyond loopback without any token
     #[arg(long)]
     pub(crate) allow_unauthenticated: bool,
 }

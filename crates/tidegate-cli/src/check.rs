@@ -1,4 +1,4 @@
-//! `tidegate check`: the mistakes of a file, all of them, without starting anything.
+//! `tidegate check`: validates a configuration file without starting a server.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use tidegate_server::{Reached, check_plan, configured_providers, reach};
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
 
-/// Checks the file together with the environment, in which the variables of keys and proxies are.
-/// Flags and the database do not count. With `strict` every configured provider is to be reached too.
+/// Validates the file together with the environment, which contains API keys and proxies, but
+/// without flags and database. With `strict`, also connects to every configured provider.
 pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
     let loader = Loader::default().file(file).environment(process_environment());
     let plan = loader.layers()?.check()?;
@@ -19,7 +19,7 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
     for variable in &plan.unknown_variables {
         eprint_line(&variable.to_string());
     }
-    // Limits are tried on stores of their own, which want a runtime.
+    // Limits are tried on temporary stores, which need a runtime.
     crate::block_on(async { check_plan(&plan) })?.map_err(Failure::Unusable)?;
     if strict {
         reach_all(&plan)?;
@@ -27,7 +27,7 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
     print("ok")
 }
 
-/// Tries to reach every configured provider, and tells what came of each.
+/// Connects to every configured provider and reports each result.
 fn reach_all(plan: &Plan) -> Result<(), Failure> {
     let providers = configured_providers(plan);
     if providers.is_empty() {
@@ -44,7 +44,7 @@ fn reach_all(plan: &Plan) -> Result<(), Failure> {
     if failed == 0 { Ok(()) } else { Err(Failure::Unreachable(failed, providers.len())) }
 }
 
-/// What came of one provider.
+/// Describes the result for one provider.
 fn describe(reached: &Reached) -> String {
     let Reached { provider, base_url, proxy, error, .. } = reached;
     let via = proxy.as_ref().map_or(String::new(), |proxy| format!(" through proxy {proxy}"));

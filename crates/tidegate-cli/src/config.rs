@@ -1,7 +1,7 @@
-//! `tidegate config`: the settings in force, and those of the database.
+//! `tidegate config`: shows effective settings and changes those in the database.
 //!
-//! It reads and writes the database itself, so that it works without a server; one that runs takes
-//! a change over by itself.
+//! It accesses the database directly, so it works without a server. A running server picks up
+//! changes by itself.
 
 use serde::Serialize;
 use tidegate_config::{Effective, Layers, Overrides, Patch, schema};
@@ -11,7 +11,7 @@ use crate::args::{ConfigAction, ConfigLocation};
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
 
-/// Does what was asked for.
+/// Runs a `config` subcommand.
 pub(crate) fn config(location: ConfigLocation, action: ConfigAction) -> Result<(), Failure> {
     match action {
         ConfigAction::Schema => print(schema().trim_end()),
@@ -25,7 +25,7 @@ pub(crate) fn config(location: ConfigLocation, action: ConfigAction) -> Result<(
     }
 }
 
-/// One change that sets every key to the value after it.
+/// Builds a change that sets each key to the value after it.
 fn set(pairs: &[String]) -> Result<Patch, Failure> {
     pairs.chunks(2).try_fold(Patch::default(), |patch, pair| match pair {
         [key, value] => Ok(patch.set(key, value)),
@@ -56,7 +56,7 @@ fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure>
     print(&table(&shown))
 }
 
-/// A setting as the admin API shows it, and where on this machine it was given.
+/// A setting in the format of the admin API, with its position on this machine.
 #[derive(Serialize)]
 struct SettingWithPlace<'e> {
     #[serde(flatten)]
@@ -71,7 +71,7 @@ impl<'e> From<&'e Effective> for SettingWithPlace<'e> {
     }
 }
 
-/// A line for each setting, in columns.
+/// Formats settings in columns, one per line.
 fn table(settings: &[Effective]) -> String {
     let key = settings.iter().map(|one| one.key.len()).max().unwrap_or(0);
     let value = settings.iter().map(|one| one.value.len()).max().unwrap_or(0).min(40);
@@ -94,7 +94,7 @@ fn change(location: ConfigLocation, patch: &Patch) -> Result<(), Failure> {
     print(&format!("revision {revision}"))
 }
 
-/// Writes a change that makes sense together with everything else.
+/// Validates a change together with all other layers and writes it. Returns the new revision.
 async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u64, Failure> {
     let stored = database.read().await?;
     let before = Overrides::from_iter(stored.settings.clone());
@@ -106,13 +106,13 @@ async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u6
         return Ok(stored.revision);
     }
     let note = Note { door: "cli", who: None };
-    // Somebody else may have written in between; what was checked then is not what would hold.
+    // Pass the revision that was validated, so that a concurrent change makes the write fail.
     let stored = database.write(&changes, &note, Some(stored.revision)).await?;
     print_new_warnings(&layers.with_overrides(before), &after);
     Ok(stored.revision)
 }
 
-/// Tells what people should look at since a change, and not before.
+/// Prints the warnings that a change causes.
 fn print_new_warnings(before: &Layers, after: &Layers) {
     let warnings = |layers: &Layers| layers.plan().map(|plan| plan.warnings).unwrap_or_default();
     let known = warnings(before);

@@ -1,4 +1,4 @@
-//! `tidegate db`: looking after the database of settings.
+//! `tidegate db`: manages the settings database.
 
 use tidegate_server::Database;
 
@@ -6,7 +6,7 @@ use crate::args::{ConfigLocation, DbAction};
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
 
-/// Does what was asked for, and says what was done.
+/// Runs a `db` subcommand.
 pub(crate) fn db(location: ConfigLocation, action: DbAction) -> Result<(), Failure> {
     let plan = location.layers()?.plan()?;
     let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;

@@ -1,4 +1,4 @@
-//! Why the program ends early, and with which exit code.
+//! Errors of the program and their exit codes.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tidegate_config::ConfigError;
 use tidegate_server::{ChangeError, DatabaseError, MintError, StartError};
 
-/// What went wrong.
+/// An error that ends the program.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{0}\n{summary}", summary = error_count(.0))]

@@ -1,11 +1,11 @@
-//! `tidegate key`: a token for the admin door.
+//! `tidegate key`: creates a token for the admin API.
 
 use tidegate_server::mint;
 
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
 
-/// Prints a token and its hash, a line each. The token is shown here and nowhere else.
+/// Prints a new token and its hash, one per line. The token is not stored anywhere.
 pub(crate) fn key() -> Result<(), Failure> {
     let minted = mint()?;
     print(&format!("{}\n{}", minted.token, minted.digest))?;

@@ -1,4 +1,4 @@
-//! Where the configuration is: the layers that flags, environment and file make.
+//! Loads the configuration layers from flags, environment and file.
 
 use tidegate_config::{Key, Layers, Loader, process_environment};
 
@@ -6,7 +6,7 @@ use crate::args::ConfigLocation;
 use crate::failure::Failure;
 
 impl ConfigLocation {
-    /// A loader that knows the environment and these flags.
+    /// Creates a loader with the environment and these flags.
     pub(crate) fn loader(self) -> Loader {
         let mut loader = Loader::default().environment(process_environment());
         if let Some(file) = self.config {
@@ -21,7 +21,7 @@ impl ConfigLocation {
         loader
     }
 
-    /// The layers, without what a database has.
+    /// Loads the layers, without the database.
     pub(crate) fn layers(self) -> Result<Layers, Failure> {
         Ok(self.loader().layers()?)
     }

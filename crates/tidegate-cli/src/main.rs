@@ -1,7 +1,7 @@
-//! The program `tidegate`, and the only place where its parts are put together.
+//! The `tidegate` program, which combines all crates.
 //!
-//! Exit codes: 0 done, 1 failed, 2 usage or configuration error. Standard output is for programs
-//! and gets nothing but what is documented; what people should know goes to standard error.
+//! Exit codes: 0 success, 1 failure, 2 usage or configuration error. Standard output contains only
+//! documented lines for programs; messages for people go to standard error.
 
 mod args;
 mod check;
@@ -20,7 +20,7 @@ use clap::Parser as _;
 
 use crate::args::{Args, Command};
 
-/// Taking memory and giving it back is a good part of what a small request costs.
+/// Allocation is a significant part of the cost of a small request.
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -35,14 +35,14 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // If nobody can read standard error, the exit code has to do.
+            // If standard error is closed, the exit code must suffice.
             let _ = writeln!(io::stderr(), "{failure}");
             failure.exit_code()
         }
     }
 }
 
-/// Waits for one thing that a command does.
+/// Runs a future to completion on a temporary runtime.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, failure::Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     Ok(runtime.map_err(failure::Failure::Runtime)?.block_on(work))

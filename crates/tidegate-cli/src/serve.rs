@@ -1,4 +1,4 @@
-//! `tidegate serve`: from flags to open doors, and to their orderly end.
+//! `tidegate serve`: starts the server, handles signals, and shuts down gracefully.
 
 use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
 
-/// Serves until the program is told to stop.
+/// Runs the server until a signal stops it.
 pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
     init_logging()?;
     let layers = load(args)?;
@@ -29,7 +29,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), Failure> {
         .build()
         .map_err(Failure::Runtime)?;
     let done = runtime.block_on(run(server, &plan));
-    // Connections that outlived their grace are cut with the runtime.
+    // Closes connections that outlived the grace period.
     runtime.shutdown_background();
     done
 }
@@ -54,7 +54,7 @@ fn load(args: ServeArgs) -> Result<Layers, Failure> {
 }
 
 async fn run(server: Server, plan: &Plan) -> Result<(), Failure> {
-    // From here on a signal is a wish to stop, even while the doors are opening.
+    // Install handlers first, so that a signal during startup stops the server too.
     let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
     let mut hangup = signal(SignalKind::hangup()).map_err(Failure::Runtime)?;
@@ -89,20 +89,20 @@ async fn stop_signal(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
-/// Reads the file again with every SIGHUP. What is wrong with it is in the log.
+/// Reloads the file on every SIGHUP. Errors are logged.
 async fn reload_on_hangup(running: &Running, hangup: &mut Signal) {
     while hangup.recv().await.is_some() {
         running.reload().await;
     }
 }
 
-/// One line for each open door, for the program that started this one.
+/// Prints one line per listener, for the program that started this one.
 fn announce(running: &Running) -> Result<(), Failure> {
     let (http, admin, grpc) = (running.http(), running.admin(), running.grpc());
     print(&format!("http://{http}\nadmin http://{admin}\ngrpc://{grpc}"))
 }
 
-/// A request that works with this plan.
+/// Returns an example request that works with this configuration.
 fn curl(http: SocketAddr, plan: &Plan) -> String {
     let limit = match plan.limits.by_name.keys().next() {
         Some(name) => format!(r#""limit":"{name}""#),
@@ -114,7 +114,7 @@ fn curl(http: SocketAddr, plan: &Plan) -> String {
     )
 }
 
-/// The base URLs that SDKs take in place of those of their providers.
+/// Returns the base URLs to configure in SDKs.
 fn base_urls(http: SocketAddr, plan: &Plan) -> Vec<String> {
     let providers = plan.providers.iter().filter(|(_, it)| it.has_path());
     let lines = providers.map(|(name, it)| format!("  {name}: http://{http}{}", it.sdk_path()));
@@ -122,7 +122,7 @@ fn base_urls(http: SocketAddr, plan: &Plan) -> Vec<String> {
     [head.to_owned()].into_iter().chain(lines).collect()
 }
 
-/// A door beyond loopback that will refuse everybody who calls it by a name.
+/// Returns a hint if the HTTP API listens beyond loopback but accepts no other host names.
 fn host_hint(plan: &Plan) -> Option<String> {
     let (http, hosts) = (plan.listen.http.value, &plan.listen.allowed_hosts.value);
     (!http.ip().is_loopback() && hosts.is_empty()).then(|| {
