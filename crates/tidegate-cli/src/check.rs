@@ -31,7 +31,7 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
 fn reach_all(plan: &Plan) -> Result<(), Failure> {
     let providers = configured_providers(plan);
     if providers.is_empty() {
-        eprint_line("no provider is configured, so there is none to reach");
+        eprint_line("no provider is configured; nothing to connect to");
         return Ok(());
     }
     eprint_line(&format!("trying to reach {}", providers.join(", ")));

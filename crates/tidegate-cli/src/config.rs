@@ -40,7 +40,7 @@ fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure>
         Some(database) => match crate::block_on(database.read())? {
             Ok(stored) => layers.with_overrides(Overrides::from_iter(stored.settings)),
             Err(error) => {
-                eprint_line(&format!("without the database: {error}"));
+                eprint_line(&format!("showing settings without the database: {error}"));
                 layers
             }
         },

@@ -18,11 +18,11 @@ pub(crate) fn db(location: ConfigLocation, action: DbAction) -> Result<(), Failu
 fn migrate(database: &Database) -> Result<(), Failure> {
     let migrated = crate::block_on(database.migrate())??;
     if let Some(backup) = &migrated.backup {
-        eprint_line(&format!("a copy of before is in {}", backup.display()));
+        eprint_line(&format!("backup of the previous database: {}", backup.display()));
     }
     match migrated.from {
-        Some(from) if from == migrated.to => print(&format!("format {from} already")),
-        Some(from) => print(&format!("from format {from} to {}", migrated.to)),
-        None => print(&format!("made in format {}", migrated.to)),
+        Some(from) if from == migrated.to => print(&format!("already at format {from}")),
+        Some(from) => print(&format!("migrated from format {from} to {}", migrated.to)),
+        None => print(&format!("created in format {}", migrated.to)),
     }
 }

@@ -13,25 +13,27 @@ pub(crate) enum Failure {
     Config(#[from] ConfigError),
     #[error("TIDEGATE_LOG: {0}")]
     Log(#[from] tracing_subscriber::filter::ParseError),
-    #[error("{0}\nthe configuration is not used: 1 mistake")]
+    #[error("{0}\nconfiguration rejected: 1 error")]
     Unusable(ChangeError),
     #[error("{0} of {1} providers cannot be reached")]
     Unreachable(usize, usize),
-    #[error("there is no database: --database says none")]
+    #[error(
+        "no database is configured (database.url is \"none\"); set database.url or pass --database"
+    )]
     NoDatabase,
-    #[error("keys and values come in pairs, and {0:?} has no value")]
+    #[error("{0:?} has no value; follow each key by its value")]
     NoValue(String),
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    #[error("no token could be made: {0}")]
+    #[error("cannot create a token: {0}")]
     Token(#[from] MintError),
-    #[error("the settings cannot be shown: {0}")]
+    #[error("cannot serialize the settings: {0}")]
     Json(serde_json::Error),
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("the program cannot run here: {0}")]
+    #[error("cannot set up the runtime or signal handlers: {0}")]
     Runtime(io::Error),
-    #[error("standard output cannot be written: {0}")]
+    #[error("cannot write to standard output: {0}")]
     Output(io::Error),
 }
 
@@ -54,9 +56,9 @@ impl Failure {
 fn error_count(error: &ConfigError) -> String {
     match error {
         ConfigError::Invalid(faults) if faults.len() > 1 => {
-            format!("the configuration is not used: {} mistakes", faults.len())
+            format!("configuration rejected: {} errors", faults.len())
         }
-        ConfigError::Invalid(_) => "the configuration is not used: 1 mistake".to_owned(),
-        _ => "the configuration cannot be read".to_owned(),
+        ConfigError::Invalid(_) => "configuration rejected: 1 error".to_owned(),
+        _ => "cannot read the configuration file".to_owned(),
     }
 }

@@ -9,9 +9,7 @@ use crate::terminal::{eprint_line, print};
 pub(crate) fn key() -> Result<(), Failure> {
     let minted = mint()?;
     print(&format!("{}\n{}", minted.token, minted.digest))?;
-    eprint_line("the first line is the token: whoever has it may change the configuration");
-    eprint_line(
-        "the second line is its hash: put it into write_tokens (or read_tokens) under [admin]",
-    );
+    eprint_line("the first line is the token; keep it secret, it grants access to the admin API");
+    eprint_line("the second line is its hash; add it to write_tokens or read_tokens under [admin]");
     Ok(())
 }

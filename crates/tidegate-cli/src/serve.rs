@@ -70,11 +70,11 @@ async fn run(server: Server, plan: &Plan) -> Result<(), Failure> {
         () = stop_signal(&mut terminate, &mut interrupt) => {}
         () = reload_on_hangup(&running, &mut hangup) => {}
     }
-    eprint_line("stopping: requests under way are answered first; a second signal stops at once");
+    eprint_line("stopping after requests in progress; a second signal stops immediately");
     tokio::select! {
         drained = running.shutdown() => {
             if drained != Drained::Complete {
-                eprint_line("some connections were still busy and are cut");
+                eprint_line("closing connections that are still busy");
             }
         }
         () = stop_signal(&mut terminate, &mut interrupt) => {}
@@ -118,7 +118,7 @@ fn curl(http: SocketAddr, plan: &Plan) -> String {
 fn base_urls(http: SocketAddr, plan: &Plan) -> Vec<String> {
     let providers = plan.providers.iter().filter(|(_, it)| it.has_path());
     let lines = providers.map(|(name, it)| format!("  {name}: http://{http}{}", it.sdk_path()));
-    let head = "base URLs for the SDKs of LLM providers, in place of the providers' own:";
+    let head = "base URLs to set in the SDKs of LLM providers:";
     [head.to_owned()].into_iter().chain(lines).collect()
 }
 
@@ -127,8 +127,8 @@ fn host_hint(plan: &Plan) -> Option<String> {
     let (http, hosts) = (plan.listen.http.value, &plan.listen.allowed_hosts.value);
     (!http.ip().is_loopback() && hosts.is_empty()).then(|| {
         format!(
-            "the http door serves the hosts localhost and {http} only: add the names and addresses \
-             it is called by to `allowed_hosts` under [listen], or to {}",
+            "the HTTP API accepts only the hosts localhost and {http}; add the names and addresses \
+             that clients use to `allowed_hosts` under [listen], or to {}",
             Key::ListenAllowedHosts.variable()
         )
     })

@@ -37,7 +37,7 @@ fn a_bad_file_is_told_in_full() {
     fs::write(here.path().join("bad.toml"), text).unwrap();
     let expected = "bad.toml:2:12: limits.client.capacity = 0: Rate limit capacity must be >= 1\n\
                     bad.toml:4:2: stor: is not a known key; did you mean `store`?\n\
-                    the configuration is not used: 2 mistakes\n";
+                    configuration rejected: 2 errors\n";
     for args in [&["check", "bad.toml"][..], &["serve", "--config", "bad.toml"]] {
         let ended = run(here.path(), args);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");

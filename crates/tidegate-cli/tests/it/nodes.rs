@@ -22,7 +22,7 @@ fn database() -> (PostgresServer, String) {
     let here = tempfile::tempdir().unwrap();
     let server = PostgresServer::start();
     let url = server.fresh_database();
-    for (told, times) in [("made in format 1\n", 1), ("format 1 already\n", 2)] {
+    for (told, times) in [("created in format 1\n", 1), ("already at format 1\n", 2)] {
         let ended = run(here.path(), &["db", "migrate", "--database", &url]);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), told), "{times}: {ended:?}");
     }

@@ -124,14 +124,14 @@ fn without_a_database_a_change_says_that_it_ends_with_the_program() {
     let change = changed(&serving, &json!({"limits": {"client": {"capacity": 7}}}));
     assert_eq!(change["kept"], "until_restart");
     let warnings = change["warnings"].to_string();
-    assert!(warnings.contains("lost when the program ends: there is no database"), "{warnings}");
+    assert!(warnings.contains("lost on restart, because there is no database"), "{warnings}");
     assert_eq!(serving.setting(CAPACITY), (7.into(), "runtime".to_owned()));
     let sources = serving.settings("").into_iter().map(|mut one| one["source"].take());
     assert!(sources.into_iter().all(|source| source != "database"));
     let ended = serving.stop("TERM");
     let line = audit(&ended, CAPACITY);
     assert!(line[0].contains("old=\"100\" new=\"7\" asked=\"7\" source=\"runtime\""), "{line:?}");
-    assert!(ended.stderr.contains("lost when the program ends: there is no database"));
+    assert!(ended.stderr.contains("lost on restart, because there is no database"));
     assert_eq!(start().setting(CAPACITY), (100.into(), "default".to_owned()));
 }
 

@@ -138,7 +138,7 @@ fn a_memory_that_no_machine_has_is_a_configuration_error() {
 #[test]
 fn a_door_for_others_needs_to_know_its_names() {
     let here = tempfile::tempdir().unwrap();
-    let hint = "add the names and addresses it is called by to `allowed_hosts`";
+    let hint = "add the names and addresses that clients use to `allowed_hosts`";
     for (address, hosts, told) in [
         ("0.0.0.0:0", "", true),
         ("0.0.0.0:0", "tidegate.internal", false),

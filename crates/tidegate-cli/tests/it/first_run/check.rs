@@ -23,7 +23,7 @@ fn the_variable_of_a_key_has_to_be_set() {
         let expected = "t.toml:2:15: providers.openai.api_key_env: OPENAI_API_KEY is not set in \
                         this environment: set it to the key, or remove api_key_env to let the \
                         caller's own key pass through\n\
-                        the configuration is not used: 1 mistake\n";
+                        configuration rejected: 1 error\n";
         assert_eq!(ended.stderr, expected);
     }
     let ended = check(KEYS, &[("OPENAI_API_KEY", "sk-test")]);
@@ -59,7 +59,7 @@ fn a_fallback_that_is_never_used_is_a_mistake_each() {
          caller's key is not shown to another provider\n",
         "must not name \"azure\", calls never fall back to it: its paths name deployments of its own",
         "providers.openai.fallback_models.ollama: is not in the `fallback` list of this provider",
-        "4 mistakes",
+        "4 errors",
     ] {
         assert!(ended.stderr.contains(told), "{told}: {}", ended.stderr);
     }

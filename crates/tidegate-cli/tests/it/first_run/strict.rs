@@ -94,5 +94,5 @@ fn without_a_provider_of_ones_own_there_is_none_to_reach() {
     let here = tempfile::tempdir().unwrap();
     let ended = check(here.path(), "", &[]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
-    assert_eq!(ended.stderr, "no provider is configured, so there is none to reach\n");
+    assert_eq!(ended.stderr, "no provider is configured; nothing to connect to\n");
 }
