@@ -1,14 +1,14 @@
-//! Attacks on the program from the outside: limits that are walked around, memory that is filled,
-//! one caller that stops the others, and secrets that leak.
+//! Attacks on the program: circumventing limits, exhausting memory, blocking other callers, and
+//! leaking secrets.
 //!
-//! Every test starts the program that `TIDEGATE_PROGRAM` names, else the one that was built with the
-//! tests, so that an attack can be run against an older program too.
+//! Every test starts the program named by `TIDEGATE_PROGRAM`, or else the one built with the tests,
+//! so that attacks can be run against older versions too.
 
 mod account_settings;
 mod accounts;
 mod bodies;
 mod calls;
 mod fairness;
+mod fixtures;
 mod leaks;
 mod listeners;
-mod stage;

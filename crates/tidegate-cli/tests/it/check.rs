@@ -1,11 +1,11 @@
-//! `check`, `--help`, `--version`, and how the command line is refused.
+//! `check`, `--help`, `--version`, and usage errors.
 
 use std::fs;
 
 use crate::program::{end, run, tidegate};
 
 #[test]
-fn a_good_file_is_ok() {
+fn valid_file_is_ok() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("good.toml"), "[limits.client]\nrate = \"50/s\"\n").unwrap();
     let ended = run(here.path(), &["check", "good.toml"]);
@@ -14,7 +14,7 @@ fn a_good_file_is_ok() {
 
 /// Setting: listen.resp, providers.*.tier
 #[test]
-fn keys_without_effect_are_told_and_the_file_is_ok() {
+fn unused_keys_cause_warnings_and_the_file_is_ok() {
     let here = tempfile::tempdir().unwrap();
     let text = "[listen]\nresp = \"127.0.0.1:7000\"\n[providers.openai]\ntier = \"tier-1\"\n\
                 api_key_env = \"OPENAI_API_KEY\"\n";
@@ -31,7 +31,7 @@ fn keys_without_effect_are_told_and_the_file_is_ok() {
 }
 
 #[test]
-fn a_bad_file_is_told_in_full() {
+fn all_errors_of_an_invalid_file_are_reported() {
     let here = tempfile::tempdir().unwrap();
     let text = "[limits.client]\ncapacity = 0\nrate = \"50/s\"\n[stor]\n";
     fs::write(here.path().join("bad.toml"), text).unwrap();
@@ -49,7 +49,7 @@ fn a_bad_file_is_told_in_full() {
 }
 
 #[test]
-fn wrong_use_is_exit_code_two() {
+fn usage_errors_exit_with_code_two() {
     let here = tempfile::tempdir().unwrap();
     for args in [&[][..], &["srve"], &["serve", "--port", "1"], &["check"]] {
         assert_eq!(run(here.path(), args).code, Some(2), "{args:?}");
@@ -65,7 +65,7 @@ fn wrong_use_is_exit_code_two() {
 }
 
 #[test]
-fn help_and_version_help() {
+fn help_and_version_are_printed() {
     let here = tempfile::tempdir().unwrap();
     let ended = run(here.path(), &["--version"]);
     assert_eq!(ended.stdout, format!("tidegate {}\n", env!("CARGO_PKG_VERSION")));
@@ -74,5 +74,5 @@ fn help_and_version_help() {
     assert!(ended.stdout.contains("tidegate serve --config tidegate.toml"), "{}", ended.stdout);
     let ended = run(here.path(), &["serve", "--help"]);
     assert!(ended.stdout.contains("--http <ADDR>") && ended.stdout.contains("curl"));
-    assert!(!ended.stdout.contains("--resp"), "doors that do not open are not advertised");
+    assert!(!ended.stdout.contains("--resp"), "flags without effect are not listed");
 }

@@ -1,4 +1,4 @@
-//! `config`: where settings come from, and how those of the database are changed.
+//! `config`: sources of settings, and changes in the database.
 
 use std::fs;
 use std::path::Path;
@@ -10,12 +10,12 @@ use crate::program::{Ended, Serving, end, run, serve, tidegate};
 const KEY: &str = "limits.client.rate";
 const VARIABLE: &str = "TIDEGATE_LIMITS_CLIENT_RATE";
 
-/// `config` with its files below the directory.
+/// Runs `config` with its state in the directory.
 fn config(directory: &Path, args: &[&str]) -> Ended {
     run(directory, &[&["config", "--state-dir", "state"], args].concat())
 }
 
-/// What `config show` prints of a key with this environment.
+/// Runs `config show` for a key with this environment.
 fn shown(directory: &Path, key: &str, environment: &[(&str, &str)]) -> Ended {
     let mut command = tidegate(directory, &["config", "show", key, "--state-dir", "state"]);
     let ended = end(command.envs(environment.iter().copied()));
@@ -28,9 +28,9 @@ fn succeeds(ended: &Ended, stdout: &str) {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), stdout), "{ended:?}");
 }
 
-/// R355 and R364: the order is always the same one.
+/// R355 and R364: the precedence is always the same.
 #[test]
-fn every_level_wins_in_turn() {
+fn each_layer_overrides_those_below() {
     let here = tempfile::tempdir().unwrap();
     let here = here.path();
     let is = |environment: &[(&str, &str)], line: &str| {
@@ -38,7 +38,7 @@ fn every_level_wins_in_turn() {
     };
     is(&[], r#""50/s"  default"#);
     fs::write(here.join("tidegate.toml"), "[limits.client]\nrate = \"40/s\"\n").unwrap();
-    // A file that has limits has all of them: those of the defaults are there to try.
+    // Limits in a file replace all default limits.
     is(&[], r#""40/s"  file"#);
     let variable = [(VARIABLE, "30/s")];
     is(&variable, r#""30/s"  environment over file "40/s""#);
@@ -51,9 +51,10 @@ fn every_level_wins_in_turn() {
     is(&variable, r#""30/s"  environment over file "40/s""#);
 }
 
-/// What has a flag never comes from the database, so the flag is over the environment.
+/// Settings with a flag cannot come from the database, so the flag directly overrides the
+/// environment.
 #[test]
-fn a_flag_wins_over_all_others() {
+fn flag_overrides_all_other_layers() {
     let here = tempfile::tempdir().unwrap();
     let here = here.path();
     fs::write(here.join("tidegate.toml"), "[database]\nurl = \"sqlite:file.db\"\n").unwrap();
@@ -76,7 +77,7 @@ fn a_flag_wins_over_all_others() {
 }
 
 #[test]
-fn whoever_is_hidden_by_the_database_is_told_at_start() {
+fn shadowed_settings_cause_warnings_at_start() {
     let here = tempfile::tempdir().unwrap();
     let here = here.path();
     fs::write(here.join("tidegate.toml"), "[limits.client]\nrate = \"40/s\"\n").unwrap();
@@ -98,9 +99,9 @@ fn whoever_is_hidden_by_the_database_is_told_at_start() {
     }
 }
 
-/// A server that runs takes over what is set beside it.
+/// A running server applies changes made by the command line.
 #[test]
-fn a_change_reaches_a_server_that_runs_and_is_remembered() {
+fn change_reaches_a_running_server_and_persists() {
     let here = tempfile::tempdir().unwrap();
     let here = here.path();
     let serving = Serving::start(&mut serve(here, &[]));
@@ -129,7 +130,7 @@ fn a_change_reaches_a_server_that_runs_and_is_remembered() {
 }
 
 #[test]
-fn what_says_where_and_who_never_comes_from_the_database() {
+fn addresses_and_access_cannot_be_set_in_the_database() {
     let here = tempfile::tempdir().unwrap();
     for (key, value) in [
         ("listen.http", "0.0.0.0:80"),
@@ -158,7 +159,7 @@ fn what_says_where_and_who_never_comes_from_the_database() {
 }
 
 #[test]
-fn the_schema_is_the_one_that_is_published() {
+fn printed_schema_matches_the_committed_file() {
     let here = tempfile::tempdir().unwrap();
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../tidegate-config/tidegate.schema.json");
@@ -167,7 +168,7 @@ fn the_schema_is_the_one_that_is_published() {
 }
 
 #[test]
-fn settings_as_json_are_for_programs() {
+fn settings_can_be_shown_as_json() {
     let here = tempfile::tempdir().unwrap();
     let ended = config(here.path(), &["show", KEY, "--json"]);
     let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -180,9 +181,9 @@ fn settings_as_json_are_for_programs() {
     assert_eq!(shown[0]["place"], "tidegate.toml:2:8");
 }
 
-/// A limit of two keys is none while it has one.
+/// A limit that needs two keys is invalid with one.
 #[test]
-fn keys_that_need_each_other_are_set_in_one_change() {
+fn dependent_keys_are_set_in_one_change() {
     let here = tempfile::tempdir().unwrap();
     let here = here.path();
     let team = ["limits.team.capacity", "20", "limits.team.rate", "10/s"];
@@ -200,7 +201,7 @@ fn keys_that_need_each_other_are_set_in_one_change() {
 }
 
 #[test]
-fn a_part_is_shown_by_its_section_and_not_by_its_letters() {
+fn section_filter_matches_whole_names() {
     let here = tempfile::tempdir().unwrap();
     let keys = |part: &str| shown(here.path(), part, &[]).stdout;
     assert!(keys("limits.client").contains(KEY));

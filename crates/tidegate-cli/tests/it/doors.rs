@@ -1,10 +1,10 @@
-//! Who may open the door that changes settings.
+//! Access control of the admin API.
 
 use serde_json::json;
 
 use crate::program::{Ended, Serving, end, run, serve};
 
-/// A token and its hash.
+/// Creates a token and returns it with its hash.
 fn key() -> (String, String) {
     let here = tempfile::tempdir().unwrap();
     let Ended { code, stdout, stderr } = run(here.path(), &["key"]);
@@ -17,7 +17,7 @@ fn key() -> (String, String) {
 
 /// Setting: admin.read_tokens, admin.write_tokens
 #[test]
-fn a_token_opens_the_door_whose_file_has_its_hash() {
+fn tokens_grant_read_or_write_access() {
     let here = tempfile::tempdir().unwrap();
     let ((writer, may_write), (reader, may_read)) = (key(), key());
     assert_ne!(writer, reader);
@@ -42,7 +42,7 @@ fn a_token_opens_the_door_whose_file_has_its_hash() {
 
 /// Setting: listen.admin, listen.grpc, admin.allow_unauthenticated
 #[test]
-fn beyond_loopback_the_door_needs_tokens_or_somebody_who_says_so() {
+fn listening_beyond_loopback_requires_tokens_or_an_override() {
     let here = tempfile::tempdir().unwrap();
     for door in ["--admin", "--grpc"] {
         let ended = end(&mut serve(here.path(), &[door, "0.0.0.0:0"]));

@@ -1,5 +1,5 @@
-//! What somebody meets who sets the program up: mistakes that are told before it runs, paths that it
-//! names, and the way to providers through proxies, other roots and other names of models.
+//! First setup: errors that are reported before the program runs, hints about paths, and calls to
+//! providers through proxies, with custom root certificates and mapped model names.
 
 mod check;
 mod models;
@@ -15,26 +15,26 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tidegate_sim::{Account, Dialect, Limits};
 
-use crate::outbound::stage::{KEY, Provider};
+use crate::outbound::fixtures::{KEY, Provider};
 use crate::program::{Serving, serve};
 
-/// A provider of OpenAI's API that knows one model, and takes one key.
+/// Starts an OpenAI-like provider with one model and one key.
 fn provider(model: &str) -> Provider {
     Provider::start(Account::new(Dialect::OpenAi, "account", KEY).model(model, Limits::new()))
 }
 
-/// Where a provider listens.
+/// Returns the address of a provider.
 fn address(provider: &Provider) -> SocketAddr {
     provider.url.trim_start_matches("http://").parse().unwrap()
 }
 
-/// `serve` with a file of this text, and without a database.
+/// Returns a `serve` command with this configuration file and without a database.
 fn serve_text(folder: &Path, text: &str) -> Command {
     std::fs::write(folder.join("tidegate.toml"), text).unwrap();
     serve(folder, &["--database", "none"])
 }
 
-/// What a caller of OpenAI's API gets.
+/// A response of the OpenAI API.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -43,7 +43,7 @@ struct Answer {
     body: Value,
 }
 
-/// Asks a model through the program.
+/// Sends a chat request through the program.
 fn chat(serving: &Serving, provider: &str, model: &str) -> Answer {
     let body = json!({ "model": model, "messages": [{ "role": "user", "content": "Tide?" }] });
     let agent = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).build();

@@ -1,4 +1,4 @@
-//! How callers who are denied together are told to come back.
+//! Retry hints of callers that are denied together.
 
 use std::fs;
 
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::program::{Serving, serve};
 
-/// Milliseconds of a day, which a token takes to come back.
+/// Milliseconds per day, the refill time of a token.
 const DAY: u64 = 86_400_000;
 
 const TAKE: &str = r#"{"key":"alice","limit":"api"}"#;
 
-/// The hint of an answer.
+/// Returns the retry hint of a response.
 fn hint(answer: &Value) -> u64 {
     answer["retry_after_ms"].as_u64().unwrap_or_else(|| panic!("{answer}"))
 }
@@ -22,19 +22,19 @@ fn denied(serving: &Serving, path: &str, body: &str) -> u64 {
     hint(&serde_json::from_str(&answer).unwrap())
 }
 
-/// How far hints lie apart. All are at least as long as the exact one, which only becomes shorter,
-/// and at most a fifth longer.
+/// Returns the range of hints. Checks that none is shorter than the exact hint or longer by more
+/// than a fifth.
 fn spread(hints: &[u64], exact: u64) -> u64 {
     let (least, most) = (hints.iter().min().unwrap(), hints.iter().max().unwrap());
     assert!(*least >= exact && *most <= DAY + DAY / 5, "{least} to {most} for {exact}");
     most - least
 }
 
-/// G9: a tenth of the hint, at the least; and exact by default.
+/// G9: hints vary by at least a tenth, and are exact by default.
 ///
 /// Setting: api.jitter_percent
 #[test]
-fn hints_of_a_mass_denial_are_spread_as_configured() {
+fn retry_hints_have_the_configured_jitter() {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("tidegate.toml");
     fs::write(file, "[limits.api]\ncapacity = 1\nrate = \"1/day\"\n").unwrap();
@@ -42,7 +42,10 @@ fn hints_of_a_mass_denial_are_spread_as_configured() {
     assert_eq!(serving.post("/v1/take", TAKE).0, 200);
     let takes = || (0..40).map(|_| denied(&serving, "/v1/take", TAKE)).collect::<Vec<_>>();
     let exact = takes();
-    assert!(exact.is_sorted_by(|earlier, later| earlier >= later), "time alone passes: {exact:?}");
+    assert!(
+        exact.is_sorted_by(|earlier, later| earlier >= later),
+        "exact hints only decrease: {exact:?}"
+    );
     let (status, body) = serving.patch(&json!({"api": {"jitter_percent": 20}}));
     assert_eq!(status, 200, "{body}");
     let spread_out = takes();
@@ -53,7 +56,7 @@ fn hints_of_a_mass_denial_are_spread_as_configured() {
     let batched: Vec<_> = answer["answers"].as_array().unwrap().iter().map(hint).collect();
     let reserve = r#"{"key":"alice","limit":"api","max_wait_ms":0}"#;
     let reserves: Vec<_> = (0..40).map(|_| denied(&serving, "/v1/reserve", reserve)).collect();
-    // A look tells how the bucket stands.
+    // A peek reports the exact state of the bucket.
     let looks: Vec<_> = (0..10).map(|_| denied(&serving, "/v1/peek", TAKE)).collect();
     assert!(looks.is_sorted_by(|earlier, later| earlier >= later), "{looks:?}");
     let now = *looks.last().unwrap();

@@ -1,4 +1,4 @@
-//! Several programs, one PostgreSQL: a change goes to all, and an outage stops nobody.
+//! Several nodes with one PostgreSQL database: changes reach all nodes, and an outage stops none.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn takes(serving: &Serving) -> u16 {
     serving.post("/v1/take", r#"{"key":"alice","limit":"client"}"#).0
 }
 
-/// A migrated database.
+/// Starts a server with a migrated database.
 fn database() -> (PostgresServer, String) {
     let here = tempfile::tempdir().unwrap();
     let server = PostgresServer::start();
@@ -31,7 +31,7 @@ fn database() -> (PostgresServer, String) {
 
 /// Setting: database.auto_migrate
 #[test]
-fn tables_that_nobody_made_are_asked_for() {
+fn missing_tables_require_a_migration() {
     let here = tempfile::tempdir().unwrap();
     let server = PostgresServer::start();
     let url = server.fresh_database();
@@ -48,8 +48,8 @@ fn tables_that_nobody_made_are_asked_for() {
 
 /// Setting: database.url
 #[test]
-#[expect(clippy::print_stdout, reason = "how long it took is told to a person")]
-fn a_change_at_one_node_holds_at_the_other() {
+#[expect(clippy::print_stdout, reason = "the time is printed for information")]
+fn change_at_one_node_reaches_the_other() {
     let here = tempfile::tempdir().unwrap();
     let (_server, url) = database();
     let [one, other] =
@@ -71,9 +71,9 @@ fn a_change_at_one_node_holds_at_the_other() {
     assert!(!ended.stderr.contains(password), "{ended:?}");
 }
 
-/// R365: what was known holds, and what cannot be kept is not done.
+/// R365: known settings stay in effect, and changes that cannot be stored are rejected.
 #[test]
-fn without_the_database_all_go_on_and_nothing_is_changed() {
+fn without_the_database_nodes_continue_and_reject_changes() {
     let here = tempfile::tempdir().unwrap();
     let (server, url) = database();
     let [one, other] =
@@ -95,9 +95,9 @@ fn without_the_database_all_go_on_and_nothing_is_changed() {
     other.wait_until_it_has(CAPACITY, &json!(6));
 }
 
-/// R365: environment and file hold until the database is there.
+/// R365: environment and file apply until the database is reachable.
 #[test]
-fn a_server_starts_without_its_database_and_takes_it_over_later() {
+fn server_starts_without_its_database_and_applies_it_later() {
     let here = tempfile::tempdir().unwrap();
     let (server, url) = database();
     let set = ["config", "set", CAPACITY, "7", "--database", &url];

@@ -1,15 +1,15 @@
-//! Calls through the built program to a simulated provider on a socket: what a caller sees when
-//! limits bind, when many call at once, and when the provider is in trouble.
+//! Calls through the program to a simulated provider: what callers see under limits, with many
+//! concurrent calls, and when the provider fails.
 //!
-//! Each test has its own program and its own provider. Limits, charging rules and faults are set at
-//! the provider; callers are the official Python clients, without their retries, or plain HTTP.
+//! Each test has its own program and provider. Limits, charging rules and faults are set at the
+//! provider. Callers are the official Python clients, without their retries, or plain HTTP.
 
 mod concurrency;
-mod crowds;
+mod concurrent_calls;
 mod failures;
+pub(crate) mod fixtures;
 mod limits_shown;
 mod lock_outs;
-pub(crate) mod stage;
 mod stalls;
 mod tokens;
 mod traffic;

@@ -1,5 +1,5 @@
-//! Permits over HTTP: `/v1/acquire`, `/v1/release`, `/v1/renew`, `/v1/settle` and what `/v1/admit`
-//! holds, as workers in any language use them.
+//! Permits over HTTP: `/v1/acquire`, `/v1/release`, `/v1/renew`, `/v1/settle`, and `/v1/admit` with
+//! `hold`.
 
 mod ending;
 mod holding;
@@ -19,15 +19,15 @@ const LIMITS: &str = "[limits.gpu]\nconcurrency = 1\n\
                       [limits.user]\ncapacity = 1\nrate = \"1/day\"\n\
                       [admission]\nbackpressure_threshold = 1\n";
 
-/// The program with these limits, and what is asked of it here.
-struct Stage {
+/// A running server with these limits.
+struct Fixture {
     serving: Serving,
-    /// For threads that wait.
+    /// A client for other threads.
     caller: Caller,
     _folder: TempDir,
 }
 
-/// Whoever asks the HTTP door.
+/// A client of the HTTP API.
 struct Caller {
     url: String,
     agent: ureq::Agent,
@@ -47,7 +47,7 @@ impl Caller {
     }
 }
 
-impl Stage {
+impl Fixture {
     fn open() -> Self {
         Self::with(LIMITS, &[])
     }
@@ -65,7 +65,7 @@ impl Stage {
         self.caller.post(path, body)
     }
 
-    /// The id of a permit that must be granted.
+    /// Acquires a permit, which must be granted, and returns its id.
     #[track_caller]
     fn acquire(&self, body: &Value) -> String {
         let (status, answer) = self.post("/v1/acquire", body);
@@ -73,7 +73,7 @@ impl Stage {
         answer["id"].as_str().unwrap().to_owned()
     }
 
-    /// What is left of `tokens` for the key `acme`.
+    /// Returns what remains of the limit `tokens` for the key `acme`.
     fn tokens(&self) -> u64 {
         let peek = serde_json::json!({"limit": "tokens", "key": "acme", "cost": 0});
         self.post("/v1/peek", &peek).1["remaining"].as_u64().unwrap()
@@ -87,7 +87,7 @@ impl Stage {
         body["pending"].as_u64().unwrap()
     }
 
-    /// The value of a metric without labels, or with the labels that stand in its name.
+    /// Returns the value of a metric; `name` includes the labels, if any.
     fn metric(&self, name: &str) -> u64 {
         let (_, text) = self.serving.ask("/metrics");
         let row = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

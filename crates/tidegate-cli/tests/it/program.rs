@@ -1,4 +1,4 @@
-//! The built program, running or run to its end.
+//! Runs the built program, to its exit or in the background.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use tidegate_testkit::launch::wait_until;
 use ureq::http;
 
-/// How a run ended.
+/// Exit code and output of a finished run.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -20,25 +20,25 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-/// The path of the program: what `TIDEGATE_PROGRAM` names, else what was built with the tests.
+/// Returns the path of the program: `TIDEGATE_PROGRAM`, or else the one built with the tests.
 pub(crate) fn program() -> OsString {
     env::var_os("TIDEGATE_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_tidegate").into())
 }
 
-/// The program in a directory, without anything of the surrounding environment.
+/// Returns a command for the program in a directory, with an empty environment.
 pub(crate) fn tidegate(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(args);
     alone(command, directory)
 }
 
-/// `serve` with these flags, and with doors on free ports and files below the directory unless the
-/// flags say where they are.
+/// Returns a `serve` command with these flags. Unless the flags say otherwise, it listens on free
+/// ports and keeps its state in the directory.
 pub(crate) fn serve(directory: &Path, flags: &[&str]) -> Command {
     tidegate(directory, &serve_args(flags))
 }
 
-/// `serve` as above, with at most this many open files.
+/// Returns a `serve` command like [`serve`], with a limit on open files.
 pub(crate) fn serve_with_files(files: usize, directory: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", &format!("ulimit -n {files} && exec \"$@\""), "sh"]);
@@ -60,12 +60,12 @@ fn alone(mut command: Command, directory: &Path) -> Command {
     command
 }
 
-/// Runs the program to its end.
+/// Runs the program until it exits.
 pub(crate) fn run(directory: &Path, args: &[&str]) -> Ended {
     end(&mut tidegate(directory, args))
 }
 
-/// Runs a command to its end.
+/// Runs a command until it exits.
 pub(crate) fn end(command: &mut Command) -> Ended {
     let output = command.output().unwrap();
     Ended {
@@ -75,25 +75,25 @@ pub(crate) fn end(command: &mut Command) -> Ended {
     }
 }
 
-/// The program while it serves. It does not outlive the test.
+/// A running server. It is killed when the test ends.
 pub(crate) struct Serving {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// Lines of standard error. They are read at once: a full pipe would block the program.
+    /// Lines of standard error. A thread reads them, because a full pipe would block the program.
     stderr: mpsc::Receiver<String>,
-    /// What has been read of standard error.
+    /// The part of standard error that [`wait_for`](Self::wait_for) has read.
     told: String,
-    /// Where the HTTP door is.
+    /// Base URL of the HTTP API.
     pub(crate) url: String,
-    /// Where the admin door is.
+    /// Base URL of the admin API.
     pub(crate) admin: String,
-    /// Sent to the admin door with every request.
+    /// Token to send to the admin API.
     pub(crate) token: Option<String>,
     agent: ureq::Agent,
 }
 
 impl Serving {
-    /// Starts it and waits for its lines, one for each door.
+    /// Starts the server and waits for its lines on standard output, one per listener.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
@@ -105,7 +105,7 @@ impl Serving {
             else {
                 let _ = child.kill();
                 let told: String = stderr.iter().collect();
-                panic!("{line:?} is not where a door is: {told}");
+                panic!("{line:?} is not the line of a listener: {told}");
             };
             address.to_owned()
         });
@@ -115,18 +115,18 @@ impl Serving {
         Self { child, stdout, stderr, told: String::new(), url, admin, token: None, agent }
     }
 
-    /// Waits for a line of standard error that contains this text.
+    /// Waits for a line on standard error that contains `text`.
     pub(crate) fn wait_for(&mut self, text: &str) {
         let start = self.told.len();
         while !self.told[start..].contains(text) {
             let Ok(line) = self.stderr.recv() else {
-                panic!("it ended before it said {text:?}: {}", self.told)
+                panic!("the program exited before it printed {text:?}: {}", self.told)
             };
             self.told.push_str(&line);
         }
     }
 
-    /// The id of the process.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -143,27 +143,27 @@ impl Serving {
         answer(request.header("content-type", "application/json").send(body))
     }
 
-    /// Posts JSON to the admin door.
+    /// Posts JSON to the admin API and returns status and body.
     pub(crate) fn post_admin(&self, path: &str, body: &str) -> (u16, String) {
         let request = self.agent.post(format!("{}{path}", self.admin));
         let request = request.header("authorization", self.authorization());
         answer(request.header("content-type", "application/json").send(body))
     }
 
-    /// Asks the admin door.
+    /// Sends a GET request to the admin API and returns status and body.
     pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         let request = self.agent.get(format!("{}{path}", self.admin));
         answer(request.header("authorization", self.authorization()).call())
     }
 
-    /// Changes settings through the admin door.
+    /// Changes settings through the admin API and returns status and body.
     pub(crate) fn patch(&self, body: &Value) -> (u16, String) {
         let request = self.agent.patch(format!("{}/admin/config", self.admin));
         let request = request.header("authorization", self.authorization());
         answer(request.header("content-type", "application/json").send(body.to_string()))
     }
 
-    /// The settings of the admin door below a key.
+    /// Returns the settings of a section from the admin API.
     pub(crate) fn settings(&self, key: &str) -> Vec<Value> {
         let (status, body) = self.ask(&format!("/admin/config?key={key}"));
         assert_eq!(status, 200, "{body}");
@@ -171,14 +171,14 @@ impl Serving {
         shown["settings"].as_array().unwrap().clone()
     }
 
-    /// The value of a setting, and its source.
+    /// Returns value and source of a setting.
     pub(crate) fn setting(&self, key: &str) -> (Value, String) {
         let settings = self.settings(key);
         let [one] = settings.as_slice() else { panic!("{key}: {settings:?}") };
         (one["value"].clone(), one["source"].as_str().unwrap().to_owned())
     }
 
-    /// Waits until a setting has a value.
+    /// Waits until a setting has the given value.
     pub(crate) fn wait_until_it_has(&self, key: &str, value: &Value) {
         wait_until(&format!("{key} = {value}"), || (self.setting(key).0 == *value).then_some(()));
     }
@@ -193,7 +193,8 @@ impl Serving {
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
     }
 
-    /// Sends a signal and waits for the end; standard output without the lines of the doors.
+    /// Sends a signal and waits for the exit. Standard output is without the lines of the
+    /// listeners.
     pub(crate) fn stop(mut self, signal: &str) -> Ended {
         self.signal(signal);
         let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.told));
@@ -203,7 +204,7 @@ impl Serving {
     }
 }
 
-/// The lines of a pipe, read on a thread of its own until it is closed.
+/// Reads the lines of a pipe on a separate thread until it is closed.
 fn lines_of(pipe: ChildStderr) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -223,7 +224,7 @@ fn answer(reply: Result<http::Response<ureq::Body>, ureq::Error>) -> (u16, Strin
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // It has ended already, unless the test failed.
+        // It has exited already, unless the test failed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

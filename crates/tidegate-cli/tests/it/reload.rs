@@ -1,4 +1,4 @@
-//! The file, read again while the program serves: by a signal, and when it changes.
+//! Reloading the file: on SIGHUP, and when it changes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ fn write(path: &Path, capacity: u32) {
     fs::write(path, format!("[limits.api]\ncapacity = {capacity}\nrate = \"1/day\"\n")).unwrap();
 }
 
-/// What is left to somebody who has not asked before.
+/// Returns the remaining tokens of a key.
 fn left(serving: &Serving, key: &str) -> String {
     let body = format!(r#"{{"key":"{key}","limit":"api","cost":0}}"#);
     let (status, body) = serving.post("/v1/peek", &body);
@@ -23,11 +23,11 @@ fn left(serving: &Serving, key: &str) -> String {
     body["remaining"].to_string()
 }
 
-/// R429: the next request is decided by the new file.
+/// R429: the new file applies to the next request.
 ///
 /// Setting: limits.*.capacity
 #[test]
-fn a_signal_reads_the_file_again() {
+fn sighup_reloads_the_file() {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("tidegate.toml");
     write(&file, 10);
@@ -44,9 +44,9 @@ fn a_signal_reads_the_file_again() {
     assert!(ended.stderr.contains(line), "{ended:?}");
 }
 
-/// R429: nothing of a bad file is used, and all that is wrong with it is told.
+/// R429: an invalid file is ignored entirely, and all its errors are logged.
 #[test]
-fn a_bad_file_keeps_the_old_configuration_and_tells_every_mistake() {
+fn invalid_file_keeps_the_old_configuration_and_logs_every_error() {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("tidegate.toml");
     write(&file, 10);
@@ -58,7 +58,7 @@ fn a_bad_file_keeps_the_old_configuration_and_tells_every_mistake() {
     serving.wait_for("change refused; keeping the current configuration");
     assert_eq!(left(&serving, "alice"), "10");
     assert_eq!(serving.setting(CAPACITY), (10.into(), "file".to_owned()));
-    // The server is told of a good one as ever.
+    // A valid file is applied afterwards.
     write(&file, 6);
     serving.signal("HUP");
     serving.wait_for("key=\"limits.api.capacity\" old=\"10\" new=\"6\"");
@@ -75,7 +75,7 @@ fn a_bad_file_keeps_the_old_configuration_and_tells_every_mistake() {
 }
 
 #[test]
-fn a_file_that_is_gone_keeps_the_old_configuration() {
+fn missing_file_keeps_the_old_configuration() {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("mine.toml");
     write(&file, 10);
@@ -87,7 +87,7 @@ fn a_file_that_is_gone_keeps_the_old_configuration() {
 }
 
 #[test]
-fn a_written_file_is_read_without_a_signal() {
+fn changed_file_is_reloaded_without_a_signal() {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("tidegate.toml");
     write(&file, 10);
@@ -95,7 +95,7 @@ fn a_written_file_is_read_without_a_signal() {
     write(&file, 2_000);
     serving.wait_until_it_has(CAPACITY, &json!(2_000));
     assert_eq!(left(&serving, "bob"), "2000");
-    // As editors write: beside it, and then in its place.
+    // Like editors do: write a new file, then rename it.
     let beside = here.path().join("tidegate.toml.new");
     write(&beside, 3);
     fs::rename(&beside, &file).unwrap();
@@ -104,10 +104,9 @@ fn a_written_file_is_read_without_a_signal() {
     assert!(ended.stderr.contains("door=\"file\" who=\"-\""), "{ended:?}");
 }
 
-/// As Kubernetes mounts a configuration: the file is a link into a directory that is a link, and
-/// only the latter is swapped.
+/// Kubernetes mounts a configuration as a link into a linked directory, and only swaps the latter.
 #[test]
-fn a_swapped_link_is_another_file() {
+fn swapped_symlink_is_noticed() {
     let here = tempfile::tempdir().unwrap();
     let here = here.path();
     for (version, capacity) in [("one", 10), ("two", 11)] {

@@ -1,5 +1,4 @@
-//! Providers that fail, limit their callers' growth or serve several workloads: what the built program
-//! sends to them, counted at a server that answers as each test says.
+//! Breakers, retries, ramps and endpoints: what the program sends to a fake provider.
 
 mod breaker;
 mod endpoints;

@@ -1,4 +1,4 @@
-//! What a change at run time says: its warnings, its lines of the audit, and whether it lasts.
+//! Changes at run time: warnings, audit lines, and persistence.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use crate::program::{Ended, Serving, run, serve};
 
 const KEY: &str = "providers.openai.max_concurrent_requests";
 
-/// Asks for so many calls at once.
+/// Returns a change of the concurrency.
 fn concurrency(limit: u32) -> Value {
     json!({"providers": {"openai": {"max_concurrent_requests": limit}}})
 }
 
-/// What came of a change that is accepted.
+/// Makes a change, which must be accepted, and returns the result.
 #[track_caller]
 fn changed(serving: &Serving, change: &Value) -> Value {
     let (status, body) = serving.patch(change);
@@ -27,15 +27,15 @@ fn cap_warning(asked: u32) -> String {
     format!("openai: concurrency limit ({asked}) exceeds maximum (32). Capping at 32.")
 }
 
-/// The lines of the audit that have this text.
+/// Returns the audit lines that contain this text.
 fn audit<'e>(ended: &'e Ended, text: &str) -> Vec<&'e str> {
     let lines = ended.stderr.lines();
     lines.filter(|line| line.contains("tidegate::audit: ") && line.contains(text)).collect()
 }
 
-/// R360 and G13: both are capped at 32, and both were asked for.
+/// R360 and G13: both values are capped at 32, but the changes differ.
 #[test]
-fn two_changes_that_are_capped_alike_are_two_warnings_and_two_lines_of_the_audit() {
+fn each_capped_change_has_a_warning_and_an_audit_line() {
     let here = tempfile::tempdir().unwrap();
     let serving = Serving::start(&mut serve(here.path(), &[]));
     let before = serving.setting(KEY).0;
@@ -48,10 +48,10 @@ fn two_changes_that_are_capped_alike_are_two_warnings_and_two_lines_of_the_audit
         assert_eq!(changed(&serving, &concurrency(asked)), expected);
         assert_eq!(serving.setting(KEY), (32.into(), "database".to_owned()));
     }
-    // Asked for again nothing changes, and there is nothing new to look at.
+    // Repeating a change has no effect and causes no warning.
     let again = changed(&serving, &concurrency(77));
     assert_eq!((&again["changes"], &again["warnings"]), (&json!([]), &json!([])));
-    // A change of something else does not repeat what was told.
+    // Another change does not repeat the warnings.
     changed(&serving, &json!({"limits": {"client": {"capacity": 7}}}));
     let ended = serving.stop("TERM");
     let lines = audit(&ended, KEY);
@@ -66,9 +66,9 @@ fn two_changes_that_are_capped_alike_are_two_warnings_and_two_lines_of_the_audit
     }
 }
 
-/// G13: a server hears of both also when they come faster than it looks.
+/// G13: both changes are audited, even if they happen between two polls.
 #[test]
-fn two_changes_beside_a_running_server_are_two_lines_of_its_audit() {
+fn each_external_change_has_an_audit_line() {
     let here = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(&mut serve(here.path(), &[]));
     for asked in [64, 77] {
@@ -89,9 +89,9 @@ fn two_changes_beside_a_running_server_are_two_lines_of_its_audit() {
     }
 }
 
-/// R360: a warning of the file is told when the file says it, and once.
+/// R360: a warning about the file is logged once, when the file causes it.
 #[test]
-fn a_file_that_is_read_again_is_warned_of_as_at_the_start() {
+fn reloaded_file_causes_each_warning_once() {
     let here = tempfile::tempdir().unwrap();
     let file = here.path().join("tidegate.toml");
     let write = |capacity: u32, rest: &str| {
@@ -114,9 +114,9 @@ fn a_file_that_is_read_again_is_warned_of_as_at_the_start() {
     assert_eq!(line.len(), 1, "{ended:?}");
 }
 
-/// Without a database nothing claims to be in one.
+/// Without a database, no setting has the source `database`.
 #[test]
-fn without_a_database_a_change_says_that_it_ends_with_the_program() {
+fn change_without_a_database_lasts_until_restart() {
     let here = tempfile::tempdir().unwrap();
     let start = || Serving::start(&mut serve(here.path(), &["--database", "none"]));
     const CAPACITY: &str = "limits.client.capacity";
@@ -135,9 +135,9 @@ fn without_a_database_a_change_says_that_it_ends_with_the_program() {
     assert_eq!(start().setting(CAPACITY), (100.into(), "default".to_owned()));
 }
 
-/// G12 and G13: what is done to a key by hand is in the audit, and the key is not.
+/// G12 and G13: manual actions on a key are audited, without the key.
 #[test]
-fn what_an_operator_does_to_a_key_is_a_line_of_the_audit() {
+fn operator_actions_on_keys_are_audited() {
     let here = tempfile::tempdir().unwrap();
     let (token, hash) = key(here.path());
     let text = format!("[admin]\nwrite_tokens = [\"{hash}\"]\n");
@@ -153,7 +153,7 @@ fn what_an_operator_does_to_a_key_is_a_line_of_the_audit() {
     let operations = r#"{"operations":[{"op":"reset","key":"alice","limit":"client"}]}"#;
     assert_eq!(serving.post("/v1/batch", operations).0, 200);
     assert_eq!(serving.post_admin("/admin/keys/peek", &body("")).0, 200);
-    // Everybody's business, and too much for a log.
+    // Takes and peeks are not audited; there would be too many.
     assert_eq!(serving.post("/v1/take", &body("")).0, 200);
     assert_eq!(serving.post("/v1/peek", &body("")).0, 200);
     serving.token = None;
@@ -180,9 +180,9 @@ fn what_an_operator_does_to_a_key_is_a_line_of_the_audit() {
     assert_eq!(audit(&ended, "delta=-3").len(), 2, "{ended:?}");
 }
 
-/// Without tokens the author of a line is the address of the peer.
+/// Without tokens, the author of an audit line is the address of the peer.
 #[test]
-fn what_is_done_to_a_key_without_a_token_has_an_author() {
+fn actions_without_a_token_are_audited_by_address() {
     let here = tempfile::tempdir().unwrap();
     let serving = Serving::start(&mut serve(here.path(), &[]));
     let body = |rest: &str| format!(r#"{{"key":"alice","limit":"client"{rest}}}"#);
@@ -197,9 +197,9 @@ fn what_is_done_to_a_key_without_a_token_has_an_author() {
     }
 }
 
-/// Whoever needs no token does not fill the disk with lines, and what is left out is counted.
+/// Unauthenticated actions cannot fill the disk with audit lines; suppressed lines are counted.
 #[test]
-fn a_flood_of_actions_is_a_bounded_number_of_lines() {
+fn flood_of_actions_has_bounded_audit_lines() {
     let here = tempfile::tempdir().unwrap();
     let serving = Serving::start(&mut serve(here.path(), &[]));
     let operation = r#"{"op":"reset","key":"alice","limit":"client"}"#;
@@ -219,7 +219,7 @@ fn a_flood_of_actions_is_a_bounded_number_of_lines() {
     assert_eq!(written + suppressed, 20 * 256, "every action is a line or is counted");
 }
 
-/// A token and its hash.
+/// Creates a token and returns it with its hash.
 fn key(directory: &Path) -> (String, String) {
     let made = run(directory, &["key"]);
     let lines: Vec<_> = made.stdout.lines().map(ToOwned::to_owned).collect();

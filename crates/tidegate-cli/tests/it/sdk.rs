@@ -1,36 +1,36 @@
-//! The official Python clients through the gateway, each set up by its environment alone.
+//! The official Python clients through the gateway, each configured only by environment variables.
 //!
-//! The provider is the simulator, on a socket of its own. What a client does stands in
-//! `sdk/calls.py`; what it must come to stands here.
+//! The provider is a simulator on a socket. `sdk/calls.py` contains the calls; this file contains
+//! the expected results.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tidegate_sim::{Dialect, Limits, Output};
 
-use crate::outbound::stage::{Gateway, Provider, Sdk};
+use crate::outbound::fixtures::{Gateway, Provider, Sdk};
 
-/// What the clients do.
+/// The script that makes the calls.
 const SCRIPT: &str = "sdk/calls.py";
 
-/// Thirteen tokens of the simulator.
+/// Response text of thirteen tokens.
 const TEXT: &str = "the sea ran out and the ebb was low but not yet the ";
 
-/// Calls at the same time.
+/// Number of concurrent calls.
 const BURST: usize = 20;
 
-/// What a provider lets in, of requests in a second.
+/// Requests per second that the provider admits.
 const A_SECOND: u64 = 5;
 
-/// One official client, and what is its own.
+/// An official client and its peculiarities.
 #[derive(Clone, Copy)]
 struct Client {
     sdk: Sdk,
-    /// Tokens of the question. Ollama's client always adds an empty list of tools.
+    /// Tokens of the prompt. Ollama's client always adds an empty list of tools.
     input_tokens: u64,
-    /// The error that it raises for a limit of rate.
+    /// The exception that it raises for a rate limit.
     refusal: &'static str,
-    /// Whether its error keeps the headers of the answer.
+    /// Whether the exception contains the response headers.
     keeps_headers: bool,
 }
 
@@ -47,49 +47,50 @@ const OLLAMA: Client =
     Client { sdk: Sdk::OLLAMA, input_tokens: 5, refusal: "ResponseError", keeps_headers: false };
 
 #[test]
-fn openai_talks_streams_and_bursts() {
-    OPENAI.talks();
+fn openai_client_works_with_streams_and_bursts() {
+    OPENAI.assert_talks();
 }
 
 #[test]
-fn anthropic_talks_streams_and_bursts() {
-    ANTHROPIC.talks();
+fn anthropic_client_works_with_streams_and_bursts() {
+    ANTHROPIC.assert_talks();
 }
 
 #[test]
-fn gemini_talks_streams_and_bursts() {
-    GEMINI.talks();
+fn gemini_client_works_with_streams_and_bursts() {
+    GEMINI.assert_talks();
 }
 
 #[test]
-fn ollama_talks_streams_and_bursts() {
-    OLLAMA.talks();
+fn ollama_client_works_with_streams_and_bursts() {
+    OLLAMA.assert_talks();
 }
 
 /// Setting: providers.*.requests_per_minute, providers.*.max_wait
 #[test]
 fn openai_raises_its_own_error_when_the_wait_is_too_long() {
-    OPENAI.is_refused();
+    OPENAI.assert_rejected();
 }
 
 #[test]
 fn anthropic_raises_its_own_error_when_the_wait_is_too_long() {
-    ANTHROPIC.is_refused();
+    ANTHROPIC.assert_rejected();
 }
 
 #[test]
 fn gemini_raises_its_own_error_when_the_wait_is_too_long() {
-    GEMINI.is_refused();
+    GEMINI.assert_rejected();
 }
 
 #[test]
 fn ollama_raises_its_own_error_when_the_wait_is_too_long() {
-    OLLAMA.is_refused();
+    OLLAMA.assert_rejected();
 }
 
 impl Client {
-    /// Every call is answered in full, and a burst that the provider would not let in is spread.
-    fn talks(self) {
+    /// Checks that every call gets a complete response, and that a burst above the limit is spread
+    /// out.
+    fn assert_talks(self) {
         let provider = self.provider();
         let limits = format!("requests_per_minute = {}\nburst_capacity = 1", A_SECOND * 60);
         let gateway = Gateway::start(self.sdk, &provider.url, &limits);
@@ -105,8 +106,8 @@ impl Client {
         assert!(spread >= seconds, "{BURST} calls within {spread:?}");
     }
 
-    /// The second call would wait for a minute, which is more than the gateway lets anybody wait.
-    fn is_refused(self) {
+    /// Checks that a second call is rejected, because it would wait longer than `max_wait`.
+    fn assert_rejected(self) {
         let provider = self.provider();
         let limits = "requests_per_minute = 1\nburst_capacity = 1\nmax_wait = \"5s\"";
         let gateway = Gateway::start(self.sdk, &provider.url, limits);
@@ -115,22 +116,22 @@ impl Client {
             let told = &told[kind];
             assert_eq!((&told["error"], &told["status"]), (&json!(self.refusal), &json!(429)));
             let took = told["seconds"].as_f64().unwrap();
-            assert!(took < 5.0, "refused at once, and not after {took} s");
+            assert!(took < 5.0, "rejected immediately, not after {took} s");
             if self.keeps_headers {
                 let number = |name: &str| -> u64 {
                     told["headers"][name].as_str().and_then(|text| text.parse().ok()).unwrap()
                 };
                 let (seconds, millis) = (number("retry-after"), number("retry-after-ms"));
-                // A call a minute, less the 1.5 % that the gateway leaves to the provider.
+                // One call per minute, minus the gateway's safety margin of 1.5 %.
                 assert!((50..=61).contains(&seconds), "{told}");
                 assert_eq!(millis.div_ceil(1_000), seconds, "{told}");
             }
         }
-        assert_eq!(provider.simulator.ledger().seen(), 1, "no other call has left the gateway");
+        assert_eq!(provider.simulator.ledger().seen(), 1, "no other call was sent");
     }
 
     fn provider(self) -> Provider {
-        // What Ollama has in place of a limit is a queue.
+        // Ollama has a queue instead of a rate limit.
         let limits = match self.sdk.dialect {
             Dialect::Ollama => Limits::new(),
             _ => Limits::new().requests_per_minute(A_SECOND * 60).slice(Duration::from_secs(1)),

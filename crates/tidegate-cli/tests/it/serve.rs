@@ -1,4 +1,4 @@
-//! `serve`: its lines, its answers, its end.
+//! `serve`: output, responses and shutdown.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use crate::program::{Serving, end, serve, serve_with_files};
 
 #[test]
-fn it_starts_at_once_answers_and_stops_when_told() {
+fn server_starts_serves_and_stops_on_a_signal() {
     let here = tempfile::tempdir().unwrap();
     for signal in ["TERM", "INT"] {
         let serving = Serving::start(&mut serve(here.path(), &[]));
@@ -36,12 +36,12 @@ fn it_starts_at_once_answers_and_stops_when_told() {
 }
 
 #[test]
-fn flags_win_over_the_environment_over_the_file() {
+fn flags_override_environment_override_file() {
     let here = tempfile::tempdir().unwrap();
     let text = "[listen]\nhttp = \"nowhere\"\n";
     fs::write(here.path().join("tidegate.toml"), text).unwrap();
     let ended = end(&mut serve(here.path(), &[]));
-    assert_eq!(ended.code, Some(2), "a wrong file is not hidden by a flag: {ended:?}");
+    assert_eq!(ended.code, Some(2), "a flag does not hide an error in the file: {ended:?}");
     let text = "[listen]\nhttp = \"192.0.2.1:1\"\n[store]\nmax_memory = \"8MiB\"\n\
                 [limits.api]\ncapacity = 7\nrate = \"1/s\"\n";
     fs::write(here.path().join("tidegate.toml"), text).unwrap();
@@ -58,7 +58,7 @@ fn flags_win_over_the_environment_over_the_file() {
 
 /// Setting: listen.http
 #[test]
-fn an_address_in_use_is_a_failure_that_says_so() {
+fn address_in_use_is_reported() {
     let here = tempfile::tempdir().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -71,7 +71,7 @@ fn an_address_in_use_is_a_failure_that_says_so() {
 
 /// Setting: listen.resp, modules.rate_limit.enabled
 #[test]
-fn keys_that_nothing_uses_yet_are_accepted_and_told() {
+fn unused_keys_are_accepted_with_a_warning() {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("tidegate.toml"), "[modules.rate_limit]\nenabled = true\n").unwrap();
     let serving = Serving::start(&mut serve(here.path(), &["--resp", "127.0.0.1:0"]));
@@ -83,11 +83,11 @@ fn keys_that_nothing_uses_yet_are_accepted_and_told() {
     ] {
         assert!(ended.stderr.contains(line), "{ended:?}");
     }
-    assert!(!here.path().join("state").exists(), "nothing is kept before something is changed");
+    assert!(!here.path().join("state").exists(), "nothing is written before the first change");
 }
 
 #[test]
-fn the_log_says_what_it_is_told_to_and_never_a_key() {
+fn log_follows_its_filter_and_never_contains_a_key() {
     let here = tempfile::tempdir().unwrap();
     let mut command = serve(here.path(), &[]);
     let serving = Serving::start(command.env("TIDEGATE_LOG", "trace"));
@@ -107,9 +107,9 @@ fn the_log_says_what_it_is_told_to_and_never_a_key() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Running out of open files ends no door and does not fill the log.
+/// Running out of open files stops no listener and does not fill the log.
 #[test]
-fn it_survives_running_out_of_open_files() {
+fn server_survives_running_out_of_open_files() {
     let here = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(&mut serve_with_files(32, here.path(), &[]));
     let address = serving.url.trim_start_matches("http://").to_owned();
@@ -123,9 +123,9 @@ fn it_survives_running_out_of_open_files() {
     assert_eq!(ended.stderr.matches("cannot accept connections; will retry").count(), 1);
 }
 
-/// A size of 95 million gigabytes once was a panic.
+/// Regression: a size of 95 million gigabytes caused a panic.
 #[test]
-fn a_memory_that_no_machine_has_is_a_configuration_error() {
+fn impossible_memory_size_is_a_configuration_error() {
     let here = tempfile::tempdir().unwrap();
     let mut command = serve(here.path(), &[]);
     let output = command.env("TIDEGATE_STORE_MAX_MEMORY", "99999999GiB").output().unwrap();
@@ -136,7 +136,7 @@ fn a_memory_that_no_machine_has_is_a_configuration_error() {
 }
 
 #[test]
-fn a_door_for_others_needs_to_know_its_names() {
+fn listening_beyond_loopback_hints_at_allowed_hosts() {
     let here = tempfile::tempdir().unwrap();
     let hint = "add the names and addresses that clients use to `allowed_hosts`";
     for (address, hosts, told) in [
@@ -152,7 +152,7 @@ fn a_door_for_others_needs_to_know_its_names() {
 }
 
 #[test]
-fn a_setting_that_is_no_text_is_not_passed_over() {
+fn non_utf8_setting_is_rejected() {
     let here = tempfile::tempdir().unwrap();
     let broken = OsStr::from_bytes(b"64MiB\xff");
     let mut command = serve(here.path(), &[]);

@@ -1,5 +1,5 @@
-//! Settings that show in what the program does: the test of each fails if the setting is ignored.
-//! Settings whose effect belongs to another subject are held by the tests of that subject.
+//! Effects of settings: each test fails if its setting is ignored. Other settings are covered by
+//! the tests of their features.
 
 mod providers;
 
@@ -26,12 +26,12 @@ fn changes_are_kept_in_the_state_directory() {
     assert!(here.path().join("kept/tidegate.db").exists());
 }
 
-/// Every key is in debt, so none can make room for another. In shared buckets, or with the memory
-/// of the default, all of them are admitted.
+/// Every key is in debt, so none can be evicted. With shared buckets, or the default memory, all
+/// keys are admitted.
 ///
 /// Setting: store.max_memory, store.overflow
 #[test]
-fn a_full_table_denies_new_keys_if_told_to() {
+fn full_store_denies_new_keys_if_configured() {
     const KEYS: usize = 256;
     const BATCHES: usize = 200;
     let here = tempfile::tempdir().unwrap();
@@ -48,7 +48,7 @@ fn a_full_table_denies_new_keys_if_told_to() {
         let answers = parsed(&body)["answers"].take();
         answers.as_array().unwrap().iter().all(|answer| answer["allowed"] == true)
     };
-    assert!(all_admitted(0), "there is room at first");
+    assert!(all_admitted(0), "the store has room at first");
     assert!(!(1..BATCHES).all(all_admitted), "51,200 keys in a mebibyte");
 }
 
@@ -56,7 +56,7 @@ fn a_full_table_denies_new_keys_if_told_to() {
 ///
 /// Setting: store.on_failure, store.expected_nodes, limits.*.on_failure
 #[test]
-fn without_its_store_a_limit_goes_by_its_rule_and_its_share() {
+fn unreachable_store_applies_failure_rule_and_local_share() {
     let here = tempfile::tempdir().unwrap();
     let text = "[store]\nurl = \"redis://127.0.0.1:1\"\non_failure = \"closed\"\n\
                 expected_nodes = 4\n[limits.api]\ncapacity = 8\nrate = \"1/day\"\n\
@@ -70,5 +70,5 @@ fn without_its_store_a_limit_goes_by_its_rule_and_its_share() {
         (status, body["degraded"].clone(), body["remaining"].clone())
     };
     assert_eq!(take("api"), (429, json!("closed"), json!(0)));
-    assert_eq!(take("own"), (200, json!("local"), json!(1)), "a quarter of eight, less one");
+    assert_eq!(take("own"), (200, json!("local"), json!(1)), "a quarter of eight, minus one");
 }

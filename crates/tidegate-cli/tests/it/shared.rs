@@ -1,4 +1,4 @@
-//! `serve --store redis://...`: several programs, one budget.
+//! `serve --store redis://...`: several servers share their limits.
 
 use tidegate_testkit::launch::{Flavor, RedisServer};
 
@@ -8,7 +8,7 @@ const TAKE: &str = r#"{"key":"alice","policy":{"capacity":3,"rate":"1/day"}}"#;
 
 /// Setting: store.url
 #[test]
-fn programs_on_one_server_share_their_limits() {
+fn servers_on_one_redis_share_limits() {
     let here = tempfile::tempdir().unwrap();
     let server = RedisServer::builder(Flavor::Redis).password("hunter2").start();
     let args = ["--store", &server.url()];
@@ -29,9 +29,9 @@ fn programs_on_one_server_share_their_limits() {
     }
 }
 
-/// The certificate authority of the server is one that the system trusts, by the usual variable.
+/// `SSL_CERT_FILE` makes the certificate authority of the server trusted.
 #[test]
-fn it_speaks_tls() {
+fn redis_over_tls_works() {
     let here = tempfile::tempdir().unwrap();
     let server = RedisServer::builder(Flavor::Valkey).tls().start();
     let args = ["--store", &server.url()];

@@ -1,4 +1,4 @@
-//! Who is turned away at the admission, as `/metrics` tells it, and who never is.
+//! Admission: rejected, shadowed and allow-listed requests, as counted in `/metrics`.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn serving(directory: &Path, admission: &str) -> Serving {
     Serving::start(&mut serve(directory, &[]))
 }
 
-/// Asks for admission, and returns the status and who was rejected.
+/// Requests admission and returns the status and the rejected id.
 fn admit(serving: &Serving, body: &str) -> (u16, Value) {
     let (status, answer) = serving.post("/v1/admit", body);
     let mut answer: Value = serde_json::from_str(&answer).unwrap();
@@ -28,7 +28,7 @@ fn change(serving: &Serving, admission: &Value) {
     assert_eq!(status, 200, "{body}");
 }
 
-/// Every outcome of every tier, in the order backpressure, client, organization.
+/// Returns the count of an outcome per tier: backpressure, client, organization.
 fn counts(serving: &Serving, outcome: &str) -> [u64; 3] {
     let (status, text) = serving.ask("/metrics");
     assert_eq!(status, 200);
@@ -47,17 +47,21 @@ fn gauges(serving: &Serving) -> [String; 2] {
     })
 }
 
-/// What is shed, would be shed and is never shed can be seen.
+/// Rejections, shadow rejections and allow-listed requests are counted separately.
 ///
 /// Setting: admission.allow_clients
 #[test]
-fn rejections_shadow_verdicts_and_allow_listed_requests_are_counted_by_tier() {
+fn admissions_are_counted_by_tier_and_outcome() {
     let here = tempfile::tempdir().unwrap();
     let lists = "backpressure_threshold = 5\nallow_organizations = [\"probes\"]\n\
                  allow_clients = [\"acme/export\"]\n";
     let serving = serving(here.path(), lists);
     let client = |id: &str| format!(r#"{{"organization":"acme","client":"{id}"}}"#);
-    assert_eq!(counts(&serving, "rejected"), [0, 0, 0], "there before anybody is rejected");
+    assert_eq!(
+        counts(&serving, "rejected"),
+        [0, 0, 0],
+        "the series exist before the first rejection"
+    );
     let statuses = ["a", "a", "b", "c", "d"].map(|id| admit(&serving, &client(id)).0);
     assert_eq!(statuses, [200, 429, 200, 200, 429]);
     assert_eq!(counts(&serving, "admitted"), [3, 3, 3]);
@@ -66,11 +70,11 @@ fn rejections_shadow_verdicts_and_allow_listed_requests_are_counted_by_tier() {
     assert_eq!(gauges(&serving), ["6", "5"]);
     assert_eq!(admit(&serving, &client("e")).0, 429);
     assert_eq!(counts(&serving, "rejected"), [1, 1, 1]);
-    // Not even now.
+    // Allow-listed clients are admitted even under backpressure.
     assert_eq!(admit(&serving, &client("export")).0, 200);
     assert_eq!(admit(&serving, r#"{"organization":"probes","client":"x"}"#).0, 200);
     assert_eq!(counts(&serving, "allow_listed"), [0, 1, 1]);
-    // The same id elsewhere is somebody else.
+    // The same client id in another organization is another client.
     let elsewhere = r#"{"organization":"initech","client":"export"}"#;
     assert_eq!(admit(&serving, elsewhere).0, 429);
     change(&serving, &json!({"mode": "shadow"}));
@@ -78,17 +82,21 @@ fn rejections_shadow_verdicts_and_allow_listed_requests_are_counted_by_tier() {
     assert_eq!(serving.put("/v1/pending", r#"{"value":0}"#).0, 200);
     assert_eq!(["a", "e"].map(|id| admit(&serving, &client(id)).0), [200, 200]);
     assert_eq!(counts(&serving, "shadow"), [1, 1, 1]);
-    assert_eq!(counts(&serving, "admitted"), [3, 3, 3], "who would be rejected is not admitted");
+    assert_eq!(
+        counts(&serving, "admitted"),
+        [3, 3, 3],
+        "shadow rejections do not count as admitted"
+    );
     change(&serving, &json!({"enabled": false}));
     assert_eq!(admit(&serving, &client("a")).0, 200);
-    assert_eq!(counts(&serving, "admitted"), [3, 3, 3], "switched off nothing is counted");
+    assert_eq!(counts(&serving, "admitted"), [3, 3, 3], "nothing is counted while disabled");
 }
 
-/// R414: the tier is skipped, or the connection has the bucket, by configuration.
+/// R414: depending on the setting, the tier is skipped or the connection is charged.
 ///
 /// Setting: admission.missing_client
 #[test]
-fn a_request_without_a_client_is_treated_as_configured() {
+fn request_without_a_client_follows_its_setting() {
     let here = tempfile::tempdir().unwrap();
     let serving = serving(here.path(), "missing_client = \"connection\"\n");
     let over = |connection: &str| {
@@ -96,12 +104,12 @@ fn a_request_without_a_client_is_treated_as_configured() {
     };
     assert_eq!(over("c1").0, 200);
     assert_eq!(over("c1"), (429, "c1".into()));
-    assert_eq!(over("c2").0, 200, "another connection has a bucket of its own");
-    // Without one, it is the address that the request comes from.
+    assert_eq!(over("c2").0, 200, "another connection has its own bucket");
+    // Without a connection id, the peer address is used.
     let nameless = r#"{"organization":"o2"}"#;
     assert_eq!(admit(&serving, nameless).0, 200);
     assert_eq!(admit(&serving, nameless), (429, "127.0.0.1".into()));
-    // A client of that name is somebody else, and whoever has a client id is that client.
+    // A client whose id equals the address has a different bucket.
     let named = r#"{"organization":"o2","client":"127.0.0.1"}"#;
     assert_eq!(admit(&serving, named).0, 200);
     change(&serving, &json!({"missing_client": "skip"}));

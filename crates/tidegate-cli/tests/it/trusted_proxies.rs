@@ -1,4 +1,4 @@
-//! Proxies that are believed: whom they call for has turns of its own.
+//! Trusted proxies: their clients and tenants are scheduled separately.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,11 +15,12 @@ use crate::program::{Serving, serve};
 const ANSWER: &str = r#"{"choices":[{"message":{"role":"assistant","content":"ok"}}]}"#;
 const CROWD: usize = 30;
 
-/// The program behind a proxy at 127.0.0.1, and a provider that answers nothing until it is opened.
+/// The program behind a trusted proxy at 127.0.0.1, and a provider that does not respond until it
+/// is opened.
 struct Proxied {
     serving: Serving,
     is_open: Arc<(Mutex<bool>, Condvar)>,
-    /// The bodies that came to the provider.
+    /// Request bodies received by the provider.
     served: Arc<Mutex<Vec<String>>>,
     calls: Vec<TcpStream>,
     _folder: TempDir,
@@ -53,7 +54,7 @@ impl Proxied {
         proxied
     }
 
-    /// Makes a call with further header lines, and waits until it waits.
+    /// Makes a call with additional headers and waits until it is queued.
     fn call(&mut self, who: &str, headers: &str) {
         let body =
             json!({"model": "m", "messages": [{"role": "user", "content": who}]}).to_string();
@@ -75,7 +76,7 @@ impl Proxied {
         });
     }
 
-    /// Lets all calls through; how many others were served before the last of these.
+    /// Opens the provider. Returns how many other calls were served before the last call of `who`.
     fn served_before(self, who: &str) -> usize {
         *self.is_open.0.lock().unwrap() = true;
         self.is_open.1.notify_all();
@@ -119,12 +120,12 @@ fn answer_calls(mut stream: TcpStream, gate: &(Mutex<bool>, Condvar), seen: &Mut
     }
 }
 
-/// All of them have one key and come from one address. If the setting is ignored they have one turn,
-/// in order of arrival.
+/// All calls have the same key and address. If the setting is ignored, they are served in order of
+/// arrival.
 ///
 /// Setting: listen.trusted_proxies
 #[test]
-fn clients_of_a_trusted_proxy_take_turns_and_its_priorities_count() {
+fn trusted_proxy_can_name_clients_tenants_and_priorities() {
     let mut proxied = Proxied::start();
     for _ in 0..CROWD {
         proxied.call("crowd", "x-forwarded-for: 192.0.2.1\r\n");
@@ -133,7 +134,7 @@ fn clients_of_a_trusted_proxy_take_turns_and_its_priorities_count() {
     let before = proxied.served_before("calm");
     assert!(before <= 3, "{before} calls of one client went before another's");
 
-    // A tenant that it names has turns of its own, and a high priority goes before all.
+    // Tenants named by the proxy are scheduled separately, and high priority goes first.
     let mut proxied = Proxied::start();
     for _ in 0..CROWD {
         proxied.call("crowd", "x-tidegate-tenant: crowd\r\n");

@@ -1,10 +1,11 @@
-//! Settings that bound what keys of callers may use. Older programs do not know them.
+//! Settings that limit what callers' keys may use. Older versions do not have them.
 
-use super::stage::{Caller, LOCALHOST, Program, Upstream, small_answer};
+use super::fixtures::{Caller, LOCALHOST, Program, Upstream, small_response};
 
-/// The statuses of a call by each of so many keys, none of which waits, and what bound the last.
+/// Makes one call with each of `keys` keys, without waiting. Returns the statuses and the limit
+/// that rejected the last call.
 fn calls(settings: &str, keys: usize) -> (Vec<u16>, Option<String>) {
-    let upstream = Upstream::start(|_| small_answer());
+    let upstream = Upstream::start(|_| small_response());
     let text = format!("[providers.openai]\nbase_url = \"{}\"\n{settings}\n", upstream.url);
     let program = Program::start(&text);
     let mut caller = Caller::at(program.http, LOCALHOST);
@@ -27,7 +28,7 @@ fn calls(settings: &str, keys: usize) -> (Vec<u16>, Option<String>) {
 
 /// Setting: providers.*.all_keys.requests_per_minute
 #[test]
-fn all_keys_together_make_so_many_requests() {
+fn all_keys_share_a_request_limit() {
     let settings = "requests_per_minute = 6\n\
                     [providers.openai.all_keys]\nrequests_per_minute = 12";
     let (statuses, limited_by) = calls(settings, 4);
@@ -37,19 +38,19 @@ fn all_keys_together_make_so_many_requests() {
 
 /// Setting: providers.*.all_keys.tokens_per_minute
 #[test]
-fn all_keys_together_use_so_many_tokens() {
-    // The calls reserve 900 tokens each, and use two.
+fn all_keys_share_a_token_limit() {
+    // Each call reserves 900 tokens and uses two.
     let settings = "[providers.openai.all_keys]\ntokens_per_minute = 1";
     let (statuses, limited_by) = calls(settings, 3);
     assert_eq!(statuses, [200, 429, 429]);
     assert_eq!(limited_by.as_deref(), Some("all_keys_tokens"));
 }
 
-/// Keys that have spent what they may are kept; those for which there is no room share one account.
+/// Exhausted keys are kept; keys that do not fit into memory share one account.
 ///
 /// Setting: gateway.max_memory
 #[test]
-fn keys_beyond_the_memory_of_the_gateway_share_an_account() {
+fn keys_beyond_the_gateway_memory_share_an_account() {
     let settings = "requests_per_minute = 1\n\
                     [providers.openai.all_keys]\nrequests_per_minute = 100000\n\
                     [gateway]\nmax_memory = \"1MiB\"";

@@ -1,24 +1,27 @@
-//! Keys of callers: none has two buckets, and no flood of them frees or fills anything.
+//! Callers' keys: a key never has two buckets, and a flood of keys neither frees limits nor
+//! exhausts memory.
 
 use std::fs;
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 
-use super::stage::{Answer, Caller, LOCALHOST, Message, Program, Upstream, small_answer};
+use super::fixtures::{
+    Caller, LOCALHOST, Message, Program, Upstream, UpstreamResponse, small_response,
+};
 
-/// A chat with a model.
+/// Returns a chat request for a model.
 fn chat(model: &str) -> Vec<u8> {
     format!(r#"{{"model":"{model}","messages":[{{"role":"user","content":"hi"}}]}}"#).into_bytes()
 }
 
-/// Whoever would have to wait is refused.
+/// Rejects a call instead of queueing it.
 const AT_ONCE: (&str, &str) = ("x-tidegate-max-wait-ms", "0");
 
 fn bearer(key: &str) -> String {
     format!("Bearer {key}")
 }
 
-/// How many requests with this text somewhere in their heads have come to an upstream.
+/// Returns the number of requests at an upstream that contain `text` in their headers.
 fn count_with(upstream: &Upstream, text: &str) -> usize {
     let has = |message: &Message| {
         let mut values = message.headers.iter().map(|(_, value)| value);
@@ -27,7 +30,7 @@ fn count_with(upstream: &Upstream, text: &str) -> usize {
     upstream.seen().iter().filter(|message| has(message)).count()
 }
 
-/// Calls a path again and again, each time with other headers.
+/// Calls a path once with each set of headers and returns the statuses.
 fn call_each(program: &Program, path: &str, headers: &[Vec<(&str, &str)>]) -> Vec<u16> {
     let mut caller = Caller::at(program.http, LOCALHOST);
     let call = |headers: &Vec<(&str, &str)>| {
@@ -43,7 +46,7 @@ fn config(name: &str, upstream: &Upstream, settings: &str) -> String {
 
 #[test]
 fn spellings_of_a_key_in_authorization_share_a_bucket() {
-    let upstream = Upstream::start(|_| small_answer());
+    let upstream = Upstream::start(|_| small_response());
     let program = Program::start(&config("openai", &upstream, "requests_per_minute = 6"));
     let authorizations = [
         "Bearer sk-one",
@@ -65,10 +68,10 @@ fn spellings_of_a_key_in_authorization_share_a_bucket() {
     assert_eq!(upstream.count(), 1, "{statuses:?}");
 }
 
-/// OpenAI's API takes the key as a password too, with any name of a user.
+/// OpenAI's API also accepts the key as a basic-auth password, with any user name.
 #[test]
-fn a_key_as_a_password_is_no_other_bucket() {
-    let upstream = Upstream::start(|_| small_answer());
+fn key_as_basic_auth_password_shares_the_bucket() {
+    let upstream = Upstream::start(|_| small_response());
     let program = Program::start(&config("openai", &upstream, "requests_per_minute = 6"));
     // `:sk-one`, `a:sk-one` and `b:sk-one`.
     let basics = ["Basic OnNrLW9uZQ==", "Basic YTpzay1vbmU=", "basic\tYjpzay1vbmU="];
@@ -78,15 +81,15 @@ fn a_key_as_a_password_is_no_other_bucket() {
 }
 
 #[test]
-fn a_key_beside_another_one_is_not_sent_uncharged() {
-    let upstream = Upstream::start(|_| small_answer());
+fn second_key_in_a_request_is_not_sent_uncharged() {
+    let upstream = Upstream::start(|_| small_response());
     let settings = "requests_per_minute = 6";
     let text = config("openai", &upstream, settings) + &config("anthropic", &upstream, settings);
     let program = Program::start(&text);
     let junk: Vec<String> = (0..8).map(|number| format!("junk-{number}")).collect();
     let bearers: Vec<String> = junk.iter().map(|junk| bearer(junk)).collect();
     let (one, two) = (bearer("sk-openai-key"), bearer("sk-anthropic-key"));
-    // Which of two headers counts is up to the provider.
+    // The provider decides which of two headers it uses.
     let mut headers = vec![vec![("authorization", one.as_str())]];
     headers.extend(
         bearers
@@ -104,8 +107,8 @@ fn a_key_beside_another_one_is_not_sent_uncharged() {
 }
 
 #[test]
-fn a_key_in_a_query_has_one_bucket_however_it_is_encoded() {
-    let upstream = Upstream::start(|_| small_answer());
+fn key_in_a_query_has_one_bucket_in_any_encoding() {
+    let upstream = Upstream::start(|_| small_response());
     let program = Program::start(&config("gemini", &upstream, "requests_per_minute = 6"));
     let path = "/gemini/v1beta/models/m:generateContent";
     let queries = [
@@ -124,7 +127,7 @@ fn a_key_in_a_query_has_one_bucket_however_it_is_encoded() {
         .collect();
     assert_eq!(statuses[0], 200);
     assert_eq!(upstream.count(), 1, "{statuses:?}");
-    // Beside a header that is not the one that counts for the provider.
+    // Together with a header that the provider may ignore.
     let junk: Vec<String> = (0..4).map(|number| format!("junk-{number}")).collect();
     let headers: Vec<_> = junk.iter().map(|junk| vec![("x-goog-api-key", junk.as_str())]).collect();
     call_each(&program, &format!("{path}?key=sk-one"), &headers);
@@ -132,8 +135,8 @@ fn a_key_in_a_query_has_one_bucket_however_it_is_encoded() {
 }
 
 #[test]
-fn where_keys_are_not_checked_a_random_key_is_no_fresh_bucket() {
-    let upstream = Upstream::start(|_| small_answer());
+fn random_keys_share_a_bucket_at_keyless_providers() {
+    let upstream = Upstream::start(|_| small_response());
     let settings = "requests_per_minute = 6";
     let text = config("ollama", &upstream, settings) + &config("local", &upstream, settings);
     let program = Program::start(&text);
@@ -147,10 +150,10 @@ fn where_keys_are_not_checked_a_random_key_is_no_fresh_bucket() {
     }
 }
 
-/// All keys together have a ceiling of 16 times what one may use.
+/// All keys together may use 16 times the limit of one key.
 #[test]
-fn many_keys_do_not_have_as_many_limits() {
-    let upstream = Upstream::start(|_| small_answer());
+fn many_keys_do_not_multiply_the_limit() {
+    let upstream = Upstream::start(|_| small_response());
     let program = Program::start(&config("openai", &upstream, "requests_per_minute = 6"));
     let keys: Vec<String> = (0..100).map(|number| bearer(&format!("sk-{number}"))).collect();
     let headers: Vec<_> = keys.iter().map(|key| vec![("authorization", key.as_str())]).collect();
@@ -159,28 +162,28 @@ fn many_keys_do_not_have_as_many_limits() {
     assert!((16..40).contains(&passed), "{passed} of 100: {statuses:?}");
 }
 
-/// An upstream where three keys are exhausted, each in its own way, and every other one is fine.
+/// Starts an upstream where three keys are exhausted, each in a different way.
 fn exhausted() -> Upstream {
     Upstream::start(|request| match request.header("authorization") {
-        Some("Bearer sk-quota") => Answer::json(
+        Some("Bearer sk-quota") => UpstreamResponse::json(
             429,
             r#"{"error":{"message":"no money","type":"insufficient_quota","code":"insufficient_quota"}}"#,
         ),
-        Some("Bearer sk-held") => Answer::json(
+        Some("Bearer sk-held") => UpstreamResponse::json(
             429,
             r#"{"error":{"message":"later","type":"requests","code":"rate_limit_exceeded"}}"#,
         )
         .header("retry-after", "500"),
-        Some("Bearer sk-learned") => small_answer()
+        Some("Bearer sk-learned") => small_response()
             .header("x-ratelimit-limit-requests", "1")
             .header("x-ratelimit-remaining-requests", "0")
             .header("x-ratelimit-reset-requests", "500s"),
-        _ => small_answer(),
+        _ => small_response(),
     })
 }
 
 #[test]
-fn an_exhausted_key_stays_exhausted_after_a_flood_of_others() {
+fn exhausted_key_stays_exhausted_after_a_flood_of_keys() {
     let upstream = exhausted();
     let program = Program::start(&config("openai", &upstream, "max_retries = 0"));
     let names = ["sk-quota", "sk-held", "sk-learned"];
@@ -189,7 +192,7 @@ fn an_exhausted_key_stays_exhausted_after_a_flood_of_others() {
     let path = "/openai/v1/chat/completions";
     call_each(&program, path, &headers);
     let refused = call_each(&program, path, &headers);
-    assert_eq!(refused, [429, 429, 429], "by the program, before the flood");
+    assert_eq!(refused, [429, 429, 429], "rejected by the program, before the flood");
     assert_eq!(upstream.count(), 3);
     let junk: Vec<String> = (0..1_100).map(|number| bearer(&format!("junk-{number}"))).collect();
     let flood: Vec<_> = junk.iter().map(|key| vec![("authorization", key.as_str())]).collect();
@@ -200,14 +203,14 @@ fn an_exhausted_key_stays_exhausted_after_a_flood_of_others() {
     assert_eq!((sent, refused), ([1, 1, 1], vec![429, 429, 429]));
 }
 
-/// Resident memory of a process, in MiB.
+/// Returns the resident memory of the program, in MiB.
 fn resident(program: &Program) -> usize {
     let path = format!("/proc/{}/statm", program.serving.id());
     let pages = fs::read_to_string(path).unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4 / 1_024
 }
 
-/// A chat with a model, and with the key of a number.
+/// Returns the bytes of a chat request for a model, with a numbered key.
 fn chat_request(host: SocketAddr, key: usize, model: &str) -> Vec<u8> {
     let body = chat(model);
     let head = format!(
@@ -219,7 +222,7 @@ fn chat_request(host: SocketAddr, key: usize, model: &str) -> Vec<u8> {
     [head.as_bytes(), &body].concat()
 }
 
-/// Calls of every key with every model, on two connections.
+/// Makes a call with every key and model, on two connections.
 fn call_all(program: &Program, keys: usize, models: &[String]) {
     let host = program.http;
     std::thread::scope(|scope| {
@@ -234,7 +237,7 @@ fn call_all(program: &Program, keys: usize, models: &[String]) {
     });
 }
 
-/// Calls of a key with every model, sent without waiting for answers.
+/// Makes a call with a key and every model, pipelined.
 fn call_with(caller: &mut Caller, host: SocketAddr, key: usize, models: &[String]) {
     let mut writer: TcpStream = caller.stream.try_clone().unwrap();
     std::thread::scope(|scope| {
@@ -249,19 +252,19 @@ fn call_with(caller: &mut Caller, host: SocketAddr, key: usize, models: &[String
     });
 }
 
-/// What accounts, queues and models may take unless it is set, and what is beside it: the allocator,
-/// connections, limits that were retired.
+/// Default memory budget of accounts, queues and models, in MiB, and slack for the allocator,
+/// connections and retired limits.
 const BUDGET: usize = 64;
 const SLACK: usize = 32;
 
 #[test]
-fn many_keys_with_many_models_stay_within_the_budget_of_memory() {
-    let upstream = Upstream::start(|_| small_answer());
+fn many_keys_and_models_stay_within_the_memory_budget() {
+    let upstream = Upstream::start(|_| small_response());
     let program = Program::start(&config("openai", &upstream, ""));
-    // The first call loads what all calls need.
+    // The first call loads shared data.
     call_all(&program, 1, &["first".to_owned()]);
     let before = resident(&program);
-    // Without a bound each pair takes 6 KiB and more, so these take 120 MiB.
+    // Without a budget each pair takes at least 6 KiB, so these would take 120 MiB.
     let models: Vec<String> =
         (0..256).map(|number| format!("model-{number}-{}", "x".repeat(100))).collect();
     call_all(&program, 80, &models);
@@ -270,8 +273,8 @@ fn many_keys_with_many_models_stay_within_the_budget_of_memory() {
 }
 
 #[test]
-fn long_names_of_models_do_not_fill_the_memory() {
-    let upstream = Upstream::start(|_| small_answer());
+fn long_model_names_do_not_exhaust_memory() {
+    let upstream = Upstream::start(|_| small_response());
     let program = Program::start(&config("openai", &upstream, ""));
     call_all(&program, 1, &["first".to_owned()]);
     let before = resident(&program);
@@ -282,16 +285,16 @@ fn long_names_of_models_do_not_fill_the_memory() {
     assert!(grown <= BUDGET + SLACK, "grown by {grown} MiB");
 }
 
-/// Every key waits once, which is worth a warning where there are few.
+/// Every key waits once, which is logged as a warning if there are few.
 #[test]
-fn a_flood_of_keys_does_not_fill_the_log() {
+fn flood_of_keys_does_not_fill_the_log() {
     const KEYS: usize = 200;
-    let upstream = Upstream::start(|_| small_answer());
+    let upstream = Upstream::start(|_| small_response());
     let settings = "requests_per_minute = 600\nburst_capacity = 1\nmax_concurrent_requests = 300";
     let program = Program::start(&config("openai", &upstream, settings));
     let mut callers: Vec<_> = (0..KEYS).map(|_| Caller::at(program.http, LOCALHOST)).collect();
     for (key, caller) in callers.iter_mut().enumerate() {
-        // Two at once on a connection: the second has to wait.
+        // Two requests at once per connection: the second has to wait.
         let request = chat_request(program.http, key, "m");
         caller.write(&[request.clone(), request].concat()).unwrap();
     }
@@ -306,10 +309,10 @@ fn a_flood_of_keys_does_not_fill_the_log() {
     assert!(lines < KEYS / 2, "{lines} lines, such as {:?}", log.lines().last());
 }
 
-/// Every attempt that fails is worth a line where there are few.
+/// Every failed attempt is logged if there are few.
 #[test]
-fn a_flood_of_calls_that_fail_does_not_fill_the_log() {
-    let upstream = Upstream::start(|_| Answer::json(500, "{}"));
+fn flood_of_failures_does_not_fill_the_log() {
+    let upstream = Upstream::start(|_| UpstreamResponse::json(500, "{}"));
     let settings = "max_retries = 3\nretry_base = \"1ms\"\nbreaker = false";
     let program = Program::start(&config("openai", &upstream, settings));
     let keys: Vec<String> = (0..100).map(|number| bearer(&format!("sk-{number}"))).collect();

@@ -1,4 +1,4 @@
-//! Bodies that are slow, large or costly to read delay nobody else.
+//! Slow, large or expensive bodies do not delay other callers.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,26 +9,26 @@ use std::time::Duration;
 use tidegate_testkit::launch::wait_until;
 use tokio::time::Instant;
 
-use super::stage::{Caller, LOCALHOST, Message, Program, Upstream, small_answer};
+use super::fixtures::{Caller, LOCALHOST, Message, Program, Upstream, small_response};
 
 const MIB: usize = 1 << 20;
-/// The largest body that is buffered.
+/// Size of the largest body that is buffered.
 const LARGEST: usize = 64 * MIB;
-/// The program's bound: 384 MiB for bodies, about 125 MiB for itself, most of it the vocabulary that
-/// counts tokens, and the rest for memory that was freed a moment ago: a body whose length is not known
-/// is moved to a buffer twice as large while the smaller one is still there. Eight of them took 774 MiB
-/// before there was a bound.
-const MOST_RESIDENT: usize = 640 * MIB;
+/// Memory bound: 384 MiB for bodies, about 125 MiB for the program, most of it the tokenizer
+/// vocabulary, and the rest for memory that was just freed: a body of unknown length moves to a
+/// buffer twice as large while the smaller one still exists. Without a bound, eight bodies took 774
+/// MiB.
+const MAX_RESIDENT: usize = 640 * MIB;
 
 const CHAT: &str = "/openai/v1/chat/completions";
 const ANOTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 99));
 
 fn started() -> Program {
-    let upstream = Upstream::start(|_| small_answer());
+    let upstream = Upstream::start(|_| small_response());
     Program::start(&format!("[providers.openai]\nbase_url = \"{}\"\n", upstream.url))
 }
 
-/// A small call, of about so many bytes.
+/// Makes a call with a body of about `size` bytes.
 fn call(caller: &mut Caller, size: usize) -> Message {
     let text = "tide ".repeat(size / 5);
     let body = format!(
@@ -37,7 +37,7 @@ fn call(caller: &mut Caller, size: usize) -> Message {
     caller.request("POST", CHAT, &[("content-type", "application/json")], body.as_bytes())
 }
 
-/// How many bytes the program has not read yet.
+/// Returns the number of bytes that the program has not read yet.
 fn unread(program: &Program) -> usize {
     let port = format!(":{:04X}", program.http.port());
     let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -54,14 +54,14 @@ fn wait_until_all_is_read(program: &Program) {
     wait_until("the program to read what was sent", || (unread(program) == 0).then_some(()));
 }
 
-/// The most memory that the program ever had.
-fn most_resident(program: &Program) -> usize {
+/// Returns the peak resident memory of the program.
+fn peak_resident(program: &Program) -> usize {
     let status = fs::read_to_string(format!("/proc/{}/status", program.serving.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() * 1_024
 }
 
-/// Sends all of a very large body but for its last bytes. A program may refuse it before its end.
+/// Sends a very large body except for its last bytes. The program may reject it earlier.
 fn send_most(listener: SocketAddr, from: IpAddr, framing: &str) -> Caller {
     let mut caller = Caller::at(listener, from);
     let head = format!("POST {CHAT} HTTP/1.1\r\nhost: {listener}\r\n{framing}");
@@ -76,9 +76,9 @@ fn send_most(listener: SocketAddr, from: IpAddr, framing: &str) -> Caller {
     caller
 }
 
-/// Very large bodies from these addresses come nearly whole, and then a byte at a time. All others are
-/// served meanwhile, and the program stays within its memory.
-fn slow_bodies_delay_nobody(addresses: [IpAddr; 8], framing: &str) {
+/// Sends very large bodies from these addresses almost completely, then byte by byte. Checks that
+/// other callers are served meanwhile and that memory stays bounded.
+fn assert_slow_bodies_delay_no_others(addresses: [IpAddr; 8], framing: &str) {
     let program = started();
     let mut slow: Vec<Caller> = thread::scope(|scope| {
         let listener = program.http;
@@ -89,7 +89,7 @@ fn slow_bodies_delay_nobody(addresses: [IpAddr; 8], framing: &str) {
     wait_until_all_is_read(&program);
     for _ in 0..3 {
         for caller in &mut slow {
-            // Those that were refused are closed.
+            // Rejected connections are closed.
             let _ = caller.write(b" ");
         }
         for from in [LOCALHOST, addresses[0], ANOTHER] {
@@ -99,30 +99,30 @@ fn slow_bodies_delay_nobody(addresses: [IpAddr; 8], framing: &str) {
         let larger = call(&mut Caller::at(program.http, ANOTHER), MIB);
         assert_eq!(larger.status(), 200, "of a mebibyte: {}", larger.text());
     }
-    let most = most_resident(&program) / MIB;
-    assert!(most * MIB <= MOST_RESIDENT, "{most} MiB");
+    let most = peak_resident(&program) / MIB;
+    assert!(most * MIB <= MAX_RESIDENT, "{most} MiB");
 }
 
-/// Point 5: eight bodies of 64 MiB hold the whole pool of buffers.
+/// Point 5: eight bodies of 64 MiB occupy the whole buffer pool.
 #[test]
-fn slow_large_bodies_of_one_address_delay_nobody() {
+fn slow_large_bodies_of_one_address_delay_no_others() {
     let framing = format!("content-length: {LARGEST}\r\n\r\n");
-    slow_bodies_delay_nobody([LOCALHOST; 8], &framing);
+    assert_slow_bodies_delay_no_others([LOCALHOST; 8], &framing);
 }
 
-/// Point 5, from many addresses, and without saying how much is to come.
+/// Point 5, from many addresses and without a content length.
 #[test]
-fn slow_large_bodies_of_many_addresses_delay_nobody() {
+fn slow_large_bodies_of_many_addresses_delay_no_others() {
     let addresses = [2, 3, 4, 5, 6, 7, 8, 9].map(|last| [127, 0, 0, last].into());
     let framing = format!("transfer-encoding: chunked\r\n\r\n{LARGEST:x}\r\n");
-    slow_bodies_delay_nobody(addresses, &framing);
+    assert_slow_bodies_delay_no_others(addresses, &framing);
 }
 
-/// Point 8: while a body of 60 MiB is read, nobody else on the same thread is answered. Connections
-/// are dealt out to the threads, so there are two of them for each. How long anything takes depends on
-/// the machine: no call may take a fifth of the time that the large one does.
+/// Point 8: parsing a body of 60 MiB must not block other calls on the same thread. Connections are
+/// distributed over the threads, so the test opens two per thread. Times depend on the machine: no
+/// small call may take a fifth of the time of the large one.
 #[test]
-fn a_body_that_is_costly_to_read_delays_nobody() {
+fn expensive_body_delays_no_others() {
     let program = started();
     let text = r#""a","#.repeat(60 * MIB / 4);
     let body = format!(r#"{{"model":"m","messages":[{text}"a"]}}"#);
@@ -156,7 +156,7 @@ fn a_body_that_is_costly_to_read_delays_nobody() {
     assert!(longest < large / 5, "a small call took {longest:?}, the large one {large:?}");
 }
 
-/// Makes small calls until the large one is answered; how long the longest of them took.
+/// Makes small calls until the large one is answered, and returns the longest time.
 fn longest_call(mut caller: Caller, is_answered: &AtomicBool) -> Duration {
     let mut longest = Duration::ZERO;
     while !is_answered.load(Ordering::Relaxed) {

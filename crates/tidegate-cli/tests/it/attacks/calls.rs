@@ -1,4 +1,4 @@
-//! Whatever costs something is charged, whatever its path, method or body.
+//! Every call that costs something is charged, whatever its path, method or body.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -9,18 +9,18 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 
 use tidegate_testkit::launch::wait_until;
 
-use super::stage::{Answer, Caller, LOCALHOST, Message, Program, Upstream};
+use super::fixtures::{Caller, LOCALHOST, Message, Program, Upstream, UpstreamResponse};
 
-/// How often each attack is made.
+/// Number of requests per attack.
 const TIMES: usize = 20;
-/// Six requests a minute, and a few more that come back while a slow machine makes the calls.
-const MOST: usize = 9;
-/// A caller that does not wait.
+/// Six requests per minute, and a few more that are refilled on a slow machine.
+const MAX_REACHED: usize = 9;
+/// Rejects a call instead of queueing it.
 const AT_ONCE: (&str, &str) = ("x-tidegate-max-wait-ms", "0");
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PROMPT: &[u8] = br#"{"model":"m","prompt":"hello","input":"hello"}"#;
 
-/// A request that is made again and again.
+/// A request that is repeated.
 struct Attack {
     dialect: &'static str,
     method: &'static str,
@@ -41,9 +41,9 @@ const fn get(headers: &'static [(&'static str, &'static str)], path: &'static st
     Attack { dialect: "openai", method: "GET", path, headers, body: b"" }
 }
 
-/// A program with a provider for each attack, and what of each came to its upstream.
+/// Runs each attack against its own provider and returns how many requests reached the upstream.
 fn reached(attacks: &[Attack], limit: &str) -> Vec<usize> {
-    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+    let upstream = Upstream::start(|_| UpstreamResponse::json(200, "{}"));
     let mut config = String::new();
     for (number, attack) in attacks.iter().enumerate() {
         let (url, dialect) = (&upstream.url, attack.dialect);
@@ -76,12 +76,15 @@ fn assert_charged(attacks: &[Attack]) {
     let reached = reached(attacks, "requests_per_minute = 6");
     for (attack, reached) in attacks.iter().zip(reached) {
         let Attack { dialect, method, path, .. } = attack;
-        assert!((1..=MOST).contains(&reached), "{dialect} {method} {path}: {reached} of {TIMES}");
+        assert!(
+            (1..=MAX_REACHED).contains(&reached),
+            "{dialect} {method} {path}: {reached} of {TIMES}"
+        );
     }
 }
 
 #[test]
-fn paths_that_are_in_no_table_are_charged() {
+fn unknown_paths_are_charged() {
     assert_charged(&[
         post("openai", "/v1/responses/compact"),
         post("openai", "/v1/threads/x/runs"),
@@ -103,7 +106,7 @@ fn paths_that_are_in_no_table_are_charged() {
 }
 
 #[test]
-fn every_method_but_those_that_read_is_charged() {
+fn all_methods_except_reads_are_charged() {
     assert_charged(&[
         method("PUT", "/v1/chat/completions", PROMPT),
         method("PATCH", "/v1/responses", PROMPT),
@@ -117,7 +120,7 @@ fn every_method_but_those_that_read_is_charged() {
 }
 
 #[test]
-fn what_is_free_cannot_be_reached_by_a_trick() {
+fn free_paths_cannot_be_spoofed() {
     assert_charged(&[
         post("openai", "/v1/chat/completions/x/cancel"),
         post("openai", "/v1/responses/x/cancel"),
@@ -135,7 +138,7 @@ fn what_is_free_cannot_be_reached_by_a_trick() {
 }
 
 #[test]
-fn a_get_that_says_it_is_a_post_is_charged_and_stays_a_get() {
+fn method_override_headers_are_charged_and_removed() {
     const NAMES: [&str; 6] = [
         "X-HTTP-Method-Override",
         "X-HTTP-Method",
@@ -154,7 +157,7 @@ fn a_get_that_says_it_is_a_post_is_charged_and_stays_a_get() {
         get(&[], "/v1/chat/completions?_method=POST"),
         get(&[], "/v1/models?%5Fmethod=POST"),
     ]);
-    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+    let upstream = Upstream::start(|_| UpstreamResponse::json(200, "{}"));
     let url = &upstream.url;
     let program = Program::start(&format!("[providers.openai]\nbase_url = \"{url}\"\n"));
     for name in NAMES {
@@ -171,7 +174,7 @@ fn a_get_that_says_it_is_a_post_is_charged_and_stays_a_get() {
     }
 }
 
-/// A request for embeddings of about ten thousand tokens. It has no output that could be charged.
+/// Returns an embeddings request of about ten thousand tokens, which has no output to charge.
 fn long_request() -> String {
     let words = "the tide comes in and the tide goes out, ".repeat(1_000);
     format!(r#"{{"model":"m","input":"{words}"}}"#)
@@ -189,7 +192,7 @@ fn zlib(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A Zstandard frame with its bytes stored as they are.
+/// Returns a Zstandard frame with uncompressed blocks.
 fn zstd(text: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58];
     let blocks = text.chunks(16 * 1_024);
@@ -202,7 +205,7 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Brotli's format with its bytes stored as they are.
+/// Returns a Brotli stream with uncompressed data.
 fn brotli(text: &[u8]) -> Vec<u8> {
     let length = u32::try_from(text.len() - 1).unwrap();
     assert!(length < 1 << 16);
@@ -221,17 +224,17 @@ fn chunked(text: &[u8]) -> Vec<u8> {
     body
 }
 
-/// A form with a text in it.
+/// Returns a multipart form with a text.
 fn form(text: &str) -> Vec<u8> {
     format!("--x\r\ncontent-disposition: form-data; name=\"prompt\"\r\n\r\n{text}\r\n--x--\r\n")
         .into_bytes()
 }
 
-/// A body by its name, with its headers.
-type HardBody = (&'static str, Vec<(&'static str, &'static str)>, Vec<u8>, Readable);
+/// Name, headers, body, and whether the body can be read.
+type UnusualBody = (&'static str, Vec<(&'static str, &'static str)>, Vec<u8>, Readable);
 
-/// Bodies of about ten thousand tokens, and whether they can be read.
-fn hard_to_read() -> Vec<HardBody> {
+/// Returns bodies of about ten thousand tokens in unusual formats.
+fn unusual_bodies() -> Vec<UnusualBody> {
     const TYPE: &str = "content-type";
     const CODING: &str = "content-encoding";
     const CHUNKED: (&str, &str) = ("transfer-encoding", "chunked");
@@ -267,7 +270,7 @@ fn hard_to_read() -> Vec<HardBody> {
     ]
 }
 
-/// Whether a body is counted rather than estimated.
+/// Whether the tokens of a body are counted or estimated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readable {
     Yes,
@@ -275,9 +278,9 @@ enum Readable {
 }
 
 #[test]
-fn a_body_that_is_hard_to_read_is_charged_by_its_tokens() {
-    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
-    let bodies = hard_to_read();
+fn unusual_body_is_charged_by_its_tokens() {
+    let upstream = Upstream::start(|_| UpstreamResponse::json(200, "{}"));
+    let bodies = unusual_bodies();
     let mut config = String::new();
     for number in 0..bodies.len() {
         let url = &upstream.url;
@@ -296,7 +299,7 @@ fn a_body_that_is_hard_to_read_is_charged_by_its_tokens() {
         let answers: Vec<Message> =
             (0..TIMES).map(|_| program.request("POST", &path, &headers, body)).collect();
         let reached = upstream.count() - before;
-        assert!((1..=MOST).contains(&reached), "{name}: {reached} of {TIMES}");
+        assert!((1..=MAX_REACHED).contains(&reached), "{name}: {reached} of {TIMES}");
         let refused = answers.last().unwrap();
         assert_eq!(refused.status(), 429, "{name}");
         assert_eq!(refused.header("x-tidegate-limited-by"), Some("tokens"), "{name}");
@@ -308,8 +311,8 @@ fn a_body_that_is_hard_to_read_is_charged_by_its_tokens() {
 }
 
 #[test]
-fn a_bomb_is_charged_and_passes_as_it_is() {
-    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+fn compression_bomb_is_charged_and_forwarded_unchanged() {
+    let upstream = Upstream::start(|_| UpstreamResponse::json(200, "{}"));
     let url = &upstream.url;
     let program = Program::start(&format!(
         "[providers.openai]\nbase_url = \"{url}\"\ntokens_per_minute = 60_000\n"
@@ -327,8 +330,8 @@ fn a_bomb_is_charged_and_passes_as_it_is() {
 }
 
 #[test]
-fn a_long_upload_without_a_length_is_charged_by_what_was_sent() {
-    let upstream = Upstream::start(|_| Answer::json(200, "{}"));
+fn chunked_upload_is_charged_by_its_size() {
+    let upstream = Upstream::start(|_| UpstreamResponse::json(200, "{}"));
     let url = &upstream.url;
     let program = Program::start(&format!(
         "[providers.openai]\nbase_url = \"{url}\"\ntokens_per_minute = 600_000\n"
@@ -346,13 +349,13 @@ fn a_long_upload_without_a_length_is_charged_by_what_was_sent() {
 }
 
 #[test]
-fn a_caller_that_leaves_before_the_answer_is_charged_what_was_sent() {
+fn disconnected_caller_is_charged_for_what_it_sent() {
     let upstream = Upstream::start(|request| {
         if request.body.len() > 1 << 20 {
-            // Nobody waits for this answer.
+            // The caller has disconnected by then.
             thread::park();
         }
-        Answer::json(200, "{}")
+        UpstreamResponse::json(200, "{}")
     });
     let url = &upstream.url;
     let program = Program::start(&format!(
@@ -375,6 +378,6 @@ fn a_caller_that_leaves_before_the_answer_is_charged_what_was_sent() {
         let small = program.request("POST", "/openai/v1/embeddings", &headers, PROMPT);
         (small.status() == 429).then_some(())
     });
-    // Alone, they use up the limit only after thousands.
+    // By themselves, small calls exhaust the limit only after thousands.
     assert!(others < 500, "{others}");
 }

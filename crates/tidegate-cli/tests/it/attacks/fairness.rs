@@ -1,7 +1,7 @@
-//! One caller with many names has the turns of one caller.
+//! A caller that uses many names gets the share of one caller.
 //!
-//! Every attack fills the queue of a provider that takes one call at a time, from one address. Then a
-//! victim calls, and what counts is how many calls of the attacker are let through before it.
+//! Every attack fills the queue of a provider with a concurrency of one, from one address. Then a
+//! victim calls, and the test counts how many calls of the attacker are served before it.
 
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -9,30 +9,30 @@ use std::sync::{Arc, Condvar, Mutex};
 use serde_json::{Value, json};
 use tidegate_testkit::launch::wait_until;
 
-use super::stage::{Caller, LOCALHOST, Program, Upstream, small_answer};
+use super::fixtures::{Caller, LOCALHOST, Program, Upstream, small_response};
 
 const OTHER_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const CHAT: &str = "/v1/chat/completions";
-/// How many calls of an attacker wait before the victim comes.
+/// Number of attacker calls in the queue before the victim calls.
 const CROWD: usize = 60;
-/// How many of them may go before one call of the victim: the one whose turn it is, and one that was
-/// due already.
+/// Number of attacker calls that may be served before one call of the victim: the next one, and
+/// those already scheduled.
 const FEW: usize = 3;
 
 const ONE_AT_A_TIME: &str = "max_concurrent_requests = 1";
 const WITH_OWN_KEY: &str = "max_concurrent_requests = 1\napi_key_env = \"OWN_KEY\"";
 
-/// A provider that answers nothing until it is told to, and the program in front of it.
+/// The program in front of a provider that does not respond until the queue is opened.
 struct Queue {
     program: Program,
     upstream: Upstream,
     provider: &'static str,
     is_open: Arc<(Mutex<bool>, Condvar)>,
-    /// Connections of calls that wait.
+    /// Connections of queued calls.
     calls: Vec<Caller>,
 }
 
-/// A call as a caller makes it.
+/// Headers and model of a call.
 #[derive(Default)]
 struct Call<'c> {
     key: Option<&'c str>,
@@ -48,7 +48,7 @@ impl Queue {
         let upstream = Upstream::start(move |_| {
             let (is_open, opened) = &*gate;
             drop(opened.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
-            small_answer()
+            small_response()
         });
         let url = &upstream.url;
         let config = format!("[providers.{provider}]\nbase_url = \"{url}\"\n{settings}\n");
@@ -63,7 +63,7 @@ impl Queue {
         queue
     }
 
-    /// Makes a call from an address, and leaves it waiting. The upstream knows it by `who`.
+    /// Makes a call from an address and leaves it queued. `who` identifies it at the upstream.
     fn call(&mut self, from: IpAddr, who: &str, call: &Call<'_>) {
         let model = call.model.unwrap_or("m");
         let messages = json!([{"role": "user", "content": who}]);
@@ -85,7 +85,7 @@ impl Queue {
         self.calls.push(caller);
     }
 
-    /// How many calls wait, by a metric that older programs have too.
+    /// Returns the number of queued calls, from a metric that older versions have too.
     fn waiting(&self) -> usize {
         let (status, text) = self.program.serving.ask("/metrics");
         assert_eq!(status, 200, "{text}");
@@ -93,19 +93,19 @@ impl Queue {
         text.lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap_or_default()
     }
 
-    /// Waits until every call waits, or is at the provider.
+    /// Waits until every call is queued or at the provider.
     fn settle(&self) {
         let calls = self.calls.len();
         wait_until("all calls wait", || (self.arrived() == calls).then_some(()));
     }
 
-    /// How many calls wait or are at the provider.
+    /// Returns the number of calls that are queued or at the provider.
     fn arrived(&self) -> usize {
         self.waiting() + self.upstream.count()
     }
 
-    /// Lets a crowd of calls wait, then some of a victim, and says how many of the crowd went before
-    /// the last of the victim's.
+    /// Queues the attacker's calls, then the victim's. Returns how many attacker calls were served
+    /// before the last call of the victim.
     fn overtaking<'c>(
         mut self,
         attacker: impl Fn(&mut Self, usize),
@@ -123,9 +123,9 @@ impl Queue {
             assert_eq!(call.read().unwrap().unwrap().status(), 200);
         }
         let served = self.upstream.seen();
-        let is_victim = |request: &super::stage::Message| request.text().contains("victim");
+        let is_victim = |request: &super::fixtures::Message| request.text().contains("victim");
         let last = served.iter().rposition(is_victim).unwrap();
-        // Less the first call, and those of the victim.
+        // Excluding the first call and those of the victim.
         last + 1 - 1 - victim_calls
     }
 }
@@ -139,7 +139,7 @@ const VICTIM: Call<'static> =
 
 /// One key, two addresses.
 #[test]
-fn a_tenant_for_every_call_takes_no_turn_of_another_address() {
+fn tenant_per_call_does_not_delay_another_address() {
     let attacker = |queue: &mut Queue, number: usize| {
         let tenant = format!("tenant-{number}");
         let call = Call { key: Some("sk-shared"), tenant: Some(&tenant), ..Call::default() };
@@ -147,14 +147,14 @@ fn a_tenant_for_every_call_takes_no_turn_of_another_address() {
     };
     let queue = Queue::start("openai", ONE_AT_A_TIME);
     assert_few(queue.overtaking(attacker, (OTHER_ADDRESS, &VICTIM, 1)), FEW);
-    // With limits of its own an account has one queue for all models.
+    // With configured limits, an account has one queue for all models.
     let queue = Queue::start("openai", "max_concurrent_requests = 1\nrequests_per_minute = 100000");
     assert_few(queue.overtaking(attacker, (OTHER_ADDRESS, &VICTIM, 1)), FEW);
 }
 
-/// One address, two keys of callers, at a provider that is called with the operator's key.
+/// One address and two callers' keys, at a provider that is called with the operator's key.
 #[test]
-fn a_tenant_for_every_call_takes_no_turn_of_another_key_at_the_same_address() {
+fn tenant_per_call_does_not_delay_another_key() {
     let attacker = |queue: &mut Queue, number: usize| {
         let tenant = format!("tenant-{number}");
         let call = Call { key: Some("sk-attacker"), tenant: Some(&tenant), ..Call::default() };
@@ -171,28 +171,28 @@ fn with_another_key(queue: &mut Queue, number: usize) {
 }
 
 #[test]
-fn a_key_for_every_call_takes_no_turn_of_another_address_at_a_keyless_provider() {
+fn key_per_call_does_not_delay_others_at_a_keyless_provider() {
     let queue = Queue::start("ollama", ONE_AT_A_TIME);
     let nobody = Call::default();
     assert_few(queue.overtaking(with_another_key, (OTHER_ADDRESS, &nobody, 1)), FEW);
 }
 
 #[test]
-fn a_key_for_every_call_takes_no_turn_of_another_address_at_a_provider_with_an_own_key() {
+fn key_per_call_does_not_delay_others_with_the_operators_key() {
     let queue = Queue::start("openai", WITH_OWN_KEY);
     assert_few(queue.overtaking(with_another_key, (OTHER_ADDRESS, &VICTIM, 1)), FEW);
 }
 
 #[test]
-fn a_key_for_every_call_takes_no_turn_of_another_address_at_a_provider_with_keys_of_callers() {
+fn key_per_call_does_not_delay_others_with_callers_keys() {
     let queue = Queue::start("openai", ONE_AT_A_TIME);
     assert_few(queue.overtaking(with_another_key, (OTHER_ADDRESS, &VICTIM, 1)), FEW);
 }
 
-/// Where limits are learned every model has a queue of its own, and the victim waits behind a call of
-/// the attacker in one of them.
+/// With learned limits every model has its own queue, and the victim waits behind one call of the
+/// attacker in one of them.
 #[test]
-fn a_model_for_every_call_takes_no_turn_of_another_address() {
+fn model_per_call_does_not_delay_another_address() {
     let attacker = |queue: &mut Queue, number: usize| {
         let model = format!("model-{number}");
         let call = Call { key: Some("sk-shared"), model: Some(&model), ..Call::default() };
@@ -203,9 +203,10 @@ fn a_model_for_every_call_takes_no_turn_of_another_address() {
     assert_few(queue.overtaking(attacker, (OTHER_ADDRESS, &victim, 1)), 2 * FEW);
 }
 
-/// The victim makes several calls: one of them would go by the guaranteed share of its class.
+/// The victim makes several calls, because a single one would be served by the guaranteed share of
+/// its priority.
 #[test]
-fn a_high_priority_takes_no_turn_of_another_address() {
+fn high_priority_does_not_delay_another_address() {
     let attacker = |queue: &mut Queue, _| {
         let call = Call { key: Some("sk-shared"), priority: Some("high"), ..Call::default() };
         queue.call(LOCALHOST, "attacker", &call);
@@ -217,9 +218,9 @@ fn a_high_priority_takes_no_turn_of_another_address() {
     assert_few(queue.overtaking(attacker, (OTHER_ADDRESS, &humble, 1)), FEW);
 }
 
-/// Calls of one tenant beyond a bound are refused at once, and the refusal says why.
+/// Calls of one tenant beyond a bound are rejected immediately, with the reason.
 #[test]
-fn the_queue_of_a_tenant_is_bounded() {
+fn tenant_queue_is_bounded() {
     let mut queue = Queue::start("openai", ONE_AT_A_TIME);
     let body = r#"{"model":"m","messages":[{"role":"user","content":"flood"}]}"#;
     let request = format!(
@@ -250,7 +251,7 @@ fn the_queue_of_a_tenant_is_bounded() {
     let message =
         serde_json::from_slice::<Value>(&refusal.body).unwrap()["error"]["message"].clone();
     assert!(message.as_str().unwrap().contains("1000 calls of this tenant wait"), "{message}");
-    // Others are not kept out.
+    // Other tenants are still accepted.
     queue.call(OTHER_ADDRESS, "victim", &VICTIM);
     wait_until("the victim waits", || (queue.arrived() == 1_002).then_some(()));
 }

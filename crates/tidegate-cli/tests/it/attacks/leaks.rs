@@ -1,5 +1,5 @@
-//! Secrets and answers that leak: the configured key of a provider, one caller's error in the answer
-//! to another, and actions that nobody can be asked about.
+//! Leaks: a provider's configured key, one caller's error in the response to another, and actions
+//! without an audit trail.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,14 +8,16 @@ use std::process::Command;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::stage::{Answer, Caller, LOCALHOST, Message, Program, Upstream, small_answer};
+use super::fixtures::{
+    Caller, LOCALHOST, Message, Program, Upstream, UpstreamResponse, small_response,
+};
 
-/// The key that the program adds to requests.
+/// The operator's key, which the program adds to requests.
 const KEY: &str = "sk-operator-0123456789abcdef";
-/// The key of the provider that calls fall back to.
+/// The key of the fallback provider.
 const OTHER_KEY: &str = "other-operator-9876543210fedcba";
 
-/// The dialects, each with a path of a call and the name of its provider.
+/// Provider names, each with the path of a call.
 const DIALECTS: [(&str, &str); 3] = [
     ("openai", "/openai/v1/chat/completions"),
     ("anthropic", "/anthropic/v1/messages"),
@@ -24,7 +26,7 @@ const DIALECTS: [(&str, &str); 3] = [
 
 const CHAT: &[u8] = br#"{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"hi"}]}"#;
 
-/// Providers with a key of the operator.
+/// Returns a configuration of providers with the operator's key.
 fn own_keys(upstream: &Upstream, rest: &str) -> String {
     DIALECTS.iter().fold(String::new(), |text, (name, _)| {
         let url = &upstream.url;
@@ -40,7 +42,7 @@ fn start(config: &str) -> Program {
     })
 }
 
-/// What a server shows that reflects its request.
+/// Returns a body that reflects the headers of a request.
 fn reflection(request: &Message) -> String {
     let headers = request.headers.iter().map(|(name, value)| format!("{name}: {value}\\n"));
     format!("{{\"error\":{{\"message\":\"{}\"}}}}", headers.collect::<String>())
@@ -52,14 +54,14 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Whether any part of a response shows a key.
+/// Returns whether any part of a response contains a key.
 fn shows(response: &Message, key: &str) -> bool {
     let headers = response.headers.iter().map(|(name, value)| format!("{name}: {value}"));
     let text = headers.collect::<String>() + &response.start + &response.text();
     text.to_ascii_lowercase().contains(key)
 }
 
-/// The key that came with a request, wherever it was.
+/// Returns the key of a request, from any header.
 fn received_key(request: &Message) -> &str {
     ["authorization", "x-api-key", "x-goog-api-key"]
         .into_iter()
@@ -67,10 +69,10 @@ fn received_key(request: &Message) -> &str {
         .unwrap_or_default()
 }
 
-/// Point 9: these methods have a server show what it received.
+/// Point 9: these methods make a server reflect what it received.
 #[test]
 fn methods_that_reflect_or_tunnel_do_not_reach_a_provider() {
-    let upstream = Upstream::start(|request| Answer::json(200, &reflection(request)));
+    let upstream = Upstream::start(|request| UpstreamResponse::json(200, &reflection(request)));
     let program = start(&own_keys(&upstream, ""));
     let methods = ["TRACE", "CONNECT", "trace", "Connect", "TRACK", "DEBUG"];
     for (method, (_, path)) in methods.iter().flat_map(|method| DIALECTS.map(|it| (method, it))) {
@@ -101,15 +103,15 @@ fn methods_that_reflect_or_tunnel_do_not_reach_a_provider() {
     assert_eq!(upstream.count(), 0, "{:?}", upstream.seen());
 }
 
-/// Point 9: a reflecting provider shows the key in headers and in errors, plain and compressed.
+/// Point 9: a reflecting provider returns the key in headers and errors, plain and compressed.
 #[test]
-fn the_configured_key_does_not_come_back() {
+fn configured_key_is_not_reflected() {
     let upstream = Upstream::start(|request| {
         let wanted = request.start.split("status=").nth(1).unwrap_or_default();
         let status = wanted.split([' ', '&']).next().unwrap_or_default().parse().unwrap_or(200);
         let key = received_key(request).trim_start_matches("Bearer ").to_owned();
         let text = reflection(request);
-        let mut answer = Answer::json(status, &text)
+        let mut answer = UpstreamResponse::json(status, &text)
             .header("x-echo", &format!("Bearer {key}"))
             .header("set-cookie", &format!("session={key}; Path=/"))
             .header("location", &format!("https://login.test/?key={key}"))
@@ -138,7 +140,7 @@ fn the_configured_key_does_not_come_back() {
                     assert_ne!(response.header("content-encoding"), Some("gzip"), "{response:?}");
                     assert!(
                         response.text().contains("host: "),
-                        "what is no key stays: {response:?}"
+                        "other text is unchanged: {response:?}"
                     );
                 }
             }
@@ -149,12 +151,12 @@ fn the_configured_key_does_not_come_back() {
     assert!(!ended.stderr.contains(KEY), "{ended:?}");
 }
 
-/// Point 9: a fallback gets a key of its own, and its answer is without that one.
+/// Point 9: a fallback gets its own key, which its response must not contain.
 #[test]
-fn the_key_of_a_fallback_does_not_come_back() {
-    let failing = Upstream::start(|_| Answer::json(503, "{}"));
+fn fallback_key_is_not_reflected() {
+    let failing = Upstream::start(|_| UpstreamResponse::json(503, "{}"));
     let reflecting = Upstream::start(|request| {
-        let mut answer = small_answer().header("x-echo", received_key(request));
+        let mut answer = small_response().header("x-echo", received_key(request));
         answer.body = reflection(request).into_bytes();
         answer
     });
@@ -171,9 +173,9 @@ fn the_key_of_a_fallback_does_not_come_back() {
     assert!(!shows(&response, OTHER_KEY) && !shows(&response, KEY), "{response:?}");
 }
 
-/// Point 10: what a provider answered to one caller is not the answer to another.
+/// Point 10: a provider's response to one caller is not sent to another.
 #[test]
-fn an_exhausted_quota_of_one_caller_is_not_shown_to_another() {
+fn quota_error_of_one_caller_is_not_shown_to_another() {
     const PRIVATE: [&str; 4] = ["org-victim", "victim-cookie", "req-victim", "victim@example.test"];
     let bodies = [
         r#"{"error":{"message":"org-victim victim@example.test has no quota","type":"insufficient_quota","code":"insufficient_quota"}}"#,
@@ -185,7 +187,7 @@ fn an_exhausted_quota_of_one_caller_is_not_shown_to_another() {
             request.start.contains(path.rsplit('/').next().unwrap_or_default())
         });
         let status = if dialect == Some(1) { 402 } else { 429 };
-        Answer::json(status, bodies[dialect.unwrap_or_default()])
+        UpstreamResponse::json(status, bodies[dialect.unwrap_or_default()])
             .header("set-cookie", "session=victim-cookie")
             .header("openai-organization", "org-victim")
             .header("x-request-id", "req-victim")
@@ -198,7 +200,10 @@ fn an_exhausted_quota_of_one_caller_is_not_shown_to_another() {
         for (name, path) in DIALECTS {
             let before = upstream.count();
             let first = program.post(path, headers, CHAT);
-            assert!(first.text().contains("org-victim"), "its own error is its own: {first:?}");
+            assert!(
+                first.text().contains("org-victim"),
+                "the first caller sees its own error: {first:?}"
+            );
             let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
             let mut other = Caller::at(program.http, from);
             let headers = [headers, &[("content-type", "application/json")]].concat();
@@ -219,11 +224,11 @@ fn an_exhausted_quota_of_one_caller_is_not_shown_to_another() {
     }
 }
 
-/// Point 11: nobody asked for another protocol.
+/// Point 11: no caller requested another protocol.
 #[test]
-fn a_provider_that_switches_protocols_is_a_bad_gateway() {
+fn protocol_switch_of_a_provider_is_a_bad_gateway() {
     let upstream = Upstream::start(|_| {
-        let answer = Answer::json(101, "");
+        let answer = UpstreamResponse::json(101, "");
         answer.header("connection", "upgrade").header("upgrade", "websocket")
     });
     let program = start(&own_keys(&upstream, "max_retries = 0"));
@@ -238,10 +243,11 @@ fn a_provider_that_switches_protocols_is_a_bad_gateway() {
     }
 }
 
-/// Point 11: clients fall back to HTTP at once by this status, and try for long by others.
+/// Point 11: with this status clients fall back to HTTP immediately; with others they keep
+/// retrying.
 #[test]
-fn a_websocket_upgrade_is_answered_with_426() {
-    let upstream = Upstream::start(|_| small_answer());
+fn websocket_upgrade_gets_426() {
+    let upstream = Upstream::start(|_| small_response());
     let program = start(&own_keys(&upstream, ""));
     let headers = [
         ("connection", "Upgrade"),
@@ -257,16 +263,16 @@ fn a_websocket_upgrade_is_answered_with_426() {
         assert!(refused.text().contains("use HTTP"), "{refused:?}");
     }
     assert_eq!(upstream.count(), 0);
-    // On the same connection HTTP goes on.
+    // The same connection can still be used for HTTP.
     let mut caller = Caller::at(program.http, LOCALHOST);
     assert_eq!(caller.request("GET", "/openai/v1/responses", &headers, b"").status(), 426);
     let json = [("content-type", "application/json")];
     assert_eq!(caller.request("POST", DIALECTS[0].1, &json, CHAT).status(), 200);
 }
 
-/// Point 12: what is done without a token has an author too: the address of the peer.
+/// Point 12: without a token, the author of an action is the address of the peer.
 #[test]
-fn every_action_of_an_operator_has_an_author() {
+fn every_operator_action_is_audited_with_its_author() {
     let program = Program::start("[limits.api]\nrate = \"10/s\"\ncapacity = 10\n");
     let from = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
     let json = [("content-type", "application/json")];
@@ -288,7 +294,7 @@ fn every_action_of_an_operator_has_an_author() {
     ok(send(program.admin, "PATCH", "/admin/config", change));
     let refused = send(program.admin, "PATCH", "/admin/config", &change.replace("20", "0"));
     assert_eq!(refused.0, 422, "{:?}", refused.1);
-    // Everybody's business, and too much for a log.
+    // Takes are not audited; there would be too many.
     ok(send(program.http, "POST", "/v1/take", &of_key("")));
     let ended = program.serving.stop("TERM");
     let count = |door: &str, event: &str| {

@@ -1,5 +1,5 @@
-//! One address that takes all connections, readers that are slow, pages of other sites, answers that
-//! are much longer than their requests, and readiness that nobody looked at.
+//! Connection floods from one address, slow readers, cross-site requests, amplified responses, and
+//! stale readiness.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -12,18 +12,18 @@ use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 use tokio::net::TcpSocket;
 use tokio::time::Instant;
 
-use super::stage::{Answer, Caller, Program, Upstream, small_answer};
+use super::fixtures::{Caller, Program, Upstream, UpstreamResponse, small_response};
 use crate::program::{Serving, serve, serve_with_files};
 
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
 const VICTIM: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 7));
 
-/// Below every bound after which the program closes a connection by itself.
+/// Shorter than every timeout after which the program closes a connection.
 const SOON: Duration = Duration::from_secs(8);
 
 const HEALTH: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// Connections from one address.
+/// Opens connections from one address.
 struct Attacker(tokio::runtime::Runtime);
 
 impl Attacker {
@@ -43,7 +43,7 @@ impl Attacker {
         stream
     }
 
-    /// A connection that was used once, and is idle now.
+    /// Opens a connection, uses it once and leaves it idle.
     fn idle(&self, listener: SocketAddr) -> io::Result<TcpStream> {
         let mut stream = self.connect(listener);
         stream.write_all(HEALTH)?;
@@ -54,7 +54,8 @@ impl Attacker {
     }
 }
 
-/// The status that a caller from another address is answered with, if it is answered soon.
+/// Makes a request from another address and returns its status; `None` if there is no response in
+/// time.
 fn victim(listener: SocketAddr) -> Option<u16> {
     let mut caller = Caller::at(listener, VICTIM);
     caller.stream.set_read_timeout(Some(SOON)).unwrap();
@@ -66,7 +67,7 @@ fn address(url: &str) -> SocketAddr {
     url.strip_prefix("http://").unwrap().parse().unwrap()
 }
 
-/// Lets this process, and the program that it starts, open as many files as the system allows.
+/// Raises the limit of open files, for this process and the program it starts, to the hard limit.
 fn raise_open_files(least: u64) {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let allowed = maximum.unwrap_or(u64::MAX);
@@ -74,23 +75,23 @@ fn raise_open_files(least: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
 }
 
-/// The listener had 10,000 connections, and one address all of them.
+/// Regression: one address could use all 10,000 connections of a listener.
 #[test]
-fn one_address_does_not_fill_a_listener() {
+fn one_address_cannot_fill_a_listener() {
     const CONNECTIONS: usize = 10_000;
     raise_open_files(11_000);
     let program = Program::start("");
     let attacker = Attacker::new();
     let crowd: Vec<_> = (0..CONNECTIONS).map(|_| attacker.idle(program.http).unwrap()).collect();
     assert_eq!(victim(program.http), Some(200));
-    // Idle connections of its own make room for the attacker too: it is not locked out.
+    // The attacker is not locked out: its own idle connections are closed for it.
     attacker.idle(program.http).unwrap();
     drop(crowd);
 }
 
-/// At the bound of open files of the process, idle connections are closed for a newcomer.
+/// At the limit of open files, idle connections are closed for new ones.
 #[test]
-fn idle_connections_make_room_when_files_run_out() {
+fn idle_connections_are_closed_when_files_run_out() {
     let here = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(&mut serve_with_files(256, here.path(), &[]));
     let http = address(&serving.url);
@@ -105,9 +106,9 @@ fn idle_connections_make_room_when_files_run_out() {
     assert_eq!(victim(http), Some(200));
 }
 
-/// Connections of one listener take files of the whole process.
+/// Connections of one listener use files of the whole process.
 #[test]
-fn connections_of_one_listener_do_not_stop_another() {
+fn connections_of_one_listener_do_not_block_another() {
     let here = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(&mut serve_with_files(256, here.path(), &[]));
     let (http, admin) = (address(&serving.url), address(&serving.admin));
@@ -122,9 +123,9 @@ fn connections_of_one_listener_do_not_stop_another() {
     assert_eq!(victim(admin), Some(200));
 }
 
-/// Connections that send half a head, or nothing, and have ten seconds for it.
+/// Connections that send an incomplete head, or nothing, within their ten seconds.
 #[test]
-fn silent_connections_make_room_when_files_run_out() {
+fn silent_connections_are_closed_when_files_run_out() {
     let here = tempfile::tempdir().unwrap();
     let mut serving = Serving::start(&mut serve_with_files(256, here.path(), &[]));
     let http = address(&serving.url);
@@ -143,13 +144,13 @@ fn silent_connections_make_room_when_files_run_out() {
     drop(crowd);
 }
 
-/// A reader of 100 kB/s was cut: the kernel said that there was room again only after a third of its
-/// buffer of megabytes had been read. This takes real time.
+/// Regression: a reader of 100 kB/s was disconnected, because the kernel reported the socket as
+/// writable only after a third of its send buffer of megabytes was read. Takes real time.
 #[test]
-fn a_steady_slow_reader_gets_all_of_its_response() {
+fn steady_slow_reader_gets_the_whole_response() {
     const SIZE: usize = 6 << 20;
     const PIECE: usize = 10_000;
-    let upstream = Upstream::start(|_| Answer {
+    let upstream = Upstream::start(|_| UpstreamResponse {
         status: 200,
         headers: vec![("content-type".to_owned(), "text/event-stream".to_owned())],
         body: vec![b'\n'; SIZE],
@@ -185,10 +186,10 @@ fn a_steady_slow_reader_gets_all_of_its_response() {
     assert!(total >= SIZE, "{total} of {SIZE} bytes");
 }
 
-/// A page of another site makes a browser send these with an image, a link or a form.
+/// A page of another site can make a browser send these with an image, a link or a form.
 #[test]
-fn requests_that_a_browser_sends_for_another_site_are_refused() {
-    let upstream = Upstream::start(|_| small_answer());
+fn cross_site_browser_requests_are_rejected() {
+    let upstream = Upstream::start(|_| small_response());
     let config = format!("[providers.openai]\nbase_url = \"{}\"\n", upstream.url);
     let program = Program::start(&config);
     let sites: [&[(&str, &str)]; 6] = [
@@ -228,9 +229,10 @@ fn requests_that_a_browser_sends_for_another_site_are_refused() {
     }
 }
 
-/// 19 KB of lists without anything in them were answered with 1.15 MB: each mistake was told twice.
+/// Regression: 19 KB of empty lists caused a response of 1.15 MB, because each error was reported
+/// twice.
 #[test]
-fn a_batch_is_not_answered_with_a_megabyte() {
+fn batch_errors_are_bounded_in_size() {
     let program = Program::start("");
     let charges = vec!["{}"; 16].join(",");
     let batch = |operation: &str| {
@@ -249,9 +251,9 @@ fn a_batch_is_not_answered_with_a_megabyte() {
     }
 }
 
-/// The relatives of the batch: a query of many mistakes, and a change of many settings.
+/// As for batches: a query with many errors, and a change of many settings.
 #[test]
-fn mistakes_are_not_told_by_the_megabyte() {
+fn error_lists_are_bounded_in_size() {
     let program = Program::start("");
     let query = format!("/v1/take?{}", "a&".repeat(3_500));
     let answer = program.post(&query, &[], b"");
@@ -266,9 +268,9 @@ fn mistakes_are_not_told_by_the_megabyte() {
     assert!(answer.body.len() <= 16 * 1_024, "{} bytes", answer.body.len());
 }
 
-/// Without calls nobody noticed that the store was gone.
+/// Regression: without calls, an unreachable store was not noticed.
 #[test]
-fn readiness_is_not_that_of_before() {
+fn readiness_follows_the_store_without_calls() {
     let here = tempfile::tempdir().unwrap();
     let config = "[limits.api]\nrate = \"1/s\"\non_failure = \"closed\"\n";
     fs::write(here.path().join("tidegate.toml"), config).unwrap();
@@ -281,7 +283,7 @@ fn readiness_is_not_that_of_before() {
     assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
     server.start_again();
     wait_until("the program to be ready again", || (serving.ask("/readyz").0 == 200).then_some(()));
-    // One that stands still does not answer either.
+    // A stopped process does not respond either.
     server.stop();
     wait_until("the program not to be ready", || (serving.ask("/readyz").0 == 503).then_some(()));
     server.cont();

@@ -1,11 +1,11 @@
-//! `tidegate check`: what a program could run with, and nobody means.
+//! `tidegate check`: errors that `serve` tolerates.
 
 use std::fs;
 
 use super::serve_text;
 use crate::program::{Ended, Serving, end, tidegate};
 
-/// Checks a text in an environment.
+/// Runs `check` on a file with this environment.
 fn check(text: &str, environment: &[(&str, &str)]) -> Ended {
     let here = tempfile::tempdir().unwrap();
     fs::write(here.path().join("t.toml"), text).unwrap();
@@ -16,7 +16,7 @@ fn check(text: &str, environment: &[(&str, &str)]) -> Ended {
 const KEYS: &str = "[providers.openai]\napi_key_env = \"OPENAI_API_KEY\"\n";
 
 #[test]
-fn the_variable_of_a_key_has_to_be_set() {
+fn unset_api_key_variable_fails_the_check() {
     for environment in [&[][..], &[("OPENAI_API_KEY", "  ")]] {
         let ended = check(KEYS, environment);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{ended:?}");
@@ -30,9 +30,9 @@ fn the_variable_of_a_key_has_to_be_set() {
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");
 }
 
-/// `serve` goes on, and says what happens then.
+/// `serve` starts with a warning.
 #[test]
-fn serve_starts_without_the_key_and_says_whose_key_is_used() {
+fn serve_only_warns_about_an_unset_api_key_variable() {
     let here = tempfile::tempdir().unwrap();
     let serving = Serving::start(&mut serve_text(here.path(), KEYS));
     let told = serving.stop("TERM").stderr;
@@ -41,7 +41,7 @@ fn serve_starts_without_the_key_and_says_whose_key_is_used() {
 }
 
 #[test]
-fn a_fallback_that_is_never_used_is_a_mistake_each() {
+fn unusable_fallbacks_are_errors() {
     let text = "[providers.openai]\n\
                 fallback = [\"anthropic\", \"groq\", \"azure\"]\n\
                 [providers.groq]\n\
@@ -68,11 +68,11 @@ fn a_fallback_that_is_never_used_is_a_mistake_each() {
     let ended = check(good, &[("GROQ_KEY", "k")]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let ended = check(good, &[]);
-    assert_eq!(ended.stderr.lines().count(), 2, "the key alone is missing: {ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 2, "only the key is missing: {ended:?}");
 }
 
 #[test]
-fn unknown_fallbacks_and_the_provider_itself_are_refused_as_before() {
+fn unknown_and_self_fallbacks_are_rejected() {
     for (name, told) in [
         ("opnai", "\"opnai\" is not a configured provider; did you mean `openai`?"),
         ("anthropic", "must not name the provider itself"),
@@ -84,7 +84,7 @@ fn unknown_fallbacks_and_the_provider_itself_are_refused_as_before() {
 }
 
 #[test]
-fn a_key_that_no_header_can_carry_is_a_mistake() {
+fn api_key_that_is_not_a_valid_header_value_is_an_error() {
     let ended = check(KEYS, &[("OPENAI_API_KEY", "sk\u{7}test")]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.starts_with("providers: provider `openai`: "), "{ended:?}");
@@ -92,14 +92,14 @@ fn a_key_that_no_header_can_carry_is_a_mistake() {
 }
 
 #[test]
-fn the_environment_counts_as_it_does_for_serve() {
+fn environment_is_checked_too() {
     let ended = check("", &[("TIDEGATE_STORE_MAX_MEMORY", "much")]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.starts_with("TIDEGATE_STORE_MAX_MEMORY: store.max_memory"), "{ended:?}");
 }
 
 #[test]
-fn names_of_models_have_to_fit_the_api() {
+fn fallback_model_names_must_fit_the_api() {
     let text = |dialect: &str, model: &str| {
         format!(
             "[providers.a]\ndialect = \"{dialect}\"\nbase_url = \"http://a.test\"\n\

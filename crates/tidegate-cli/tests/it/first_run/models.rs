@@ -1,16 +1,16 @@
-//! Fallbacks that know a model under another name.
+//! Fallback providers with other model names.
 
 use serde_json::json;
 
 use super::{chat, provider, serve_text};
-use crate::outbound::stage::KEY;
+use crate::outbound::fixtures::KEY;
 use crate::program::Serving;
 
 /// Setting: providers.*.fallback_models.*.*
 #[test]
-fn a_fallback_is_asked_for_the_model_by_its_own_name() {
-    // Neither knows the models of the other. A model that is not there is nobody else's affair, so
-    // the first one has to fail in another way: its address leads nowhere.
+fn fallback_is_called_with_its_own_model_name() {
+    // Neither provider has the models of the other. An unknown model causes no fallback, so the
+    // first provider has to fail in another way: its address is unreachable.
     let second = provider("llama-3.3-70b");
     let text = format!(
         "[providers.openai]\nbase_url = \"http://127.0.0.1:1\"\nmax_retries = 0\n\
@@ -33,14 +33,14 @@ fn a_fallback_is_asked_for_the_model_by_its_own_name() {
     assert_eq!((asked("llama-3.3-70b"), asked("gpt-4o")), (1, 0));
     let (value, source) = serving.setting("providers.openai.fallback_models.backup.gpt-4o");
     assert_eq!((value, source.as_str()), ("llama-3.3-70b".into(), "file"));
-    // A model without another name is asked for by its own, which is not known there.
+    // A model without a mapping keeps its name, which the fallback does not have.
     let answer = chat(&serving, "openai", "gpt-4o-mini");
     assert_ne!(answer.status, 200, "{answer:?}");
     assert_eq!(answer.model, None, "{answer:?}");
 }
 
 #[test]
-fn a_star_stands_for_every_other_model_and_changes_at_run_time() {
+fn star_matches_every_other_model_and_can_change_at_run_time() {
     let second = provider("llama");
     let text = format!(
         "[providers.openai]\nbase_url = \"http://127.0.0.1:1\"\nmax_retries = 0\n\

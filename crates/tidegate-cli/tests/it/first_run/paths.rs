@@ -1,4 +1,4 @@
-//! Paths: what the program says of them at its start, and where nothing is.
+//! Paths: hints at start, and responses to unknown paths.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn detail((status, body): (u16, String)) -> String {
 }
 
 #[test]
-fn a_path_without_anything_names_what_there_is() {
+fn unknown_path_lists_known_paths() {
     let here = tempfile::tempdir().unwrap();
     let text = "[providers.my-llm]\nbase_url = \"http://127.0.0.1:1\"\n";
     let serving = Serving::start(&mut serve_text(here.path(), text));
@@ -33,7 +33,7 @@ fn a_path_without_anything_names_what_there_is() {
 }
 
 #[test]
-fn the_path_of_a_provider_alone_tells_its_base_url() {
+fn provider_path_alone_names_the_base_url() {
     let here = tempfile::tempdir().unwrap();
     let server = provider("m");
     let text = format!("[providers.openai]\nbase_url = \"{}\"\n", server.url);
@@ -42,11 +42,11 @@ fn the_path_of_a_provider_alone_tells_its_base_url() {
         let told = detail(serving.post(path, "{}"));
         assert!(told.contains("SDKs use /openai/v1 of this address"), "{told}");
     }
-    assert_eq!(server.simulator.ledger().seen(), 0, "the provider was not asked");
+    assert_eq!(server.simulator.ledger().seen(), 0, "the provider was not called");
 }
 
 #[test]
-fn the_start_names_the_base_urls_and_standard_output_does_not() {
+fn base_urls_are_printed_to_stderr_at_start() {
     let here = tempfile::tempdir().unwrap();
     let text = "[providers.groq]\n[providers.mine]\nbase_url = \"http://127.0.0.1:1/v2\"\n";
     let serving = Serving::start(&mut serve_text(here.path(), text));

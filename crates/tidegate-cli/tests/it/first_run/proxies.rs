@@ -1,4 +1,4 @@
-//! Calls through proxies, as variables of the environment say.
+//! Calls through proxies that are set by environment variables.
 
 use tidegate_testkit::launch::{ForwardProxy, ProxyRequest, TlsFront};
 
@@ -8,12 +8,12 @@ use crate::program::{Serving, end};
 /// `me:secret`.
 const AUTHORIZATION: &str = "Basic bWU6c2VjcmV0";
 
-/// A host that only the proxy knows.
+/// A provider on a host that only the proxy can resolve.
 const NOWHERE: &str = "[providers.openai]\nbase_url = \"http://provider.test\"\n";
 
 /// Setting: proxy.http
 #[test]
-fn plain_calls_go_through_the_proxy_by_their_whole_url() {
+fn plain_http_calls_use_the_proxy_with_absolute_urls() {
     let server = provider("m");
     let proxy = ForwardProxy::start(address(&server), Some(AUTHORIZATION));
     let url = format!("http://me:secret@{}", proxy.address());
@@ -38,7 +38,7 @@ fn plain_calls_go_through_the_proxy_by_their_whole_url() {
 
 /// Setting: proxy.https
 #[test]
-fn tls_goes_through_a_tunnel_that_carries_the_credentials() {
+fn https_calls_use_a_connect_tunnel_with_credentials() {
     let server = provider("m");
     let front = TlsFront::start(address(&server));
     let proxy = ForwardProxy::start(front.address(), Some(AUTHORIZATION));
@@ -62,7 +62,7 @@ fn tls_goes_through_a_tunnel_that_carries_the_credentials() {
 
 /// Setting: proxy.no_proxy
 #[test]
-fn hosts_in_no_proxy_are_reached_without_it() {
+fn hosts_in_no_proxy_bypass_the_proxy() {
     let server = provider("m");
     let proxy = ForwardProxy::start(address(&server), None);
     let url = format!("http://{}", proxy.address());
@@ -85,7 +85,7 @@ fn hosts_in_no_proxy_are_reached_without_it() {
 }
 
 #[test]
-fn a_proxy_that_cannot_be_used_is_refused_without_its_password() {
+fn invalid_proxy_is_rejected_without_showing_its_password() {
     for (variable, value, told) in [
         ("HTTPS_PROXY", "socks5://me:secret@h:1", "SOCKS is not supported"),
         ("HTTPS_PROXY", "http://me:secret@h:port", "must be the address of an HTTP proxy"),
@@ -101,11 +101,11 @@ fn a_proxy_that_cannot_be_used_is_refused_without_its_password() {
     let mut command = serve_text(here.path(), "");
     command.env("ALL_PROXY", "socks5://h:1").env("HTTPS_PROXY", "http://h:1");
     let serving = Serving::start(command.env("TIDEGATE_PROXY_HTTP", "none"));
-    assert_eq!(serving.setting("proxy.http").0, "none", "what is not used is not refused");
+    assert_eq!(serving.setting("proxy.http").0, "none", "an unused variable is not validated");
 }
 
 #[test]
-fn a_proxy_that_is_away_is_named_to_the_caller() {
+fn unreachable_proxy_is_named_in_the_error() {
     let here = tempfile::tempdir().unwrap();
     let text = format!("{NOWHERE}max_retries = 0\n");
     let mut command = serve_text(here.path(), &text);

@@ -1,4 +1,4 @@
-//! Root certificates of single providers.
+//! Root certificates per provider.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::program::{Serving, end};
 
 /// Setting: providers.*.ca_file
 #[test]
-fn a_provider_is_checked_against_the_roots_of_its_file_and_others_are_not() {
+fn ca_file_applies_only_to_its_provider() {
     let server = provider("m");
     let front = TlsFront::start(address(&server));
     let url = format!("https://localhost:{}", front.address().port());
@@ -21,7 +21,7 @@ fn a_provider_is_checked_against_the_roots_of_its_file_and_others_are_not() {
     );
     let here = tempfile::tempdir().unwrap();
     let serving = Serving::start(&mut serve_text(here.path(), &text));
-    // The second call comes after there is a connection that it must not use.
+    // The second call must not reuse the connection of the first one.
     for (provider, status) in [("trusted", 200), ("unknown", 502), ("trusted", 200)] {
         let answer = chat(&serving, provider, "m");
         assert_eq!(answer.status, status, "{provider}: {answer:?}");
@@ -29,7 +29,7 @@ fn a_provider_is_checked_against_the_roots_of_its_file_and_others_are_not() {
 }
 
 #[test]
-fn roots_of_another_authority_do_not_do() {
+fn certificate_of_another_authority_is_not_trusted() {
     let server = provider("m");
     let (front, other) = (TlsFront::start(address(&server)), TlsFront::start(address(&server)));
     let text = format!(
@@ -46,7 +46,7 @@ fn roots_of_another_authority_do_not_do() {
 }
 
 #[test]
-fn a_file_that_has_no_roots_is_refused_at_the_start() {
+fn invalid_ca_file_is_rejected_at_start() {
     let here = tempfile::tempdir().unwrap();
     let pem = "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n";
     for (name, text) in [("empty.pem", ""), ("text.pem", "no certificate"), ("broken.pem", pem)] {
@@ -67,9 +67,9 @@ fn a_file_that_has_no_roots_is_refused_at_the_start() {
     }
 }
 
-/// Whoever may change settings at run time must not choose whom keys are shown to.
+/// Changes at run time must not affect which servers receive keys.
 #[test]
-fn no_database_says_which_roots_count() {
+fn ca_file_and_proxy_cannot_be_set_at_run_time() {
     let here = tempfile::tempdir().unwrap();
     let serving = Serving::start(&mut serve_text(here.path(), ""));
     for patch in [

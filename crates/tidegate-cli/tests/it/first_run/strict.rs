@@ -1,4 +1,4 @@
-//! `tidegate check --strict`: whether providers can be reached from here.
+//! `tidegate check --strict`: whether providers are reachable.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ fn check(folder: &Path, text: &str, environment: &[(&str, &str)]) -> Ended {
 }
 
 #[test]
-fn each_provider_is_tried_and_told_and_one_that_is_down_fails_the_check() {
+fn each_provider_is_tried_and_an_unreachable_one_fails_the_check() {
     let here = tempfile::tempdir().unwrap();
     let live = provider("m");
     let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -36,11 +36,11 @@ fn each_provider_is_tried_and_told_and_one_that_is_down_fails_the_check() {
     assert!(ended.stderr.contains(&line), "{ended:?}");
     assert!(ended.stderr.contains(&format!("openai: reached {}\n", live.url)), "{ended:?}");
     assert!(ended.stderr.ends_with("1 of 2 providers cannot be reached\n"), "{ended:?}");
-    assert_eq!(live.simulator.ledger().seen(), 0, "a connection is all it takes");
+    assert_eq!(live.simulator.ledger().seen(), 0, "only a connection is made");
 }
 
 #[test]
-fn a_name_that_is_nowhere_and_a_server_that_is_silent_are_told() {
+fn unknown_host_and_silent_server_are_reported() {
     let here = tempfile::tempdir().unwrap();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap();
@@ -60,7 +60,7 @@ fn a_name_that_is_nowhere_and_a_server_that_is_silent_are_told() {
 }
 
 #[test]
-fn roots_and_proxies_count() {
+fn ca_files_and_proxies_are_used() {
     let here = tempfile::tempdir().unwrap();
     let server = provider("m");
     let front = TlsFront::start(address(&server));
@@ -90,7 +90,7 @@ fn roots_and_proxies_count() {
 }
 
 #[test]
-fn without_a_provider_of_ones_own_there_is_none_to_reach() {
+fn without_configured_providers_nothing_is_tried() {
     let here = tempfile::tempdir().unwrap();
     let ended = check(here.path(), "", &[]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "ok\n"), "{ended:?}");

@@ -1,5 +1,5 @@
-//! What is shown of the calls under way at once is what is enforced: over three models and three
-//! keys, wherever the number comes from, fixed and auto-tuned.
+//! The concurrency that is shown is the one enforced: over three models and three keys, from any
+//! layer, fixed and auto-tuned.
 
 use std::fs;
 use std::process::Command;
@@ -11,24 +11,24 @@ use tempfile::TempDir;
 use tidegate_sim::{Account, Delay, Dialect, Entry, Limits};
 use tidegate_testkit::launch::wait_until;
 
-use super::stage::{KEY, Provider};
+use super::fixtures::{KEY, Provider};
 use super::traffic::at_once;
 use crate::program::{Ended, Serving, end, run, serve, tidegate};
 
-/// How long each call is at the provider.
+/// Duration of each call at the provider.
 const CALL_TIME: Duration = Duration::from_millis(150);
 const KEYS: [&str; 3] = [KEY, "another-key-of-a-caller", "a-third-key-of-a-caller"];
 const MODELS: [&str; 3] = ["tidal-1", "tidal-2", "tidal-embed"];
 
 /// The program in front of a provider without limits.
-struct Stage {
+struct Fixture {
     provider: Provider,
     client: Client,
     serving: Serving,
     here: TempDir,
 }
 
-impl Stage {
+impl Fixture {
     fn start(name: &'static str, settings: &str, flags: &[&str], env: &[(&str, &str)]) -> Self {
         let here = tempfile::tempdir().unwrap();
         let provider = Provider::start(account(name));
@@ -45,7 +45,7 @@ impl Stage {
         Self { provider, client, serving, here }
     }
 
-    /// The number that the summary shows, and why.
+    /// Returns the concurrency in the summary, and the reason for it.
     fn shown(&self) -> (u64, String) {
         let (status, body) = self.serving.ask("/config");
         assert_eq!(status, 200, "{body}");
@@ -55,7 +55,7 @@ impl Stage {
         (provider["max_concurrent_requests"].as_u64().unwrap(), reason.to_owned())
     }
 
-    /// The most calls of such models that the provider had at the same time.
+    /// Returns the maximum number of concurrent calls of matching models at the provider.
     fn most_of(&self, is_one: impl Fn(&str) -> bool) -> usize {
         let mut entries = self.provider.simulator.ledger().entries();
         entries.retain(|entry| is_one(entry.model.as_deref().unwrap_or_default()));
@@ -85,7 +85,7 @@ fn account(name: &str) -> Account {
     account.first_token(Delay::fixed(CALL_TIME))
 }
 
-/// Whoever calls, on any thread.
+/// A client that can be used from any thread.
 struct Client {
     agent: ureq::Agent,
     url: String,
@@ -93,7 +93,7 @@ struct Client {
 }
 
 impl Client {
-    /// Calls of every model with every key, so many at the same time, each of them twice.
+    /// Calls every model with every key, with `callers` concurrent callers that call twice.
     fn call_all(&self, callers: usize) {
         let next = AtomicUsize::new(0);
         at_once(callers, || {
@@ -126,11 +126,11 @@ fn set(command: &mut Command, env: &[(&str, &str)]) {
     }
 }
 
-/// A fixed number, from each place that it can come from.
+/// A fixed concurrency, from each layer.
 ///
 /// Setting: providers.*.max_concurrent_requests, providers.*.auto_tune.enabled
 #[test]
-fn a_fixed_number_is_enforced_over_models_and_keys_wherever_it_comes_from() {
+fn fixed_concurrency_is_enforced_over_models_and_keys_from_any_layer() {
     let none = ["--database", "none"];
     for (name, settings, flags, env, source) in [
         ("openai", "max_concurrent_requests = 3", &none[..], None, "file"),
@@ -140,41 +140,41 @@ fn a_fixed_number_is_enforced_over_models_and_keys_wherever_it_comes_from() {
         ("ollama", "", &none[..], None, "default"),
     ] {
         let env: Vec<_> = env.into_iter().collect();
-        let stage = Stage::start(name, settings, flags, &env);
+        let fixture = Fixture::start(name, settings, flags, &env);
         if source == "database" {
             let change = json!({ "providers": { "openai": { "max_concurrent_requests": 3 } } });
-            let (status, body) = stage.serving.patch(&change);
+            let (status, body) = fixture.serving.patch(&change);
             assert_eq!(status, 200, "{body}");
         }
         let key = format!("providers.{name}.max_concurrent_requests");
-        let (shown, reason) = stage.shown();
+        let (shown, reason) = fixture.shown();
         let expected = match (name, source) {
             ("ollama", _) => 1,
             (_, "default") => 8,
             _ => 3,
         };
         assert_eq!(shown, expected, "{name} by {source}");
-        assert_eq!(stage.serving.setting(&key), (expected.into(), source.to_owned()));
+        assert_eq!(fixture.serving.setting(&key), (expected.into(), source.to_owned()));
         let why = if source == "default" { "default" } else { source };
         assert!(reason.contains(why), "{source}: {reason}");
-        stage.client.call_all(if name == "ollama" { 9 } else { 18 });
-        let most = stage.most() as u64;
+        fixture.client.call_all(if name == "ollama" { 9 } else { 18 });
+        let most = fixture.most() as u64;
         assert_eq!(most, expected, "{name} by {source}");
-        let ended = stage.stop();
+        let ended = fixture.stop();
         let line = format!("Created concurrency semaphore for provider '{name}' with limit=");
         assert_eq!(ended.stderr.matches(&line).count(), 1, "{}", ended.stderr);
     }
 }
 
-/// R358: the cap of the environment bounds what adapts too.
+/// R358: `MAX_CONCURRENT_THREADS` limits auto-tuning too.
 #[test]
-fn the_cap_of_the_environment_is_shown_and_enforced() {
+fn max_concurrent_threads_is_shown_and_enforced() {
     let env = [("MAX_CONCURRENT_THREADS", "4")];
-    let stage = Stage::start("openai", "", &["--database", "none"], &env);
-    assert_eq!(stage.shown().0, 4);
-    stage.client.call_all(18);
-    assert_eq!((stage.most(), stage.shown().0), (4, 4));
-    let mut show = tidegate(stage.here.path(), &["config", "show", "providers.openai"]);
+    let fixture = Fixture::start("openai", "", &["--database", "none"], &env);
+    assert_eq!(fixture.shown().0, 4);
+    fixture.client.call_all(18);
+    assert_eq!((fixture.most(), fixture.shown().0), (4, 4));
+    let mut show = tidegate(fixture.here.path(), &["config", "show", "providers.openai"]);
     set(&mut show, &env);
     let shown = end(&mut show).stdout;
     let line =
@@ -183,37 +183,37 @@ fn the_cap_of_the_environment_is_shown_and_enforced() {
     assert!(line("auto_tune.ceiling").contains(" 4 "), "{shown}");
 }
 
-/// What adapts shows where it is, and stays at or below that; the operator's ceiling ends it.
+/// The auto-tuned concurrency is shown and enforced, and stops at the configured ceiling.
 ///
 /// Setting: providers.*.auto_tune.ceiling
 #[test]
-fn an_auto_tuned_number_shows_where_it_is_and_ends_at_its_ceiling() {
+fn auto_tuned_concurrency_is_shown_and_stops_at_its_ceiling() {
     let settings = "[providers.openai.auto_tune]\nceiling = 20";
-    let stage = Stage::start("openai", settings, &["--database", "none"], &[]);
-    let (shown, reason) = stage.shown();
+    let fixture = Fixture::start("openai", settings, &["--database", "none"], &[]);
+    let (shown, reason) = fixture.shown();
     assert_eq!((shown, reason.as_str()), (8, "starting value of auto-tuning; maximum 20"));
     let key = "providers.openai.max_concurrent_requests";
     std::thread::scope(|scope| {
-        let client = &stage.client;
+        let client = &fixture.client;
         let calls = scope.spawn(|| client.call_all(45));
-        wait_until("it grows", || (stage.shown().0 > 8).then_some(()));
+        wait_until("it grows", || (fixture.shown().0 > 8).then_some(()));
         calls.join().unwrap();
     });
-    let (shown, reason) = stage.shown();
-    let most = stage.most() as u64;
+    let (shown, reason) = fixture.shown();
+    let most = fixture.most() as u64;
     assert!(most > 8 && most <= shown && shown <= 20, "{most} at once, {shown} shown");
     assert!(reason.starts_with("auto-tuned from 8: grew while all slots were in use"), "{reason}");
-    let setting = stage.serving.settings(key).remove(0);
+    let setting = fixture.serving.settings(key).remove(0);
     assert_eq!((&setting["value"], &setting["in_force"]), (&json!(8), &json!(shown)));
-    let show = run(stage.here.path(), &["config", "show", "--config", "tidegate.toml", key]);
+    let show = run(fixture.here.path(), &["config", "show", "--config", "tidegate.toml", key]);
     assert!(show.stdout.contains("auto-tuned from here, up to 20"), "{show:?}");
 }
 
-/// A provider of which nothing is known starts with one, and that is what runs.
+/// A provider without a default concurrency starts at one.
 #[test]
-fn a_provider_without_a_default_starts_with_what_it_shows() {
-    let stage = Stage::start("openai", "", &["--database", "none"], &[]);
-    let (status, body) = stage.serving.ask("/config");
+fn provider_without_a_default_starts_at_one() {
+    let fixture = Fixture::start("openai", "", &["--database", "none"], &[]);
+    let (status, body) = fixture.serving.ask("/config");
     assert_eq!(status, 200, "{body}");
     let summary: Value = serde_json::from_str(&body).unwrap();
     let gemini = &summary["providers"]["gemini"];
@@ -222,60 +222,60 @@ fn a_provider_without_a_default_starts_with_what_it_shows() {
     assert_eq!(reason, "starting value of auto-tuning; maximum 1024");
 }
 
-/// One GPU: six callers with keys of their own, one in flight, and one line about it.
+/// One GPU: six callers with different keys, one call in flight, and one log line.
 #[test]
 fn one_gpu_serves_one_call_at_a_time() {
-    let stage = Stage::start("ollama", "", &["--database", "none"], &[]);
-    let (client, next) = (&stage.client, AtomicUsize::new(0));
+    let fixture = Fixture::start("ollama", "", &["--database", "none"], &[]);
+    let (client, next) = (&fixture.client, AtomicUsize::new(0));
     at_once(6, || {
         let index = next.fetch_add(1, Ordering::Relaxed);
         assert_eq!(client.call(&format!("random-key-{index}"), MODELS[index % 3]), 200);
     });
-    assert_eq!(stage.most(), 1);
-    let ended = stage.stop();
+    assert_eq!(fixture.most(), 1);
+    let ended = fixture.stop();
     let line = "Created concurrency semaphore for provider 'ollama' with limit=1";
     assert_eq!(ended.stderr.matches(line).count(), 1, "{}", ended.stderr);
 }
 
-/// Models have limits of their own in the file, by name and pattern, inside those of the provider.
+/// Models can have limits in the file, by name and pattern, within those of the provider.
 ///
 /// Setting: providers.*.models.*.max_concurrent_requests
 #[test]
-fn models_have_limits_of_their_own_in_the_file() {
+fn models_can_have_their_own_limits() {
     let settings = "max_concurrent_requests = 6\n\
         [providers.openai.models.\"tidal-embed\"]\nmax_concurrent_requests = 1\n\
         [providers.openai.models.\"tidal-*\"]\nmax_concurrent_requests = 4\n";
-    let stage = Stage::start("openai", settings, &["--database", "none"], &[]);
-    let (client, next) = (&stage.client, AtomicUsize::new(0));
+    let fixture = Fixture::start("openai", settings, &["--database", "none"], &[]);
+    let (client, next) = (&fixture.client, AtomicUsize::new(0));
     at_once(24, || {
         let index = next.fetch_add(1, Ordering::Relaxed);
         assert_eq!(client.call(KEYS[index / 3 % 3], MODELS[index % 3]), 200);
     });
-    assert_eq!(stage.most_of(|model| model == "tidal-embed"), 1, "over all keys");
-    assert_eq!(stage.most_of(|model| model != "tidal-embed"), 4, "both others share an entry");
-    assert!(stage.most() <= 5);
+    assert_eq!(fixture.most_of(|model| model == "tidal-embed"), 1, "over all keys");
+    assert_eq!(fixture.most_of(|model| model != "tidal-embed"), 4, "both others share an entry");
+    assert!(fixture.most() <= 5);
 }
 
-/// No growth while calls take longer than allowed, however many wait.
+/// Concurrency does not grow while calls take longer than allowed, however many wait.
 ///
 /// Setting: providers.*.auto_tune.max_latency
 #[test]
-fn slow_calls_keep_an_auto_tuned_number_from_growing() {
+fn slow_calls_prevent_auto_tuned_growth() {
     let settings = "[providers.openai.auto_tune]\nmax_latency = \"10ms\"";
-    let stage = Stage::start("openai", settings, &["--database", "none"], &[]);
+    let fixture = Fixture::start("openai", settings, &["--database", "none"], &[]);
     // The first answers come before the number would grow.
-    stage.client.call_all(8);
-    stage.client.call_all(45);
-    assert_eq!((stage.most(), stage.shown().0), (8, 8));
-    let reason = stage.shown().1;
+    fixture.client.call_all(8);
+    fixture.client.call_all(45);
+    assert_eq!((fixture.most(), fixture.shown().0), (8, 8));
+    let reason = fixture.shown().1;
     assert!(reason.ends_with("not growing because calls are too slow"), "{reason}");
 }
 
-/// A provider that takes four calls at once and refuses the others without a word about limits.
+/// A provider that accepts four concurrent calls and rejects others without reporting limits.
 ///
 /// Setting: providers.*.auto_tune.decrease_factor, providers.*.auto_tune.decrease_above_percent
 #[test]
-fn push_back_lowers_an_auto_tuned_number_as_configured() {
+fn push_back_lowers_auto_tuned_concurrency() {
     for (settings, lowered) in
         [("decrease_factor = 0.5", true), ("decrease_above_percent = 100", false)]
     {
@@ -292,12 +292,12 @@ fn push_back_lowers_an_auto_tuned_number_as_configured() {
         let serving = Serving::start(&mut serve(here.path(), &["--database", "none"]));
         let agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
         let client = Client { agent, url: serving.url.clone(), name: "openai" };
-        let stage = Stage { provider, client, serving, here };
-        assert_eq!(stage.shown().0, 16);
-        let client = &stage.client;
+        let fixture = Fixture { provider, client, serving, here };
+        assert_eq!(fixture.shown().0, 16);
+        let client = &fixture.client;
         let statuses = at_once(24, || client.call(KEY, MODELS[0]));
         assert_eq!(statuses, [200; 24]);
-        let (shown, reason) = stage.shown();
+        let (shown, reason) = fixture.shown();
         match lowered {
             true => assert!(shown <= 8 && reason.contains("pushed back at"), "{shown}: {reason}"),
             false => assert_eq!(shown, 16, "{reason}"),

@@ -1,4 +1,4 @@
-//! Providers that answer with errors, and a table of all failures: what a caller is told, and when.
+//! Providers that return errors, and a table of all failures: what a caller is told, and when.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use tidegate_sim::{Fault, Faults, Hint, Limits};
 
-use super::stage::{Gateway, Provider, Sdk};
-use super::traffic::{CallOptions, Caller, Reply};
+use super::fixtures::{Gateway, Provider, Sdk};
+use super::traffic::{CallOptions, CallResult, Caller};
 use super::{stalls, unreachable};
 
-/// What a caller accepts to wait, and what it has to bear beyond that.
+/// Maximum wait of the caller, and the bound that includes some tolerance.
 const MAX_WAIT_MS: u64 = 5_000;
 const BOUND: Duration = Duration::from_secs(7);
 
-/// How soon a wait that is too long is refused.
+/// Bound for rejecting a wait that is too long.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// A model that answers every call with 500, and a caller that waits for 5 s.
-fn always_500() -> (Reply, String) {
+/// Calls a model that always returns 500, with a maximum wait of 5 s.
+fn always_500() -> (CallResult, String) {
     let faults = Faults::new().on_calls(1..=u64::MAX, Fault::ServerError);
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()).faults(faults));
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "");
@@ -27,8 +27,8 @@ fn always_500() -> (Reply, String) {
     (reply, gateway.stop().stderr)
 }
 
-/// A lock-out of a minute that the provider tells of, and a caller that waits for 5 s.
-fn locked_out() -> (Reply, String) {
+/// Calls during a lock-out of one minute that the provider reports, with a maximum wait of 5 s.
+fn locked_out() -> (CallResult, String) {
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()));
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "");
     let minute = Duration::from_secs(60);
@@ -39,49 +39,66 @@ fn locked_out() -> (Reply, String) {
 }
 
 #[test]
-fn a_model_that_always_fails_comes_back_as_its_own_error_after_some_attempts() {
+fn failing_model_returns_its_own_error_after_retries() {
     let (reply, log) = always_500();
     assert_eq!(reply.status, Some(500), "{reply:?}\n{log}");
     assert_eq!(reply.error()["type"], "server_error", "{reply:?}");
-    assert!(!reply.message().contains("Tidegate"), "the provider's own words: {reply:?}");
+    assert!(!reply.message().contains("Tidegate"), "the provider's own error: {reply:?}");
     let attempts = reply.number("x-tidegate-attempts");
     assert!(attempts.is_some_and(|attempts| attempts >= 3), "{reply:?}\n{log}");
     assert!(reply.took < BOUND, "{reply:?}\n{log}");
 }
 
-/// A trouble, and how soon a caller is to be told of it.
-struct Trouble {
+/// A failure, and the time within which it must be reported.
+struct FailureCase {
     name: &'static str,
     bound: Duration,
-    cause: fn() -> (Reply, String),
+    cause: fn() -> (CallResult, String),
 }
 
-const TROUBLES: [Trouble; 7] = [
-    Trouble { name: "connection refused", bound: unreachable::BOUND, cause: unreachable::refused },
-    Trouble { name: "unknown host", bound: unreachable::BOUND, cause: unreachable::unknown_host },
-    Trouble { name: "bad certificate", bound: unreachable::BOUND, cause: unreachable::certificate },
-    Trouble { name: "no head (2 s)", bound: stalls::BOUND, cause: stalls::no_head },
-    Trouble { name: "stalled stream (2 s)", bound: stalls::BOUND, cause: stalls::stalled_stream },
-    Trouble { name: "always 500 (5 s)", bound: BOUND, cause: always_500 },
-    Trouble { name: "locked out (5 s)", bound: AT_ONCE, cause: locked_out },
+const FAILURE_CASES: [FailureCase; 7] = [
+    FailureCase {
+        name: "connection refused",
+        bound: unreachable::BOUND,
+        cause: unreachable::refused,
+    },
+    FailureCase {
+        name: "unknown host",
+        bound: unreachable::BOUND,
+        cause: unreachable::unknown_host,
+    },
+    FailureCase {
+        name: "bad certificate",
+        bound: unreachable::BOUND,
+        cause: unreachable::certificate,
+    },
+    FailureCase { name: "no head (2 s)", bound: stalls::BOUND, cause: stalls::no_head },
+    FailureCase {
+        name: "stalled stream (2 s)",
+        bound: stalls::BOUND,
+        cause: stalls::stalled_stream,
+    },
+    FailureCase { name: "always 500 (5 s)", bound: BOUND, cause: always_500 },
+    FailureCase { name: "locked out (5 s)", bound: AT_ONCE, cause: locked_out },
 ];
 
 #[test]
-#[expect(clippy::print_stdout, reason = "the table is for people")]
-fn each_trouble_is_told_in_time() {
+#[expect(clippy::print_stdout, reason = "the table is printed for information")]
+fn each_failure_is_reported_in_time() {
     let replies: Vec<_> = thread::scope(|scope| {
-        let running = TROUBLES.map(|trouble| scope.spawn(trouble.cause));
+        let running = FAILURE_CASES.map(|case| scope.spawn(case.cause));
         running.into_iter().map(|thread| thread.join().unwrap().0).collect()
     });
-    let mut table =
-        String::from("| trouble | status | told after | message |\n| --- | --- | --- | --- |\n");
-    for (trouble, reply) in TROUBLES.iter().zip(&replies) {
-        let (name, took) = (trouble.name, reply.took);
+    let mut table = String::from(
+        "| failure | status | reported after | message |\n| --- | --- | --- | --- |\n",
+    );
+    for (case, reply) in FAILURE_CASES.iter().zip(&replies) {
+        let (name, took) = (case.name, reply.took);
         let status = reply.status.map_or("none".to_owned(), |status| status.to_string());
         writeln!(table, "| {name} | {status} | {took:.1?} | {} |", reply.message()).unwrap();
     }
     println!("{table}");
-    for (trouble, reply) in TROUBLES.iter().zip(&replies) {
-        assert!(reply.took < trouble.bound, "{}: {:?}\n{table}", trouble.name, reply.took);
+    for (case, reply) in FAILURE_CASES.iter().zip(&replies) {
+        assert!(reply.took < case.bound, "{}: {:?}\n{table}", case.name, reply.took);
     }
 }

@@ -1,4 +1,4 @@
-//! What the admin API and metrics say of providers is what the provider allows and what calls meet.
+//! The admin API and metrics show the limits that providers report and that apply to calls.
 
 use std::thread;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde_json::Value;
 use tidegate_sim::{Charging, Delay, Dialect, Fault, Faults, Limits, Output, Reporting};
 use tidegate_testkit::launch::{check_metrics, wait_until};
 
-use super::stage::{Gateway, KEY, Provider, Sdk};
+use super::fixtures::{Gateway, KEY, Provider, Sdk};
 use super::traffic::{CallOptions, Caller};
 
-/// The provider as the admin API shows it.
+/// Returns the provider from the admin API.
 fn shown(gateway: &Gateway) -> Value {
     let (status, body) = gateway.ask("/admin/providers/openai");
     assert_eq!(status, 200, "{body}");
@@ -18,7 +18,7 @@ fn shown(gateway: &Gateway) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// The text for Prometheus, which finds nothing wrong with it.
+/// Returns the metrics, checked with Prometheus's linter.
 fn metrics(gateway: &Gateway) -> String {
     let (status, text) = gateway.ask("/metrics");
     assert_eq!(status, 200, "{text}");
@@ -27,14 +27,14 @@ fn metrics(gateway: &Gateway) -> String {
     text
 }
 
-/// The value of a series.
+/// Returns the value of a series.
 #[track_caller]
 fn sample(text: &str, series: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} is not in\n{text}")).parse().unwrap()
 }
 
-/// The limit on a dimension in a list of them.
+/// Returns the limit on a dimension from a list.
 #[track_caller]
 fn limit_on<'a>(limits: &'a Value, dimension: &str) -> &'a Value {
     let mut all = limits.as_array().unwrap().iter();
@@ -43,7 +43,7 @@ fn limit_on<'a>(limits: &'a Value, dimension: &str) -> &'a Value {
 }
 
 #[test]
-fn limits_that_a_provider_reports_are_shown_with_their_origin_and_what_is_left() {
+fn reported_limits_are_shown_with_source_and_remaining() {
     let limits = Limits::new().requests_per_minute(600).tokens_per_minute(90_000);
     let provider = Provider::start(Sdk::OPENAI.account().any_model(limits));
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "models = [\"tidal-1\"]");
@@ -67,7 +67,7 @@ fn limits_that_a_provider_reports_are_shown_with_their_origin_and_what_is_left()
         let reported = shown["reported"]["remaining"].as_u64().unwrap();
         assert!((limit * 9 / 10..limit).contains(&reported), "{shown:#}");
         assert!(shown["bucket"]["remaining"].as_i64().unwrap() <= limit as i64, "{shown:#}");
-        assert_eq!(shown["reserved"], 0, "nothing is under way: {shown:#}");
+        assert_eq!(shown["reserved"], 0, "no call is in progress: {shown:#}");
         let paced = shown["pace"]["per_minute"].as_u64().unwrap();
         assert!((limit * 9 / 10..=limit).contains(&paced), "{shown:#}");
     }
@@ -82,9 +82,9 @@ fn limits_that_a_provider_reports_are_shown_with_their_origin_and_what_is_left()
     assert!((0.0..0.1).contains(&used), "{text}");
 }
 
-/// The scrape after the refusal is the first one: nobody has looked before.
+/// The scrape after the rejection is the first one.
 #[test]
-fn tokens_that_refuse_calls_are_shown_as_used_up_at_the_first_look() {
+fn exhausted_tokens_are_shown_at_the_first_scrape() {
     let account = Sdk::OPENAI
         .account()
         .any_model(Limits::new().tokens_per_minute(5_000))
@@ -94,7 +94,7 @@ fn tokens_that_refuse_calls_are_shown_as_used_up_at_the_first_look() {
     let settings = "tokens_per_minute = 5000\nrequests_per_minute = 600\nmax_wait = \"1s\"";
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, settings);
     let caller = Caller::new(&gateway);
-    // The second would fit if it were a little smaller.
+    // The second call would fit if it were slightly smaller.
     let options = CallOptions { max_tokens: Some(3_000), ..CallOptions::default() };
     let statuses = [(); 3].map(|()| caller.call(options).status);
     assert_eq!(statuses, [200, 429, 429].map(Some));
@@ -116,14 +116,14 @@ fn tokens_that_refuse_calls_are_shown_as_used_up_at_the_first_look() {
 }
 
 #[test]
-fn use_falls_when_a_call_turns_out_to_cost_less() {
+fn usage_falls_when_a_call_costs_less_than_reserved() {
     let account = Sdk::OPENAI
         .account()
         .any_model(Limits::new())
         .output(Output::fixed(10))
         .first_token(Delay::fixed(Duration::from_secs(3)));
     let provider = Provider::start(account);
-    // Groq speaks OpenAI's API, and gives back what a call reserved and did not use.
+    // Groq has OpenAI's API and refunds unused reservations.
     let settings = "dialect = \"groq\"\ntokens_per_minute = 10000";
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, settings);
     let ratio = || {
@@ -141,7 +141,7 @@ fn use_falls_when_a_call_turns_out_to_cost_less() {
 }
 
 #[test]
-fn a_hold_is_shown_with_its_cause_and_counts_down() {
+fn hold_is_shown_with_its_cause_and_counts_down() {
     let pause = Fault::RateLimited { retry_after: Some(Duration::from_secs(40)) };
     let faults = Faults::new().on_calls(1..=u64::MAX, pause);
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()).faults(faults));
@@ -165,7 +165,7 @@ fn a_hold_is_shown_with_its_cause_and_counts_down() {
 }
 
 #[test]
-fn calls_that_wait_are_shown_by_tenant_and_metrics_name_no_tenant() {
+fn waiting_calls_are_shown_by_tenant_but_not_in_metrics() {
     let delay = Delay::fixed(Duration::from_secs(2));
     let account = Sdk::OPENAI.account().any_model(Limits::new()).first_token(delay);
     let provider = Provider::start(account);
@@ -209,7 +209,7 @@ fn calls_that_wait_are_shown_by_tenant_and_metrics_name_no_tenant() {
 }
 
 #[test]
-fn settings_are_shown_as_configured_and_unknown_providers_are_refused() {
+fn configured_limits_are_shown_and_unknown_providers_rejected() {
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()));
     let settings = "requests_per_minute = 300\nrequests_per_day = 1000\ninput_tokens_per_minute = 7000\nmin_interval_ms = 100";
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, settings);

@@ -1,39 +1,39 @@
-//! Providers that refuse all calls of an account for a time.
+//! Providers that reject all calls of an account for a time.
 
 use std::time::Duration;
 
 use tidegate_sim::{Fault, Faults, Hint, Limits};
 
-use super::stage::{Gateway, Provider, Sdk};
-use super::traffic::{CallOptions, Caller, Crowd};
+use super::fixtures::{Gateway, Provider, Sdk};
+use super::traffic::{CallOptions, Caller, ConcurrentCalls};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Four workers during a lock-out of a minute, with the defaults of everything.
-fn workers_succeed(hint: Hint) {
+/// Runs four workers during a lock-out of one minute, with default settings.
+fn assert_workers_succeed(hint: Hint) {
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()));
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "");
     provider.simulator.lock_out(Sdk::OPENAI.name, MINUTE, hint).unwrap();
-    let crowd = Crowd::run(&gateway, 4, 100);
+    let calls = ConcurrentCalls::run(&gateway, 4, 100);
     let (throttled, log) = (provider.simulator.ledger().throttled(), gateway.stop().stderr);
-    assert_eq!(crowd.answered(), 4, "{throttled} throttled; {crowd}\n{log}");
-    assert!(throttled > 0, "they met the lock-out");
+    assert_eq!(calls.answered(), 4, "{throttled} throttled; {calls}\n{log}");
+    assert!(throttled > 0, "the lock-out took effect");
 }
 
 #[test]
-fn four_workers_outlast_a_lock_out_of_a_minute_that_is_told() {
-    workers_succeed(Hint::Told);
+fn four_workers_survive_a_lock_out_with_a_hint() {
+    assert_workers_succeed(Hint::Told);
 }
 
 #[test]
-fn four_workers_outlast_a_lock_out_of_a_minute_that_is_not_told() {
-    workers_succeed(Hint::Withheld);
+fn four_workers_survive_a_lock_out_without_a_hint() {
+    assert_workers_succeed(Hint::Withheld);
 }
 
-/// The second attempt tells the gateway of a wait that is longer than the caller accepts. The log
-/// says that, and not that the call could never succeed.
+/// The second attempt reports a wait that is longer than the caller accepts. The log must say that,
+/// not that the call can never succeed.
 #[test]
-fn a_wait_that_is_too_long_after_a_retry_is_not_logged_as_hopeless() {
+fn too_long_wait_after_a_retry_is_not_logged_as_permanent() {
     let soon = Fault::RateLimited { retry_after: Some(Duration::from_millis(300)) };
     let later = Fault::LockOut { length: MINUTE, hint: Hint::Told };
     let faults = Faults::new().on_call(1, soon).on_calls(2..=u64::MAX, later);

@@ -1,30 +1,29 @@
-//! Providers that stop in the middle of a call. The caller is told by the time-outs, and the slots
-//! of the calls are free again.
+//! Providers that stop in the middle of a call: timeouts end the call and free its slot.
 
 use std::time::Duration;
 
 use tidegate_sim::{Fault, Limits, Output};
 
-use super::stage::{Gateway, Provider, Sdk};
-use super::traffic::{CallOptions, Caller, Reply};
+use super::fixtures::{Gateway, Provider, Sdk};
+use super::traffic::{CallOptions, CallResult, Caller};
 
-/// Two slots, and less patience for the next one than a stalled call takes.
+/// Two slots, and a maximum wait shorter than a stalled call.
 const SETTINGS: &str = "max_concurrent_requests = 2\nmax_wait = \"1s\"\n\
                         first_byte_timeout = \"2s\"\nidle_timeout = \"2s\"";
 
-/// Both time-outs.
+/// Both timeouts.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How soon a caller is told.
+/// Time within which the failure must be reported.
 pub(super) const BOUND: Duration = Duration::from_secs(4);
 
 const STREAMED: CallOptions =
     CallOptions { is_streamed: true, max_tokens: None, max_wait_ms: None, tenant: None };
 
-/// Calls in a row with a fault, and one without.
+/// Results of consecutive calls with a fault, and of one without.
 struct Stalls {
-    stalled: Vec<Reply>,
-    normal: Reply,
+    stalled: Vec<CallResult>,
+    normal: CallResult,
     log: String,
 }
 
@@ -41,7 +40,7 @@ impl Stalls {
         Self { stalled, normal, log: gateway.stop().stderr }
     }
 
-    /// Each call takes as long as the time-outs say, and the one without a fault no time.
+    /// Checks that each stalled call takes as long as the timeout, and the normal call no time.
     fn assert_freed(&self) {
         let Self { stalled, normal, log } = self;
         for reply in stalled {
@@ -52,21 +51,21 @@ impl Stalls {
     }
 }
 
-/// A call that is read and never answered.
-pub(super) fn no_head() -> (Reply, String) {
+/// Makes a call that is never answered.
+pub(super) fn no_head() -> (CallResult, String) {
     let stalls = Stalls::run(1, Fault::Silent, CallOptions::default());
     (stalls.stalled.into_iter().next().unwrap(), stalls.log)
 }
 
-/// A stream that stops after a few events.
-pub(super) fn stalled_stream() -> (Reply, String) {
+/// Makes a call whose stream stops after a few events.
+pub(super) fn stalled_stream() -> (CallResult, String) {
     let stalls = Stalls::run(1, Fault::Stall { after: 5 }, STREAMED);
     (stalls.stalled.into_iter().next().unwrap(), stalls.log)
 }
 
 /// Setting: providers.*.first_byte_timeout
 #[test]
-fn calls_that_are_never_answered_end_with_the_first_byte_timeout() {
+fn unanswered_calls_end_with_the_first_byte_timeout() {
     let stalls = Stalls::run(4, Fault::Silent, CallOptions::default());
     for reply in &stalls.stalled {
         assert_eq!(reply.status, Some(504), "{reply:?}\n{}", stalls.log);
@@ -77,7 +76,7 @@ fn calls_that_are_never_answered_end_with_the_first_byte_timeout() {
 
 /// Setting: providers.*.idle_timeout
 #[test]
-fn streams_that_stall_are_broken_off_by_the_idle_timeout() {
+fn stalled_streams_end_with_the_idle_timeout() {
     let stalls = Stalls::run(4, Fault::Stall { after: 5 }, STREAMED);
     for reply in &stalls.stalled {
         assert_eq!(reply.status, Some(200), "{reply:?}\n{}", stalls.log);

@@ -1,17 +1,17 @@
-//! Limits on tokens, under each rule by which providers charge for output that may never come.
+//! Token limits, under each rule by which providers charge for reserved output.
 
 use std::time::Duration;
 
 use tidegate_sim::{Account, Charging, Delay, Dialect, Limits, Output, Reporting};
 
-use super::stage::{Gateway, Provider, Sdk};
-use super::traffic::{CallOptions, Caller, Crowd};
+use super::fixtures::{Gateway, Provider, Sdk};
+use super::traffic::{CallOptions, Caller, ConcurrentCalls};
 
 const TOKENS_PER_MINUTE: u64 = 90_000;
 
-/// Forty calls that reserve 4,000 tokens each and use about 40, at once. If the reservations were
-/// kept, these would be 160,000 of 90,000 tokens a minute: 47 s.
-fn reserve_much_and_use_little(charging: Charging) -> (Crowd, Provider, String) {
+/// Makes forty concurrent calls that reserve 4,000 tokens each and use about 40. If reservations
+/// were kept, they would need 160,000 tokens at 90,000 per minute: 47 s.
+fn run_overreserving_calls(charging: Charging) -> (ConcurrentCalls, Provider, String) {
     let account = Sdk::OPENAI
         .account()
         .any_model(Limits::new().tokens_per_minute(TOKENS_PER_MINUTE))
@@ -21,31 +21,31 @@ fn reserve_much_and_use_little(charging: Charging) -> (Crowd, Provider, String) 
     let provider = Provider::start(account);
     let settings = format!("tokens_per_minute = {TOKENS_PER_MINUTE}");
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, &settings);
-    let crowd = Crowd::run(&gateway, 40, 4_000);
-    (crowd, provider, gateway.stop().stderr)
+    let calls = ConcurrentCalls::run(&gateway, 40, 4_000);
+    (calls, provider, gateway.stop().stderr)
 }
 
 #[test]
-fn reservations_that_are_given_back_do_not_hold_up_forty_callers() {
+fn refunded_reservations_do_not_delay_forty_callers() {
     let charging = Charging::of(Dialect::OpenAi).given_back();
-    let (crowd, provider, log) = reserve_much_and_use_little(charging);
+    let (calls, provider, log) = run_overreserving_calls(charging);
     let throttled = provider.simulator.ledger().throttled();
-    assert_eq!(crowd.answered(), 40, "{crowd}\n{log}");
-    assert_eq!(throttled, 0, "the provider refused calls; {crowd}\n{log}");
-    assert!(crowd.took() < Duration::from_secs(6), "{crowd}\n{log}");
+    assert_eq!(calls.answered(), 40, "{calls}\n{log}");
+    assert_eq!(throttled, 0, "the provider refused calls; {calls}\n{log}");
+    assert!(calls.took() < Duration::from_secs(6), "{calls}\n{log}");
 }
 
 #[test]
-fn output_that_is_charged_at_the_end_does_not_hold_up_forty_callers() {
+fn output_charged_at_the_end_does_not_delay_forty_callers() {
     let charging = Charging::of(Dialect::OpenAi).charged_at_end();
-    let (crowd, provider, log) = reserve_much_and_use_little(charging);
+    let (calls, provider, log) = run_overreserving_calls(charging);
     let throttled = provider.simulator.ledger().throttled();
-    assert_eq!(crowd.answered(), 40, "{throttled} throttled; {crowd}\n{log}");
-    assert!(crowd.took() < Duration::from_secs(6), "{throttled} throttled; {crowd}\n{log}");
+    assert_eq!(calls.answered(), 40, "{throttled} throttled; {calls}\n{log}");
+    assert!(calls.took() < Duration::from_secs(6), "{throttled} throttled; {calls}\n{log}");
 }
 
-/// Ten agents that allow themselves more output than there is in a minute, and use 300 tokens.
-fn allow_more_than_a_minute_has(settings: &str) {
+/// Runs ten agents whose `max_tokens` exceeds the limit per minute, and that use 300 tokens.
+fn assert_large_max_tokens_does_not_block(settings: &str) {
     let account = Sdk::ANTHROPIC
         .account()
         .any_model(Limits::new().output_tokens_per_minute(8_000))
@@ -55,24 +55,24 @@ fn allow_more_than_a_minute_has(settings: &str) {
         .first_token(Delay::fixed(Duration::from_millis(500)));
     let provider = Provider::start(account);
     let gateway = Gateway::start(Sdk::ANTHROPIC, &provider.url, settings);
-    let crowd = Crowd::run(&gateway, 10, 8_192);
+    let calls = ConcurrentCalls::run(&gateway, 10, 8_192);
     let (throttled, log) = (provider.simulator.ledger().throttled(), gateway.stop().stderr);
-    assert_eq!(crowd.answered(), 10, "{throttled} throttled; {crowd}\n{log}");
-    assert!(crowd.took() < Duration::from_secs(30), "{throttled} throttled; {crowd}\n{log}");
+    assert_eq!(calls.answered(), 10, "{throttled} throttled; {calls}\n{log}");
+    assert!(calls.took() < Duration::from_secs(30), "{throttled} throttled; {calls}\n{log}");
 }
 
 #[test]
-fn max_tokens_above_a_configured_limit_on_output_does_not_hold_up_ten_agents() {
-    allow_more_than_a_minute_has("output_tokens_per_minute = 8000");
+fn max_tokens_above_a_configured_output_limit_does_not_delay_ten_agents() {
+    assert_large_max_tokens_does_not_block("output_tokens_per_minute = 8000");
 }
 
 #[test]
-fn max_tokens_above_a_learned_limit_on_output_does_not_hold_up_ten_agents() {
-    allow_more_than_a_minute_has("");
+fn max_tokens_above_a_learned_output_limit_does_not_delay_ten_agents() {
+    assert_large_max_tokens_does_not_block("");
 }
 
 fn small_calls() -> Account {
-    // Four tokens of input and 56 of output, which are charged at admission and kept.
+    // Four input and 56 output tokens, which are charged at admission and not refunded.
     let limits = Limits::new().requests_per_minute(60).tokens_per_minute(6_000);
     Sdk::OPENAI
         .account()
@@ -82,17 +82,17 @@ fn small_calls() -> Account {
 }
 
 #[test]
-fn forty_small_calls_within_learned_limits_are_all_answered() {
+fn forty_small_calls_within_learned_limits_succeed() {
     let provider = Provider::start(small_calls());
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "");
-    let crowd = Crowd::run(&gateway, 40, 56);
+    let calls = ConcurrentCalls::run(&gateway, 40, 56);
     let (throttled, log) = (provider.simulator.ledger().throttled(), gateway.stop().stderr);
-    assert_eq!(crowd.answered(), 40, "{throttled} throttled; {crowd}\n{log}");
+    assert_eq!(calls.answered(), 40, "{throttled} throttled; {calls}\n{log}");
 }
 
-/// The provider keeps what calls reserve, and says nothing of it.
+/// The provider does not refund reservations and reports nothing.
 #[test]
-fn a_refusal_by_tokens_says_so_and_when_to_come_back() {
+fn token_rejection_has_its_type_and_retry_after() {
     let account = Sdk::OPENAI
         .account()
         .any_model(Limits::new().tokens_per_minute(5_000))

@@ -1,4 +1,4 @@
-//! Callers: many at the same time, by an official client or by plain HTTP.
+//! Concurrent callers, with an official client or plain HTTP.
 
 use std::fmt;
 use std::io::Read as _;
@@ -9,15 +9,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::stage::{Gateway, KEY};
+use super::fixtures::{Gateway, KEY};
 
-/// How long an official client waits at most. The scripts are killed after two minutes.
+/// Timeout of official clients. The scripts are killed after two minutes.
 const SDK_TIMEOUT: Duration = Duration::from_secs(110);
 
-/// How long a plain caller waits at most, which is more than any of them should have to.
+/// Timeout of plain callers, longer than any call should take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Does something on so many threads at the same time.
+/// Runs `work` on several threads concurrently.
 pub(super) fn at_once<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(&work)).collect();
@@ -25,29 +25,30 @@ pub(super) fn at_once<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> V
     })
 }
 
-/// What came of one call of an official client.
+/// Result of one call of an official client.
 #[derive(Debug, Deserialize)]
 pub(super) struct SdkCall {
-    /// The status of the answer, if there was one.
+    /// Status of the response, if any.
     pub(super) status: Option<u16>,
-    /// What the client raised.
+    /// Error raised by the client.
     pub(super) error: Option<String>,
-    /// From the start of the crowd to the end of the call.
+    /// Time from the start of all calls to the end of this one.
     pub(super) seconds: f64,
 }
 
-/// What came of the calls of a crowd.
+/// Results of concurrent calls of an official client.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(super) struct ConcurrentCalls {
     calls: Vec<SdkCall>,
 }
 
-impl Crowd {
-    /// So many calls of an official client at the same time, without retries of its own.
+impl ConcurrentCalls {
+    /// Makes concurrent calls with an official client, without its retries.
     pub(super) fn run(gateway: &Gateway, callers: usize, max_tokens: u64) -> Self {
         let timeout = SDK_TIMEOUT.as_secs();
         let args = [callers as u64, max_tokens, timeout].map(|number| number.to_string());
-        let calls = gateway.run("outbound/crowd.py", &args.each_ref().map(String::as_str));
+        let calls =
+            gateway.run("outbound/concurrent_calls.py", &args.each_ref().map(String::as_str));
         Self { calls: serde_json::from_value(calls).unwrap() }
     }
 
@@ -55,14 +56,14 @@ impl Crowd {
         self.calls.iter().filter(|call| call.status == Some(200)).count()
     }
 
-    /// How long the slowest call took.
+    /// Returns the duration of the slowest call.
     pub(super) fn took(&self) -> Duration {
         let seconds = self.calls.iter().map(|call| call.seconds).fold(0.0, f64::max);
         Duration::from_secs_f64(seconds)
     }
 }
 
-impl fmt::Display for Crowd {
+impl fmt::Display for ConcurrentCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (all, took) = (self.calls.len(), self.took());
         write!(f, "{} of {all} answered within {took:.1?}", self.answered())?;
@@ -74,29 +75,29 @@ impl fmt::Display for Crowd {
     }
 }
 
-/// A caller by plain HTTP, of OpenAI's API.
+/// A caller of the OpenAI API over plain HTTP.
 pub(super) struct Caller {
     agent: ureq::Agent,
     url: String,
 }
 
-/// What a plain caller got.
+/// Result of a plain call.
 #[derive(Debug, Default)]
-pub(super) struct Reply {
-    /// The status, if any answer came.
+pub(super) struct CallResult {
+    /// Status of the response, if any.
     pub(super) status: Option<u16>,
-    /// The body, as far as it came.
+    /// The part of the body that was received.
     pub(super) body: String,
-    /// Why the answer is not complete, if it is not.
+    /// Why the response is incomplete, if it is.
     pub(super) broken: Option<String>,
-    /// How long the head took.
+    /// Time until the headers.
     pub(super) head_after: Duration,
-    /// How long all of it took.
+    /// Total time.
     pub(super) took: Duration,
     headers: ureq::http::HeaderMap,
 }
 
-/// How a plain call is made.
+/// Options of a plain call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CallOptions {
     pub(super) is_streamed: bool,
@@ -114,7 +115,7 @@ impl Caller {
         Self { agent, url: format!("{}/chat/completions", gateway.base_url()) }
     }
 
-    pub(super) fn call(&self, options: CallOptions) -> Reply {
+    pub(super) fn call(&self, options: CallOptions) -> CallResult {
         let mut body = json!({
             "model": "tidal-1",
             "messages": [{ "role": "user", "content": "How is the tide?" }],
@@ -136,10 +137,10 @@ impl Caller {
         let start = Instant::now();
         let sent = request.send(body.to_string());
         let head_after = start.elapsed();
-        let mut reply = Reply { head_after, took: head_after, ..Reply::default() };
+        let mut reply = CallResult { head_after, took: head_after, ..CallResult::default() };
         let (head, body) = match sent {
             Ok(response) => response.into_parts(),
-            Err(error) => return Reply { broken: Some(error.to_string()), ..reply },
+            Err(error) => return CallResult { broken: Some(error.to_string()), ..reply },
         };
         let mut bytes = Vec::new();
         let broken = body.into_reader().read_to_end(&mut bytes).err();
@@ -152,23 +153,23 @@ impl Caller {
     }
 }
 
-impl Reply {
+impl CallResult {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// A number in a header.
+    /// Parses a header as a number.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.header(name)?.parse().ok()
     }
 
-    /// The error of OpenAI's API in the body.
+    /// Returns the OpenAI error in the body.
     pub(super) fn error(&self) -> Value {
         let mut body: Value = serde_json::from_str(&self.body).unwrap_or_default();
         body["error"].take()
     }
 
-    /// The message of that error, or why the answer is not complete.
+    /// Returns the error message, or why the response is incomplete.
     pub(super) fn message(&self) -> String {
         let error = self.error();
         let message = error["message"].as_str().or(self.broken.as_deref());

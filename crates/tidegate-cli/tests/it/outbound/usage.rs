@@ -1,5 +1,5 @@
-//! What is counted of calls: tokens that a provider tells and those that it does not, errors after the
-//! head of an answer, and the line of each call in the access log.
+//! What is counted for calls: reported and estimated tokens, errors after the response headers, and
+//! access log lines.
 
 mod access_log;
 mod ask_for_usage;

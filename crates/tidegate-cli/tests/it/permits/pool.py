@@ -1,11 +1,11 @@
-"""A pool of worker processes whose semaphore is /v1/acquire.
+"""A pool of worker processes that uses /v1/acquire as a semaphore.
 
     pool.py URLS WORKERS ROUNDS
 
-Each worker waits for a slot, works a little inside, and releases it, ROUNDS times. One more worker
-hangs inside and is killed (SIGKILL) while it holds its slot. URLS are separated by commas; workers
-take turns with them. Standard output gets one line of JSON: the most workers that were inside at the
-same time, the most after the killed one's permit had run out, and how many rounds were finished.
+Each worker acquires a slot, works briefly and releases it, ROUNDS times. One more worker hangs and is
+killed (SIGKILL) while it holds its slot. URLS are separated by commas and used in turn. Prints one
+line of JSON: the maximum number of workers that held a slot at the same time, the maximum after the
+permit of the killed worker expired, and the number of finished rounds.
 """
 
 import json
@@ -33,7 +33,7 @@ def acquire(url, ttl_ms):
 
 
 def note(journal, what):
-    """One line, written at once: the clock is the same for all processes."""
+    """Appends one line atomically. All processes share the clock."""
     line = f"{time.monotonic_ns()} {what} {os.getpid()}\n"
     descriptor = os.open(journal, os.O_WRONLY | os.O_APPEND)
     os.write(descriptor, line.encode())
@@ -82,7 +82,7 @@ def main(urls, workers, rounds):
         ]
         for process in pool:
             process.start()
-        # The others are at work by now, or wait for the slot that is not coming back by itself.
+        # The other workers are running or waiting for the slot of the killed worker.
         os.kill(doomed.pid, signal.SIGKILL)
         doomed.join()
         killed = time.monotonic_ns()
@@ -92,7 +92,7 @@ def main(urls, workers, rounds):
             events = sorted((int(at), what, int(pid)) for at, what, pid in map(str.split, lines))
     events = [event for event in events if event[2] != doomed.pid]
     entered = sum(what == "enter" for _, what, _ in events)
-    # While it ran, the permit of the killed one was one of the slots.
+    # Until it was killed, the victim held one of the slots.
     first = (killed, "leave", doomed.pid)
     with_doomed = sorted([(0, "enter", doomed.pid), first, *events])
     print(

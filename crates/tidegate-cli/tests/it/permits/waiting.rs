@@ -1,4 +1,4 @@
-//! Who waits, for how long, and what becomes of those who leave.
+//! Waiting for permits: order, maximum wait, and disconnects.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -8,126 +8,127 @@ use std::thread;
 use serde_json::json;
 use tidegate_testkit::launch::wait_until;
 
-use super::Stage;
+use super::Fixture;
 
 /// Setting: limits.*.concurrency
 #[test]
-fn a_slot_goes_to_those_who_wait_in_the_order_of_their_arrival() {
-    let stage = Stage::open();
-    let held = stage.acquire(&json!({"limit": "gpu", "key": "box"}));
+fn slot_goes_to_waiters_in_order_of_arrival() {
+    let fixture = Fixture::open();
+    let held = fixture.acquire(&json!({"limit": "gpu", "key": "box"}));
     let (sender, order) = mpsc::channel();
     thread::scope(|scope| {
         for waiter in 1..=4 {
-            let (caller, sender) = (&stage.caller, sender.clone());
+            let (caller, sender) = (&fixture.caller, sender.clone());
             scope.spawn(move || {
                 let body = json!({"limit": "gpu", "key": "box", "max_wait_ms": 60_000});
                 let (status, answer) = caller.acquire(&body);
                 sender.send((waiter, status, answer["waited_ms"].as_u64())).unwrap();
                 caller.post("/v1/release", &json!({"id": answer["id"]}));
             });
-            stage.wait_for_waiters(waiter);
+            fixture.wait_for_waiters(waiter);
         }
-        let other = stage.post("/v1/acquire", &json!({"limit": "gpu", "key": "other"}));
+        let other = fixture.post("/v1/acquire", &json!({"limit": "gpu", "key": "other"}));
         assert_eq!(other.0, 200, "another key is another slot");
-        assert_eq!(stage.metric("tidegate_permits"), 2);
-        stage.post("/v1/release", &json!({"id": held}));
+        assert_eq!(fixture.metric("tidegate_permits"), 2);
+        fixture.post("/v1/release", &json!({"id": held}));
     });
     drop(sender);
     let order: Vec<_> = order.iter().collect();
     assert!(order.iter().all(|(_, status, waited)| *status == 200 && waited.unwrap() > 0));
     assert_eq!(order.iter().map(|(waiter, ..)| *waiter).collect::<Vec<_>>(), [1, 2, 3, 4]);
-    stage.wait_for_waiters(0);
+    fixture.wait_for_waiters(0);
 }
 
 #[test]
-fn a_wait_that_is_too_long_is_refused_and_nothing_is_spent() {
-    let stage = Stage::open();
+fn too_long_wait_is_rejected_and_spends_nothing() {
+    let fixture = Fixture::open();
     let charges =
         json!([{"limit": "tokens", "key": "acme", "cost": 3}, {"limit": "gpu", "key": "box"}]);
-    let held = stage.acquire(&json!({"charges": charges}));
-    assert_eq!(stage.tokens(), 7);
+    let held = fixture.acquire(&json!({"charges": charges}));
+    assert_eq!(fixture.tokens(), 7);
     for max_wait in [0, 30] {
         let body = json!({"charges": charges, "max_wait_ms": max_wait});
-        let (status, answer) = stage.post("/v1/acquire", &body);
+        let (status, answer) = fixture.post("/v1/acquire", &body);
         assert_eq!(status, 429, "{answer}");
         assert_eq!((&answer["allowed"], &answer["by"]), (&json!(false), &json!("gpu")));
         assert_eq!(
             (&answer["by_index"], &answer["charges"][1]["remaining"]),
             (&json!(1), &json!(0))
         );
-        assert_eq!(answer["retry_after_ms"], 1_000, "nobody knows when a slot is released");
-        assert_eq!(stage.post("/v1/acquire?deny_status=200", &body).0, 200);
-        assert_eq!(stage.tokens(), 7);
+        assert_eq!(answer["retry_after_ms"], 1_000, "the release time of a slot is unknown");
+        assert_eq!(fixture.post("/v1/acquire?deny_status=200", &body).0, 200);
+        assert_eq!(fixture.tokens(), 7);
     }
-    stage.post("/v1/release", &json!({"id": held}));
-    // A day for the next token: found out at once, however long somebody would wait.
+    fixture.post("/v1/release", &json!({"id": held}));
+    // The next token takes a day: rejected immediately, whatever the maximum wait.
     let body = json!({"limit": "tokens", "key": "acme", "cost": 8, "max_wait_ms": 3_600_000});
-    let (status, answer) = stage.post("/v1/acquire", &body);
+    let (status, answer) = fixture.post("/v1/acquire", &body);
     assert_eq!((status, &answer["by"]), (429, &json!("tokens")), "{answer}");
     assert!(answer["retry_after_ms"].as_u64().unwrap() > 3_600_000, "{answer}");
     let never = json!({"limit": "tokens", "key": "acme", "cost": 11});
-    let (status, answer) = stage.post("/v1/acquire", &never);
+    let (status, answer) = fixture.post("/v1/acquire", &never);
     assert_eq!((status, &answer["retry_after_ms"]), (429, &json!(null)), "{answer}");
-    assert_eq!(stage.tokens(), 7);
+    assert_eq!(fixture.tokens(), 7);
     assert!(
-        stage.metric(r#"tidegate_decisions_total{door="http",limit="gpu",outcome="denied"}"#) >= 4
+        fixture.metric(r#"tidegate_decisions_total{door="http",limit="gpu",outcome="denied"}"#)
+            >= 4
     );
 }
 
 #[test]
-fn a_semaphore_can_stand_in_the_request_itself() {
-    let stage = Stage::open();
+fn semaphore_can_be_inline_in_the_request() {
+    let fixture = Fixture::open();
     let body = json!({"key": "workers", "policy": {"concurrency": 2}, "max_wait_ms": 0});
-    let [first, _second] = [stage.acquire(&body), stage.acquire(&body)];
-    assert_eq!(stage.post("/v1/acquire", &body).0, 429);
+    let [first, _second] = [fixture.acquire(&body), fixture.acquire(&body)];
+    assert_eq!(fixture.post("/v1/acquire", &body).0, 429);
     let (status, answer) = thread::scope(|scope| {
-        let caller = &stage.caller;
+        let caller = &fixture.caller;
         let waiting = scope
             .spawn(|| caller.acquire(&json!({"key": "workers", "policy": {"concurrency": 2}})));
-        stage.wait_for_waiters(1);
-        stage.post("/v1/release", &json!({"id": first}));
+        fixture.wait_for_waiters(1);
+        fixture.post("/v1/release", &json!({"id": first}));
         waiting.join().unwrap()
     });
     assert_eq!(status, 200, "{answer}");
-    assert!(answer["waited_ms"].as_u64().unwrap() < 20_000, "it is not the lease that frees it");
+    assert!(answer["waited_ms"].as_u64().unwrap() < 20_000, "the release freed it, not the lease");
     let daily = json!({"key": "k", "policy": {"quota": 1, "every": "day"}, "max_wait_ms": 0});
-    let statuses = [(); 2].map(|()| stage.post("/v1/acquire", &daily).0);
+    let statuses = [(); 2].map(|()| fixture.post("/v1/acquire", &daily).0);
     assert_eq!(statuses, [200, 429]);
 }
 
-/// Alice has used up her own rate: that is no reason for Bob to wait.
+/// Alice has exhausted her own limit, which must not make Bob wait.
 #[test]
-fn whoever_waits_for_a_limit_of_its_own_keeps_nobody_else_waiting() {
-    let stage = Stage::open();
+fn waiter_blocked_by_its_own_limit_does_not_block_others() {
+    let fixture = Fixture::open();
     let list = |user: &str, max_wait: u64| {
         json!({
             "charges": [{"limit": "gpu", "key": "pool"}, {"policy": {"capacity": 1, "rate": "1/s"}, "key": user}],
             "max_wait_ms": max_wait,
         })
     };
-    let first = stage.acquire(&list("alice", 0));
-    stage.post("/v1/release", &json!({"id": first}));
+    let first = fixture.acquire(&list("alice", 0));
+    fixture.post("/v1/release", &json!({"id": first}));
     thread::scope(|scope| {
-        let caller = &stage.caller;
+        let caller = &fixture.caller;
         let alice = scope.spawn(|| caller.acquire(&list("alice", 10_000)));
-        stage.wait_for_waiters(1);
-        let bob = stage.acquire(&list("bob", 0));
-        stage.post("/v1/release", &json!({"id": bob}));
+        fixture.wait_for_waiters(1);
+        let bob = fixture.acquire(&list("bob", 0));
+        fixture.post("/v1/release", &json!({"id": bob}));
         assert_eq!(alice.join().unwrap().0, 200);
     });
 }
 
-/// R367: a semaphore that is made larger lets those in who wait for it, at once.
+/// R367: enlarging a semaphore admits its waiters immediately.
 #[test]
-fn another_slot_in_the_configuration_is_for_those_who_wait() {
-    let stage = Stage::open();
-    stage.acquire(&json!({"limit": "gpu", "key": "box"}));
+fn added_slot_goes_to_a_waiter() {
+    let fixture = Fixture::open();
+    fixture.acquire(&json!({"limit": "gpu", "key": "box"}));
     let body = json!({"limit": "gpu", "key": "box", "max_wait_ms": 20_000});
     thread::scope(|scope| {
-        let caller = &stage.caller;
+        let caller = &fixture.caller;
         let waiting = scope.spawn(|| caller.acquire(&body));
-        stage.wait_for_waiters(1);
-        let (status, body) = stage.serving.patch(&json!({"limits": {"gpu": {"concurrency": 2}}}));
+        fixture.wait_for_waiters(1);
+        let (status, body) = fixture.serving.patch(&json!({"limits": {"gpu": {"concurrency": 2}}}));
         assert_eq!(status, 200, "{body}");
         let (status, answer) = waiting.join().unwrap();
         assert_eq!(status, 200, "{answer}");
@@ -136,18 +137,18 @@ fn another_slot_in_the_configuration_is_for_those_who_wait() {
 }
 
 #[test]
-fn what_is_given_back_in_another_way_is_for_those_who_wait_too() {
-    let stage = Stage::open();
+fn settled_tokens_go_to_a_waiter() {
+    let fixture = Fixture::open();
     let policy = json!({"capacity": 4, "rate": "1/15s"});
     let body =
         |cost: u64| json!({"policy": policy, "key": "k", "cost": cost, "max_wait_ms": 60_000});
-    stage.acquire(&body(4));
+    fixture.acquire(&body(4));
     let (status, answer) = thread::scope(|scope| {
-        let caller = &stage.caller;
+        let caller = &fixture.caller;
         let waiting = scope.spawn(|| caller.acquire(&body(2)));
-        stage.wait_for_waiters(1);
+        fixture.wait_for_waiters(1);
         let back = json!({"policy": policy, "key": "k", "delta": -4});
-        assert_eq!(stage.post("/v1/settle", &back).0, 200);
+        assert_eq!(fixture.post("/v1/settle", &back).0, 200);
         waiting.join().unwrap()
     });
     assert_eq!(status, 200, "{answer}");
@@ -155,11 +156,11 @@ fn what_is_given_back_in_another_way_is_for_those_who_wait_too() {
 }
 
 #[test]
-fn a_waiter_that_hangs_up_leaves_its_place_and_nothing_else() {
-    let stage = Stage::open();
-    let held = stage.acquire(&json!({"limit": "gpu", "key": "box"}));
+fn disconnected_waiter_leaves_the_queue_and_spends_nothing() {
+    let fixture = Fixture::open();
+    let held = fixture.acquire(&json!({"limit": "gpu", "key": "box"}));
     let body = r#"{"charges":[{"limit":"gpu","key":"box"},{"limit":"tokens","key":"acme"}],"max_wait_ms":60000}"#;
-    let address = stage.serving.url.trim_start_matches("http://");
+    let address = fixture.serving.url.trim_start_matches("http://");
     let mut waiter = TcpStream::connect(address).unwrap();
     let length = body.len();
     write!(
@@ -168,37 +169,37 @@ fn a_waiter_that_hangs_up_leaves_its_place_and_nothing_else() {
          content-length: {length}\r\n\r\n{body}"
     )
     .unwrap();
-    stage.wait_for_waiters(1);
+    fixture.wait_for_waiters(1);
     drop(waiter);
-    stage.wait_for_waiters(0);
-    stage.post("/v1/release", &json!({"id": held}));
-    stage.acquire(&json!({"limit": "gpu", "key": "box", "max_wait_ms": 0}));
-    assert_eq!((stage.tokens(), stage.metric("tidegate_permits")), (10, 1));
+    fixture.wait_for_waiters(0);
+    fixture.post("/v1/release", &json!({"id": held}));
+    fixture.acquire(&json!({"limit": "gpu", "key": "box", "max_wait_ms": 0}));
+    assert_eq!((fixture.tokens(), fixture.metric("tidegate_permits")), (10, 1));
 }
 
 #[test]
-fn whoever_waits_when_the_program_stops_is_told() {
-    let stage = Stage::open();
-    stage.acquire(&json!({"limit": "gpu", "key": "box"}));
+fn waiter_is_notified_when_the_server_stops() {
+    let fixture = Fixture::open();
+    fixture.acquire(&json!({"limit": "gpu", "key": "box"}));
     let (status, answer) = thread::scope(|scope| {
-        let caller = &stage.caller;
+        let caller = &fixture.caller;
         let body = json!({"limit": "gpu", "key": "box", "max_wait_ms": 600_000});
         let waiting = scope.spawn(move || caller.acquire(&body));
-        stage.wait_for_waiters(1);
-        stage.serving.signal("TERM");
+        fixture.wait_for_waiters(1);
+        fixture.serving.signal("TERM");
         waiting.join().unwrap()
     });
     assert_eq!(
         (status, &answer["detail"]),
         (503, &json!("the server is shutting down and accepts no waiting requests"))
     );
-    let ended = stage.serving.stop("TERM");
+    let ended = fixture.serving.stop("TERM");
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[test]
-fn what_is_wrong_with_a_request_is_told_and_spends_nothing() {
-    let stage = Stage::open();
+fn invalid_request_is_rejected_and_spends_nothing() {
+    let fixture = Fixture::open();
     for (path, body, field) in [
         ("/v1/acquire", json!({"limit": "gpu"}), "key"),
         ("/v1/acquire", json!({"limit": "gpu", "key": "k", "max_wait_ms": -1}), "max_wait_ms"),
@@ -212,7 +213,7 @@ fn what_is_wrong_with_a_request_is_told_and_spends_nothing() {
         ("/v1/settle", json!({"id": "p1_AAAAAAAAAAAAAAAAAAAAAA"}), "cost"),
         ("/v1/admit", json!({"ttl_ms": 5}), "ttl_ms"),
     ] {
-        let (status, answer) = stage.post(path, &body);
+        let (status, answer) = fixture.post(path, &body);
         assert_eq!(
             (status, &answer["errors"][0]["field"]),
             (400, &json!(field)),
@@ -220,12 +221,12 @@ fn what_is_wrong_with_a_request_is_told_and_spends_nothing() {
         );
     }
     let batch = json!({"operations": [{"op": "acquire", "limit": "gpu", "key": "box"}]});
-    let (_, answer) = stage.post("/v1/batch", &batch);
+    let (_, answer) = fixture.post("/v1/batch", &batch);
     let rule = answer["answers"][0]["errors"][0]["rule"].as_str().unwrap();
     assert!(rule.starts_with("cannot be acquire, because a batch never waits"), "{rule}");
-    assert_eq!((stage.metric("tidegate_permits"), stage.metric("tidegate_permit_waiters")), (0, 0));
+    assert_eq!((fixture.metric("tidegate_permits"), fixture.metric("tidegate_permit_waiters")), (0, 0));
     wait_until("the slot to be free", || {
         let body = json!({"limit": "gpu", "key": "box", "max_wait_ms": 0});
-        (stage.post("/v1/acquire", &body).0 == 200).then_some(())
+        (fixture.post("/v1/acquire", &body).0 == 200).then_some(())
     });
 }

@@ -1,4 +1,4 @@
-//! R397: a provider that keeps failing is left alone, and comes back slowly.
+//! R397: a circuit breaker stops calls to a failing provider and recovers gradually.
 
 use std::net::TcpListener;
 
@@ -22,11 +22,11 @@ fn state(name: &str) -> String {
 
 /// Setting: providers.*.breaker_failures, providers.*.breaker_open_for
 #[test]
-fn calls_to_a_provider_that_keeps_failing_are_refused_until_it_is_back() {
+fn breaker_rejects_calls_until_the_provider_recovers() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&file(&upstream.url, ""));
     assert!(gateway.shows(&state("closed")));
-    // Three models: the provider fails, and none of them in particular.
+    // Three models, so that the provider is considered failing, not a single model.
     for model in ["a", "b", "c"] {
         assert_eq!(gateway.call(PATH, model, &[(STATUS, "500"), (CALL, "failing")]).status, 500);
     }
@@ -56,7 +56,7 @@ fn calls_to_a_provider_that_keeps_failing_are_refused_until_it_is_back() {
 }
 
 #[test]
-fn a_model_that_is_broken_is_left_alone_by_itself() {
+fn breaker_can_open_for_a_single_model() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&file(&upstream.url, ""));
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn a_model_that_is_broken_is_left_alone_by_itself() {
 }
 
 #[test]
-fn what_is_not_the_providers_fault_opens_nothing() {
+fn client_errors_do_not_open_the_breaker() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&file(&upstream.url, ""));
     for status in ["400", "401", "403", "404", "409", "413", "422"] {
@@ -81,7 +81,7 @@ fn what_is_not_the_providers_fault_opens_nothing() {
 }
 
 #[test]
-fn fallbacks_take_the_calls_of_a_provider_that_is_down_at_once() {
+fn open_breaker_sends_calls_to_the_fallback_immediately() {
     let upstream = Upstream::start();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let other = format!(
@@ -95,12 +95,12 @@ fn fallbacks_take_the_calls_of_a_provider_that_is_down_at_once() {
     }
     let reply = gateway.call(PATH, "b", &[]);
     assert_eq!(reply.status, 200, "{reply:?}");
-    assert_eq!(reply.number("x-tidegate-attempts"), 1, "the other one alone was asked");
+    assert_eq!(reply.number("x-tidegate-attempts"), 1, "only the fallback was called");
 }
 
 /// Setting: providers.*.breaker
 #[test]
-fn a_breaker_can_be_switched_off_while_it_is_open() {
+fn breaker_can_be_disabled_while_open() {
     let upstream = Upstream::start();
     let gateway = Gateway::start(&file(&upstream.url, "").replace("\"1s\"", "\"1h\""));
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! R396: endpoints are known names, or workloads that say which calls are theirs.
+//! R396: endpoints have well-known names, or are workloads that define their calls.
 
 use std::fs;
 use std::thread;
@@ -29,12 +29,12 @@ fn start(upstream: &Upstream) -> Gateway {
     Gateway::start(&format!("[providers.openai]\nbase_url = \"{}\"\n{LIMITS}", upstream.url))
 }
 
-/// A name, a path, header fields, and the calls that may be under way.
+/// Name, path, headers and concurrency of a workload.
 type Workload<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], usize);
 
 /// Setting: providers.*.endpoints.*.paths
 #[test]
-fn each_workload_has_its_own_places() {
+fn each_workload_has_its_own_concurrency() {
     const CALLERS: usize = 5;
     let upstream = Upstream::start();
     let gateway = start(&upstream);
@@ -67,7 +67,7 @@ fn each_workload_has_its_own_places() {
 }
 
 #[test]
-fn a_rate_of_an_endpoint_holds_for_its_paths_alone() {
+fn endpoint_rate_applies_only_to_its_paths() {
     let upstream = Upstream::start();
     let gateway = start(&upstream);
     let path = "/openai/v1/translations";
@@ -81,7 +81,7 @@ fn a_rate_of_an_endpoint_holds_for_its_paths_alone() {
 }
 
 #[test]
-fn an_endpoint_that_is_not_declared_is_refused() {
+fn undeclared_endpoint_is_rejected() {
     let upstream = Upstream::start();
     let gateway = start(&upstream);
     let reply = gateway.call(CHAT, "m", &[(ENDPOINT, "extracton")]);
@@ -93,27 +93,27 @@ fn an_endpoint_that_is_not_declared_is_refused() {
 }
 
 #[test]
-fn names_that_no_call_would_belong_to_are_refused() {
+fn endpoint_without_matching_calls_is_rejected() {
     let here = tempfile::tempdir().unwrap();
-    let complaints = |text: &str| {
+    let check_errors = |text: &str| {
         let text = format!("[providers.openai.endpoints.{text}");
         fs::write(here.path().join("bad.toml"), text).unwrap();
         let ended = run(here.path(), &["check", "bad.toml"]);
         assert_eq!(ended.code, Some(2), "{ended:?}");
         ended.stderr
     };
-    let slip = complaints("embedings]\nmax_concurrent_requests = 4\n");
+    let slip = check_errors("embedings]\nmax_concurrent_requests = 4\n");
     assert!(
         slip.contains("providers.openai.endpoints.embedings: is not a known endpoint"),
         "{slip}"
     );
     assert!(slip.contains("did you mean `embeddings`?"), "{slip}");
     assert!(slip.contains("known endpoints are chat, embeddings, token_counting"), "{slip}");
-    let own = complaints("extraction]\nmax_concurrent_requests = 4\n");
+    let own = check_errors("extraction]\nmax_concurrent_requests = 4\n");
     assert!(own.contains("paths = [\"/v1/chat/completions\"]"), "{own}");
-    let odd = complaints("extraction]\npaths = [\"chat\"]\n");
+    let odd = check_errors("extraction]\npaths = [\"chat\"]\n");
     assert!(odd.contains("must be the path of a provider's API"), "{odd}");
     let twice =
-        complaints("a]\npaths = [\"/v1/x\"]\n[providers.openai.endpoints.b]\npaths = [\"/x\"]\n");
+        check_errors("a]\npaths = [\"/v1/x\"]\n[providers.openai.endpoints.b]\npaths = [\"/x\"]\n");
     assert!(twice.contains("which belongs to endpoint `a`"), "{twice}");
 }

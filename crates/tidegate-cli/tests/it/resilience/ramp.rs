@@ -10,7 +10,7 @@ use super::upstream::{Gateway, Upstream};
 const PATH: &str = "/openai/v1/chat/completions";
 const CALLERS: usize = 8;
 
-/// Calls from several threads until so many have come to the provider.
+/// Makes calls from several threads until the provider has received `calls`.
 fn call_until(gateway: &Gateway, upstream: &Upstream, calls: usize) {
     let caller = &gateway.caller;
     thread::scope(|scope| {
@@ -30,28 +30,28 @@ fn file(url: &str, ramp: &str) -> String {
 
 /// Setting: providers.*.ramp_up, providers.*.ramp_floor
 #[test]
-fn the_rate_grows_from_the_floor_to_the_limit() {
+fn rate_grows_from_the_floor_to_the_limit() {
     let upstream = Upstream::start();
     let ramp = "ramp_up = \"4s\"\nramp_floor = 300";
     let gateway = Gateway::start(&file(&upstream.url, ramp));
     call_until(&gateway, &upstream, 150);
     let seen = upstream.seen();
     let span = |from: usize, to: usize| seen.times[to] - seen.times[from];
-    // From 5 a second to 100 a second: the first 20 take about a second, those after the hundredth
-    // a third of it.
+    // From 5 to 100 per second: the first 20 calls take about a second, those after the hundredth a
+    // third of that.
     assert!(span(0, 20) > Duration::from_millis(600), "{:?}", span(0, 20));
     assert!(span(100, 120) < span(0, 20) / 2, "{:?} {:?}", span(0, 20), span(100, 120));
 }
 
 #[test]
-fn a_ramp_that_is_switched_off_ends_at_once() {
+fn disabling_the_ramp_takes_effect_immediately() {
     let upstream = Upstream::start();
     let ramp = "ramp_up = \"10m\"\nramp_floor = 60";
     let gateway = Gateway::start(&file(&upstream.url, ramp));
     call_until(&gateway, &upstream, 2);
     let seen = upstream.seen();
     let first = seen.times[1] - seen.times[0];
-    assert!(first > Duration::from_millis(700), "one a second at first: {first:?}");
+    assert!(first > Duration::from_millis(700), "one per second at first: {first:?}");
     drop(seen);
     gateway.change(&json!({ "providers": { "openai": { "ramp_up": "0s" } } }));
     let before = upstream.seen().times.len();

@@ -1,4 +1,4 @@
-//! R346, R347 and R325: which statuses are tried again, by provider and as the file says.
+//! R346, R347 and R325: which statuses are retried, by provider and by configuration.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::program::run;
 
 const OPENAI: &str = "/v1/chat/completions";
 
-/// A provider with two retries and no delays.
+/// Returns the configuration of a provider with two retries and no delay.
 fn provider(name: &str, url: &str, more: &str) -> String {
     format!(
         "[providers.{name}]\nbase_url = \"{url}\"\nmax_retries = 2\nretry_base = \"1ms\"\n\
@@ -17,7 +17,7 @@ fn provider(name: &str, url: &str, more: &str) -> String {
     )
 }
 
-/// How many attempts a call comes to that is answered with this status.
+/// Returns the number of attempts of a call that gets this status.
 fn attempts(gateway: &Gateway, upstream: &Upstream, path: &str, status: u16) -> usize {
     let (text, call) = (status.to_string(), format!("{path} {status}"));
     let reply = gateway.call(path, &call, &[(STATUS, &text), (CALL, &call)]);
@@ -25,12 +25,12 @@ fn attempts(gateway: &Gateway, upstream: &Upstream, path: &str, status: u16) -> 
     let attempts = upstream.attempts(&call);
     assert_eq!(reply.number("x-tidegate-attempts"), attempts as u64, "{reply:?}");
     let tells = reply.headers.get("x-should-retry").map(|value| value.to_str().unwrap());
-    assert_eq!(tells, Some("false"), "whoever calls need not try either: {reply:?}");
+    assert_eq!(tells, Some("false"), "the caller need not retry either: {reply:?}");
     attempts
 }
 
 #[test]
-fn each_provider_retries_the_statuses_that_it_documents() {
+fn each_provider_retries_its_documented_statuses() {
     let upstream = Upstream::start();
     let tables = [
         ("openai", OPENAI, [429, 500, 503], [408, 409, 502, 504, 529]),
@@ -54,7 +54,7 @@ fn each_provider_retries_the_statuses_that_it_documents() {
 
 /// Setting: providers.*.retry_statuses
 #[test]
-fn the_file_says_which_statuses_are_retried() {
+fn retried_statuses_are_configurable() {
     let upstream = Upstream::start();
     let text = provider("openai", &upstream.url, "retry_statuses = [418, 429, 502]");
     let gateway = Gateway::start(&text);
@@ -62,7 +62,7 @@ fn the_file_says_which_statuses_are_retried() {
     for (status, expected) in [(418, 3), (502, 3), (500, 1), (503, 1)] {
         assert_eq!(attempts(&gateway, &upstream, path, status), expected, "{status}");
     }
-    // Money is never tried again, whatever the list says.
+    // An exhausted quota is never retried, whatever the list says.
     let unpaid = [(STATUS, "429"), (CALL, "unpaid"), ("x-error", "insufficient_quota")];
     assert_eq!(gateway.call(path, "unpaid", &unpaid).status, 429);
     assert_eq!(upstream.attempts("unpaid"), 1);
@@ -78,7 +78,7 @@ fn the_file_says_which_statuses_are_retried() {
 }
 
 #[test]
-fn statuses_that_no_retry_helps_against_are_refused() {
+fn permanent_error_statuses_cannot_be_retried() {
     let here = tempfile::tempdir().unwrap();
     for (list, rule) in [
         ("[429, 401]", "must not contain 401: the request or its key is invalid"),

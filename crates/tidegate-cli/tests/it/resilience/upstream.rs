@@ -1,4 +1,5 @@
-//! A server that answers as its callers ask, and remembers what came; and the program in front of it.
+//! A fake provider that responds as its callers request and records calls, and the program in front
+//! of it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,27 +15,27 @@ use ureq::http;
 
 use crate::program::{Ended, Serving, serve};
 
-/// The header that says which status to answer with, and the one that names a call.
+/// Request headers: the status to respond with, and the name of the call.
 pub(super) const STATUS: &str = "x-answer";
 pub(super) const CALL: &str = "x-call";
 
-/// A server that answers with the status that a request names, 200 if none.
+/// A fake provider that responds with the status in the request, or 200.
 #[derive(Clone)]
 pub(super) struct Upstream {
     pub(super) url: String,
     shared: Arc<(Mutex<Seen>, Condvar)>,
 }
 
-/// What came.
+/// Recorded calls.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Attempts by the name of their call.
+    /// Attempts by call.
     pub(super) attempts: HashMap<String, usize>,
-    /// Requests that are not answered yet, by the name of their call.
+    /// Unanswered requests by call.
     pub(super) under_way: HashMap<String, usize>,
-    /// When each request came.
+    /// Arrival times of all requests.
     pub(super) times: Vec<Instant>,
-    /// Whether answers are held back.
+    /// Whether responses are held back.
     is_held: bool,
 }
 
@@ -57,13 +58,13 @@ impl Upstream {
         self.shared.0.lock().unwrap()
     }
 
-    /// Holds all answers back, or sends them.
+    /// Holds back all responses, or sends them.
     pub(super) fn hold(&self, is_held: bool) {
         self.seen().is_held = is_held;
         self.shared.1.notify_all();
     }
 
-    /// How many attempts a call came to.
+    /// Returns the number of attempts of a call.
     pub(super) fn attempts(&self, call: &str) -> usize {
         self.seen().attempts.get(call).copied().unwrap_or(0)
     }
@@ -98,7 +99,7 @@ impl Upstream {
     }
 }
 
-/// Reads a request, and returns its headers.
+/// Reads a request and returns its headers.
 fn read_request(reader: &mut BufReader<TcpStream>) -> Option<HashMap<String, String>> {
     let mut headers = HashMap::new();
     let mut line = String::new();
@@ -114,29 +115,29 @@ fn read_request(reader: &mut BufReader<TcpStream>) -> Option<HashMap<String, Str
     Some(headers)
 }
 
-/// The program with this file.
+/// A running program with a configuration file.
 pub(super) struct Gateway {
     pub(super) serving: Serving,
     pub(super) caller: Caller,
     _folder: TempDir,
 }
 
-/// Somebody who calls the program, from any thread.
+/// A client that can be used from any thread.
 #[derive(Clone)]
 pub(super) struct Caller {
     agent: ureq::Agent,
     url: String,
 }
 
-/// What a caller got.
+/// Result of a call.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct CallResult {
     pub(super) status: u16,
     pub(super) headers: http::HeaderMap,
     pub(super) body: Value,
 }
 
-impl Reply {
+impl CallResult {
     pub(super) fn number(&self, name: &str) -> u64 {
         self.headers[name].to_str().unwrap().parse().unwrap()
     }
@@ -152,11 +153,11 @@ impl Gateway {
         Self { serving, caller, _folder: folder }
     }
 
-    pub(super) fn call(&self, path: &str, model: &str, headers: &[(&str, &str)]) -> Reply {
+    pub(super) fn call(&self, path: &str, model: &str, headers: &[(&str, &str)]) -> CallResult {
         self.caller.call(path, model, headers)
     }
 
-    /// Whether the metrics have this line.
+    /// Returns whether the metrics contain this line.
     pub(super) fn shows(&self, line: &str) -> bool {
         self.serving.ask("/metrics").1.lines().any(|it| it == line)
     }
@@ -172,8 +173,8 @@ impl Gateway {
 }
 
 impl Caller {
-    /// Posts to a path with these headers, for a model.
-    pub(super) fn call(&self, path: &str, model: &str, headers: &[(&str, &str)]) -> Reply {
+    /// Posts a request for a model to a path, with these headers.
+    pub(super) fn call(&self, path: &str, model: &str, headers: &[(&str, &str)]) -> CallResult {
         let mut request = self.agent.post(format!("{}{path}", self.url));
         request = request.header("content-type", "application/json");
         for (name, value) in headers {
@@ -182,7 +183,7 @@ impl Caller {
         let body = json!({ "model": model, "messages": [] }).to_string();
         let mut response = request.send(body).unwrap();
         let body = response.body_mut().read_to_string().unwrap();
-        Reply {
+        CallResult {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             body: serde_json::from_str(&body).unwrap_or(Value::String(body)),

@@ -1,10 +1,10 @@
-"""Calls of an official client, which knows its provider from its environment alone.
+"""Makes calls with an official client that is configured only by environment variables.
 
-    calls.py CLIENT talk BURST    a call, a streamed one, and so many at the same time
-    calls.py CLIENT refused       a call that is answered, and two that are not
+    calls.py CLIENT talk BURST    a call, a streamed call, and BURST concurrent calls
+    calls.py CLIENT refused       a call that succeeds, and two that are rejected
 
-Retries are off wherever a client has any: what the gateway answers is what is seen. Standard
-output gets one line, a JSON object; whatever is not foreseen here ends the script with a trace.
+Retries of the clients are disabled, so that the responses of the gateway are visible. Prints one
+line, a JSON object. Unexpected errors end the script with a traceback.
 """
 
 import json
@@ -18,7 +18,7 @@ MESSAGES = [{"role": "user", "content": PROMPT}]
 
 
 def answer(text, read, written):
-    """What came back: the text, and the tokens that were charged for."""
+    """Returns the text and the token counts of a response."""
     return {"text": text, "input_tokens": read, "output_tokens": written}
 
 
@@ -117,7 +117,7 @@ class Ollama:
         return answer(text, last.prompt_eval_count, last.eval_count)
 
     def told(self, error):
-        # This client keeps no headers of an answer that it does not like.
+        # The exception of this client has no response headers.
         return error.status_code, None
 
 
@@ -125,7 +125,7 @@ CLIENTS = {"openai": OpenAI, "anthropic": Anthropic, "gemini": Gemini, "ollama":
 
 
 def talk(client, size):
-    """One call of each kind, and then a burst; an error in it is told and not raised."""
+    """Makes one call of each kind, then a burst. Errors in the burst are returned, not raised."""
 
     def one(_):
         try:
@@ -140,13 +140,13 @@ def talk(client, size):
 
 
 def refused(client):
-    """The first call uses up what there is."""
+    """Exhausts the limit with the first call."""
     client.whole()
     return {"whole": refusal(client, client.whole), "streamed": refusal(client, client.streamed)}
 
 
 def refusal(client, call):
-    """What the error says that is raised, if it is the client's own for a limit of rate."""
+    """Makes a call and describes the rate limit exception that it must raise."""
     begun = time.monotonic()
     try:
         call()

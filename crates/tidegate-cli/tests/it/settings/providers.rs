@@ -1,4 +1,5 @@
-//! Settings of providers, at a provider that limits nothing by itself: what binds is the setting.
+//! Settings of providers, tested with a provider without limits, so that only the setting can limit
+//! calls.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,16 +11,16 @@ use tidegate_sim::{Fault, Faults, Limits, Output};
 use ureq::http;
 
 use super::parsed;
-use crate::outbound::stage::{KEY, Provider, Sdk};
+use crate::outbound::fixtures::{KEY, Provider, Sdk};
 use crate::program::{Serving, serve};
 
-/// A provider without limits that answers every call with 800 tokens.
+/// Starts a provider without limits whose responses have 800 tokens.
 fn provider(sdk: Sdk, faults: Faults) -> Provider {
     let account = sdk.account().any_model(Limits::new()).output(Output::fixed(800));
     Provider::start(account.faults(faults))
 }
 
-/// A program with providers, all with the key of its environment, and callers without one.
+/// A running program whose providers use a key from the environment.
 struct Program {
     serving: Serving,
     agent: ureq::Agent,
@@ -27,7 +28,7 @@ struct Program {
 }
 
 impl Program {
-    /// Sections are names, base URLs and further lines.
+    /// Starts the program. `sections` contains names, base URLs and additional lines of providers.
     fn start(sections: &[(&str, &str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut text = String::new();
@@ -79,35 +80,34 @@ impl Answer {
     }
 }
 
-/// A request with so many words, for at most so many tokens.
+/// Returns a chat request.
 fn chat(words: usize, max_tokens: u64) -> Value {
     let messages = [json!({"role": "user", "content": "tide ".repeat(words)})];
     json!({"model": "tidal-1", "messages": messages, "max_tokens": max_tokens})
 }
 
-const SOME: [u16; 2] = [200, 429];
+const ONE: [u16; 2] = [200, 429];
 const THREE: [u16; 4] = [200, 200, 200, 429];
 
-/// A name, the lines of a limit, a call, and the statuses of such calls in a row.
+/// Name, configuration lines, call, and expected statuses of consecutive calls.
 type Binding<'a> = (&'a str, &'a str, Value, &'a [u16]);
 
-fn limits_of_a_scope() -> [Binding<'static>; 7] {
+fn limit_cases() -> [Binding<'static>; 7] {
     let (short, long, talkative) = (chat(1, 10), chat(600, 10), chat(1, 900));
     [
-        ("requests", "requests_per_minute = 2", short.clone(), &SOME),
+        ("requests", "requests_per_minute = 2", short.clone(), &ONE),
         ("capacity", "requests_per_minute = 3\nburst_capacity = 3", short.clone(), &THREE),
         ("factor", "requests_per_minute = 3\nburst_factor = 60.0", short.clone(), &THREE),
-        ("interval", "min_interval_ms = 60000", short, &SOME),
-        ("tokens", "tokens_per_minute = 1000", talkative.clone(), &SOME),
-        ("input", "input_tokens_per_minute = 1000", long, &SOME),
-        ("output", "output_tokens_per_minute = 1000", talkative, &SOME),
+        ("interval", "min_interval_ms = 60000", short, &ONE),
+        ("tokens", "tokens_per_minute = 1000", talkative.clone(), &ONE),
+        ("input", "input_tokens_per_minute = 1000", long, &ONE),
+        ("output", "output_tokens_per_minute = 1000", talkative, &ONE),
     ]
 }
 
-/// Calls in a row under one limit each, which stands under a header of its own if there is one.
-/// Those that do not fit would wait for 15 s and more, and are refused: nobody waits for more than a
-/// second.
-fn each_binds(limits: &[Binding<'_>], header: impl Fn(&str) -> String) {
+/// Makes consecutive calls under each limit, which is configured below an optional header. Calls
+/// that exceed it would wait at least 15 s and are rejected, because `max_wait` is one second.
+fn assert_each_limit_applies(limits: &[Binding<'_>], header: impl Fn(&str) -> String) {
     let provider = provider(Sdk::OPENAI, Faults::new());
     let section =
         |(name, limit, ..): &Binding<'_>| format!("max_wait = \"1s\"\n{}{limit}", header(name));
@@ -130,7 +130,7 @@ fn each_binds(limits: &[Binding<'_>], header: impl Fn(&str) -> String) {
 /// Setting: providers.*.input_tokens_per_minute, providers.*.output_tokens_per_minute
 #[test]
 fn each_limit_of_a_provider_binds() {
-    each_binds(&limits_of_a_scope(), |_| String::new());
+    assert_each_limit_applies(&limit_cases(), |_| String::new());
 }
 
 /// Setting: providers.*.models.*.requests_per_minute, providers.*.models.*.burst_capacity
@@ -139,7 +139,9 @@ fn each_limit_of_a_provider_binds() {
 /// Setting: providers.*.models.*.output_tokens_per_minute
 #[test]
 fn each_limit_of_a_model_binds() {
-    each_binds(&limits_of_a_scope(), |name| format!("[providers.{name}.models.\"tidal-*\"]\n"));
+    assert_each_limit_applies(&limit_cases(), |name| {
+        format!("[providers.{name}.models.\"tidal-*\"]\n")
+    });
 }
 
 /// Setting: providers.*.endpoints.*.requests_per_minute
@@ -147,14 +149,14 @@ fn each_limit_of_a_model_binds() {
 #[test]
 fn each_limit_of_an_endpoint_binds() {
     let limits =
-        limits_of_a_scope().into_iter().filter(|(name, ..)| ["requests", "tokens"].contains(name));
+        limit_cases().into_iter().filter(|(name, ..)| ["requests", "tokens"].contains(name));
     let limits: Vec<_> = limits.collect();
-    each_binds(&limits, |name| format!("[providers.{name}.endpoints.chat]\n"));
+    assert_each_limit_applies(&limits, |name| format!("[providers.{name}.endpoints.chat]\n"));
 }
 
 /// Setting: providers.*.requests_per_day, providers.*.models.*.requests_per_day
 #[test]
-fn the_requests_of_a_day_are_used_up() {
+fn daily_requests_are_limited() {
     let provider = provider(Sdk::OPENAI, Faults::new());
     let of_model = "[providers.model.models.tidal-1]\nrequests_per_day = 2";
     let program = Program::start(&[
@@ -162,7 +164,7 @@ fn the_requests_of_a_day_are_used_up() {
         ("model", &provider.url, of_model),
     ]);
     for name in ["daily", "model"] {
-        // Four are answered if the day ends between them.
+        // Four calls succeed if the day ends between them.
         let mut answers = (0..5).map(|_| program.chat(name, &chat(1, 10)));
         let refused = answers.find(|it| it.status() != 200).unwrap();
         assert_eq!(refused.status(), 429, "{refused:?}");
@@ -171,14 +173,14 @@ fn the_requests_of_a_day_are_used_up() {
         assert!((1..=86_400_000).contains(&refused.number("retry-after-ms")), "until midnight");
     }
     let other = json!({"model": "tidal-2", "messages": chat(1, 10)["messages"]});
-    assert_eq!(program.chat("model", &other).status(), 200, "another model has a day of its own");
+    assert_eq!(program.chat("model", &other).status(), 200, "another model has its own quota");
 }
 
-/// By default there are eight retries, of which few fit into five seconds.
+/// The default of eight retries would not fit into five seconds.
 ///
 /// Setting: providers.*.max_retries, providers.*.retry_base
 #[test]
-fn a_call_is_tried_as_often_and_as_soon_as_configured() {
+fn retries_follow_their_settings() {
     let failing = provider(Sdk::OPENAI, Faults::new().on_calls(1..=u64::MAX, Fault::ServerError));
     let settings = "max_retries = 6\nretry_base = \"1ms\"\nmax_wait = \"5s\"";
     let program = Program::start(&[("failing", &failing.url, settings)]);
@@ -187,11 +189,11 @@ fn a_call_is_tried_as_often_and_as_soon_as_configured() {
     assert_eq!(failing.simulator.ledger().seen(), 7);
 }
 
-/// The system accepts the connection, and nothing answers.
+/// The system accepts the connection, but the server never responds.
 ///
 /// Setting: providers.*.connect_timeout
 #[test]
-fn a_connection_that_is_not_made_in_time_is_given_up() {
+fn connect_timeout_applies() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base_url = format!("https://{}", listener.local_addr().unwrap());
     let settings = "connect_timeout = \"70ms\"\nmax_retries = 0";
@@ -203,7 +205,7 @@ fn a_connection_that_is_not_made_in_time_is_given_up() {
 
 /// Setting: providers.*.fallback, providers.*.models
 #[test]
-fn another_provider_answers_and_its_models_are_named_in_metrics() {
+fn fallback_answers_and_configured_models_are_named_in_metrics() {
     let failing = provider(Sdk::OPENAI, Faults::new().on_calls(1..=u64::MAX, Fault::ServerError));
     let working = provider(Sdk::OPENAI, Faults::new());
     let program = Program::start(&[
@@ -222,11 +224,11 @@ fn another_provider_answers_and_its_models_are_named_in_metrics() {
     }
 }
 
-/// The key goes where the API of the provider looks for it.
+/// The key is sent in the header of the dialect.
 ///
 /// Setting: providers.*.dialect, providers.*.api_key_env
 #[test]
-fn a_provider_of_any_name_speaks_its_dialect() {
+fn provider_uses_its_dialect_and_key() {
     let provider = provider(Sdk::GEMINI, Faults::new());
     let sections = ["gemini", "openai"].map(|dialect| format!("dialect = \"{dialect}\""));
     let [right, wrong] = sections.each_ref().map(String::as_str);

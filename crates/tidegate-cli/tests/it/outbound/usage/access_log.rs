@@ -1,10 +1,10 @@
-//! The access log: off unless it is wanted, one line for each call, and nothing in it but what may be.
+//! The access log: off by default, one line per call, and no secrets.
 
 use serde_json::json;
 use tidegate_sim::{Limits, Output};
 use tidegate_testkit::launch::wait_until;
 
-use super::super::stage::{Gateway, KEY, Provider, Sdk};
+use super::super::fixtures::{Gateway, KEY, Provider, Sdk};
 use super::client::{Options, send};
 
 const ON: &str = "[gateway]\naccess_log = true";

@@ -1,16 +1,16 @@
-//! `ask_for_usage`: the provider is asked for its counts, and the caller does not see it.
+//! `ask_for_usage`: the gateway requests usage from the provider and hides it from the caller.
 
 use serde_json::Value;
 use tidegate_sim::{Limits, Output};
 use tidegate_testkit::launch::wait_until;
 
-use super::super::stage::{Gateway, Provider, Sdk};
+use super::super::fixtures::{Gateway, Provider, Sdk};
 use super::client::{Options, call};
 
 const STREAMED: Options =
     Options { is_streamed: true, asks_for_usage: false, coding: None, leaves_after: None };
 
-/// The events of a stream, without the time at which it was made.
+/// Returns the events of a stream, without their creation time.
 fn events(body: &[u8]) -> Vec<String> {
     let text = String::from_utf8(body.to_vec()).unwrap();
     let events = text.split_terminator("\n\n").map(|event| {
@@ -26,7 +26,7 @@ fn events(body: &[u8]) -> Vec<String> {
     events.collect()
 }
 
-/// A stream and what is counted of it, by where the count comes from.
+/// Makes a streamed call. Returns its events and the token counts, reported and estimated.
 fn streamed(settings: &str, options: Options) -> (Vec<String>, [f64; 2]) {
     let account = Sdk::OPENAI.account().any_model(Limits::new()).output(Output::fixed(30));
     let provider = Provider::start(account);
@@ -42,13 +42,13 @@ fn streamed(settings: &str, options: Options) -> (Vec<String>, [f64; 2]) {
 
 /// Setting: providers.*.ask_for_usage
 #[test]
-fn a_stream_that_is_asked_for_its_usage_looks_like_one_that_is_not() {
+fn requested_usage_is_hidden_from_the_caller() {
     let (plain, counted) = streamed("", STREAMED);
-    assert_eq!(counted[0], 0.0, "nothing was told");
+    assert_eq!(counted[0], 0.0, "nothing was reported");
     let (stripped, told) = streamed("ask_for_usage = true", STREAMED);
-    assert_eq!(told, [30.0, 0.0], "everything was told");
+    assert_eq!(told, [30.0, 0.0], "all tokens were reported");
     assert_eq!(stripped, plain);
-    // A caller that asks by itself gets what it asked for.
+    // A caller that requests usage itself receives it.
     let asking = Options { asks_for_usage: true, ..STREAMED };
     let (asked, told) = streamed("ask_for_usage = true", asking);
     assert_eq!(told, [30.0, 0.0]);

@@ -1,4 +1,4 @@
-//! A caller of any API, which can leave in the middle of an answer.
+//! A caller of any API that can disconnect in the middle of a response.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -6,26 +6,26 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_sim::{CONTENT_CODING, Dialect};
 
-use super::super::stage::{Gateway, KEY, Sdk};
+use super::super::fixtures::{Gateway, KEY, Sdk};
 
 /// The model of all calls.
 pub(super) const MODEL: &str = "tidal-1";
 
-/// Words that are one token each, to the simulator and to the vocabulary.
+/// Words that are one token each, for the simulator and the tokenizer.
 const PROMPT: &str = "the sea ran out and the sun was low but not yet ";
 
-/// How a call is made.
+/// Options of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
     pub(super) is_streamed: bool,
     /// `stream_options.include_usage`, which only OpenAI's API has.
     pub(super) asks_for_usage: bool,
     pub(super) coding: Option<&'static str>,
-    /// After how many bytes the caller leaves.
+    /// Number of bytes after which the caller disconnects.
     pub(super) leaves_after: Option<usize>,
 }
 
-/// Makes a call, and returns the status and what came of the body.
+/// Makes a call and returns the status and the received part of the body.
 pub(super) fn call(gateway: &Gateway, sdk: Sdk, options: Options) -> (u16, Vec<u8>) {
     let prompt = PROMPT.repeat(30);
     let messages = json!([{ "role": "user", "content": prompt }]);
@@ -51,7 +51,7 @@ pub(super) fn call(gateway: &Gateway, sdk: Sdk, options: Options) -> (u16, Vec<u
     send(gateway, &path, &body, options)
 }
 
-/// Posts a body, and reads as much of the answer as the caller wants.
+/// Posts a body and reads as much of the response as the options say.
 pub(super) fn send(
     gateway: &Gateway,
     path: &str,
@@ -59,7 +59,7 @@ pub(super) fn send(
     options: Options,
 ) -> (u16, Vec<u8>) {
     let config = ureq::Agent::config_builder().http_status_as_error(false);
-    // Of its own, so that its connection is closed with it.
+    // A separate agent, so that dropping it closes the connection.
     let agent: ureq::Agent = config.timeout_global(Some(Duration::from_secs(30))).build().into();
     let request = agent.post(format!("{}{path}", gateway.base_url()));
     let request = request
@@ -77,7 +77,7 @@ pub(super) fn send(
     let status = reply.status().as_u16();
     let mut read = Vec::new();
     let limit = options.leaves_after.unwrap_or(usize::MAX);
-    // An answer that breaks off is read as far as it came.
+    // A broken response is read as far as possible.
     let _ = reply.body_mut().as_reader().take(limit as u64).read_to_end(&mut read);
     (status, read)
 }

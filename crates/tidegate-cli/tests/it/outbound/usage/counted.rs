@@ -1,4 +1,4 @@
-//! `tidegate_llm_tokens_total` beside the ledger of the provider.
+//! `tidegate_llm_tokens_total` compared with the ledger of the provider.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 use tidegate_sim::{Delay, Ending, Fault, Limits, Output};
 use tidegate_testkit::launch::wait_until;
 
-use super::super::stage::{Gateway, Provider, Sdk};
+use super::super::fixtures::{Gateway, Provider, Sdk};
 use super::client::{MODEL, Options, call, send};
 use super::raw_provider::RawProvider;
 
@@ -16,7 +16,7 @@ const WHOLE: Options =
     Options { is_streamed: false, asks_for_usage: false, coding: None, leaves_after: None };
 const STREAMED: Options = Options { is_streamed: true, ..WHOLE };
 
-/// Whether two sums differ by at most two percent.
+/// Checks that two sums differ by at most two percent.
 #[track_caller]
 fn assert_close(what: &str, counted: f64, ledger: u64) {
     let ledger = ledger as f64;
@@ -24,8 +24,8 @@ fn assert_close(what: &str, counted: f64, ledger: u64) {
     assert!(difference <= 0.02, "{what}: {counted} counted, {ledger} in the ledger");
 }
 
-/// Calls of every kind, and the tokens that are counted of them.
-fn counted_as_in_the_ledger(sdk: Sdk) {
+/// Makes calls of every kind and compares the token counts.
+fn assert_counts_match_the_ledger(sdk: Sdk) {
     let account = sdk
         .account()
         .any_model(Limits::new())
@@ -65,10 +65,10 @@ fn counted_as_in_the_ledger(sdk: Sdk) {
         ledger.iter().map(|entry| part(&entry.used)).sum()
     };
     let left = ledger.iter().filter(|entry| entry.ending == Ending::Abandoned).count();
-    assert_eq!(left, 3, "callers that left");
+    assert_eq!(left, 3, "callers that disconnected");
     assert_close("input", gateway.metric(TOKENS, &["kind=\"input\""]), used(|used| used.input));
     assert_close("output", gateway.metric(TOKENS, &["kind=\"output\""]), used(|used| used.output));
-    // Gemini tells the counts so far with every piece.
+    // Gemini reports counts in every chunk.
     let sources: &[&str] = match sdk.name {
         "gemini" => &["reported"],
         _ => &["reported", "estimated"],
@@ -81,28 +81,28 @@ fn counted_as_in_the_ledger(sdk: Sdk) {
 }
 
 #[test]
-fn tokens_of_openai_are_counted_as_in_its_ledger() {
-    counted_as_in_the_ledger(Sdk::OPENAI);
+fn openai_token_counts_match_the_ledger() {
+    assert_counts_match_the_ledger(Sdk::OPENAI);
 }
 
 #[test]
-fn tokens_of_anthropic_are_counted_as_in_its_ledger() {
-    counted_as_in_the_ledger(Sdk::ANTHROPIC);
+fn anthropic_token_counts_match_the_ledger() {
+    assert_counts_match_the_ledger(Sdk::ANTHROPIC);
 }
 
 #[test]
-fn tokens_of_gemini_are_counted_as_in_its_ledger() {
-    counted_as_in_the_ledger(Sdk::GEMINI);
+fn gemini_token_counts_match_the_ledger() {
+    assert_counts_match_the_ledger(Sdk::GEMINI);
 }
 
 #[test]
-fn tokens_of_ollama_are_counted_as_in_its_ledger() {
-    counted_as_in_the_ledger(Sdk::OLLAMA);
+fn ollama_token_counts_match_the_ledger() {
+    assert_counts_match_the_ledger(Sdk::OLLAMA);
 }
 
-/// A coding that nobody knows, and a body over the bound whose counts are at its end.
+/// An unknown content coding, and a body above the buffer limit with usage at its end.
 #[test]
-fn what_cannot_be_read_is_estimated_and_a_long_answer_is_read_at_its_end() {
+fn unreadable_body_is_estimated_and_long_body_is_read_to_its_end() {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";
     let words = "word ".repeat(2_000);
     let unknown = format!("{head}content-encoding: x-tide\r\n\r\n{words}");
@@ -124,9 +124,9 @@ fn what_cannot_be_read_is_estimated_and_a_long_answer_is_read_at_its_end() {
     }
 }
 
-/// Whoever has tokens counted uses none.
+/// Counting tokens does not use any.
 #[test]
-fn a_call_that_counts_tokens_uses_none() {
+fn token_counting_call_uses_no_tokens() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\
                   content-length: 19\r\n\r\n{\"input_tokens\":14}";
     let provider = RawProvider::start(answer);

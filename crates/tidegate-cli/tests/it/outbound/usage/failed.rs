@@ -1,10 +1,10 @@
-//! Errors after a 200: classified, counted, logged in one line, and no success.
+//! Errors after status 200: they are classified, counted, logged in one line, and not successes.
 
 use serde_json::json;
 use tidegate_sim::{Fault, Limits, Output};
 use tidegate_testkit::launch::wait_until;
 
-use super::super::stage::{Gateway, Provider, Sdk};
+use super::super::fixtures::{Gateway, Provider, Sdk};
 use super::client::{MODEL, Options, call, send};
 use super::raw_provider::RawProvider;
 
@@ -20,7 +20,7 @@ fn wait_for_calls(gateway: &Gateway, calls: f64) {
 }
 
 #[test]
-fn an_error_in_a_stream_is_classified_counted_and_logged_for_every_api() {
+fn stream_error_is_classified_counted_and_logged_for_every_api() {
     for sdk in [Sdk::OPENAI, Sdk::ANTHROPIC, Sdk::GEMINI, Sdk::OLLAMA] {
         let account = sdk.account().any_model(Limits::new()).output(Output::fixed(50));
         let provider = Provider::start(account);
@@ -46,13 +46,16 @@ fn an_error_in_a_stream_is_classified_counted_and_logged_for_every_api() {
             assert!(line.contains(&format!("cause=\"{cause}\"")), "{line}");
             assert!(line.contains("class=") && line.contains("request_id="), "{line}");
         }
-        assert!(!log.contains("the model runner has stopped"), "no text of an answer: {log}");
+        assert!(
+            !log.contains("the model runner has stopped"),
+            "the log contains no response text: {log}"
+        );
     }
 }
 
-/// The body of a stream ends as it should, and the answer in it does not.
+/// The HTTP body ends properly, but the stream in it is truncated.
 #[test]
-fn a_stream_that_ends_without_its_end_is_no_success() {
+fn truncated_stream_is_not_a_success() {
     let sse = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"tide\"}}]}\n\n";
     let anthropic = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\
         \"delta\":{\"type\":\"text_delta\",\"text\":\"tide\"}}\n\n";
@@ -84,9 +87,9 @@ fn a_stream_that_ends_without_its_end_is_no_success() {
     }
 }
 
-/// An error with a status of success that comes in one piece.
+/// An error body with status 200 that is not streamed.
 #[test]
-fn an_error_in_a_whole_answer_of_200_is_no_success() {
+fn error_body_with_status_200_is_not_a_success() {
     let body = r#"{"error":{"code":502,"message":"Upstream said: secret words"}}"#;
     let length = body.len();
     let answer = format!(
@@ -106,9 +109,9 @@ fn an_error_in_a_whole_answer_of_200_is_no_success() {
     assert!(log.contains(LINE) && !log.contains("secret words"), "{log}");
 }
 
-/// Trying again does not help against missing credit, which only the body tells.
+/// Only the body tells that the quota is exhausted and a retry is useless.
 #[test]
-fn a_compressed_error_is_classified_by_what_it_says() {
+fn compressed_error_is_classified_by_its_content() {
     let provider = Provider::start(Sdk::OPENAI.account().any_model(Limits::new()));
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, "max_wait = \"3s\"");
     provider.simulator.inject(Sdk::OPENAI.name, Fault::InsufficientQuota, u64::MAX).unwrap();

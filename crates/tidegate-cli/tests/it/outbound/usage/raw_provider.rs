@@ -1,4 +1,4 @@
-//! A provider that answers every request with the same bytes and closes the connection.
+//! A provider that responds to every request with the same bytes and closes the connection.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -1,15 +1,15 @@
-//! Many callers at once, where tokens do not bind: without any limit, and with one on requests.
+//! Many concurrent callers without a token limit: with no limit at all, and with a request limit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tidegate_sim::{Delay, Limits, Reporting};
 
-use super::stage::{Gateway, Provider, Sdk};
+use super::fixtures::{Gateway, Provider, Sdk};
 use super::traffic::{CallOptions, Caller, at_once};
 
-/// Forty calls at once, with nothing configured and nothing limited.
-fn answered_in_time(call_time: Duration) {
+/// Makes forty concurrent calls, without any limit.
+fn assert_answered_in_time(call_time: Duration) {
     let delay = Delay::fixed(call_time);
     let account = Sdk::OPENAI.account().any_model(Limits::new()).first_token(delay);
     let provider = Provider::start(account);
@@ -25,19 +25,19 @@ fn answered_in_time(call_time: Duration) {
 }
 
 #[test]
-fn forty_calls_of_six_seconds_without_a_limit_take_hardly_longer() {
-    answered_in_time(Duration::from_secs(6));
+fn forty_unlimited_calls_of_six_seconds_are_not_delayed() {
+    assert_answered_in_time(Duration::from_secs(6));
 }
 
 #[test]
-fn forty_calls_of_two_seconds_without_a_limit_take_hardly_longer() {
-    answered_in_time(Duration::from_secs(2));
+fn forty_unlimited_calls_of_two_seconds_are_not_delayed() {
+    assert_answered_in_time(Duration::from_secs(2));
 }
 
-/// The provider reports the limit of the minute beside what is left of the second. Read as what is
-/// left of the minute, it would slow everybody down.
+/// The provider reports the limit per minute with what remains of the second. Reading that as what
+/// remains of the minute would slow down all calls.
 #[test]
-fn what_is_left_of_a_second_does_not_slow_down_a_limit_per_minute() {
+fn per_second_reports_do_not_slow_down_a_limit_per_minute() {
     const CALLS: usize = 100;
     const A_SECOND: f64 = 10.0;
     let call_time = Duration::from_millis(100);
@@ -47,7 +47,7 @@ fn what_is_left_of_a_second_does_not_slow_down_a_limit_per_minute() {
         .reporting(Reporting::OfASecond)
         .first_token(Delay::fixed(call_time));
     let provider = Provider::start(account);
-    // As many places as callers: how they are found is not what is measured here.
+    // Concurrency equals the number of callers, so that auto-tuning does not affect the test.
     let settings = "requests_per_minute = 600\nmax_concurrent_requests = 20";
     let gateway = Gateway::start(Sdk::OPENAI, &provider.url, settings);
     let (caller, next) = (Caller::new(&gateway), AtomicUsize::new(0));
@@ -60,10 +60,10 @@ fn what_is_left_of_a_second_does_not_slow_down_a_limit_per_minute() {
     });
     let log = gateway.stop().stderr;
     assert_eq!(statuses.concat(), [Some(200); CALLS], "{log}");
-    // At the provider, where the first call of a program that has just started costs nothing.
+    // Measured at the provider, to exclude the startup cost of the program.
     let entries = provider.simulator.ledger().entries();
     let took = entries.iter().filter_map(|entry| entry.ended).max().unwrap() - entries[0].at;
-    // A second's worth leaves at once; of the rate, 95 % is to be used.
+    // One second's worth is sent at once; then 95 % of the rate must be used.
     let paced = (CALLS as f64 - A_SECOND) / A_SECOND * 1.06;
     let bound = Duration::from_secs_f64(paced) + call_time;
     let throttled = provider.simulator.ledger().throttled();

@@ -1,9 +1,9 @@
-"""Calls of an official client at the same time, without retries of its own.
+"""Makes concurrent calls with an official client, without its retries.
 
-    crowd.py CLIENT CALLERS MAX_TOKENS TIMEOUT
+    concurrent_calls.py CLIENT CALLERS MAX_TOKENS TIMEOUT
 
-The client knows its provider from its environment alone. Standard output gets one line, a JSON list
-with the status, the error and the time of each call.
+The client is configured only by environment variables. Prints one line, a JSON list with the status,
+the error and the time of each call.
 """
 
 import json
@@ -46,7 +46,7 @@ def main(name, callers, max_tokens, timeout):
         try:
             call()
         except Exception as raised:
-            # Only an answer of the gateway has a status; a time-out has none.
+            # Only a response of the gateway has a status; a timeout has none.
             status = getattr(raised, "status_code", None)
             error = f"{type(raised).__name__}: {raised}"
         return {"status": status, "error": error, "seconds": time.monotonic() - begun}

@@ -1,5 +1,5 @@
-//! A fake upstream that answers as a test says and remembers what came, the program in front of it,
-//! and callers that write raw bytes from any loopback address.
+//! Test fixtures: a fake upstream that records requests, the program in front of it, and callers
+//! that send raw bytes from any loopback address.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -13,10 +13,10 @@ use tokio::net::TcpSocket;
 
 use crate::program::{Serving, serve};
 
-/// The address that callers have unless they say otherwise.
+/// Default address of callers.
 pub(super) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// How long a caller waits for bytes before its test fails.
+/// Read timeout of callers.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An HTTP message: a request at the upstream, or a response at the caller.
@@ -24,18 +24,18 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) struct Message {
     /// The request line or the status line.
     pub(super) start: String,
-    /// Names in lower case, in the order in which they came.
+    /// Headers in order, with names in lower case.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
 impl Message {
-    /// The status of a response.
+    /// Returns the status of a response.
     pub(super) fn status(&self) -> u16 {
         self.start.split(' ').nth(1).and_then(|text| text.parse().ok()).unwrap()
     }
 
-    /// The first header of this name.
+    /// Returns the first header of this name.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
@@ -44,7 +44,7 @@ impl Message {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The next message of a connection; `None` at its end.
+    /// Reads the next message of a connection; `None` at its end.
     pub(super) fn read(reader: &mut BufReader<TcpStream>) -> io::Result<Option<Self>> {
         let mut message = Self::default();
         if reader.read_line(&mut message.start)? == 0 {
@@ -87,16 +87,16 @@ impl Message {
     }
 }
 
-/// What an upstream answers with.
+/// A response of the upstream.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct UpstreamResponse {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
-impl Answer {
-    /// An answer in JSON.
+impl UpstreamResponse {
+    /// Creates a JSON response.
     pub(super) fn json(status: u16, body: &str) -> Self {
         let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         Self { status, headers, body: body.as_bytes().to_vec() }
@@ -117,15 +117,15 @@ impl Answer {
     }
 }
 
-/// A chat that is answered at once with little use.
-pub(super) fn small_answer() -> Answer {
-    Answer::json(
+/// Returns a chat completion with a usage of two tokens.
+pub(super) fn small_response() -> UpstreamResponse {
+    UpstreamResponse::json(
         200,
         r#"{"choices":[{"message":{"role":"assistant","content":"ok"}}],"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}"#,
     )
 }
 
-/// A server in place of a provider.
+/// A fake provider.
 #[derive(Clone)]
 pub(super) struct Upstream {
     pub(super) url: String,
@@ -133,8 +133,10 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
-    /// An upstream that answers every request by this function, each connection on a thread.
-    pub(super) fn start(answer: impl Fn(&Message) -> Answer + Send + Sync + 'static) -> Self {
+    /// Starts an upstream that responds with the given function, with one thread per connection.
+    pub(super) fn start(
+        answer: impl Fn(&Message) -> UpstreamResponse + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let upstream = Self { url, seen: Arc::default() };
@@ -148,12 +150,12 @@ impl Upstream {
         upstream
     }
 
-    /// The requests that came so far.
+    /// Returns the requests received so far.
     pub(super) fn seen(&self) -> Vec<Message> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// How many requests came so far.
+    /// Returns the number of requests received so far.
     pub(super) fn count(&self) -> usize {
         self.seen.lock().unwrap().len()
     }
@@ -162,7 +164,7 @@ impl Upstream {
 fn serve_connection(
     mut stream: TcpStream,
     seen: &Mutex<Vec<Message>>,
-    answer: &dyn Fn(&Message) -> Answer,
+    answer: &dyn Fn(&Message) -> UpstreamResponse,
 ) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     while let Ok(Some(request)) = Message::read(&mut reader) {
@@ -173,12 +175,12 @@ fn serve_connection(
     }
 }
 
-/// The program with a configuration file.
+/// A running program with a configuration file.
 pub(super) struct Program {
     pub(super) serving: Serving,
-    /// Where the HTTP listener is.
+    /// Address of the HTTP listener.
     pub(super) http: SocketAddr,
-    /// Where the admin listener is.
+    /// Address of the admin listener.
     pub(super) admin: SocketAddr,
     _folder: TempDir,
 }
@@ -188,7 +190,7 @@ impl Program {
         Self::start_with(config, |_| {})
     }
 
-    /// Starts it after a change to its command, such as a variable of the environment.
+    /// Starts the program with a modified command, such as an additional environment variable.
     pub(super) fn start_with(
         config: &str,
         change: impl FnOnce(&mut std::process::Command),
@@ -203,7 +205,7 @@ impl Program {
         Self { serving, http, admin, _folder: folder }
     }
 
-    /// A POST of JSON to the HTTP listener.
+    /// Posts JSON to the HTTP listener.
     pub(super) fn post(&self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Message {
         self.request(
             "POST",
@@ -213,7 +215,7 @@ impl Program {
         )
     }
 
-    /// A request to the HTTP listener on a connection of its own.
+    /// Sends a request to the HTTP listener on a new connection.
     pub(super) fn request(
         &self,
         method: &str,
@@ -225,7 +227,7 @@ impl Program {
     }
 }
 
-/// A connection of a caller.
+/// A caller's connection.
 pub(super) struct Caller {
     pub(super) stream: TcpStream,
     reader: BufReader<TcpStream>,
@@ -261,7 +263,7 @@ impl Caller {
         Message::read(&mut self.reader)
     }
 
-    /// Makes a request and reads its response.
+    /// Sends a request and reads its response.
     pub(super) fn request(
         &mut self,
         method: &str,

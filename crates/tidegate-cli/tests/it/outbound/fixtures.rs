@@ -1,4 +1,4 @@
-//! A provider on a socket, and the program in front of it.
+//! Test fixtures: a simulated provider on a socket, and the program in front of it.
 
 use std::fs;
 use std::path::Path;
@@ -11,18 +11,18 @@ use tokio::runtime::Runtime;
 
 use crate::program::{Ended, Serving, tidegate};
 
-/// The key of every caller.
+/// The API key of all callers.
 pub(crate) const KEY: &str = "key-of-the-caller";
 
-/// An official Python client, and how it is told where its provider is.
+/// An official Python client and its configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct Sdk {
-    /// Its name in the scripts, and its provider's in the gateway.
+    /// Name of the client in the scripts, and of its provider in the gateway.
     pub(crate) name: &'static str,
     pub(crate) dialect: Dialect,
-    /// The variable for the base URL, and what follows the URL of the gateway in it.
+    /// Variable of the base URL, and the path to append to the URL of the gateway.
     pub(crate) address: (&'static str, &'static str),
-    /// The variable for the key. Ollama has none.
+    /// Variable of the API key. Ollama has none.
     pub(crate) key: Option<&'static str>,
 }
 
@@ -55,13 +55,13 @@ impl Sdk {
         key: None,
     };
 
-    /// The account of this client's callers at its provider.
+    /// Returns the account of this client's callers at its provider.
     pub(crate) fn account(self) -> Account {
         Account::new(self.dialect, self.name, KEY)
     }
 }
 
-/// A provider on a socket. It ends with its runtime.
+/// A simulated provider on a socket. It ends with its runtime.
 pub(crate) struct Provider {
     pub(crate) simulator: Simulator,
     pub(crate) url: String,
@@ -80,7 +80,7 @@ impl Provider {
     }
 }
 
-/// The program in front of one provider.
+/// A running program in front of one provider.
 pub(crate) struct Gateway {
     sdk: Sdk,
     serving: Serving,
@@ -88,8 +88,8 @@ pub(crate) struct Gateway {
 }
 
 impl Gateway {
-    /// Starts the program with a provider of this client's dialect at `base_url`. The settings are
-    /// further lines of `[providers.NAME]`.
+    /// Starts the program with a provider of this client's dialect at `base_url`. `settings` are
+    /// additional lines of `[providers.NAME]`.
     pub(crate) fn start(sdk: Sdk, base_url: &str, settings: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let text = format!("[providers.{}]\nbase_url = \"{base_url}\"\n{settings}\n", sdk.name);
@@ -101,7 +101,7 @@ impl Gateway {
         Self { sdk, serving, folder }
     }
 
-    /// Replaces the settings, and waits until they are in force.
+    /// Replaces the settings and waits until they are applied.
     pub(crate) fn reload(&mut self, base_url: &str, settings: &str) {
         let text =
             format!("[providers.{}]\nbase_url = \"{base_url}\"\n{settings}\n", self.sdk.name);
@@ -110,7 +110,7 @@ impl Gateway {
         self.serving.wait_for("door=\"signal\"");
     }
 
-    /// The sum of all series of a metric whose labels contain all of these.
+    /// Returns the sum of all series of a metric whose labels contain all of `labels`.
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> f64 {
         let (status, text) = self.serving.ask("/metrics");
         assert_eq!(status, 200, "{text}");
@@ -122,13 +122,13 @@ impl Gateway {
         wanted.map(|(_, value)| value.parse::<f64>().unwrap()).sum()
     }
 
-    /// The base URL by which the client reaches its provider.
+    /// Returns the base URL for the client.
     pub(crate) fn base_url(&self) -> String {
         format!("{}{}", self.serving.url, self.sdk.address.1)
     }
 
-    /// Runs a script of this folder with the client, which finds its base URL and its key in its
-    /// environment, and returns the JSON that the script prints.
+    /// Runs a script with the client, whose base URL and key are set in the environment, and
+    /// returns the JSON that it prints.
     pub(crate) fn run(&self, script: &str, args: &[&str]) -> Value {
         let address = self.base_url();
         let mut env = vec![(self.sdk.address.0, address.as_str())];
@@ -138,12 +138,12 @@ impl Gateway {
         serde_json::from_str(ran.line()).unwrap()
     }
 
-    /// Asks the admin API.
+    /// Sends a GET request to the admin API.
     pub(crate) fn ask(&self, path: &str) -> (u16, String) {
         self.serving.ask(path)
     }
 
-    /// Stops the program; its log is in the standard error.
+    /// Stops the program. Its log is on standard error.
     pub(crate) fn stop(self) -> Ended {
         self.serving.stop("TERM")
     }
