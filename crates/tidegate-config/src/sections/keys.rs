@@ -105,6 +105,9 @@ impl KnownKey {
     }
 
     /// Returns the name of the environment variable; `*` stands for a name chosen by the user.
+    ///
+    /// A key that ends with such a name, like that of a model, cannot be set by a variable, because
+    /// a variable loses case and punctuation.
     #[must_use]
     pub fn variable(&self) -> String {
         variable(self.pattern)
