@@ -29,13 +29,14 @@ Examples:
   curl -d '{\"key\":\"alice\",\"limit\":\"client\"}' -H 'content-type: application/json' \\
     http://127.0.0.1:8080/v1/take
 
-Settings come from flags, the database, the environment, the file and the defaults; earlier ones
-override later ones. The database can only hold limits, api, admission and provider settings.
-Change it while the server runs with `tidegate config set` or the admin API. SIGHUP reads the file
-again. The file is the one given with --config, else ./tidegate.toml, else tidegate/tidegate.toml
-in $XDG_CONFIG_HOME or /etc. Every key of the file has an environment variable: [store] max_memory
-is TIDEGATE_STORE_MAX_MEMORY. Calls to providers use HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, except
-for hosts in NO_PROXY. TIDEGATE_LOG sets the log level: error, warn, info (default), debug, trace.";
+Flags override the database, which overrides the environment, the file and the defaults. The
+database holds only limits, api, admission, gateway and provider settings; change them while the
+server runs with `tidegate config set` or the admin API. SIGHUP reads the file again.
+The file is the one given with --config, else ./tidegate.toml, else tidegate/tidegate.toml in
+$XDG_CONFIG_HOME or /etc. Every key of the file has an environment variable: [store] max_memory is
+TIDEGATE_STORE_MAX_MEMORY.
+Calls to providers use HTTPS_PROXY, HTTP_PROXY or ALL_PROXY, except for hosts in NO_PROXY.
+TIDEGATE_LOG sets the log level: error, warn, info (default), debug, trace.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
