@@ -93,7 +93,8 @@ pub struct ProviderPlan {
     pub breaker: BreakerPlan,
     /// Slow start. Default: off.
     pub ramp: RampPlan,
-    /// How long a call may wait in the queue before it is rejected. Default: 120 s.
+    /// How long a call may wait for permits and between attempts before it is rejected. Default:
+    /// 120 s.
     pub max_wait: Setting<Duration>,
     /// Timeout for establishing a connection. Default: 10 s.
     pub connect_timeout: Setting<Duration>,

@@ -37,8 +37,8 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "store.overflow",
         ValueKind::Words(OVERFLOW_RULES),
         |value| overflow(value).map(drop),
-        "What happens to new keys when the in-process store is full: they share a bucket, or are \
-         denied.",
+        "What happens to new keys when the in-process store is full of keys in debt: they share \
+         buckets, or are denied.",
     )
     .fixed(WHY_FIXED),
     KnownKey::new(
@@ -75,7 +75,8 @@ pub struct StorePlan {
     /// Memory limit of the in-process store. With a shared store, the limit of the local store used
     /// while the shared one is unreachable. Default: `64MiB`.
     pub max_memory: Setting<ByteSize>,
-    /// What happens to new keys when the in-process store is full. Default: `shared`.
+    /// What happens to new keys when the in-process store is full of keys in debt. Default:
+    /// `shared`.
     pub overflow: Setting<Overflow>,
     /// Failure rule of limits that have none of their own and are not calendar quotas: how to
     /// decide while the shared store is unreachable. Default: `local`. Unused with the in-process

@@ -173,7 +173,8 @@ pub(crate) const KEYS: &[KnownKey] = &[
         "providers.*.max_wait",
         DURATION,
         |value| duration(value).map(drop),
-        "How long a call may wait in the queue before it is rejected.",
+        "How long a call may wait in the gateway, for permits and between attempts, before it is \
+         rejected.",
     )
     .or("\"120s\""),
     timeout(
