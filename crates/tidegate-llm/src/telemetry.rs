@@ -66,33 +66,6 @@ impl<'a> Acquired<'a> {
     }
 }
 
-/// An attempt that failed, and what is done about it.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Retried<'a> {
-    /// Who failed.
-    pub provider: &'a Provider,
-    /// How.
-    pub class: Class,
-    /// Which attempt it was, from one.
-    pub attempt: u32,
-    /// How long until the next one; `None` if there is none.
-    pub delay: Option<Duration>,
-}
-
-impl<'a> Retried<'a> {
-    /// An attempt that failed.
-    #[must_use]
-    pub const fn new(
-        provider: &'a Provider,
-        class: Class,
-        attempt: u32,
-        delay: Option<Duration>,
-    ) -> Self {
-        Self { provider, class, attempt, delay }
-    }
-}
-
 /// Somebody who is told what happens. Called on the path of calls: it must not wait.
 pub trait Observer: Send + Sync + fmt::Debug {
     /// A permit was given.
@@ -120,9 +93,15 @@ pub trait Observer: Send + Sync + fmt::Debug {
         let _ = (provider, limiter_key);
     }
 
-    /// An attempt failed.
-    fn failed(&self, retried: &Retried<'_>) {
-        let _ = retried;
+    /// An attempt failed: its number, from one, and how long until the next one, if there is one.
+    fn failed(
+        &self,
+        provider: &Provider,
+        class: Class,
+        attempt: u32,
+        next_after: Option<Duration>,
+    ) {
+        let _ = (provider, class, attempt, next_after);
     }
 
     /// A call succeeded after so many retries.

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use tidegate_core::breaker::BreakerState;
 use tidegate_gateway::{self as gateway, FinishedCall};
-use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage, Traced};
-use tidegate_providers::Provider;
+use tidegate_llm::telemetry::{Acquired, Observer, Stage, Traced};
+use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
 use crate::access_log::AccessLog;
@@ -86,8 +86,14 @@ impl Observer for CallObserver {
         }
     }
 
-    fn failed(&self, retried: &Retried<'_>) {
-        self.metrics.failed(retried);
+    fn failed(
+        &self,
+        provider: &Provider,
+        class: Class,
+        attempt: u32,
+        next_after: Option<Duration>,
+    ) {
+        self.metrics.failed(provider, class, attempt, next_after);
     }
 
     fn recovered(&self, provider: &Provider, retries: u32) {

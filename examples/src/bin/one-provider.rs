@@ -10,8 +10,8 @@ use anyhow::Result;
 use tidegate_llm::client::Client;
 use tidegate_llm::models::{Models, Profile};
 use tidegate_llm::settings::RateLimitSettings;
-use tidegate_llm::telemetry::{Acquired, Observer, Retried};
-use tidegate_llm::{Chat, Credential, Event};
+use tidegate_llm::telemetry::{Acquired, Observer};
+use tidegate_llm::{Chat, Class, Credential, Event, Provider};
 use tidegate_sim::{Account, Delay, Dialect, Fault, Limits, Output, Simulator};
 
 /// Shows what happens to a call before it is answered. Without an observer of one's own all of
@@ -27,9 +27,9 @@ impl Observer for Shown {
         }
     }
 
-    fn failed(&self, retried: &Retried<'_>) {
-        let (attempt, class) = (retried.attempt, retried.class.name());
-        match retried.delay {
+    fn failed(&self, _: &Provider, class: Class, attempt: u32, next_after: Option<Duration>) {
+        let class = class.name();
+        match next_after {
             Some(delay) => {
                 let delay = delay.as_secs_f64();
                 println!("   attempt {attempt} failed ({class}), the next one in {delay:.1} s");

@@ -6,7 +6,6 @@ use tokio::time::Instant;
 
 use super::policy::Policy;
 use super::run::{Attempt, Reason, Retryable, TimeBudget};
-use crate::telemetry::Retried;
 
 /// Retries of a call whose provider cannot be reached, after delays of a quarter of the schedule's:
 /// a connection that was refused by chance is worth them, a provider that is away is not.
@@ -78,8 +77,7 @@ impl<'a> Tries<'a> {
         }
         self.unreachable = if error.is_unreachable() { self.unreachable + 1 } else { 0 };
         let next = self.next(error);
-        let (provider, delay) = (&self.policy.provider, next.ok());
-        self.policy.observer.failed(&Retried::new(provider, error.class(), made, delay));
+        self.policy.observer.failed(&self.policy.provider, error.class(), made, next.ok());
         match next {
             Ok(delay) => {
                 let what = if error.is_rate_limit() { "Rate limit hit" } else { "Call failed" };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use tidegate_providers::{Class, Provider};
 
-use super::{Acquired, Observer, Retried, Stage};
+use super::{Acquired, Observer, Stage};
 
 /// Counts what happens, by provider:
 ///
@@ -47,12 +47,18 @@ impl Observer for Measured {
         counter!("rate_limit.hits", "provider" => name(provider)).increment(1);
     }
 
-    fn failed(&self, retried: &Retried<'_>) {
-        let provider = name(retried.provider);
-        match retried.delay {
+    fn failed(
+        &self,
+        provider: &Provider,
+        class: Class,
+        _attempt: u32,
+        next_after: Option<Duration>,
+    ) {
+        let provider = name(provider);
+        match next_after {
             Some(delay) => histogram!("retry.delay", "provider" => provider).record(delay),
             None => {
-                let class = Class::name(retried.class);
+                let class = class.name();
                 counter!("retry.failures", "provider" => provider, "class" => class).increment(1);
             }
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tidegate_llm::telemetry::{Acquired, Observer, Retried, Stage};
+use tidegate_llm::telemetry::{Acquired, Observer, Stage};
 use tidegate_providers::{Class, MeasuredUsage, Provider};
 
 use super::families::{
@@ -160,11 +160,17 @@ impl Observer for LlmMetrics {
         });
     }
 
-    fn failed(&self, retried: &Retried<'_>) {
-        self.with_series(retried.provider.as_str(), |series| match retried.delay {
+    fn failed(
+        &self,
+        provider: &Provider,
+        class: Class,
+        _attempt: u32,
+        next_after: Option<Duration>,
+    ) {
+        self.with_series(provider.as_str(), |series| match next_after {
             Some(delay) => series.retry_delay.record_span(delay),
             None => {
-                let class = Class::name(retried.class);
+                let class = class.name();
                 let labels = FailureLabels { provider: series.provider.clone(), class };
                 self.0.families.failures.get_or_create(&labels).inc();
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::breaker::BreakerState;
-use tidegate_llm::telemetry::{Acquired, Observer as _, Retried, Stage};
+use tidegate_llm::telemetry::{Acquired, Observer as _, Stage};
 use tidegate_providers::{Class, MeasuredUsage, Provider, Usage};
 use tidegate_testkit::launch::check_metrics;
 
@@ -113,8 +113,8 @@ fn record_calls(llm: &LlmMetrics) {
     llm.left(&openai, Stage::InFlight);
     llm.throttled(&openai, "scope", Duration::from_secs(1));
     let delay = Some(Duration::from_secs(4));
-    llm.failed(&Retried::new(&openai, Class::Transient, 1, delay));
-    llm.failed(&Retried::new(&openai, Class::Overloaded, 2, None));
+    llm.failed(&openai, Class::Transient, 1, delay);
+    llm.failed(&openai, Class::Overloaded, 2, None);
     llm.recovered(&openai, 2);
     let usage = Usage { input: 100, output: 20, ..Usage::default() };
     let call = Call {
