@@ -21,11 +21,9 @@
 
 mod layer;
 mod service;
-mod stats;
 mod suitability;
 mod target;
 
 pub use layer::{FallbackLayer, MAX_TARGETS};
-pub use stats::Stats;
 pub use suitability::unsuitable;
 pub use target::Target;

@@ -7,10 +7,10 @@ use tidegate_providers::Provider;
 use tower_layer::Layer;
 
 use super::service::Fallback;
-use super::stats::{Counters, Stats};
 use super::target::Target;
 use crate::call::{CallError, Outgoing};
 use crate::plan::{Checks, Invalid, Rule};
+use crate::telemetry::Counter;
 
 /// The most targets of a chain.
 pub const MAX_TARGETS: usize = 10;
@@ -44,6 +44,14 @@ pub(super) struct Chain<R, T> {
     pub(super) primary: Provider,
     pub(super) targets: Vec<Target<R, T>>,
     pub(super) counters: Counters,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) calls: Counter,
+    pub(super) turns: Counter,
+    pub(super) rescued: Counter,
+    pub(super) lost: Counter,
 }
 
 impl<R, T> FallbackLayer<R, T> {
@@ -85,10 +93,28 @@ impl<R, T> FallbackLayer<R, T> {
         self.chain.run(request, first).await
     }
 
-    /// What came of the calls through all services of this layer.
+    /// Calls that began, through all services of this layer.
     #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.chain.counters.read()
+    pub fn calls(&self) -> u64 {
+        self.chain.counters.calls.read()
+    }
+
+    /// Turns to another provider; a call can have several.
+    #[must_use]
+    pub fn turns(&self) -> u64 {
+        self.chain.counters.turns.read()
+    }
+
+    /// Calls that another provider answered.
+    #[must_use]
+    pub fn rescued(&self) -> u64 {
+        self.chain.counters.rescued.read()
+    }
+
+    /// Calls that fell back and still have no answer.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.chain.counters.lost.read()
     }
 }
 

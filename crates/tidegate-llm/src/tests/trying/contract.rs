@@ -10,7 +10,7 @@ use futures_util::stream;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::{FallbackLayer, Target};
-use tidegate_llm::retry::{Policy, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Answer, Broken, Call, CallError};
 use tidegate_providers::{Class, Event};
 use tokio::time::sleep;
@@ -80,7 +80,7 @@ impl Service<Call> for Strict {
 async fn a_retry_reserves_nothing_in_its_sleep_and_is_ready_for_each_attempt() {
     let strict = Strict::default();
     let desk = strict.desk.clone();
-    let service = RetryLayer::new(Policy::new("openai")).layer(strict);
+    let service = RetryLayer::new("openai").layer(strict);
     let call = tokio::spawn(async move { ask(&service, hello()).await });
     for _ in 0..300 {
         sleep(SECOND).await;
@@ -92,7 +92,7 @@ async fn a_retry_reserves_nothing_in_its_sleep_and_is_ready_for_each_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_service_can_be_used_again_while_its_last_call_is_under_way() {
-    let (strict, retry) = (Strict::default(), RetryLayer::new(Policy::new("openai")));
+    let (strict, retry) = (Strict::default(), RetryLayer::new("openai"));
     let desk = strict.desk.clone();
     let mut service = retry.layer(strict);
     let first = service.ready().await.unwrap().call(hello());
@@ -141,8 +141,8 @@ async fn a_stream_that_breaks_off_is_neither_retried_nor_put_to_others() {
         ready(Ok::<_, CallError>(Answer::streamed("openai".into(), Box::pin(events))))
     });
     let layer = FallbackLayer::new("openai", [Target::new("groq", streaming.clone())]).unwrap();
-    let service = RetryLayer::new(Policy::new("openai")).layer(layer.layer(streaming));
+    let service = RetryLayer::new("openai").layer(layer.layer(streaming));
     let answer = ask(&service, hello().streamed()).await.unwrap();
     assert!(matches!(answer.whole().await, Err(CallError::Connection { .. })));
-    assert_eq!((calls.load(Ordering::Relaxed), layer.stats().turns), (1, 0));
+    assert_eq!((calls.load(Ordering::Relaxed), layer.turns()), (1, 0));
 }
