@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{Account, RateLimitLayer};
-use tidegate_llm::retry::{Policy, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Answer, Call, CallError};
 use tidegate_providers::request::Target;
 use tidegate_providers::{
@@ -188,7 +188,7 @@ fn limited<S>(service: S) -> Result<<RateLimitLayer as Layer<S>>::Service> {
 }
 
 fn retried<S>(service: S) -> <RetryLayer as Layer<S>>::Service {
-    RetryLayer::new(Policy::new("openai")).layer(service)
+    RetryLayer::new("openai").layer(service)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{Account, RateLimitLayer};
-use tidegate_llm::retry::{Policy, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Answer, Call, CallError};
 use tidegate_providers::Credential;
 use tidegate_sim::Simulator;
@@ -63,8 +63,8 @@ impl Role {
             account = account.limits(part(scenario)?, Source::Override);
         }
         let limits = RateLimitLayer::new(account.build()?, MODEL);
-        let policy = Policy::new("openai").seed(seed);
-        Ok(RetryLayer::new(policy).layer(limits.layer(adapter)).boxed_clone())
+        let retry = RetryLayer::new("openai").seed(seed);
+        Ok(retry.layer(limits.layer(adapter)).boxed_clone())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Trying again: spread out, as the provider asks, within a budget and a deadline.
 //!
-//! [`RetryLayer`] wraps a service; what holds for it stands in a [`Policy`]:
+//! A [`RetryLayer`] wraps a service, and says what holds for its calls:
 //!
-//! - Delays double from one second up to a minute ([`Schedule`]), less a random part. With the
+//! - Delays double from one second up to a minute ([`RetryLayer::base`], [`RetryLayer::cap`]), less a random part. With the
 //!   defaults the last attempt is made 91 to 183 seconds after the first: most limits are over by
 //!   then.
 //! - A delay that the provider asks for is never shortened. A little is added to it, so that those
@@ -23,6 +23,7 @@
 //! [`CallError::Open`]: crate::CallError::Open
 
 mod budget;
+mod layer;
 mod policy;
 mod random;
 mod run;
@@ -33,12 +34,10 @@ mod tries;
 
 pub use budget::Budget;
 pub(crate) use budget::Budgets;
-pub use policy::Policy;
+pub use layer::RetryLayer;
 #[cfg(test)]
 pub(crate) use random::Random;
 pub(crate) use run::Retryable;
 #[cfg(test)]
 pub(crate) use run::{Reason, TimeBudget, run_within};
-pub use schedule::Schedule;
-pub use service::RetryLayer;
 pub use stats::Stats;

@@ -10,7 +10,7 @@ use tidegate::pacer::SlotPool;
 use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::{MemoryBudget, Reclaim};
 use tidegate_llm::rate_limit::{AccountError, AccountGroup};
-use tidegate_llm::retry::{Policy, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::request::key_field;
@@ -114,7 +114,7 @@ impl RoutingTable {
                 Some(route) => route.clone(),
                 None => Arc::new(Route {
                     chain: chain(plan, plans, &owns)?,
-                    retry: RetryLayer::new(policy(&plan.upstream, shared)),
+                    retry: retry(&plan.upstream, shared),
                     own: plan.upstream.credential.is_some().then(|| own.clone()),
                     upstream: plan.upstream.clone(),
                     client: plan.client.clone(),
@@ -204,7 +204,7 @@ impl Route {
             breaker: self.provider_state.breaker().clone(),
             client: self.client.clone(),
             // Each account has a retry budget of its own.
-            retry: self.retry.with_budget(&entry.budget),
+            retry: self.retry.clone().budget(&entry.budget),
             chain: self.chain.clone(),
         })
     }
@@ -299,12 +299,15 @@ fn upstream_client(
     }))
 }
 
-fn policy(upstream: &Upstream, shared: &Shared) -> Policy {
-    Policy::new(upstream.name.clone())
-        .schedule(upstream.schedule)
+fn retry(upstream: &Upstream, shared: &Shared) -> RetryLayer {
+    let layer = RetryLayer::new(upstream.name.clone())
+        .max_retries(upstream.max_retries)
+        .base(upstream.retry_base)
         .paced()
         .bounded_log()
-        .observer(shared.observer.clone())
+        .observer(shared.observer.clone());
+    layer.log_configured();
+    layer
 }
 
 /// The suitable fallbacks of an upstream, by their index among all.

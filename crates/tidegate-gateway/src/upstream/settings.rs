@@ -13,7 +13,6 @@ use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, default_concurrency};
-use tidegate_llm::retry::Schedule;
 use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
@@ -23,6 +22,9 @@ use crate::request::model_map::ModelMap;
 
 /// How long a call is held unless set otherwise.
 const MAX_WAIT: Duration = Duration::from_secs(120);
+/// Retries after the first attempt, and the delay before the first of them, unless set otherwise.
+const MAX_RETRIES: u32 = 8;
+const RETRY_BASE: Duration = Duration::from_secs(1);
 /// Calls that fail in a row before a provider is left alone, unless set otherwise.
 const BREAKER_FAILURES: u32 = 10;
 /// The longest that a provider is left alone, unless it is longer at first.
@@ -88,7 +90,9 @@ pub struct Upstream {
     pub(crate) endpoint_routes: EndpointRoutes,
     /// Requests per minute to begin with, and how long until the limit is reached.
     pub(crate) ramp: Option<(u64, Duration)>,
-    pub(crate) schedule: Schedule,
+    pub(crate) max_retries: u32,
+    /// The delay before the first retry.
+    pub(crate) retry_base: Duration,
     /// `None` for those of the dialect.
     pub(crate) retry_statuses: Option<Vec<u16>>,
     pub(crate) breaker: Option<BreakerSettings>,
@@ -126,7 +130,8 @@ impl Upstream {
             concurrency: default_concurrency(dialect),
             endpoint_routes: EndpointRoutes::default(),
             ramp: None,
-            schedule: Schedule::default(),
+            max_retries: MAX_RETRIES,
+            retry_base: RETRY_BASE,
             retry_statuses: None,
             breaker: Some(breaker_settings(BREAKER_FAILURES, Duration::from_secs(5))),
             max_wait: MAX_WAIT,
@@ -208,13 +213,13 @@ impl Upstream {
 
     /// Retries after the first attempt. Default: 8.
     pub fn max_retries(mut self, retries: u32) -> Self {
-        self.schedule = self.schedule.max_retries(retries);
+        self.max_retries = retries;
         self
     }
 
     /// The delay before the first retry, which doubles with each. Default: 1 s.
     pub fn retry_base(mut self, delay: Duration) -> Self {
-        self.schedule = self.schedule.base(delay);
+        self.retry_base = delay;
         self
     }
 

@@ -13,7 +13,7 @@ use crate::call::Scope;
 use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, Invalid};
 use crate::rate_limit::{Account, RateLimitLayer};
-use crate::retry::{Policy, RetryLayer, Schedule};
+use crate::retry::RetryLayer;
 use crate::settings::{
     ChainLink, FallbackSettings, RateLimitSettings, RetryNumbers, RetrySettings,
 };
@@ -214,15 +214,13 @@ impl ModelBuilder {
     }
 
     fn retrying(&self, backend: Backend, settings: &RetryNumbers) -> Backend {
-        let schedule = Schedule::default()
+        let layer = RetryLayer::new(self.provider.clone())
             .max_retries(settings.max_retries)
             .base(settings.base)
-            .cap(settings.cap);
-        let policy = Policy::new(self.provider.clone())
-            .schedule(schedule)
+            .cap(settings.cap)
             .budget(&self.models.budgets().of(&self.provider))
             .observer(self.models.inner.observer.clone());
-        Backend::new(self.provider.clone(), RetryLayer::new(policy).layer(backend))
+        Backend::new(self.provider.clone(), layer.layer(backend))
     }
 }
 

@@ -26,10 +26,10 @@ const MOST_PROVIDERS: usize = 1_024;
 /// It starts full. A retry takes one, a call brings a fifth, and a second brings one.
 ///
 /// ```
-/// use tidegate_llm::retry::{Budget, Policy};
+/// use tidegate_llm::retry::{Budget, RetryLayer};
 /// let budget = Budget::of(50);
-/// let policies = ["chat", "summaries"].map(|name| Policy::new("openai").function(name).budget(&budget));
-/// assert_eq!(policies[1].remaining_budget(), 50);
+/// let layers = ["chat", "summaries"].map(|name| RetryLayer::new("openai").function(name).budget(&budget));
+/// assert_eq!(layers[1].remaining_budget(), 50);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<Mutex<Account>>);

@@ -17,20 +17,8 @@ const LEAST_SPREAD: Duration = Duration::from_secs(1);
 ///
 /// The delay before retry `i` is `base` doubled `i - 1` times and never above `cap`, less a random
 /// part of up to `jitter_percent`.
-///
-/// ```
-/// use std::time::Duration;
-/// use tidegate_llm::retry::Schedule;
-///
-/// let window = Schedule::default().window();
-/// assert_eq!(*window.start(), Duration::from_millis(91_500));
-/// assert_eq!(*window.end(), Duration::from_secs(183));
-///
-/// let short = Schedule::default().max_retries(3).base(Duration::from_millis(500)).jitter_percent(0);
-/// assert_eq!(*short.window().end(), Duration::from_millis(500 + 1_000 + 2_000));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Schedule {
+pub(super) struct Schedule {
     max_retries: u32,
     base: Duration,
     cap: Duration,
@@ -47,30 +35,26 @@ impl Default for Schedule {
 
 impl Schedule {
     /// Retries after the first attempt. Default: 8, which makes nine attempts.
-    #[must_use]
-    pub const fn max_retries(mut self, retries: u32) -> Self {
+    pub(super) const fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
     /// The delay before the first retry. Default: 1 s.
-    #[must_use]
-    pub const fn base(mut self, span: Duration) -> Self {
+    pub(super) const fn base(mut self, span: Duration) -> Self {
         self.base = span;
         self
     }
 
     /// The longest delay, unless a provider asks for a longer one. Default: 60 s.
-    #[must_use]
-    pub const fn cap(mut self, span: Duration) -> Self {
+    pub(super) const fn cap(mut self, span: Duration) -> Self {
         self.cap = span;
         self
     }
 
     /// How much of a delay is left to chance, up to 100. Default: 50. With 0 all delays are exact,
     /// and workers that fail together come back together.
-    #[must_use]
-    pub fn jitter_percent(mut self, percent: u8) -> Self {
+    pub(super) fn jitter_percent(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
         self
     }
@@ -81,8 +65,7 @@ impl Schedule {
     }
 
     /// All attempts, the first one included.
-    #[must_use]
-    pub const fn attempts(&self) -> u32 {
+    pub(super) const fn attempts(&self) -> u32 {
         self.max_retries.saturating_add(1)
     }
 
@@ -99,8 +82,7 @@ impl Schedule {
 
     /// How long all delays take together, if no provider asks for more: from the least, with the
     /// largest random parts, to the most, without any. What is over sooner than the least is survived.
-    #[must_use]
-    pub fn window(&self) -> RangeInclusive<Duration> {
+    pub(super) fn window(&self) -> RangeInclusive<Duration> {
         let doubling = self.max_retries.min(MAX_DOUBLINGS);
         let rest = self.max_retries - doubling;
         let of = |delay: &dyn Fn(u32) -> Duration| {

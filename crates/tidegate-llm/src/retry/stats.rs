@@ -1,5 +1,6 @@
 //! What came of retries, counted.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::run::Reason;
@@ -8,7 +9,7 @@ use crate::telemetry::Counter;
 /// Numbers of retries that are told apart among the calls that recovered.
 const RECOVERED: usize = 16;
 
-/// What came of the calls under one policy so far.
+/// What came of the calls through one layer so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -40,6 +41,8 @@ pub struct Stats {
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    /// Whether the log was told how often calls are tried again.
+    pub(super) is_logged: AtomicBool,
     pub(super) calls: Counter,
     pub(super) attempts: Counter,
     retries: Counter,

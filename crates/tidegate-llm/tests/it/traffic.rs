@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tidegate_llm::adapter::Adapter;
 use tidegate_llm::rate_limit::{Account, RateLimitLayer};
-use tidegate_llm::retry::{Policy, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Answer, Call, CallError};
 use tidegate_providers::request::Target;
 use tidegate_providers::{Chat, Credential, Dialect};
@@ -173,8 +173,7 @@ pub(crate) fn stack<A>(
     seed: u64,
 ) -> <RetryLayer as Layer<Limited<A>>>::Service {
     let limits = RateLimitLayer::new(account.clone(), MODEL);
-    let policy = Policy::new(provider(dialect)).seed(seed);
-    RetryLayer::new(policy).layer(limits.layer(adapter))
+    RetryLayer::new(provider(dialect)).seed(seed).layer(limits.layer(adapter))
 }
 
 /// Agents that call as long as there is something to do: how many calls were answered, and failed.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit};
-use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
+use tidegate_llm::retry::{Budget, RetryLayer};
 use tidegate_llm::{Broken, CallError, Scope};
 use tidegate_providers::{Class, Credential};
 use tokio::time::{advance, sleep, timeout};
@@ -111,7 +111,7 @@ async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
 async fn calls_that_are_not_answered_by_their_deadline_count() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
     let (service, circuit) = guarded(&script);
-    let model = RetryLayer::new(Policy::new("openai")).layer(service.clone());
+    let model = RetryLayer::new("openai").layer(service.clone());
     for state in [BreakerState::Closed; 4].into_iter().chain([BreakerState::Open]) {
         let error = ask(&model, hello().deadline(SECOND * 30)).await.unwrap_err();
         assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
@@ -141,7 +141,7 @@ async fn an_open_circuit_costs_no_retries() {
     });
     let (service, circuit) = guarded(&script);
     let budget = Budget::of(100);
-    let model = RetryLayer::new(Policy::new("openai").budget(&budget)).layer(service);
+    let model = RetryLayer::new("openai").budget(&budget).layer(service);
     let calls = (0..60).map(|_| ask(&model, hello()));
     let results = futures_util::future::join_all(calls).await;
     assert!(results.iter().all(Result::is_ok), "20 seconds are within the schedule");
@@ -153,8 +153,8 @@ async fn an_open_circuit_costs_no_retries() {
 async fn waits_for_an_open_circuit_end_with_the_schedule() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
     let script = Script::new(move |_, _| Err(open()));
-    let schedule = Schedule::default().max_retries(3).jitter_percent(0);
-    let model = RetryLayer::new(Policy::new("openai").schedule(schedule)).layer(script.clone());
+    let layer = RetryLayer::new("openai").max_retries(3).jitter_percent(0);
+    let model = layer.layer(script.clone());
     let error = ask(&model, hello()).await.unwrap_err();
     assert!(matches!(error, CallError::Exhausted { attempts: 4, .. }), "{error}");
     let times = script.times();

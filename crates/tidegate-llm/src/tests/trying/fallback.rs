@@ -2,7 +2,7 @@
 
 use tidegate::pacer::AcquireError;
 use tidegate_llm::fallback::{FallbackLayer, Target};
-use tidegate_llm::retry::{Budget, Policy, RetryLayer, Retryable as _, Schedule};
+use tidegate_llm::retry::{Budget, RetryLayer, Retryable as _};
 use tidegate_llm::{Call, CallError};
 use tidegate_providers::Class;
 use tower::Layer as _;
@@ -40,8 +40,8 @@ async fn the_targets_are_asked_in_order_until_one_answers() {
     let service = layer.layer(primary.clone());
     assert_eq!(ask(&service, hello()).await.unwrap(), "second");
     assert_eq!([&primary, &first, &second, &third].map(Script::calls), [1, 1, 1, 0]);
-    let stats = layer.stats();
-    assert_eq!((stats.calls, stats.turns, stats.rescued, stats.lost), (1, 2, 1, 0));
+    let (turns, rescued) = (layer.turns(), layer.rescued());
+    assert_eq!((layer.calls(), turns, rescued, layer.lost()), (1, 2, 1, 0));
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn nobody_else_is_asked_when_the_first_answers() {
     let layer = chain([&target]);
     let service = layer.layer(answers("openai"));
     assert_eq!(ask(&service, hello()).await.unwrap(), "openai");
-    assert_eq!((target.calls(), layer.stats().turns), (0, 0));
+    assert_eq!((target.calls(), layer.turns()), (0, 0));
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn when_all_fail_the_error_is_that_of_the_first() {
     let layer = chain([&first, &second]);
     let error = ask(&layer.layer(fails(|| failed(Class::CredentialRejected))), hello()).await;
     assert_eq!(error.unwrap_err().class(), Class::CredentialRejected);
-    assert_eq!((first.calls(), second.calls(), layer.stats().lost), (1, 1, 1));
+    assert_eq!((first.calls(), second.calls(), layer.lost()), (1, 1, 1));
 }
 
 #[tokio::test]
@@ -123,8 +123,7 @@ async fn waiting_is_no_failure() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_begins_with_the_first_again() {
     let (primary, target) = (Script::failing(1, rate_limited), fails(rate_limited));
-    let exact = Schedule::default().jitter_percent(0);
-    let layer = RetryLayer::new(Policy::new("openai").schedule(exact));
+    let layer = RetryLayer::new("openai").jitter_percent(0);
     let service = layer.layer(chain([&target]).layer(primary.clone()));
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((primary.times(), target.times()), (vec![0.0, 1.0], vec![0.0]));
@@ -134,7 +133,7 @@ async fn a_retry_begins_with_the_first_again() {
 async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good() {
     let primary = fails(|| failed(Class::ExhaustedQuota { after: Some(SECOND * 86_400) }));
     let target = Script::failing(1, || failed(Class::Overloaded));
-    let layer = RetryLayer::new(Policy::new("openai"));
+    let layer = RetryLayer::new("openai");
     let service = layer.layer(chain([&target]).layer(primary.clone()));
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((primary.calls(), target.calls()), (2, 2));
@@ -159,7 +158,7 @@ async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
 async fn a_retry_that_asks_the_backups_costs_what_retries_cost() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
     let (target, budget) = (fails(|| failed(Class::Overloaded)), Budget::of(3));
-    let layer = RetryLayer::new(Policy::new("openai").budget(&budget));
+    let layer = RetryLayer::new("openai").budget(&budget);
     let service = layer.layer(chain([&target]).layer(fails(open)));
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
     assert_eq!(error.class(), open().class());

@@ -3,7 +3,7 @@
 use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::{FallbackLayer, Target};
-use tidegate_llm::retry::{Budget, Policy, RetryLayer, Schedule};
+use tidegate_llm::retry::{Budget, RetryLayer};
 use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::{Chat, Class};
 use tokio::time::advance;
@@ -13,16 +13,15 @@ use crate::tests::log::Log;
 
 use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
 
-fn exact(retries: u32) -> Policy {
-    let schedule = Schedule::default().jitter_percent(0).max_retries(retries);
-    Policy::new("openai").schedule(schedule)
+fn exact(retries: u32) -> RetryLayer {
+    RetryLayer::new("openai").jitter_percent(0).max_retries(retries)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_tells_once_how_often_it_retries() {
     let log = Log::default();
     let _listening = log.listen();
-    let layer = RetryLayer::new(Policy::new("OpenAI"));
+    let layer = RetryLayer::new("OpenAI");
     let services = [(); 3].map(|()| layer.layer(Script::failing(0, rate_limited)));
     for service in services {
         ask(&service, hello()).await.unwrap();
@@ -40,7 +39,8 @@ async fn each_hit_of_a_rate_limit_is_a_line_and_so_is_recovery() {
         2 => Err(broken(Broken::TimedOut)),
         _ => Ok("answer"),
     });
-    let layer = RetryLayer::new(exact(8).function("summarise"));
+    let layer = exact(8).function("summarise");
+    layer.log_configured();
     log.lines();
     ask(&layer.layer(script.clone()), hello()).await.unwrap();
     assert_eq!(
@@ -60,7 +60,7 @@ async fn the_delay_in_the_log_is_the_delay_that_is_slept() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::failing(8, rate_limited);
-    let layer = RetryLayer::new(Policy::new("openai"));
+    let layer = RetryLayer::new("openai");
     log.lines();
     ask(&layer.layer(script.clone()), hello()).await.unwrap();
     let mut logged = Vec::new();
@@ -81,7 +81,8 @@ async fn giving_up_is_an_error_with_the_last_cause() {
     let log = Log::default();
     let _listening = log.listen();
     let spent = exact(8).budget(&Budget::of(0));
-    let layers = [exact(1), spent, exact(8).deadline(SECOND), exact(8)].map(RetryLayer::new);
+    let layers = [exact(1), spent, exact(8).deadline(SECOND), exact(8)];
+    layers.iter().for_each(RetryLayer::log_configured);
     log.lines();
     let failing: [fn() -> CallError; 4] =
         [rate_limited, rate_limited, || failed(Class::Transient), || rate_limited_for(9_999)];

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
-use tidegate_llm::retry::{
-    Budget, Policy, Reason, RetryLayer, Retryable, Schedule, Stats, TimeBudget, run_within,
-};
+use tidegate_llm::retry::{Budget, Reason, RetryLayer, Retryable, Stats, TimeBudget, run_within};
 use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::Class;
 use tokio::sync::Semaphore;
@@ -17,13 +15,16 @@ use tower::{Layer as _, service_fn};
 use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
 
 /// Without chance.
-fn exact() -> Policy {
-    Policy::new("openai").schedule(Schedule::default().jitter_percent(0))
+fn exact() -> RetryLayer {
+    RetryLayer::new("openai").jitter_percent(0)
 }
 
-/// What a script sees of one call under a policy.
-async fn attempts(script: &Script, policy: Policy) -> (Result<&'static str, CallError>, Vec<f64>) {
-    let service = RetryLayer::new(policy).layer(script.clone());
+/// What a script sees of one call through a layer.
+async fn attempts(
+    script: &Script,
+    layer: RetryLayer,
+) -> (Result<&'static str, CallError>, Vec<f64>) {
+    let service = layer.layer(script.clone());
     (ask(&service, hello()).await, script.times())
 }
 
@@ -48,9 +49,9 @@ fn of(error: &str, cause: &str) -> (String, String) {
 
 #[tokio::test(start_paused = true)]
 async fn a_local_provider_is_tried_three_times_more() {
-    let schedule = Schedule::default().max_retries(3).base(SECOND / 2).jitter_percent(0);
+    let layer = RetryLayer::new("ollama").max_retries(3).base(SECOND / 2).jitter_percent(0);
     let script = Script::failing(3, rate_limited);
-    let (result, times) = attempts(&script, Policy::new("ollama").schedule(schedule)).await;
+    let (result, times) = attempts(&script, layer).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.5, 1.5, 3.5]));
 }
 
@@ -137,7 +138,7 @@ async fn a_delay_that_is_too_long_is_not_waited_out() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_tried_that_would_be_too_late() {
-    let layer = RetryLayer::new(exact().deadline(SECOND * 60));
+    let layer = exact().deadline(SECOND * 60);
     let script = Script::failing(9, rate_limited);
     let error = ask(&layer.layer(script.clone()), hello().deadline(SECOND * 7)).await.unwrap_err();
     // After three seconds the next attempt would be at seven.
@@ -146,7 +147,7 @@ async fn nothing_is_tried_that_would_be_too_late() {
 
     let script = Script::failing(9, rate_limited);
     ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
-    assert_eq!(script.calls(), 6, "the deadline of the policy");
+    assert_eq!(script.calls(), 6, "the deadline of the layer");
     assert_eq!(layer.stats().out_of_time, 2);
 
     let script = Script::failing(9, || rate_limited_for(120));
@@ -161,7 +162,7 @@ async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
     let unreachable = || broken(Broken::NotConnected);
     let (result, times) = attempts(&Script::failing(2, unreachable), exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.25, 0.75]));
-    let layer = RetryLayer::new(exact());
+    let layer = exact();
     let script = Script::failing(9, unreachable);
     let error = ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
     assert!(matches!(error, CallError::Exhausted { attempts: 3, .. }), "{error}");
@@ -178,7 +179,7 @@ async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
 #[tokio::test(start_paused = true)]
 async fn waits_for_permits_and_delays_share_one_time() {
     let script = Script::new(|_, _| Err(rate_limited())).lasting(SECOND * 2);
-    let service = RetryLayer::new(exact()).layer(script.clone());
+    let service = exact().layer(script.clone());
     let limits = async |call: Call| {
         script.seen.lock().unwrap().clear();
         let start = Instant::now();
@@ -200,7 +201,7 @@ async fn waits_for_permits_and_delays_share_one_time() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_is_broken_off_at_the_deadline() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 100);
-    let service = RetryLayer::new(exact()).layer(script.clone());
+    let service = exact().layer(script.clone());
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
     assert_eq!((script.calls(), script.begin.elapsed()), (1, SECOND * 10));
     assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
@@ -209,7 +210,7 @@ async fn an_attempt_is_broken_off_at_the_deadline() {
 #[tokio::test(start_paused = true)]
 async fn a_budget_that_is_spent_ends_all_retries_of_its_provider() {
     let budget = Budget::of(3);
-    let layers = [(); 2].map(|()| RetryLayer::new(exact().budget(&budget)));
+    let layers = [(); 2].map(|()| exact().budget(&budget));
     let script = Script::new(|_, _| Err(failed(Class::Transient)));
     let calls = layers.iter().cycle().take(20).map(|layer| {
         let service = layer.layer(script.clone());
@@ -228,7 +229,7 @@ async fn a_budget_that_is_spent_ends_all_retries_of_its_provider() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_cancelled_in_its_sleep_does_nothing_more() {
-    let (layer, script) = (RetryLayer::new(exact()), Script::failing(9, rate_limited));
+    let (layer, script) = (exact(), Script::failing(9, rate_limited));
     let service = layer.layer(script.clone());
     let call = tokio::spawn(async move { ask(&service, hello()).await });
     sleep(SECOND * 2).await;
@@ -251,7 +252,7 @@ async fn a_retry_holds_no_permit_in_its_sleep() {
             ask(&inner, call).await
         }
     });
-    let service = RetryLayer::new(exact()).layer(limited);
+    let service = exact().layer(limited);
     let call = tokio::spawn(async move { ask(&service, hello()).await });
     // One second of work, one of sleep, one of work, two of sleep, one of work.
     sleep(SECOND / 2).await;
@@ -267,15 +268,15 @@ async fn a_retry_holds_no_permit_in_its_sleep() {
 #[tokio::test(start_paused = true)]
 async fn retries_inside_of_retries_do_not_multiply() {
     let script = Script::new(|_, _| Err(failed(Class::Transient)));
-    let inner = RetryLayer::new(exact()).layer(script.clone());
-    let error = ask(&RetryLayer::new(exact()).layer(inner), hello()).await.unwrap_err();
+    let inner = exact().layer(script.clone());
+    let error = ask(&exact().layer(inner), hello()).await.unwrap_err();
     assert_eq!(script.calls(), 9);
     assert!(matches!(error, CallError::Exhausted { attempts: 9, .. }), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_happens_is_counted() {
-    let layer = RetryLayer::new(exact());
+    let layer = exact();
     for failures in [0, 1, 1, 3, 9] {
         let script = Script::failing(failures, rate_limited);
         let _ = ask(&layer.layer(script.clone()), hello()).await;
@@ -312,10 +313,10 @@ impl Retryable for Odd {
 
 #[tokio::test(start_paused = true)]
 async fn any_function_can_be_retried() {
-    let (begin, policy) = (Instant::now(), exact());
+    let (begin, layer) = (Instant::now(), exact());
     let time = TimeBudget { deadline: Some(SECOND * 4), max_wait: None };
     let mut numbers = Vec::new();
-    let gave_up = run_within(&policy, time, |attempt| {
+    let gave_up = run_within(&layer.policy, time, |attempt| {
         numbers.push((attempt.number, attempt.left.unwrap()));
         async move { Err::<(), _>(if attempt.number < 3 { Odd::Soon } else { Odd::Never }) }
     });

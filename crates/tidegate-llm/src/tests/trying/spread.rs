@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate_llm::retry::{Policy, Random, RetryLayer};
+use tidegate_llm::retry::{Random, RetryLayer};
 use tower::Layer as _;
 
 use super::{SECOND, Script, ask, hello, rate_limited, rate_limited_for};
 
 /// When so many workers come back that were turned down together.
 async fn come_back(workers: usize, script: &Script, random: Random) -> Vec<f64> {
-    let layer = RetryLayer::new(Policy::new("openai").random(random));
+    let layer = RetryLayer::new("openai").random(random);
     let calls = (0..workers).map(|_| {
         let service = layer.layer(script.clone());
         async move { ask(&service, hello()).await }
