@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate::pacer::{Caller, Priority};
 use tidegate_providers::{Chat, Endpoint, Mode, tokens};
 
-pub use answer::{Answer, Answered};
+pub use answer::Answer;
 pub use connection::{Broken, ConnectError, TimeoutError};
 pub(crate) use error::BoxError;
 pub use error::CallError;

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
-use tidegate_llm::Answered;
 use tidegate_llm::rate_limit::Reservation;
 use tidegate_providers::ReportedLimits;
 
@@ -34,21 +33,17 @@ pub(crate) struct UpstreamResponse {
     pub(crate) call: PendingCall,
 }
 
-impl Answered for UpstreamResponse {
-    fn told(&self) -> &ReportedLimits {
-        &self.told
-    }
-
-    fn keep(&mut self, reservation: Reservation) {
+impl UpstreamResponse {
+    /// Takes the reservation of the call, to be settled with what the call turns out to use.
+    pub(crate) fn keep(&mut self, mut reservation: Reservation) {
+        reservation.heard(&self.told);
         if let Some((limit, _)) = reservation.waited_for().first() {
             self.call.context.set_limited_by(limit);
         }
         self.call.context.set_expected(reservation.expected());
         self.call.keep(reservation);
     }
-}
 
-impl UpstreamResponse {
     /// The response to the caller.
     pub(crate) fn into_response(self) -> Response<ResponseBody> {
         let Self { mut head, first, rest, stripper, call, .. } = self;

@@ -18,7 +18,7 @@ use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
 
-use crate::request::call::{Call, OutgoingRequest, Repetition, UNKNOWN};
+use crate::request::call::{Call, OutgoingRequest, Repetition};
 use crate::request::model_map::ModelMap;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
@@ -122,7 +122,14 @@ fn limited<'a>(
     Box::pin(async move {
         let key = account.credential_id();
         breaker.check(key, call.request.model_name())?;
-        account.run(UNKNOWN, call, |call| attempt(breaker, key, client, call)).await
+        let reservation = account.reserve(call.request.model_name(), &call).await?;
+        match attempt(breaker, key, client, call).await {
+            Ok(mut answer) => {
+                answer.keep(reservation);
+                Ok(answer)
+            }
+            Err(error) => Err(reservation.failed(error)),
+        }
     })
 }
 

@@ -150,21 +150,14 @@ impl Answer {
     }
 }
 
-/// An answer of a call that holds a permit.
-pub trait Answered {
+impl Answer {
     /// What its head told about limits.
-    fn told(&self) -> &ReportedLimits;
-
-    /// Takes the reservation of the call, to be settled with what the call turns out to use.
-    fn keep(&mut self, reservation: Reservation);
-}
-
-impl Answered for Answer {
-    fn told(&self) -> &ReportedLimits {
+    pub(crate) const fn reported_limits(&self) -> &ReportedLimits {
         &self.told
     }
 
-    fn keep(&mut self, mut reservation: Reservation) {
+    /// Takes the reservation of the call, to be settled with what the call turns out to use.
+    pub(crate) fn keep(&mut self, mut reservation: Reservation) {
         // What is here already was made, whether anybody reads it or not.
         self.ready.iter().for_each(|event| reservation.came(event));
         self.reservation = Some(reservation);

@@ -2,6 +2,7 @@
 
 mod release;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -252,7 +253,8 @@ impl Account {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Waits until a call may leave, over all of its limits at once.
+    /// Waits until a call of a model may leave, over all of its limits at once. The answer is to be
+    /// [heard](Reservation::heard), and a failure to be [told](Reservation::failed).
     ///
     /// # Errors
     /// When the wait would be longer than the call accepts, when a quota of a day or of money is
@@ -262,7 +264,8 @@ impl Account {
         model: &str,
         call: &impl Outgoing,
     ) -> Result<Reservation, CallError> {
-        let model = bounded(model);
+        let model = lower_case(model);
+        let model = bounded(&model);
         let lane = self.lane(&model).map_err(|error| CallError::Request {
             provider: self.provider().clone(),
             source: Box::new(error),
@@ -347,6 +350,14 @@ impl Account {
         lanes.insert(scope, lane.clone());
         Ok(lane)
     }
+}
+
+/// A name in lower case, which most are already.
+fn lower_case(name: &str) -> Cow<'_, str> {
+    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
+        return name.into();
+    }
+    name.to_lowercase().into()
 }
 
 impl Inner {

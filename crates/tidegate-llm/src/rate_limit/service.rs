@@ -1,6 +1,5 @@
 //! The layer: a permit for every attempt, and what comes of it.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -9,48 +8,7 @@ use tower_service::Service;
 
 use super::account::Account;
 use crate::call::ready::{self, Answering};
-use crate::call::{Answered, CallError, Outgoing};
-
-impl Account {
-    /// Makes one attempt of a call under the limits of the account: waits for a permit, sends the
-    /// call, and settles the permit with the failure or hands it to the answer. The model is that of
-    /// calls that name none.
-    ///
-    /// # Errors
-    /// When there is no permit, or the attempt fails.
-    pub async fn run<R, T, A>(
-        &self,
-        model: &str,
-        request: R,
-        send: impl FnOnce(R) -> A,
-    ) -> Result<T, CallError>
-    where
-        R: Outgoing,
-        T: Answered,
-        A: Future<Output = Result<T, CallError>>,
-    {
-        let mut reservation = {
-            let model = lower_case(request.model().unwrap_or(model));
-            self.reserve(&model, &request).await?
-        };
-        match send(request).await {
-            Ok(mut answer) => {
-                reservation.heard(answer.told());
-                answer.keep(reservation);
-                Ok(answer)
-            }
-            Err(error) => Err(reservation.failed(error)),
-        }
-    }
-}
-
-/// A name in lower case, which most are already.
-fn lower_case(name: &str) -> Cow<'_, str> {
-    if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
-        return name.into();
-    }
-    name.to_lowercase().into()
-}
+use crate::call::{Answer, CallError, Outgoing};
 
 /// Gives calls of a model the limits of an account.
 #[derive(Clone, Debug)]
@@ -101,14 +59,13 @@ impl<S> RateLimit<S> {
 
 impl<S, R> Service<R> for RateLimit<S>
 where
-    S: Service<R, Error = CallError> + Clone + Send + 'static,
-    S::Response: Answered,
+    S: Service<R, Response = Answer, Error = CallError> + Clone + Send + 'static,
     S::Future: Send,
     R: Outgoing + Send + Sync + 'static,
 {
-    type Response = S::Response;
+    type Response = Answer;
     type Error = CallError;
-    type Future = Answering<S::Response>;
+    type Future = Answering<Answer>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         // Whether what is inside is ready matters once there is a permit.
@@ -117,7 +74,17 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let Self { inner, account, model } = self.clone();
-        let send = |request| ready::call(inner, request);
-        Box::pin(async move { account.run(&model, request, send).await })
+        Box::pin(async move {
+            let name = request.model().unwrap_or(&model);
+            let mut reservation = account.reserve(name, &request).await?;
+            match ready::call(inner, request).await {
+                Ok(mut answer) => {
+                    reservation.heard(answer.reported_limits());
+                    answer.keep(reservation);
+                    Ok(answer)
+                }
+                Err(error) => Err(reservation.failed(error)),
+            }
+        })
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::rate_limit::Account;
-use tidegate_llm::{Answer, Answered as _, Broken, CallError};
+use tidegate_llm::{Answer, Broken, CallError};
 use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage, tokens};
 
 use super::{
