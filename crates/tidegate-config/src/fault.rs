@@ -5,6 +5,7 @@ use std::fmt;
 
 use tidegate::{LimitError, PolicyError, ScheduleError};
 use tidegate_core::DecimalError;
+use tidegate_llm::plan::Invalid;
 
 use crate::values::duration::DurationError;
 use crate::values::fields::Path;
@@ -348,12 +349,19 @@ pub enum Rule {
     /// Not a number.
     #[error("must be a number")]
     NotNumber,
-    /// A rule of `tidegate-llm`.
-    #[error(transparent)]
-    Module(#[from] tidegate_llm::plan::Rule),
+    /// A rule of `tidegate-llm`, as text.
+    #[error("{0}")]
+    Module(String),
     /// A rule of the caller that reads these keys.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<Invalid> for Rule {
+    /// The rule of the first mistake: for what has one value.
+    fn from(invalid: Invalid) -> Self {
+        Self::Module(invalid.faults().map(|(_, _, rule)| rule).next().unwrap_or_default())
+    }
 }
 
 const KINDS: &str = "token bucket (rate or tokens_per_second, capacity, max_debt), \

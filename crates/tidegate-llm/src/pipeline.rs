@@ -18,19 +18,7 @@ use tower_service::Service;
 pub use handler::{Permits, Planned, RateLimitHandler};
 
 use crate::call::{Answer, Call, CallError, Outgoing};
-use crate::plan::{Invalid, PlanRequest, Planner, TokenEstimate};
-
-/// Why a command has no result.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PipelineError {
-    /// Its limits make no sense.
-    #[error(transparent)]
-    Plan(#[from] Invalid),
-    /// The call failed.
-    #[error(transparent)]
-    Call(#[from] CallError),
-}
+use crate::plan::{PlanRequest, Planner, TokenEstimate};
 
 /// A planner, limits and an API in a row.
 ///
@@ -71,7 +59,7 @@ where
     ///
     /// # Errors
     /// When the limits of the request make no sense, or the call fails.
-    pub async fn run(&mut self, request: &PlanRequest, call: Call) -> Result<Reply, PipelineError> {
+    pub async fn run(&mut self, request: &PlanRequest, call: Call) -> Result<Reply, CallError> {
         let plan = self.planner.plan(request)?.with_estimate(estimate(&call));
         let planned = Planned::new(call, plan).asked_by(request);
         let Planned { command, permits, .. } = self.limits.handle(planned).await;

@@ -3,7 +3,8 @@
 //! A [`Constraint`] says what a provider allows. A [`Planner`] finds the one for a call: what the
 //! user wrote wins over what a [capability](Planner::capability) of the provider knows, over a [`TierTable`], over a
 //! default. The [`Plan`] carries it together with its [`Source`], so that nobody has to guess why
-//! a call was slow. [`infer`](Inference) and [`key`](KeyExtractor) name what shares a limit.
+//! a call was slow. An [`Inference`] finds the provider of a model; [`by_model`], [`by_user`] and
+//! [`by_endpoint`] name what shares a limit.
 //!
 //! Nothing here waits, counts or sends; numbers of providers that have no dated public source are
 //! not shipped.
@@ -24,10 +25,11 @@ use tidegate_providers::Dimension;
 
 pub use constraint::Constraint;
 pub(crate) use daily::Daily;
-pub(crate) use fault::{Checks, burst, rate};
-pub use fault::{Invalid, Rule};
+pub use fault::Invalid;
+pub(crate) use fault::{Checks, Rule, burst, rate};
 pub use infer::{Inference, UNKNOWN_PROVIDER};
-pub use key::{KeyContext, KeyExtractor, by_endpoint, by_model, by_user};
+pub(crate) use key::KeyExtractor;
+pub use key::{by_endpoint, by_model, by_user};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
 pub use tier::TierTable;

@@ -7,6 +7,7 @@ use tidegate::pacer::AcquireError;
 use tidegate_providers::{Class, Failure, Provider};
 
 use super::connection::{self, Broken, Described};
+use crate::plan::Invalid;
 
 /// Any error below.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
@@ -76,6 +77,9 @@ pub enum CallError {
         #[source]
         source: BoxError,
     },
+    /// The limits that were asked for with the call make no sense. Nothing was sent.
+    #[error(transparent)]
+    Plan(#[from] Invalid),
     /// The provider failed, and so did another that was turned to, in a way that matters to whoever
     /// tries again: it may do better later though the first will not, or it was asked though the
     /// first was left alone. To the caller it is the failure of the first, whose class and answer it
@@ -109,7 +113,7 @@ impl CallError {
             Self::NoPermit { source: AcquireError::NeverFits(_), .. } => Class::TooLarge,
             Self::NoPermit { after, .. } => Class::RateLimited { after: *after, dimension: None },
             Self::Open { after, .. } => Class::RateLimited { after: Some(*after), dimension: None },
-            Self::Request { .. } => Class::BadRequest,
+            Self::Request { .. } | Self::Plan(_) => Class::BadRequest,
             Self::Unrescued { first, .. } => first.class(),
             Self::Exhausted { last, .. } => last.class(),
         }
@@ -155,9 +159,11 @@ impl CallError {
         match self {
             Self::Provider(_) | Self::Unreadable { .. } => true,
             Self::Connection { broken, .. } => broken.was_connected(),
-            Self::NoPermit { .. } | Self::Closed(_) | Self::Open { .. } | Self::Request { .. } => {
-                false
-            }
+            Self::NoPermit { .. }
+            | Self::Closed(_)
+            | Self::Open { .. }
+            | Self::Request { .. }
+            | Self::Plan(_) => false,
             Self::Unrescued { first, other } => first.was_sent() || other.was_sent(),
             Self::Exhausted { last, .. } => last.was_sent(),
         }

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tidegate::clock::{Clock, TokioClock};
 use tidegate::pacer::Permit;
 use tidegate::{KeyBuf, MemoryStore};
-use tidegate_providers::Usage;
 use tidegate_providers::name::short_hash;
+use tidegate_providers::{Provider, Usage};
 
 use super::shelf::{InUse, Shelf};
-use crate::plan::{Inference, KeyContext, KeyExtractor, Plan, PlanRequest, by_model};
+use crate::plan::{Inference, KeyExtractor, Plan, PlanRequest, by_model};
 use crate::telemetry::{Acquired, Observer, Traced};
 
 /// A command with its plan, on its way through a pipeline.
@@ -23,47 +23,32 @@ pub struct Planned<C> {
     pub command: C,
     /// What it is to keep to.
     pub plan: Plan,
-    /// What its key is made of.
-    pub facts: Facts,
+    /// What it was planned for, of which its key is made.
+    pub request: PlanRequest,
     /// What it was granted, once it has been; to be settled after the call.
     pub permits: Option<Permits>,
 }
 
-/// What the key of a command is made of.
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
-pub struct Facts {
-    /// The provider, if it was named.
-    pub provider: Option<String>,
-    /// The model, if it was named.
-    pub model: Option<String>,
-    /// The tier, if it was named.
-    pub tier: Option<String>,
-    /// On whose behalf.
-    pub user: Option<String>,
-}
-
 impl<C> Planned<C> {
     /// A command and its plan.
-    pub const fn new(command: C, plan: Plan) -> Self {
-        let facts = Facts { provider: None, model: None, tier: None, user: None };
-        Self { command, plan, facts, permits: None }
+    pub fn new(command: C, plan: Plan) -> Self {
+        Self { command, plan, request: PlanRequest::new(), permits: None }
     }
 
-    /// With what the plan was made for.
+    /// With what the plan was made for. A user who was named before stays, unless it names one.
     #[must_use]
     pub fn asked_by(mut self, request: &PlanRequest) -> Self {
-        let own = |text: Option<&str>| text.map(str::to_owned);
-        self.facts.provider = own(request.provider_name());
-        self.facts.model = own(request.model_name());
-        self.facts.tier = own(request.tier_name());
-        self
+        let before = std::mem::replace(&mut self.request, request.clone());
+        match (before.user_name(), request.user_name()) {
+            (Some(user), None) => self.user(user),
+            _ => self,
+        }
     }
 
     /// On behalf of a user.
     #[must_use]
     pub fn user(mut self, name: &str) -> Self {
-        self.facts.user = Some(name.to_owned());
+        self.request = self.request.user(name);
         self
     }
 }
@@ -117,10 +102,11 @@ impl fmt::Debug for Permits {
 }
 
 /// Makes commands wait for the limits of their plan. Cheap to clone; clones share everything.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct RateLimitHandler {
     shelf: Arc<Shelf>,
-    extractor: Arc<dyn KeyExtractor>,
+    inference: Arc<Inference>,
+    extractor: Arc<KeyExtractor>,
     /// Whether observers are told a hash of keys that a program made, since they may name people.
     hashes_own_keys: bool,
     /// The default keys are made of providers, models and tiers.
@@ -135,17 +121,38 @@ impl RateLimitHandler {
         let store = MemoryStore::builder().clock(TokioClock::new()).build();
         Self {
             shelf: Arc::new(Shelf::new(store.map(Arc::new).unwrap_or_default())),
-            extractor: Arc::new(by_model(Inference::default())),
+            inference: Arc::default(),
+            extractor: Arc::new(by_model),
             hashes_own_keys: true,
             has_own_keys: false,
             observer: Arc::new(Traced),
         }
     }
 
-    /// Who shares a limit. Default: [`by_model`]. Observers are told a hash of the keys of any
-    /// other, since they may name people; see [`show_keys`](Self::show_keys).
+    /// Finds providers that a request does not name by this table. They are part of keys, and what
+    /// observers are told. Default: [`Inference::default`].
     #[must_use]
-    pub fn key_extractor(mut self, extractor: impl KeyExtractor + 'static) -> Self {
+    pub fn inference(mut self, inference: Inference) -> Self {
+        self.inference = Arc::new(inference);
+        self
+    }
+
+    /// Who shares a limit: the parts of a key, made of the provider and the request. Default:
+    /// [`by_model`]. Observers are told a hash of the keys of any other, since they may name people;
+    /// see [`show_keys`](Self::show_keys).
+    ///
+    /// ```
+    /// use tidegate_llm::pipeline::RateLimitHandler;
+    /// let handler = RateLimitHandler::new().key_extractor(|provider, request| {
+    ///     vec![provider.to_string(), request.tier_name().unwrap_or("none").to_owned()]
+    /// });
+    /// # let _ = handler;
+    /// ```
+    #[must_use]
+    pub fn key_extractor(
+        mut self,
+        extractor: impl Fn(&Provider, &PlanRequest) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
         self.extractor = Arc::new(extractor);
         self.has_own_keys = true;
         self
@@ -183,17 +190,11 @@ impl RateLimitHandler {
     /// and leaves no trace.
     pub async fn handle<C>(&self, mut planned: Planned<C>) -> Planned<C> {
         let Some(constraint) = &planned.plan.constraint else { return planned };
-        let facts = &planned.facts;
-        let context = KeyContext {
-            provider: facts.provider.as_deref(),
-            model: facts.model.as_deref(),
-            tier: facts.tier.as_deref(),
-            user: facts.user.as_deref(),
-            endpoint: None,
-        };
-        let provider = self.extractor.provider(&context);
-        let shown = self.shown(&self.extractor.parts(&context));
-        let queue = self.shelf.queue(constraint, self.extractor.key(&context));
+        let provider = self.inference.provider_of(&planned.request);
+        let parts = (self.extractor)(&provider, &planned.request);
+        let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
+        let shown = self.shown(&parts, &key);
+        let queue = self.shelf.queue(constraint, key);
         let reserved = planned.plan.reserved_tokens();
         let charges = queue.limits().charges(queue.key(), &planned.plan);
         let permit = match queue.pacer().acquire(charges).into_debt().await {
@@ -224,12 +225,22 @@ impl RateLimitHandler {
     }
 
     /// A key as observers see it.
-    fn shown(&self, parts: &[String]) -> String {
+    fn shown(&self, parts: &[String], key: &KeyBuf) -> String {
         if !self.has_own_keys || !self.hashes_own_keys {
             return parts.join("/");
         }
-        let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
         short_hash(key.as_key().name())
+    }
+}
+
+impl fmt::Debug for RateLimitHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitHandler")
+            .field("shelf", &self.shelf)
+            .field("hashes_own_keys", &self.hashes_own_keys)
+            .field("has_own_keys", &self.has_own_keys)
+            .field("observer", &self.observer)
+            .finish_non_exhaustive()
     }
 }
 

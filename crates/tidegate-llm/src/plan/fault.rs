@@ -5,8 +5,7 @@ use std::num::NonZeroU32;
 
 /// The rule that a value breaks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Rule {
+pub(crate) enum Rule {
     /// Zero or less.
     #[error("must be > 0")]
     Positive,
@@ -65,9 +64,9 @@ pub struct Invalid {
 
 impl Invalid {
     /// The mistakes, at least one, in the order of the fields: the key as it is written in a
-    /// configuration, the value as it was given, and the rule that it breaks.
-    pub fn faults(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, &Rule)> {
-        self.faults.iter().map(|fault| (fault.field, fault.value.as_str(), &fault.rule))
+    /// configuration, the value as it was given, and the rule that it breaks, in words.
+    pub fn faults(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, String)> {
+        self.faults.iter().map(|fault| (fault.field, fault.value.as_str(), fault.rule.to_string()))
     }
 }
 

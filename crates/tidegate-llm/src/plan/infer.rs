@@ -4,6 +4,8 @@
 
 use tidegate_providers::Provider;
 
+use super::planner::PlanRequest;
+
 /// The provider of a model whose name says nothing.
 pub const UNKNOWN_PROVIDER: &str = "unknown";
 
@@ -88,9 +90,10 @@ impl Inference {
         rule.map_or_else(|| Provider::new(UNKNOWN_PROVIDER), |(_, provider)| provider.clone())
     }
 
-    /// The provider that was named, or else that of the model.
+    /// The provider that a request names, or else that of its model.
     #[must_use]
-    pub fn named_or_inferred(&self, named: Option<&str>, model: &str) -> Provider {
-        named.map_or_else(|| self.provider(model), Provider::new)
+    pub fn provider_of(&self, request: &PlanRequest) -> Provider {
+        let inferred = || self.provider(request.model_or_default());
+        request.provider_name().map_or_else(inferred, Provider::new)
     }
 }

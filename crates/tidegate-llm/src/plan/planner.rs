@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
-use tidegate_providers::{Dialect, Provider};
+use tidegate_providers::{Dialect, Endpoint, Provider};
 
 use super::constraint::Constraint;
 use super::fault::Invalid;
@@ -47,6 +47,11 @@ pub struct PlanRequest {
     model: Option<String>,
     tier: Option<String>,
     rate_limits: Option<RawConstraint>,
+    /// These are of one call, and no configuration.
+    #[serde(skip)]
+    user: Option<String>,
+    #[serde(skip)]
+    endpoint: Option<Endpoint>,
 }
 
 impl PlanRequest {
@@ -80,6 +85,19 @@ impl PlanRequest {
         self
     }
 
+    /// On behalf of a user. It decides about keys, not about constraints.
+    pub fn user(mut self, name: &str) -> Self {
+        self.user = Some(name.to_owned());
+        self
+    }
+
+    /// For this use of the provider's API. Default: `chat`. It decides about keys, not about
+    /// constraints.
+    pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.endpoint = Some(endpoint);
+        self
+    }
+
     /// The provider, if it was named.
     #[must_use]
     pub fn provider_name(&self) -> Option<&str> {
@@ -96,6 +114,22 @@ impl PlanRequest {
     #[must_use]
     pub fn tier_name(&self) -> Option<&str> {
         self.tier.as_deref()
+    }
+
+    /// The user, if one was named.
+    #[must_use]
+    pub fn user_name(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The endpoint, if it was named.
+    #[must_use]
+    pub fn endpoint_name(&self) -> Option<&str> {
+        self.endpoint.as_ref().map(Endpoint::as_str)
+    }
+
+    pub(super) fn model_or_default(&self) -> &str {
+        self.model_name().unwrap_or(DEFAULT_MODEL)
     }
 }
 
@@ -157,8 +191,7 @@ impl Planner {
         if let Some(limits) = &request.rate_limits {
             return Ok(Plan::constrained(overriding(limits)?, Source::Override));
         }
-        let model = request.model.as_deref().unwrap_or(DEFAULT_MODEL);
-        let provider = self.inference.named_or_inferred(request.provider.as_deref(), model);
+        let (model, provider) = (request.model_or_default(), self.inference.provider_of(request));
         let tier = tier_name(request.tier.as_deref().unwrap_or(FREE));
         let capability = self.capabilities.get(&provider);
         let told = capability.and_then(|capability| capability(model, &tier));

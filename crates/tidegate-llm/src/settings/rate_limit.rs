@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Constraint, Invalid, RawConstraint, Rule, burst, rate};
+use crate::plan::{Checks, Constraint, Invalid, RawConstraint, Rule, burst, rate};
 
 /// The limits that calls keep to, by name. A limit that is not given is that of the registry, which
 /// by default allows 60 requests per minute, 60 of them at once.
@@ -207,16 +207,16 @@ impl RateLimitSettings {
     ///
     /// # Errors
     /// With the rule that the number breaks: it must be > 0.
-    pub fn rate(requests_per_minute: i64) -> Result<NonZeroU32, Rule> {
-        rate(requests_per_minute)
+    pub fn rate(requests_per_minute: i64) -> Result<NonZeroU32, Invalid> {
+        checked("requests_per_minute", requests_per_minute, rate)
     }
 
     /// Checks requests that may leave at once.
     ///
     /// # Errors
     /// With the rule that the number breaks: it must be >= 1.
-    pub fn capacity(burst_capacity: i64) -> Result<NonZeroU32, Rule> {
-        burst(burst_capacity)
+    pub fn capacity(burst_capacity: i64) -> Result<NonZeroU32, Invalid> {
+        checked("burst_capacity", burst_capacity, burst)
     }
 
     /// The limits as a constraint, with the defaults for what is not given; `None` if every limit is
@@ -263,4 +263,15 @@ impl From<bool> for RateLimitSettings {
     fn from(enabled: bool) -> Self {
         Self::new().enabled(enabled)
     }
+}
+
+/// A number of a field, if it keeps its rule.
+fn checked(
+    field: &'static str,
+    given: i64,
+    check: impl FnOnce(i64) -> Result<NonZeroU32, Rule>,
+) -> Result<NonZeroU32, Invalid> {
+    let mut checks = Checks::default();
+    let number = checks.check(field, given, |given| check(*given));
+    checks.finish(number.unwrap_or(NonZeroU32::MIN))
 }

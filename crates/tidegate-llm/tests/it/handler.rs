@@ -191,7 +191,7 @@ async fn a_burst_never_raises_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
-    let handler = RateLimitHandler::new().key_extractor(by_user());
+    let handler = RateLimitHandler::new().key_extractor(by_user);
     let plan = plan(per_minute(1));
     let of = |user: &str| handler.handle(Planned::new((), plan.clone()).user(user));
     let ann = of("ann").await;
@@ -210,7 +210,7 @@ async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
     let store =
         MemoryStore::builder().max_memory(4 << 20).clock(TokioClock::new()).build().unwrap();
     let store = Arc::new(store);
-    let handler = RateLimitHandler::new().key_extractor(by_user()).store(store.clone());
+    let handler = RateLimitHandler::new().key_extractor(by_user).store(store.clone());
     let plan = plan(per_minute(600));
     for user in 0..200_000 {
         handler.handle(Planned::new((), plan.clone()).user(&user.to_string())).await;

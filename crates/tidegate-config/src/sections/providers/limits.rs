@@ -244,7 +244,7 @@ fn constraint(raw: &RawConstraint, fields: &mut Fields<'_, '_>) -> Option<Constr
         Ok(constraint) => Some(constraint),
         Err(invalid) => {
             for (field, _, rule) in invalid.faults() {
-                fields.refuse(field, Rule::Module(rule.clone()));
+                fields.refuse(field, Rule::Module(rule));
             }
             None
         }

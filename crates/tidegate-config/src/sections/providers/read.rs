@@ -90,9 +90,8 @@ pub(crate) fn factor(value: &Value<'_>) -> Result<f64, Rule> {
 /// Checks the bounds of a burst factor.
 pub(crate) fn check_factor(value: &Value<'_>) -> Result<(), Rule> {
     let raw = RawConstraint { burst_factor: Some(factor(value)?), ..RawConstraint::default() };
-    let invalid = Constraint::try_new(&raw).err();
-    let rule = invalid.and_then(|invalid| Some(invalid.faults().next()?.2.clone()));
-    rule.map_or(Ok(()), |rule| Err(Rule::Module(rule)))
+    Constraint::try_new(&raw)?;
+    Ok(())
 }
 
 #[cfg(test)]

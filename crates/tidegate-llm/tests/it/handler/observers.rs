@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use tidegate_llm::pipeline::{Planned, RateLimitHandler};
-use tidegate_llm::plan::{KeyContext, PlanRequest, by_user};
+use tidegate_llm::plan::{Inference, PlanRequest, by_user};
 use tidegate_llm::telemetry::{Acquired, Observer};
+use tidegate_providers::Provider;
 
 use super::{per_minute, plan};
 
@@ -33,7 +34,8 @@ async fn told(handler: RateLimitHandler, users: &[&str]) -> Vec<(String, String)
 
 #[tokio::test(start_paused = true)]
 async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
-    let by_name = |context: &KeyContext<'_>| vec![context.user.unwrap_or("?").to_owned()];
+    let by_name =
+        |_: &Provider, request: &PlanRequest| vec![request.user_name().unwrap_or("?").to_owned()];
     let handler = RateLimitHandler::new().key_extractor(by_name);
     let told = told(handler, &["ann@example.com", "bob@example.com", "ann@example.com"]).await;
     let [ann, bob, again] = &*told else { panic!("{told:?}") };
@@ -47,7 +49,7 @@ async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_are_shown_to_those_who_ask() {
-    let handler = RateLimitHandler::new().key_extractor(by_user()).show_keys();
+    let handler = RateLimitHandler::new().key_extractor(by_user).show_keys();
     assert_eq!(told(handler, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
 }
 
@@ -55,4 +57,14 @@ async fn keys_are_shown_to_those_who_ask() {
 async fn the_default_keys_name_nobody_and_are_shown() {
     let shown = ("openai".to_owned(), "openai/gpt-4o/unknown".to_owned());
     assert_eq!(told(RateLimitHandler::new(), &["ann"]).await, [shown]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_function_makes_keys_of_the_provider_that_is_told() {
+    let by_tier = |provider: &Provider, request: &PlanRequest| {
+        vec![provider.to_string(), format!("{:?}", request.tier_name())]
+    };
+    let own = Inference::default().contains("gpt", "mine");
+    let handler = RateLimitHandler::new().inference(own).key_extractor(by_tier).show_keys();
+    assert_eq!(told(handler, &["ann"]).await, [("mine".to_owned(), "mine/None".to_owned())]);
 }

@@ -1,8 +1,7 @@
 //! Providers by the names of models, and keys of those who share a limit.
 
-use std::sync::Arc;
-
-use tidegate_llm::plan::{Inference, KeyContext, KeyExtractor, by_endpoint, by_model, by_user};
+use tidegate::KeyBuf;
+use tidegate_llm::plan::{Inference, PlanRequest, by_endpoint, by_model, by_user};
 use tidegate_providers::Endpoint;
 
 #[test]
@@ -41,64 +40,59 @@ fn a_rule_of_ones_own_is_asked_first() {
     }
 }
 
+/// The key of parts.
+fn key(parts: &[String]) -> KeyBuf {
+    KeyBuf::from_parts(parts.iter().map(String::as_str))
+}
+
 #[test]
 fn by_default_provider_model_and_tier_share_a_limit() {
-    let context = KeyContext {
-        model: Some("gemini-2.0-flash"),
-        tier: Some("tier_2"),
-        ..KeyContext::default()
+    let parts = |inference: &Inference, request: &PlanRequest| {
+        by_model(&inference.provider_of(request), request)
     };
-    let by_model = by_model(Inference::default());
-    assert_eq!(by_model.parts(&context), ["gemini", "gemini-2.0-flash", "tier_2"]);
-    assert_eq!(by_model.key(&context).as_key().name(), "gemini:gemini-2.0-flash:tier_2");
-    let shouted = KeyContext { model: Some("Gemini-2.0-FLASH"), tier: Some("TIER_2"), ..context };
-    assert_eq!(by_model.key(&shouted), by_model.key(&context));
-    let bare = KeyContext { provider: Some("OpenAI"), ..KeyContext::default() };
-    assert_eq!(by_model.parts(&bare), ["openai", "gemini-2.0-flash", "unknown"]);
-    let mistral = KeyContext { model: Some("mistral"), ..KeyContext::default() };
-    assert_eq!(by_model.parts(&mistral), ["unknown", "mistral", "unknown"]);
-    let own = tidegate_llm::plan::by_model(Inference::default().contains("mistral", "mistral"));
-    assert_eq!(own.parts(&mistral), ["mistral", "mistral", "unknown"]);
+    let table = Inference::default();
+    let request = PlanRequest::new().model("gemini-2.0-flash").tier("tier_2");
+    let by_default = parts(&table, &request);
+    assert_eq!(by_default, ["gemini", "gemini-2.0-flash", "tier_2"]);
+    assert_eq!(key(&by_default).as_key().name(), "gemini:gemini-2.0-flash:tier_2");
+    let shouted = PlanRequest::new().model("Gemini-2.0-FLASH").tier("TIER_2");
+    assert_eq!(key(&parts(&table, &shouted)), key(&by_default));
+    let bare = PlanRequest::new().provider("OpenAI");
+    assert_eq!(parts(&table, &bare), ["openai", "gemini-2.0-flash", "unknown"]);
+    let mistral = PlanRequest::new().model("mistral");
+    assert_eq!(parts(&table, &mistral), ["unknown", "mistral", "unknown"]);
+    let own = Inference::default().contains("mistral", "mistral");
+    assert_eq!(parts(&own, &mistral), ["mistral", "mistral", "unknown"]);
 }
 
 #[test]
 fn users_can_have_a_limit_each() {
-    let ann = KeyContext { user: Some("ann"), ..KeyContext::default() };
-    assert_eq!(by_user().parts(&ann), ["user", "ann"]);
-    assert_eq!(by_user().parts(&KeyContext::default()), ["user", "default"]);
-    let forged = KeyContext { user: Some("ann:x"), ..KeyContext::default() };
-    assert_eq!(by_user().key(&forged).as_key().name(), "user:ann%3Ax", "no part becomes two");
+    let parts = |request: &PlanRequest| by_user(&"openai".into(), request);
+    assert_eq!(parts(&PlanRequest::new().user("ann")), ["user", "ann"]);
+    assert_eq!(parts(&PlanRequest::new()), ["user", "default"]);
+    let forged = parts(&PlanRequest::new().user("ann:x"));
+    assert_eq!(key(&forged).as_key().name(), "user:ann%3Ax", "no part becomes two");
 }
 
 #[test]
 fn endpoints_can_have_a_limit_each() {
-    let embeddings = Endpoint::new("Embeddings");
-    let context = KeyContext {
-        provider: Some("openai"),
-        endpoint: Some(&embeddings),
-        ..KeyContext::default()
-    };
-    assert_eq!(by_endpoint(Inference::default()).parts(&context), ["openai", "embeddings"]);
-    let chat = KeyContext { endpoint: None, ..context };
-    assert_eq!(by_endpoint(Inference::default()).parts(&chat), ["openai", "chat"]);
-}
-
-#[test]
-fn any_function_is_an_extractor() {
-    let extractor: Arc<dyn KeyExtractor> =
-        Arc::new(|context: &KeyContext<'_>| vec!["tier".to_owned(), format!("{:?}", context.tier)]);
-    let parts = extractor.parts(&KeyContext { tier: Some("x"), ..KeyContext::default() });
-    assert_eq!(parts, ["tier", "Some(\"x\")"]);
+    let request = PlanRequest::new().provider("openai");
+    let provider = Inference::default().provider_of(&request);
+    let embeddings = request.clone().endpoint(Endpoint::new("Embeddings"));
+    assert_eq!(by_endpoint(&provider, &embeddings), ["openai", "embeddings"]);
+    assert_eq!(by_endpoint(&provider, &request), ["openai", "chat"]);
 }
 
 /// The provider is a label of metrics: it is never what a key happens to begin with.
 #[test]
 fn the_provider_of_a_call_is_a_provider_whatever_its_key_is() {
-    let context = KeyContext { user: Some("ann"), model: Some("gpt-4o"), ..KeyContext::default() };
-    assert_eq!(by_user().provider(&context).as_str(), "openai");
-    let named = KeyContext { provider: Some("Azure"), ..context };
-    assert_eq!(by_user().provider(&named).as_str(), "azure");
+    let request = PlanRequest::new().user("ann").model("gpt-4o");
+    assert_eq!(Inference::default().provider_of(&request).as_str(), "openai");
+    let named = request.clone().provider("Azure");
+    assert_eq!(Inference::default().provider_of(&named).as_str(), "azure");
     let own = Inference::default().contains("gpt", "mine");
-    assert_eq!(by_model(own.clone()).provider(&context).as_str(), "mine");
-    assert_eq!(by_endpoint(own).provider(&context).as_str(), "mine");
+    let provider = own.provider_of(&request);
+    assert_eq!(provider.as_str(), "mine");
+    assert_eq!(by_model(&provider, &request)[0], "mine");
+    assert_eq!(by_endpoint(&provider, &request)[0], "mine");
 }
