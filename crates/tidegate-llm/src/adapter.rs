@@ -39,7 +39,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::call::connection::chain;
-use crate::call::{Answer, BoxError, Broken, Call, CallError, ConnectError, TimeoutError};
+use crate::call::{Answer, BoxError, Broken, Call, CallError, ConnectionError};
 use body::Bounds;
 use head::Head;
 use reading::Reading;
@@ -184,7 +184,7 @@ where
                 Ok(Ok(response)) => response,
                 Ok(Err(error)) => return Err(settings.not_answered(error.into())),
                 Err(_) => {
-                    let error = TimeoutError::FirstByte(settings.timeout);
+                    let error = ConnectionError::FirstByte(settings.timeout);
                     return Err(settings.broken(Broken::TimedOut, Some(error.into())));
                 }
             };
@@ -276,13 +276,13 @@ impl Settings {
 }
 
 /// How a connection failed, by the error of an HTTP service that gave no answer: as a
-/// [`ConnectError`] among its sources says, else [`Broken::Refused`] if it is that,
+/// [`ConnectionError`] among its sources says, else [`Broken::Refused`] if it is that,
 /// [`Broken::NotConnected`] if the client of this crate had no connection, and else
-/// [`Broken::Cut`]. A service of another kind says by a [`ConnectError`] that nothing was sent.
+/// [`Broken::Cut`]. A service of another kind says by a [`ConnectionError`] that nothing was sent.
 #[must_use]
 pub fn broken(error: &(dyn Error + 'static)) -> Broken {
     for error in chain(error) {
-        if let Some(error) = error.downcast_ref::<ConnectError>() {
+        if let Some(error) = error.downcast_ref::<ConnectionError>() {
             return error.broken();
         }
         let io = error.downcast_ref::<io::Error>();

@@ -14,7 +14,7 @@ use tidegate::pacer::{Caller, Priority};
 use tidegate_providers::{Chat, Endpoint, Mode, tokens};
 
 pub use answer::Answer;
-pub use connection::{Broken, ConnectError, TimeoutError};
+pub use connection::{Broken, ConnectionError};
 pub(crate) use error::BoxError;
 pub use error::CallError;
 pub(crate) use scope::Scope;

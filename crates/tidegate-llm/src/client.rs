@@ -2,7 +2,7 @@
 //!
 //! It sends and receives, and nothing else: no redirects, no retries, no time-out but that of a
 //! connection in the making ([`set_connect_timeout`]). An adapter bounds the rest. A connection that
-//! cannot be made fails with a [`ConnectError`] that says why.
+//! cannot be made fails with a [`ConnectionError`] that says why.
 //!
 //! Certificates are checked against the roots of the system, unless a request brings [`Roots`] of its
 //! own. On a machine that has none, `http://` works all the same, and `https://` fails with an error
@@ -34,7 +34,7 @@ use hyper::body::Incoming;
 use tower_service::Service;
 
 use crate::call::connection::Because;
-use crate::call::{BoxError, ConnectError};
+use crate::call::{BoxError, ConnectionError};
 use crate::proxy::Proxy;
 use future::ClientFuture;
 use pools::{Pools, Way};
@@ -116,7 +116,7 @@ pub enum ClientError {
     },
     /// A server cannot be reached.
     #[error(transparent)]
-    Connect(#[from] ConnectError),
+    Connect(#[from] ConnectionError),
     /// A proxy cannot reach the server.
     #[error("proxy {proxy} answered with status {status}")]
     Proxy {
@@ -180,11 +180,11 @@ where
 
 impl<B> Client<B> {
     /// Why a request cannot be sent, if there are no roots to check its server against.
-    fn no_roots(&self, scheme: Option<&Scheme>, way: &Way) -> Option<ConnectError> {
+    fn no_roots(&self, scheme: Option<&Scheme>, way: &Way) -> Option<ConnectionError> {
         let error = self.inner.rootless.as_ref()?;
         let needs_roots = scheme == Some(&Scheme::HTTPS) && way.roots.is_none();
         let copy = || io::Error::new(error.kind(), error.to_string());
-        needs_roots.then(|| ConnectError::NoRoots(copy()))
+        needs_roots.then(|| ConnectionError::NoRoots(copy()))
     }
 }
 

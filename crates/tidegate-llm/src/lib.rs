@@ -41,7 +41,7 @@ extern crate self as tidegate_llm;
 
 #[cfg(test)]
 pub(crate) use call::Scope;
-pub use call::{Answer, Broken, Call, CallError, ConnectError, Outgoing, Terms, TimeoutError};
+pub use call::{Answer, Broken, Call, CallError, ConnectionError, Outgoing, Terms};
 /// What a program needs that loads models and calls them.
 pub use tidegate_providers::{
     Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Mode, Provider,

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use crate::error::BoxError;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use tidegate_llm::{Broken, CallError, TimeoutError};
+use tidegate_llm::{Broken, CallError, ConnectionError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::request::body::size_with;
@@ -36,7 +36,7 @@ pub enum ResponseBodyError {
     Cut(#[source] BoxError),
     /// The provider sent nothing for as long as the idle time-out.
     #[error("the provider stopped sending: {0}")]
-    TimedOut(#[source] TimeoutError),
+    TimedOut(#[source] ConnectionError),
 }
 
 /// The answer of a provider while it passes.
@@ -188,15 +188,15 @@ impl StreamedAnswer {
                     self.end();
                     return Poll::Ready(None);
                 }
-                let error = TimeoutError::Idle(idle);
+                let error = || ConnectionError::Idle(idle);
                 tracing::warn!(
                     provider = %call.client.provider,
-                    timeout = error.name(),
+                    timeout = "idle",
                     after = ?idle,
                     "provider stopped sending; answer broken off"
                 );
-                self.break_off(Broken::TimedOut, Some(error.into()), Cause::IdleTimeout);
-                return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error))));
+                self.break_off(Broken::TimedOut, Some(error().into()), Cause::IdleTimeout);
+                return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error()))));
             }
             timeout.as_mut().reset(end);
         }

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use tidegate::clock::wall_now;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, set_connect_timeout};
-use tidegate_llm::{Broken, CallError, TimeoutError, adapter};
+use tidegate_llm::{Broken, CallError, ConnectionError, adapter};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::{Dialect, Failure, Provider, ReportedLimits};
 use tokio::time::{Instant, timeout_at};
@@ -317,7 +317,7 @@ impl UpstreamClient {
     }
 
     fn no_first_byte(&self) -> CallError {
-        let error = TimeoutError::FirstByte(self.base.timeouts.first_byte);
+        let error = ConnectionError::FirstByte(self.base.timeouts.first_byte);
         self.broken(Broken::TimedOut, Some(error.into()))
     }
 

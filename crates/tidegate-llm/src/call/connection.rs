@@ -76,11 +76,11 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Why there is no connection. An adapter looks for it in the sources of what an HTTP service fails
-/// with; the client of this crate always provides it.
+/// Why there is no connection, or no answer on it in time. An adapter looks for it in the sources of
+/// what an HTTP service fails with; the client of this crate always provides it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ConnectError {
+pub enum ConnectionError {
     /// The host name cannot be resolved.
     #[error("host name {host:?} cannot be resolved")]
     HostNotFound {
@@ -133,7 +133,7 @@ pub enum ConnectError {
         proxy: String,
         /// Why.
         #[source]
-        source: Box<ConnectError>,
+        source: Box<ConnectionError>,
     },
     /// The proxy on the way opened no tunnel to the server.
     #[error("proxy {proxy} opened no tunnel to {host:?}: {reason}")]
@@ -145,6 +145,12 @@ pub enum ConnectError {
         /// What the proxy said.
         reason: Cow<'static, str>,
     },
+    /// A request was sent, and the answer did not begin in time.
+    #[error("first-byte time-out: the answer did not begin within {0:?}")]
+    FirstByte(Duration),
+    /// The answer had begun and stopped.
+    #[error("idle time-out: nothing received for {0:?}")]
+    Idle(Duration),
     /// Anything else.
     #[error("connection to {host:?} failed{}", Because(&**.source))]
     Other {
@@ -156,7 +162,7 @@ pub enum ConnectError {
     },
 }
 
-impl ConnectError {
+impl ConnectionError {
     /// The kind of failure.
     #[must_use]
     pub const fn broken(&self) -> Broken {
@@ -166,30 +172,8 @@ impl ConnectError {
             Self::Refused { .. } => Broken::Refused,
             Self::Certificate { .. } | Self::Handshake { .. } | Self::NoRoots(_) => Broken::Tls,
             Self::TimedOut(_) => Broken::ConnectTimedOut,
+            Self::FirstByte(_) | Self::Idle(_) => Broken::TimedOut,
             Self::Tunnel { .. } | Self::Other { .. } => Broken::NotConnected,
-        }
-    }
-}
-
-/// A time-out of a request that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TimeoutError {
-    /// The answer did not begin in time.
-    #[error("first-byte time-out: the answer did not begin within {0:?}")]
-    FirstByte(Duration),
-    /// The answer had begun and stopped.
-    #[error("idle time-out: nothing received for {0:?}")]
-    Idle(Duration),
-}
-
-impl TimeoutError {
-    /// The name of the time-out: `first_byte` or `idle`.
-    #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::FirstByte(_) => "first_byte",
-            Self::Idle(_) => "idle",
         }
     }
 }
@@ -233,16 +217,12 @@ pub(crate) fn chain<'e>(
 
 /// What may be quoted of an error.
 enum Reason<'e> {
-    Connect(&'e ConnectError),
-    Timeout(&'e TimeoutError),
+    Connection(&'e ConnectionError),
     Io(io::ErrorKind),
 }
 
 fn reason<'e>(error: &'e (dyn Error + 'static)) -> Option<Reason<'e>> {
-    let typed = chain(error).find_map(|error| {
-        let connect = error.downcast_ref().map(Reason::Connect);
-        connect.or_else(|| error.downcast_ref().map(Reason::Timeout))
-    });
+    let typed = chain(error).find_map(|error| error.downcast_ref().map(Reason::Connection));
     typed.or_else(|| io_kind(error).map(Reason::Io))
 }
 
@@ -255,8 +235,7 @@ fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Connect(error) => error.fmt(f),
-            Self::Timeout(error) => error.fmt(f),
+            Self::Connection(error) => error.fmt(f),
             Self::Io(kind) => kind.fmt(f),
         }
     }
@@ -298,10 +277,10 @@ impl fmt::Display for Names<'_> {
 mod tests {
     use super::*;
 
-    fn refused(addresses: &[&str]) -> ConnectError {
+    fn refused(addresses: &[&str]) -> ConnectionError {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
         let source = io::Error::from(io::ErrorKind::ConnectionRefused).into();
-        ConnectError::Refused { host: "localhost".to_owned(), addresses, source }
+        ConnectionError::Refused { host: "localhost".to_owned(), addresses, source }
     }
 
     #[test]
@@ -335,7 +314,7 @@ mod tests {
         let certificate = |count: usize| {
             let names = (0..count).map(|number| format!("{number}.test")).collect();
             let (host, reason) = ("localhost".to_owned(), "unknown issuer".into());
-            ConnectError::Certificate { host, names, reason }.to_string()
+            ConnectionError::Certificate { host, names, reason }.to_string()
         };
         let end = "is not trusted: unknown issuer";
         assert_eq!(certificate(0), format!(r#"certificate of "localhost" (no names) {end}"#));

@@ -20,7 +20,7 @@ use tower_service::Service;
 use super::dialer::{Dialed, Dialer};
 use super::resolver::{Resolver, Unresolved};
 use crate::call::connection::chain;
-use crate::call::{BoxError, ConnectError};
+use crate::call::{BoxError, ConnectionError};
 use crate::proxy::Proxy;
 
 /// How often a silent connection is asked whether it is still there.
@@ -62,10 +62,10 @@ type Stream = MaybeHttpsStream<Dialed>;
 
 impl Service<Uri> for Connector {
     type Response = Stream;
-    type Error = ConnectError;
-    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
+    type Error = ConnectionError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectionError>> + Send>>;
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         Poll::Ready(Ok(()))
     }
 
@@ -82,7 +82,7 @@ impl Service<Uri> for Connector {
                 Ok(connected) => {
                     connected.map_err(|error| peer.failed(error, resolver.found(), limit))
                 }
-                Err(_) => Err(ConnectError::TimedOut(limit)),
+                Err(_) => Err(ConnectionError::TimedOut(limit)),
             }
         })
     }
@@ -116,22 +116,27 @@ impl Peer {
     }
 
     /// The typed error.
-    pub(super) fn failed(self, error: BoxError, found: &[IpAddr], limit: Duration) -> ConnectError {
+    pub(super) fn failed(
+        self,
+        error: BoxError,
+        found: &[IpAddr],
+        limit: Duration,
+    ) -> ConnectionError {
         // That of a proxy is typed already.
-        let error = match error.downcast::<ConnectError>() {
+        let error = match error.downcast::<ConnectionError>() {
             Ok(typed) => return *typed,
             Err(error) => error,
         };
         match Cause::of(&error) {
-            Cause::Unresolved => ConnectError::HostNotFound { host: self.host, source: error },
+            Cause::Unresolved => ConnectionError::HostNotFound { host: self.host, source: error },
             Cause::Refused => {
                 let addresses = self.addresses(found);
-                ConnectError::Refused { host: self.host, addresses, source: error }
+                ConnectionError::Refused { host: self.host, addresses, source: error }
             }
-            Cause::TimedOut => ConnectError::TimedOut(limit),
+            Cause::TimedOut => ConnectionError::TimedOut(limit),
             Cause::Certificate(rejected) => rejected,
-            Cause::Tls(tls) => ConnectError::Handshake { host: self.host, source: tls.into() },
-            Cause::Other => ConnectError::Other { host: self.host, source: error },
+            Cause::Tls(tls) => ConnectionError::Handshake { host: self.host, source: tls.into() },
+            Cause::Other => ConnectionError::Other { host: self.host, source: error },
         }
     }
 }
@@ -141,7 +146,7 @@ enum Cause {
     Unresolved,
     Refused,
     TimedOut,
-    Certificate(ConnectError),
+    Certificate(ConnectionError),
     Tls(rustls::Error),
     Other,
 }
@@ -170,17 +175,19 @@ impl Cause {
 }
 
 /// What the verifier said of a certificate.
-fn rejection(error: &rustls::Error) -> Option<ConnectError> {
+fn rejection(error: &rustls::Error) -> Option<ConnectionError> {
     let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error
     else {
         return None;
     };
     match error.downcast_ref()? {
-        ConnectError::Certificate { host, names, reason } => Some(ConnectError::Certificate {
-            host: host.clone(),
-            names: names.clone(),
-            reason: reason.clone(),
-        }),
+        ConnectionError::Certificate { host, names, reason } => {
+            Some(ConnectionError::Certificate {
+                host: host.clone(),
+                names: names.clone(),
+                reason: reason.clone(),
+            })
+        }
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ use tower_service::Service;
 use super::connector::Peer;
 use super::resolver::Resolver;
 use super::tunnel;
-use crate::call::{BoxError, ConnectError};
+use crate::call::{BoxError, ConnectionError};
 use crate::proxy::Proxy;
 
 /// Makes connections to servers, through a proxy if there is one.
@@ -64,7 +64,7 @@ impl Service<Uri> for Dialer {
             let connected = connecting.await.map_err(|error| {
                 let source = Peer::of(proxy.uri()).failed(error, resolver.found(), limit);
                 let proxy = proxy.host_port().to_owned();
-                ConnectError::ProxyUnreachable { proxy, source: Box::new(source) }
+                ConnectionError::ProxyUnreachable { proxy, source: Box::new(source) }
             });
             let mut connected = Box::new(connected?);
             if uri.scheme() == Some(&Scheme::HTTPS) {

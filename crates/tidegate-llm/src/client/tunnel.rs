@@ -5,7 +5,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::connector::Peer;
-use crate::call::ConnectError;
+use crate::call::ConnectionError;
 use crate::proxy::Proxy;
 
 /// The longest answer of a proxy that is read.
@@ -16,11 +16,11 @@ pub(super) async fn open(
     stream: impl Read + Write + Unpin,
     server: &Peer,
     proxy: &Proxy,
-) -> Result<(), ConnectError> {
+) -> Result<(), ConnectionError> {
     let mut stream = TokioIo::new(stream);
     let failed = |reason: TunnelFailure| {
         let (proxy, host) = (proxy.host_port().to_owned(), server.host.clone());
-        ConnectError::Tunnel { proxy, host, reason: reason.to_string().into() }
+        ConnectionError::Tunnel { proxy, host, reason: reason.to_string().into() }
     };
     stream.write_all(&request(server, proxy)).await.map_err(|_| failed(TunnelFailure::Closed))?;
     let mut head = Vec::new();

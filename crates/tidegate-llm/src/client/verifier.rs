@@ -15,7 +15,7 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
-use crate::call::ConnectError;
+use crate::call::ConnectionError;
 
 /// Checks the certificates of servers.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ fn rejected(
         .map(|certificate| certificate.valid_dns_names().map(str::to_owned).collect())
         .unwrap_or_default();
     let host = server_name.to_str().into_owned();
-    let error = ConnectError::Certificate { host, names, reason: reason(error) };
+    let error = ConnectionError::Certificate { host, names, reason: reason(error) };
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
 }
 
@@ -148,7 +148,7 @@ mod tests {
         let checked = verifier.verify_server_cert(certificate.der(), &[], &host, &[], NOW);
         checked.map(drop).map_err(|error| match error {
             Error::InvalidCertificate(CertificateError::Other(OtherError(error))) => {
-                error.downcast_ref::<ConnectError>().unwrap().to_string()
+                error.downcast_ref::<ConnectionError>().unwrap().to_string()
             }
             error => panic!("{error:?}"),
         })
