@@ -3,14 +3,14 @@
 //!
 //! Each of these is charged to a [`MemoryBudget`] by its measured size, and gives that back when it is
 //! dropped. Before something new is made the budget is asked for room; if there is none, those who
-//! registered with it ([`Reclaim`]) forget what is of the least use ([`Loss`]). What owes something is
+//! [registered](MemoryBudget::register) with it forget what is of the least use ([`Loss`]). What owes something is
 //! never forgotten: whoever names a lot of new things must not be rid of a limit by that.
 
 mod budget;
 mod second_chance;
 
+pub use budget::MemoryBudget;
 pub(crate) use budget::MemoryShare;
-pub use budget::{MemoryBudget, Reclaim};
 pub use second_chance::SecondChance;
 
 /// What is lost when something is forgotten.

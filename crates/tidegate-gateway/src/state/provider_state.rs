@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::pacer::SlotPool;
-use tidegate_llm::memory::{Loss, Reclaim};
 use tidegate_llm::rate_limit::{AccountError, AccountGroup, log_pool};
 use tidegate_providers::Provider;
 use tokio::time::Instant;
@@ -131,12 +130,6 @@ impl ProviderState {
     pub(crate) fn binding(&self) -> Option<&'static str> {
         let binding = *self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         binding.filter(|(_, when)| when.elapsed() < RECENT).map(|(limit, _)| limit)
-    }
-}
-
-impl Reclaim for ProviderState {
-    fn reclaim(&self, most: Loss) {
-        self.accounts.reclaim(most);
     }
 }
 

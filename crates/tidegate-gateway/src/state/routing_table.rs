@@ -2,13 +2,13 @@
 //! replaces the old one.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
 use tidegate::Engine;
 use tidegate::pacer::SlotPool;
 use tidegate_llm::fallback::{self, MAX_TARGETS};
-use tidegate_llm::memory::{MemoryBudget, Reclaim};
+use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::rate_limit::{AccountError, AccountGroup};
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::telemetry::{Observer, Traced};
@@ -164,8 +164,7 @@ impl RoutingTable {
         let provider_state = ProviderState::new(upstream, shared);
         let provider_state = provider_state.map_err(|source| limits(upstream, source))?;
         let provider_state = Arc::new(provider_state);
-        let reclaimer: Weak<ProviderState> = Arc::downgrade(&provider_state);
-        shared.memory.register(reclaimer as Weak<dyn Reclaim>);
+        shared.memory.register(&provider_state, |state, most| state.accounts().reclaim(most));
         Ok(provider_state)
     }
 

@@ -11,11 +11,28 @@ use super::Loss;
 /// How long nobody is asked to make room after nobody could.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// Somebody who can forget things.
-pub trait Reclaim: Send + Sync {
-    /// Forgets things that were used longest ago and whose loss is no more than this. It looks at a
-    /// bounded number of them, others each time.
+/// Somebody who can forget things, for as long as it lives.
+trait Reclaim: Send + Sync {
+    fn is_alive(&self) -> bool;
+
     fn reclaim(&self, most: Loss);
+}
+
+struct Reclaimer<T> {
+    owner: Weak<T>,
+    reclaim: fn(&T, Loss),
+}
+
+impl<T: Send + Sync> Reclaim for Reclaimer<T> {
+    fn is_alive(&self) -> bool {
+        self.owner.strong_count() > 0
+    }
+
+    fn reclaim(&self, most: Loss) {
+        if let Some(owner) = self.owner.upgrade() {
+            (self.reclaim)(&owner, most);
+        }
+    }
 }
 
 /// A bound on memory. Cheap to clone; clones are the same budget.
@@ -40,7 +57,7 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct Reclaimers(Vec<Weak<dyn Reclaim>>);
+struct Reclaimers(Vec<Arc<dyn Reclaim>>);
 
 impl std::fmt::Debug for Reclaimers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -85,15 +102,17 @@ impl MemoryBudget {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Asks somebody for room from now on, for as long as they live.
-    pub fn register(&self, reclaimer: Weak<dyn Reclaim>) {
+    /// Asks an owner of things for room from now on, for as long as it lives. `reclaim` forgets
+    /// things that were used longest ago and whose loss is no more than what it is given. It looks at
+    /// a bounded number of them, others each time.
+    pub fn register<T: Send + Sync + 'static>(&self, owner: &Arc<T>, reclaim: fn(&T, Loss)) {
         let mut reclaimers = self.0.reclaimers.lock().unwrap_or_else(PoisonError::into_inner);
-        reclaimers.0.retain(|known| known.strong_count() > 0);
-        reclaimers.0.push(reclaimer);
+        reclaimers.0.retain(|known| known.is_alive());
+        reclaimers.0.push(Arc::new(Reclaimer { owner: Arc::downgrade(owner), reclaim }));
     }
 
     /// Whether so many bytes more may be charged. If they may not, room is made where possible: no lock
-    /// may be held that [`Reclaim::reclaim`] takes.
+    /// may be held that those take who [registered](Self::register).
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.has_room_with(bytes, |_| {})
@@ -124,9 +143,9 @@ impl MemoryBudget {
         if now.as_nanos() < self.0.next_try.load(Ordering::Relaxed) {
             return false;
         }
-        let reclaimers: Vec<_> = {
+        let reclaimers = {
             let reclaimers = self.0.reclaimers.lock().unwrap_or_else(PoisonError::into_inner);
-            reclaimers.0.iter().filter_map(Weak::upgrade).collect()
+            reclaimers.0.clone()
         };
         for most in [Loss::Nothing, Loss::Learned] {
             reclaim(most);
@@ -166,7 +185,7 @@ mod tests {
     #[derive(Default)]
     struct Shares(Mutex<Vec<(Loss, MemoryShare)>>, AtomicUsize);
 
-    impl Reclaim for Shares {
+    impl Shares {
         fn reclaim(&self, most: Loss) {
             self.1.fetch_add(1, Ordering::Relaxed);
             let mut shares = self.0.lock().unwrap();
@@ -180,8 +199,7 @@ mod tests {
     async fn what_is_of_the_least_use_goes_first_and_debts_stay() {
         let budget = MemoryBudget::new(300);
         let shares = Arc::new(Shares::default());
-        let registered: Weak<Shares> = Arc::downgrade(&shares);
-        budget.register(registered);
+        budget.register(&shares, Shares::reclaim);
         for loss in [Loss::Debt, Loss::Learned, Loss::Nothing] {
             assert!(budget.has_room(100));
             shares.0.lock().unwrap().push((loss, budget.charge(100)));
