@@ -40,7 +40,7 @@ mod waits;
 
 pub use account::{Account, AccountError, CONCURRENCY_CEILING, default_concurrency};
 pub use account_group::AccountGroup;
-pub use all_keys::{ALL_KEYS_MULTIPLE, AllKeys};
+pub use all_keys::ALL_KEYS_MULTIPLE;
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
@@ -50,7 +50,6 @@ pub use footprint::account_footprint;
 pub use limit_view::{LimitView, ModelView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;
-pub use model_pattern::ModelPattern;
 pub use reservation::Reservation;
 #[cfg(test)]
 pub(crate) use service::RateLimit;

@@ -17,7 +17,7 @@ use crate::response::usage_reader::ExpectedAnswer;
 use crate::state::call_context::CallContext;
 
 /// The model of a request whose model is not known.
-pub(crate) const UNKNOWN: &str = "unknown";
+const UNKNOWN: &str = "unknown";
 /// The endpoint that answers with words.
 const CHAT: &str = "chat";
 /// The endpoint of paths that are not known.

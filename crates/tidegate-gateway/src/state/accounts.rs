@@ -19,8 +19,7 @@ use tidegate::Engine;
 use tidegate::pacer::SlotPool;
 use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
 use tidegate_llm::rate_limit::{
-    Account, AccountError, AccountGroup, AccountLimits, AllKeys, LimitView, account_footprint,
-    own_engine,
+    Account, AccountError, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
 };
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
@@ -143,8 +142,9 @@ pub(crate) struct Accounts {
 struct State {
     config: AccountConfig,
     known: SecondChance<Arc<str>, Arc<AccountEntry>>,
-    /// The ceiling over all keys of callers; `None` while there are none.
-    all_keys: Option<AllKeys>,
+    /// The group of the keys of callers, with the ceiling over all of them; `None` while there are
+    /// none.
+    all_keys: Option<AccountGroup>,
 }
 
 impl Accounts {
@@ -301,7 +301,7 @@ impl Accounts {
     ) -> Result<Arc<AccountEntry>, AccountError> {
         let AccountParams { upstream, engines, observer, pool, group, memory } = &self.params;
         let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
-        let all_keys = if is_callers { Some(self.all_keys(state)?) } else { None };
+        let group = if is_callers { self.all_keys(state)? } else { group.clone() };
         let config = &state.config;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
@@ -309,11 +309,8 @@ impl Accounts {
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
-            .group(group)
+            .group(&group)
             .memory(memory);
-        if let Some(all_keys) = &all_keys {
-            builder = builder.all_keys(all_keys);
-        }
         if let Some((floor, over)) = config.ramp {
             builder = builder.ramp_up(floor, over);
         }
@@ -326,13 +323,14 @@ impl Accounts {
         }))
     }
 
-    /// The ceiling over all keys of callers, made with the first of them.
-    fn all_keys(&self, state: &mut State) -> Result<AllKeys, AccountError> {
+    /// The group of the keys of callers, made with the first of them.
+    fn all_keys(&self, state: &mut State) -> Result<AccountGroup, AccountError> {
         if let Some(known) = &state.all_keys {
             return Ok(known.clone());
         }
-        let AccountParams { upstream, engines, .. } = &self.params;
-        let all_keys = AllKeys::new(&upstream.name, &engines.callers, &state.config.limits)?;
+        let AccountParams { upstream, engines, group, .. } = &self.params;
+        let all_keys =
+            group.with_ceiling(&upstream.name, &engines.callers, &state.config.limits)?;
         state.all_keys = Some(all_keys.clone());
         Ok(all_keys)
     }

@@ -12,7 +12,7 @@ use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
-use tidegate_llm::rate_limit::{AccountLimits, ModelPattern, default_concurrency};
+use tidegate_llm::rate_limit::{AccountLimits, default_concurrency};
 use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
@@ -179,7 +179,7 @@ impl Upstream {
     }
 
     /// Limits of the models of each account that match a pattern, inside those of the account.
-    pub fn model(mut self, pattern: ModelPattern, constraint: Constraint) -> Self {
+    pub fn model(mut self, pattern: &str, constraint: Constraint) -> Self {
         self.limits = self.limits.model(pattern, constraint);
         self
     }

@@ -85,7 +85,7 @@ fn multiple(amount: NonZeroU32) -> NonZeroU32 {
 /// The ceiling over all keys of callers at a provider, as [`AccountLimits::all_keys`] sets it. Cheap
 /// to clone; clones are the same ceiling.
 #[derive(Clone, Debug)]
-pub struct AllKeys(Arc<Inner>);
+pub(super) struct AllKeys(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -110,7 +110,7 @@ impl AllKeys {
     ///
     /// # Errors
     /// When the limits cannot be kept.
-    pub fn new(
+    pub(super) fn new(
         provider: &Provider,
         engine: &Engine,
         limits: &AccountLimits,
@@ -130,7 +130,7 @@ impl AllKeys {
     ///
     /// # Errors
     /// When the limits cannot be kept. Some of them may be in force then.
-    pub fn configure(&self, limits: &AccountLimits) -> Result<(), AccountError> {
+    pub(super) fn configure(&self, limits: &AccountLimits) -> Result<(), AccountError> {
         let Inner { engine, scope, clock, in_force, known } = &*self.0;
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = InForce::default();
@@ -177,7 +177,7 @@ impl AllKeys {
     }
 
     /// How the limits are shown.
-    pub async fn inspect(&self) -> Vec<LimitView> {
+    pub(super) async fn inspect(&self) -> Vec<LimitView> {
         let now = self.0.clock.now();
         let looking = Looking { waits_for: None, now, until: Instant::now() };
         let in_force = self.0.in_force.load_full();

@@ -15,7 +15,6 @@ use super::all_keys::AllKeys;
 use super::bucket::own_engine;
 use super::charging::Charging;
 use super::limits::AccountLimits;
-use super::model_pattern::ModelPattern;
 use super::pace::{MARGIN, Ramp};
 use super::quota::QuotaTerms;
 use super::slot_groups::SlotGroups;
@@ -92,8 +91,9 @@ impl AccountBuilder {
         self
     }
 
-    /// Limits of the models that match a pattern together, inside those of the account.
-    pub fn model(mut self, pattern: ModelPattern, constraint: Constraint) -> Self {
+    /// Limits of the models that match a pattern together ([`AccountLimits::model`]), inside those of
+    /// the account.
+    pub fn model(mut self, pattern: &str, constraint: Constraint) -> Self {
         self.limits = self.limits.model(pattern, constraint);
         self
     }
@@ -119,10 +119,12 @@ impl AccountBuilder {
     }
 
     /// Shares the limits on calls under way of models and endpoints, and the warnings of waits, with
-    /// the other accounts of a group. Default: no group; each wait is warned of.
+    /// the other accounts of a group, and its ceiling if it has one, which must be on the same engine.
+    /// Default: no group; each wait is warned of.
     pub fn group(mut self, group: &AccountGroup) -> Self {
         self.groups = group.slots.clone();
         self.waits = group.waits.clone();
+        self.all_keys = group.all_keys.clone();
         self
     }
 
@@ -158,12 +160,6 @@ impl AccountBuilder {
     /// For servers.
     pub fn warn_each_minute(mut self) -> Self {
         self.waits = WaitLog::each_minute();
-        self
-    }
-
-    /// Keeps to a ceiling with other accounts, on the same engine. Default: none.
-    pub fn all_keys(mut self, ceiling: &AllKeys) -> Self {
-        self.all_keys = Some(ceiling.clone());
         self
     }
 

@@ -41,10 +41,12 @@ impl AccountLimits {
         self
     }
 
-    /// For the calls of all models together that match a pattern. Of several patterns that match a
-    /// model the most specific one holds: a name before any pattern, then the longest.
+    /// For the calls of all models together that match a pattern: a name, or `*` for any characters,
+    /// also none. Case does not matter. Of several patterns that match a model the most specific one
+    /// holds: a name before any pattern, then the longest.
     #[must_use]
-    pub fn model(mut self, pattern: ModelPattern, constraint: Constraint) -> Self {
+    pub fn model(mut self, pattern: &str, constraint: Constraint) -> Self {
+        let pattern = ModelPattern::new(pattern);
         self.models.retain(|(known, _)| *known != pattern);
         self.models.push((pattern, constraint));
         self.models.sort_by(|(one, _), (other, _)| {
@@ -54,7 +56,7 @@ impl AccountLimits {
     }
 
     /// What all keys of callers may use together in a minute, if an account is under such a ceiling
-    /// ([`AllKeys`](super::AllKeys)). Default:
+    /// ([`AccountGroup::with_ceiling`](super::AccountGroup::with_ceiling)). Default:
     /// [`ALL_KEYS_MULTIPLE`](super::ALL_KEYS_MULTIPLE) times what one account may.
     #[must_use]
     pub const fn all_keys(

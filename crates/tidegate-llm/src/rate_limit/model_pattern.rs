@@ -4,32 +4,22 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A model, or several: `*` stands for any characters, also none. Case does not matter.
-///
-/// ```
-/// use tidegate_llm::rate_limit::ModelPattern;
-/// let family = ModelPattern::new("GPT-4o-*");
-/// assert!(family.matches("gpt-4o-2024-08-06"));
-/// assert!(!family.matches("gpt-4o"));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ModelPattern(Arc<str>);
+pub(super) struct ModelPattern(Arc<str>);
 
 impl ModelPattern {
     /// The pattern of this text.
-    #[must_use]
-    pub fn new(text: &str) -> Self {
+    pub(super) fn new(text: &str) -> Self {
         Self(text.trim().to_lowercase().into())
     }
 
     /// Whether it is the name of one model.
-    #[must_use]
-    pub fn is_exact(&self) -> bool {
+    pub(super) fn is_exact(&self) -> bool {
         !self.0.contains('*')
     }
 
     /// Whether a model is one of those.
-    #[must_use]
-    pub fn matches(&self, model: &str) -> bool {
+    pub(super) fn matches(&self, model: &str) -> bool {
         let model = model.to_lowercase();
         let mut parts = self.0.split('*');
         let Some(mut rest) = parts.next().and_then(|first| model.strip_prefix(first)) else {
@@ -55,8 +45,7 @@ impl ModelPattern {
     }
 
     /// The text, in lower case.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(super) fn as_str(&self) -> &str {
         &self.0
     }
 }

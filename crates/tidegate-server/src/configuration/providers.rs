@@ -2,7 +2,6 @@
 
 use tidegate_config::{Plan, ProviderPlan};
 use tidegate_gateway::{GatewayError, Upstream};
-use tidegate_llm::rate_limit::ModelPattern;
 use tidegate_providers::{Dialect, Endpoint};
 
 use crate::metrics::Metrics;
@@ -55,7 +54,7 @@ fn upstream(name: &str, plan: &ProviderPlan) -> Result<Upstream, GatewayError> {
     upstream = upstream.concurrency(plan.pool_size());
     for (pattern, limits) in &plan.model_limits {
         if let Some(constraint) = limits.constraint() {
-            upstream = upstream.model(ModelPattern::new(pattern), constraint.clone());
+            upstream = upstream.model(pattern, constraint.clone());
         }
     }
     upstream = if plan.breaker.enabled.value {

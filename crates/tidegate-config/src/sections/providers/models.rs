@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use tidegate_llm::plan::Constraint;
-use tidegate_llm::rate_limit::ModelPattern;
 use tidegate_providers::Provider;
 
 use super::bounded;
@@ -116,8 +115,8 @@ impl Models {
                 if let Err(rule) = check_model(&entry.key) {
                     fields.refuse(&entry.key, rule);
                 }
-                let same =
-                    |known: &&String| ModelPattern::new(known) == ModelPattern::new(&entry.key);
+                let bare = |name: &str| name.trim().to_lowercase();
+                let same = |known: &&String| bare(known) == bare(&entry.key);
                 if let Some(known) = limited.keys().find(same) {
                     fields.refuse(&entry.key, Rule::SameModel(known.clone()));
                 }

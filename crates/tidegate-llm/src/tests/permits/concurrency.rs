@@ -8,7 +8,7 @@ use tidegate::pacer::{PoolSize, SlotPool, Tuning};
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::plan::RawConstraint;
-use tidegate_llm::rate_limit::{Account, ModelPattern, RateLimitLayer, own_engine};
+use tidegate_llm::rate_limit::{Account, RateLimitLayer, own_engine};
 use tidegate_llm::{Answer, Broken, Call, CallError};
 use tidegate_providers::{Class, Credential, Endpoint};
 use tokio::task::JoinError;
@@ -239,7 +239,7 @@ async fn limits_of_endpoints_models_and_keys_are_inside_that_of_the_provider() {
         Account::builder("openai", &Credential::new(key))
             .pool(&pool)
             .endpoint(Endpoint::new("embeddings"), at_once(4))
-            .model(ModelPattern::new("slow-*"), at_once(1))
+            .model("slow-*", at_once(1))
             .build()
             .unwrap()
     });

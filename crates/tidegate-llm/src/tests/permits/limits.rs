@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tidegate_llm::plan::{RawConstraint, Source};
-use tidegate_llm::rate_limit::{Account, AccountLimits, ModelPattern};
+use tidegate_llm::rate_limit::{Account, AccountLimits};
 use tidegate_providers::Credential;
 use tokio::time::{Instant, sleep};
 
@@ -121,9 +121,9 @@ fn tokens_of_models() -> AccountLimits {
         constraint(&RawConstraint { tokens_per_minute, ..RawConstraint::default() })
     };
     AccountLimits::default()
-        .model(ModelPattern::new("gpt-4o"), per_minute(60))
-        .model(ModelPattern::new("gpt-4o*"), per_minute(120))
-        .model(ModelPattern::new("*embedding*"), tokens(1_000_000))
+        .model("gpt-4o", per_minute(60))
+        .model("gpt-4o*", per_minute(120))
+        .model("*embedding*", tokens(1_000_000))
 }
 
 /// Each entry is a bucket of its own; of several that match, the most specific one counts.
