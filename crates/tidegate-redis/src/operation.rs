@@ -29,7 +29,7 @@ pub(crate) struct Context<'s> {
 
 /// An operation whose limits are known to all nodes.
 #[derive(Debug)]
-pub(crate) enum Plan<'a> {
+pub(crate) enum PreparedOperation<'a> {
     Decide {
         list: List<'a>,
         mode: DecisionMode,
@@ -51,7 +51,7 @@ pub(crate) enum Plan<'a> {
 
 /// What to do after a reply of the server.
 #[derive(Debug)]
-pub(crate) enum PlanOutcome {
+pub(crate) enum ReplyOutcome {
     Done(Answer),
     /// Entries are under another policy: convert them and retry.
     Convert(SmallVec<[Found; 2]>),
@@ -63,7 +63,7 @@ pub(crate) enum PlanOutcome {
     Retry,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> PreparedOperation<'a> {
     /// Builds the job for the server; `None` if the result is known without it.
     pub(crate) fn job(&self, context: Context<'_>) -> Result<Option<Job>, StoreError> {
         Ok(Some(match self {
@@ -89,7 +89,7 @@ impl<'a> Plan<'a> {
         reply: &[u8],
         now_us: u64,
         context: Context<'_>,
-    ) -> Result<PlanOutcome, StoreError> {
+    ) -> Result<ReplyOutcome, StoreError> {
         let now = server_time(now_us);
         let mut reader = Reader(reply);
         match self {
@@ -99,8 +99,8 @@ impl<'a> Plan<'a> {
             Self::Settle { list, receipt } => settle::interpret(list, *receipt, &mut reader, now),
             // All other operations are either done or skipped.
             _ => match OperationStatus::read(&mut reader)? {
-                OperationStatus::Skipped => Ok(PlanOutcome::Retry),
-                OperationStatus::Done => Ok(PlanOutcome::Done(self.done(&mut reader, now)?)),
+                OperationStatus::Skipped => Ok(ReplyOutcome::Retry),
+                OperationStatus::Done => Ok(ReplyOutcome::Done(self.done(&mut reader, now)?)),
                 _ => Err(RedisFault::InvalidReply.into()),
             },
         }

@@ -11,8 +11,8 @@ use tidegate_core::{
 use crate::error::RedisFault;
 use crate::format::number::{Reader, put_time};
 use crate::job::{Code, Job, OperationStatus};
-use crate::plan::list_entry::{Found, List, read_found};
-use crate::plan::{Context, PlanOutcome};
+use crate::operation::list_entry::{Found, List, read_found};
+use crate::operation::{Context, ReplyOutcome};
 
 /// Builds the job for the server.
 pub(crate) fn job(
@@ -48,27 +48,27 @@ pub(crate) fn interpret(
     reader: &mut Reader<'_>,
     now: Now,
     context: Context<'_>,
-) -> Result<PlanOutcome, StoreError> {
+) -> Result<ReplyOutcome, StoreError> {
     let status = list.status(reader, now)?;
     if matches!(status, OperationStatus::Skipped | OperationStatus::Unsupported) {
-        return Ok(PlanOutcome::Retry);
+        return Ok(ReplyOutcome::Retry);
     }
     let found = read_found(list, reader)?;
     if status == OperationStatus::Stale || mode == DecisionMode::Peek {
         // Nothing was done, so it can be retried.
         if let Some((index, number)) = list.newer_policy(&found) {
-            return Ok(PlanOutcome::Learn(index, number));
+            return Ok(ReplyOutcome::Learn(index, number));
         }
     }
     if status == OperationStatus::Stale {
-        return Ok(PlanOutcome::Convert(found));
+        return Ok(ReplyOutcome::Convert(found));
     }
     let decision = decision(list, &found, mode, now, context)?;
     // The script and the core must reach the same decision from the same numbers.
     let agree =
         mode == DecisionMode::Peek || decision.is_allowed() == (status == OperationStatus::Done);
     if agree {
-        Ok(PlanOutcome::Done(Answer::Decision(decision)))
+        Ok(ReplyOutcome::Done(Answer::Decision(decision)))
     } else {
         Err(RedisFault::InvalidReply.into())
     }

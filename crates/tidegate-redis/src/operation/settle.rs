@@ -10,8 +10,8 @@ use crate::error::RedisFault;
 use crate::format::entry::Entry;
 use crate::format::number::{MAX_NUMBER, Pair, Reader, put, put_time};
 use crate::job::{Code, Job, OperationStatus};
-use crate::plan::list_entry::{Found, List, ListEntry, Slots};
-use crate::plan::{Context, PlanOutcome};
+use crate::operation::list_entry::{Found, List, ListEntry, Slots};
+use crate::operation::{Context, ReplyOutcome};
 
 /// The correction is a refund.
 const REFUND: u8 = 1;
@@ -81,10 +81,10 @@ pub(crate) fn interpret(
     receipt: Option<&Receipt>,
     reader: &mut Reader<'_>,
     now: Now,
-) -> Result<PlanOutcome, StoreError> {
+) -> Result<ReplyOutcome, StoreError> {
     let status = list.status(reader, now)?;
     if status == OperationStatus::Skipped {
-        return Ok(PlanOutcome::Retry);
+        return Ok(ReplyOutcome::Retry);
     }
     let mut found: SmallVec<[Found; 2]> = SmallVec::new();
     let mut released: SmallVec<[u64; 2]> = SmallVec::new();
@@ -103,12 +103,12 @@ pub(crate) fn interpret(
     if status == OperationStatus::Stale {
         // Nothing was done, so it can be retried.
         return Ok(match list.newer_policy(&found) {
-            Some((index, number)) => PlanOutcome::Learn(index, number),
-            None => PlanOutcome::Convert(found),
+            Some((index, number)) => ReplyOutcome::Learn(index, number),
+            None => ReplyOutcome::Convert(found),
         });
     }
     let settlement = settlement(list, receipt, &mut found, &released, now)?;
-    Ok(PlanOutcome::Done(Answer::Settled(settlement)))
+    Ok(ReplyOutcome::Done(Answer::Settled(settlement)))
 }
 
 /// Computes the settlement that the script has made, from the state before it.
