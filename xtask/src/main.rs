@@ -40,7 +40,8 @@ enum Task {
     /// Install what the tests need and is missing: Redis, Valkey, and Python with the clients of
     /// providers. `test` does so too.
     Tools,
-    /// Check what the compiler does not: dependency arrows, licences, file sizes, names, paths.
+    /// Check what the compiler does not: dependencies between crates, licences, file sizes, retired
+    /// names, doc comments, configuration keys, commit subjects.
     Tidy,
     /// Write the vector file from the rational-number oracle.
     Vectors {

@@ -5,12 +5,14 @@
 
 mod arrows;
 mod code;
+mod commits;
 mod config_keys;
 mod files;
 mod guarantees;
 mod licences;
 mod manifests;
 mod names;
+mod retired_names;
 mod scrub;
 mod setting_tests;
 mod sizes;
@@ -75,6 +77,8 @@ pub(crate) fn run() -> Result<()> {
     manifests::check_map(&members, &files, &mut findings);
     licences::check(&licences::foreign(&metadata), &mut findings);
     names::check(&files, &mut findings);
+    retired_names::check(&files, &mut findings);
+    commits::check(commits::subjects()?.as_deref(), &mut findings);
     config_keys::check(&files, &mut findings)?;
     setting_tests::check(&files, &config_keys::committed(&files)?, &mut findings);
     guarantees::check(&files, &mut findings);

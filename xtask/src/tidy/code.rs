@@ -10,6 +10,10 @@ const EMPTY_NAMES: &[&str] = &["common", "util", "utils", "helper", "helpers", "
 /// allocator of its own.
 const MAY_BE_UNSAFE: &[&str] = &["crates/tidegate-memory/", "xtask/no-std/"];
 
+/// How no doc comment begins: a reader of the generated documentation does not see what it refers
+/// to.
+const REFERRING: &[&str] = &["The same", "As above", "Likewise", "Ditto"];
+
 /// The first compiler with `if let ... && ...`.
 const LET_CHAINS: (u32, u32) = (1, 88);
 
@@ -18,6 +22,7 @@ pub(super) fn check(file: &TextFile, oldest: Option<(u32, u32)>, findings: &mut 
     let code = scrub(&file.text);
     check_opening(file, findings);
     check_name(file, findings);
+    check_doc_comments(file, findings);
     check_loose_ends(file, &code, findings);
     if !MAY_BE_UNSAFE.iter().any(|folder| file.path.starts_with(folder)) {
         for line in lines_with_word(&code, "unsafe") {
@@ -62,6 +67,34 @@ fn check_name(file: &TextFile, findings: &mut Findings) {
             format!("\"{name}\" names a drawer, not a thing. Name it after what it knows"),
         );
     }
+}
+
+fn check_doc_comments(file: &TextFile, findings: &mut Findings) {
+    let mut marker_above = None;
+    for (index, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        let marker = ["///", "//!"].into_iter().find(|marker| line.starts_with(marker));
+        let text = line.trim_start_matches(['/', '!']).trim_start();
+        if marker.is_some()
+            && marker != marker_above
+            && let Some(opening) = REFERRING.iter().find(|opening| begins_with(text, opening))
+        {
+            findings.error(
+                &format!("{}:{}", file.path, index + 1),
+                format!(
+                    "a doc comment begins with \"{opening}\". Say what the item is or does in a \
+                     sentence that stands alone"
+                ),
+            );
+        }
+        marker_above = marker;
+    }
+}
+
+/// Whether a text begins with these words: "Dittography" does not begin with "Ditto".
+fn begins_with(text: &str, words: &str) -> bool {
+    let rest = text.strip_prefix(words);
+    rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
 }
 
 /// Code that was left for later, and tests that do not run.
@@ -166,6 +199,27 @@ mod tests {
             assert_eq!(errors_at(path, "").len(), 1, "{path}");
         }
         assert!(errors_at("crates/a/src/commonwealth.rs", "").is_empty());
+    }
+
+    #[test]
+    fn a_doc_comment_stands_alone() {
+        for text in [
+            "/// The same, for keys.\nfn f() {}",
+            "    /// As above.\n    fn f() {}",
+            "/// First.\nfn f() {}\n/// Likewise\nfn g() {}",
+            "mod a {\n//! Ditto.\n}",
+        ] {
+            let found = errors(text);
+            assert!(found.len() == 1 && found[0].contains("stands alone"), "{text}: {found:?}");
+        }
+        for text in [
+            "/// Takes two keys.\n/// The same key counts once.\nfn f() {}",
+            "// The same, as a comment of the code.\nfn f() {}",
+            "/// Dittography.\nfn f() {}",
+            "/// The sameness of keys.\nfn f() {}",
+        ] {
+            assert!(errors(text).is_empty(), "{text}");
+        }
     }
 
     #[test]

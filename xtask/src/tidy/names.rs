@@ -62,7 +62,7 @@ fn declarations(files: &[TextFile]) -> BTreeMap<String, BTreeSet<String>> {
             continue;
         }
         let code = production_code(file);
-        for name in code.lines().filter_map(declared_name) {
+        for name in code.lines().filter_map(public_type) {
             if !LOCAL_NAMES.contains(&name) {
                 declared.entry(name.to_owned()).or_default().insert(package.to_owned());
             }
@@ -72,15 +72,38 @@ fn declarations(files: &[TextFile]) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The name of the public type that a line declares.
-fn declared_name(line: &str) -> Option<&str> {
-    let item = line.trim_start().strip_prefix("pub ")?;
-    let item = item.strip_prefix("unsafe ").unwrap_or(item);
-    let (keyword, rest) = item.split_once(' ')?;
-    if !["struct", "enum", "trait", "type", "union"].contains(&keyword) {
-        return None;
-    }
-    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-    (end > 0).then(|| &rest[..end])
+fn public_type(line: &str) -> Option<&str> {
+    line.trim_start().starts_with("pub ").then(|| declared_type(line))?
+}
+
+/// The name of the type that a line declares, whatever its visibility.
+pub(super) fn declared_type(line: &str) -> Option<&str> {
+    let item = without_visibility(line);
+    let (keyword, name) = item.strip_prefix("unsafe ").unwrap_or(item).split_once(' ')?;
+    let is_type = ["struct", "enum", "trait", "type", "union"].contains(&keyword);
+    is_type.then(|| identifier(name))?
+}
+
+/// The name of the module that a line declares.
+pub(super) fn declared_module(line: &str) -> Option<&str> {
+    identifier(without_visibility(line).strip_prefix("mod ")?)
+}
+
+/// The line from its first keyword after `pub` or `pub(...)`.
+fn without_visibility(line: &str) -> &str {
+    let line = line.trim_start();
+    let Some(rest) = line.strip_prefix("pub") else { return line };
+    let rest = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        Some((_, rest)) => rest,
+        None => rest,
+    };
+    rest.strip_prefix(' ').unwrap_or(line)
+}
+
+/// The identifier at the start of a text.
+fn identifier(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    (end > 0).then(|| &text[..end])
 }
 
 #[cfg(test)]
