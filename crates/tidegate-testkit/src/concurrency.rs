@@ -65,11 +65,11 @@ pub fn saturated(subject: &dyn Subject, load: Load) {
                         set_time(subject, round * MILLI);
                     }
                     barrier.wait();
-                    while takes(subject, &list(shared, own, &key, thread)) {
+                    while try_take(subject, &list(shared, own, &key, thread)) {
                         granted.fetch_add(1, Ordering::Relaxed);
                     }
                     barrier.wait();
-                    let exact = came_by(round * MILLI);
+                    let exact = refilled_by(round * MILLI);
                     assert_eq!(granted.load(Ordering::Relaxed), exact, "in round {round}");
                 }
             });
@@ -87,7 +87,7 @@ pub fn racing_the_clock(subject: &dyn Subject, load: Load) {
     let own = generous_limit("racing-own");
     let (granted, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let take = |key: &str, thread: usize| {
-        let allowed = takes(subject, &list(&shared, &own, key, thread));
+        let allowed = try_take(subject, &list(&shared, &own, key, thread));
         granted.fetch_add(u64::from(allowed), Ordering::SeqCst);
         allowed
     };
@@ -107,12 +107,12 @@ pub fn racing_the_clock(subject: &dyn Subject, load: Load) {
         for round in 0..=load.rounds {
             set_time(subject, round * MILLI);
             while take("clock", 0) {}
-            let (seen, bound) = (granted.load(Ordering::SeqCst), came_by(round * MILLI));
+            let (seen, bound) = (granted.load(Ordering::SeqCst), refilled_by(round * MILLI));
             assert!(seen <= bound, "{seen} granted where {bound} had come, in round {round}");
         }
         done.store(true, Ordering::SeqCst);
     });
-    let exact = came_by(load.rounds * MILLI);
+    let exact = refilled_by(load.rounds * MILLI);
     assert_eq!(granted.load(Ordering::SeqCst), exact, "granted in the end");
 }
 
@@ -125,21 +125,21 @@ pub fn denied_lists_change_nothing(subject: &dyn Subject, load: Load) {
     let open = generous_limit("denied-open");
     let closed = allowance("denied-closed", 1);
     set_time(subject, 0);
-    assert!(takes(subject, &[Charge::new(&closed, "a", 1)]), "the first and only one");
+    assert!(try_take(subject, &[Charge::new(&closed, "a", 1)]), "the first and only one");
     thread::scope(|scope| {
         for thread in 0..load.threads.max(2) {
             let (open, closed) = (&open, &closed);
             scope.spawn(move || {
                 for round in 0..load.rounds {
                     if thread % 2 == 0 {
-                        assert!(takes(subject, &[Charge::new(open, "a", 1)]), "round {round}");
+                        assert!(try_take(subject, &[Charge::new(open, "a", 1)]), "round {round}");
                         continue;
                     }
                     let mut list = [Charge::new(open, "a", 5), Charge::new(closed, "a", 1)];
                     if round % 2 == 0 {
                         list.reverse();
                     }
-                    assert!(!takes(subject, &list), "one charge of the list cannot fit");
+                    assert!(!try_take(subject, &list), "one charge of the list cannot fit");
                 }
             });
         }
@@ -170,7 +170,7 @@ fn named(name: &str, policy: Policy) -> Limit {
 }
 
 /// Tokens that have come into the shared bucket by so many nanoseconds after the start.
-fn came_by(nanos: u64) -> u64 {
+fn refilled_by(nanos: u64) -> u64 {
     let came = u128::from(PER_MINUTE) * u128::from(nanos) / 60_000_000_000;
     CAPACITY + u64::try_from(came).unwrap_or(u64::MAX)
 }
@@ -184,7 +184,7 @@ fn list<'a>(shared: &'a Limit, own: &'a Limit, key: &'a str, thread: usize) -> [
     list
 }
 
-fn takes(subject: &dyn Subject, charges: &[Charge<'_>]) -> bool {
+fn try_take(subject: &dyn Subject, charges: &[Charge<'_>]) -> bool {
     match ask_blocking(subject.store(), Operation::Take(charges)) {
         Ok(Answer::Decision(decision)) => decision.is_allowed(),
         other => panic!("{other:?} is not a decision"),

@@ -23,7 +23,6 @@
 mod certificates;
 mod deadline;
 mod forward_proxy;
-mod home;
 mod peer;
 mod ports;
 mod postgres;
@@ -33,6 +32,7 @@ mod promtool;
 mod proxy;
 mod python;
 mod redis;
+mod server_dir;
 mod tls_front;
 
 pub use deadline::wait_until;

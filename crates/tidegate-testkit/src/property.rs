@@ -85,14 +85,14 @@ pub fn property<S: Subject>(factory: impl Fn() -> S, effort: Effort) -> usize {
         Ok(()) => compared.get(),
         Err(TestError::Fail(_, scenario)) => {
             let difference = block_on(run(&factory(), &scenario)).err();
-            panic!("{}", story(&scenario, difference.as_ref()))
+            panic!("{}", report(&scenario, difference.as_ref()))
         }
         Err(TestError::Abort(reason)) => panic!("the property test gave up: {reason}"),
     }
 }
 
 /// The scenario up to the difference, one step a line.
-fn story(scenario: &Scenario, difference: Option<&Difference>) -> String {
+fn report(scenario: &Scenario, difference: Option<&Difference>) -> String {
     let mut text = String::from("a store and the oracle differ\n");
     for (index, limit) in scenario.limits.iter().enumerate() {
         text += &format!("limit {index}: {}\n", serde_json::to_string(limit).unwrap_or_default());
@@ -102,7 +102,7 @@ fn story(scenario: &Scenario, difference: Option<&Difference>) -> String {
         text += &format!("step {index}: {}\n", serde_json::to_string(step).unwrap_or_default());
     }
     match difference {
-        Some(difference) => text += &difference.what,
+        Some(difference) => text += &difference.problem,
         None => text += "it passed when tried again: the store is not deterministic",
     }
     text

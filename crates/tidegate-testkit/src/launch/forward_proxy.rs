@@ -43,13 +43,13 @@ impl ForwardProxy {
         let listener = listener.expect("a free loopback port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let door = Door { server, authorization: authorization.map(str::to_owned), seen };
-        let seen = door.seen.clone();
+        let proxy = ProxyServer { server, authorization: authorization.map(str::to_owned), seen };
+        let seen = proxy.seen.clone();
         runtime.spawn(async move {
-            let door = Arc::new(door);
+            let proxy = Arc::new(proxy);
             while let Ok((client, _)) = listener.accept().await {
-                let door = door.clone();
-                tokio::spawn(async move { door.serve(client).await });
+                let proxy = proxy.clone();
+                tokio::spawn(async move { proxy.serve(client).await });
             }
         });
         Self { address, seen, _runtime: runtime }
@@ -68,16 +68,16 @@ impl ForwardProxy {
     }
 }
 
-struct Door {
+struct ProxyServer {
     server: SocketAddr,
     authorization: Option<String>,
     seen: Arc<Mutex<Vec<ProxyRequest>>>,
 }
 
-impl Door {
+impl ProxyServer {
     /// Serves one connection. Its later requests, if there are any, go the same way.
     async fn serve(&self, mut client: TcpStream) -> io::Result<()> {
-        let (head, rest) = head_of(&mut client).await?;
+        let (head, rest) = read_head(&mut client).await?;
         let line = head.lines().next().unwrap_or_default().to_owned();
         let mut fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
         let authorization = fields
@@ -105,7 +105,7 @@ impl Door {
 }
 
 /// The head of a request, and what came after it already.
-async fn head_of(client: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
+async fn read_head(client: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");

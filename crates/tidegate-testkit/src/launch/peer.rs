@@ -29,10 +29,10 @@ use super::process::Process;
 use super::process::guard::Guard;
 
 /// What a report begins with, so that it is told from what the test harness prints.
-const MARK: &str = "peer reports: ";
+const REPORT_PREFIX: &str = "peer reports: ";
 
 /// How long a peer may be silent when a line of it is waited for.
-const SILENCE: Duration = Duration::from_secs(60);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Another process of this test's program. It is killed when dropped.
 #[derive(Debug)]
@@ -63,8 +63,8 @@ impl Peer {
         let printed = Arc::default();
         let (stdout, stderr) = (process.child().stdout.take(), process.child().stderr.take());
         let readers = [
-            stdout.map(|stdout| listen(stdout, Arc::clone(&printed), Some(sender))),
-            stderr.map(|stderr| listen(stderr, Arc::clone(&printed), None)),
+            stdout.map(|stdout| forward_output(stdout, Arc::clone(&printed), Some(sender))),
+            stderr.map(|stderr| forward_output(stderr, Arc::clone(&printed), None)),
         ];
         let readers = readers.into_iter().flatten().collect();
         Self { process, guard, reports, printed, readers }
@@ -83,7 +83,7 @@ impl Peer {
     pub fn report(line: &str) {
         let mut stdout = io::stdout().lock();
         // The harness may have begun a line of its own.
-        let written = write!(stdout, "\n{MARK}{line}\n").and_then(|()| stdout.flush());
+        let written = write!(stdout, "\n{REPORT_PREFIX}{line}\n").and_then(|()| stdout.flush());
         written.expect("somebody listens");
     }
 
@@ -99,11 +99,13 @@ impl Peer {
     /// When the peer ends without, or is silent for a minute; the text has what it printed.
     #[must_use]
     pub fn line(&mut self) -> String {
-        match self.reports.recv_timeout(SILENCE) {
+        match self.reports.recv_timeout(REPORT_TIMEOUT) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("no report for {SILENCE:?}:\n{}", self.said()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("no report for {REPORT_TIMEOUT:?}:\n{}", self.output())
+            }
             Err(RecvTimeoutError::Disconnected) => {
-                panic!("the peer ended without a report:\n{}", self.said())
+                panic!("the peer ended without a report:\n{}", self.output())
             }
         }
     }
@@ -115,7 +117,7 @@ impl Peer {
     pub fn say(&mut self, line: &str) {
         let stdin = self.process.child().stdin.as_mut().expect("a peer that is not finished");
         let written = writeln!(stdin, "{line}");
-        written.unwrap_or_else(|error| panic!("the peer is gone ({error}):\n{}", self.said()));
+        written.unwrap_or_else(|error| panic!("the peer is gone ({error}):\n{}", self.output()));
     }
 
     /// Waits for the end of the peer and returns the reports that were not read yet.
@@ -127,15 +129,15 @@ impl Peer {
         drop(self.process.child().stdin.take());
         let reports = self.reports.iter().collect();
         let status = self.process.child().wait().expect("a child can be waited for");
-        self.hear_out();
-        assert!(status.success(), "the peer failed ({status}):\n{}", self.said());
-        assert!(self.said().contains("1 passed"), "no test of that name:\n{}", self.said());
+        self.join_readers();
+        assert!(status.success(), "the peer failed ({status}):\n{}", self.output());
+        assert!(self.output().contains("1 passed"), "no test of that name:\n{}", self.output());
         reports
     }
 
     /// Kills the peer with SIGKILL. When this returns it is gone.
     pub fn kill(&mut self) {
-        self.process.end(&self.guard);
+        self.process.kill(&self.guard);
     }
 
     /// Freezes the peer with SIGSTOP.
@@ -161,11 +163,11 @@ impl Peer {
     }
 
     /// Whatever it has printed.
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         self.printed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn hear_out(&mut self) {
+    fn join_readers(&mut self) {
         for reader in self.readers.drain(..) {
             let _ = reader.join();
         }
@@ -175,19 +177,19 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         self.kill();
-        self.hear_out();
+        self.join_readers();
     }
 }
 
 /// Keeps what is printed, and passes reports on, until the pipe is closed.
-fn listen(
+fn forward_output(
     pipe: impl Read + Send + 'static,
     printed: Arc<Mutex<String>>,
     reports: Option<Sender<String>>,
 ) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            if let (Some(reports), Some(report)) = (&reports, line.strip_prefix(MARK)) {
+            if let (Some(reports), Some(report)) = (&reports, line.strip_prefix(REPORT_PREFIX)) {
                 // Reports that nobody waits for any more are in `printed` all the same.
                 let _ = reports.send(report.to_owned());
             }

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::certificates::Certificates;
 use super::deadline::wait_until;
-use super::home::{Failure, Home};
 use super::process::{Process, privileges};
+use super::server_dir::{Failure, ServerDir};
 use super::{ports, programs};
 
 /// How often another port is tried when somebody was faster.
@@ -28,7 +28,7 @@ pub struct PostgresServer {
     certificates: Option<Certificates>,
     databases: AtomicU32,
     process: Mutex<Option<Process>>,
-    home: Home,
+    dir: ServerDir,
 }
 
 impl PostgresServer {
@@ -102,7 +102,7 @@ impl PostgresServer {
     /// What the server wrote since it was first started.
     #[must_use]
     pub fn log(&self) -> String {
-        self.home.log()
+        self.dir.log()
     }
 
     /// Ends the server at once, in the middle of whatever it does. When this returns it is gone
@@ -110,7 +110,7 @@ impl PostgresServer {
     pub fn kill(&self) {
         if let Some(mut process) = self.process().take() {
             // A server that is killed outright leaves its children, and they the port.
-            process.quit(self.home.guard());
+            process.quit(self.dir.guard());
         }
     }
 
@@ -123,38 +123,32 @@ impl PostgresServer {
         assert!(process.is_none(), "PostgreSQL still runs");
         // Whoever looks for a free port binds this one for a moment, if it comes upon it.
         let started = wait_until(&format!("port {}", self.port), || {
-            let started = serve(&self.home, self.port, self.certificates.as_ref());
-            if started.as_ref().is_err_and(Failure::lost_port) { None } else { Some(started) }
+            let started = serve(&self.dir, self.port, self.certificates.as_ref());
+            if started.as_ref().is_err_and(Failure::port_taken) { None } else { Some(started) }
         });
-        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.told())));
+        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.report())));
     }
 
     fn launch(certificates: Option<fn(&Path) -> Certificates>) -> Self {
-        let home = Home::new("tidegate-postgres-");
-        let certificates = certificates.map(|write| write(home.folder()));
+        let dir = ServerDir::new("tidegate-postgres-");
+        let certificates = certificates.map(|write| write(dir.folder()));
         if let Some(files) = &certificates {
             // The server refuses a key that others can read.
             let mode = fs::Permissions::from_mode(0o600);
             fs::set_permissions(&files.key, mode).expect("a file of ours");
         }
-        fill(&home);
+        initialize(&dir);
         let mut attempts = 0;
         loop {
             let [port, _] = ports::free_pair();
             attempts += 1;
-            match serve(&home, port, certificates.as_ref()) {
+            match serve(&dir, port, certificates.as_ref()) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
-                    return Self {
-                        port,
-                        certificates,
-                        databases: AtomicU32::new(0),
-                        process,
-                        home,
-                    };
+                    return Self { port, certificates, databases: AtomicU32::new(0), process, dir };
                 }
-                Err(failure) if failure.lost_port() && attempts < ATTEMPTS => {}
-                Err(failure) => panic!("{}", failure.told()),
+                Err(failure) if failure.port_taken() && attempts < ATTEMPTS => {}
+                Err(failure) => panic!("{}", failure.report()),
             }
         }
     }
@@ -177,8 +171,8 @@ impl Drop for PostgresServer {
 }
 
 /// Makes the files of an empty server.
-fn fill(home: &Home) {
-    let folder = home.folder();
+fn initialize(dir: &ServerDir) {
+    let folder = dir.folder();
     fs::write(folder.join("password"), PASSWORD).expect("the folder of a server can be written");
     privileges::hand_over(folder);
     let mut initdb = privileges::command(programs::postgres().join("initdb"));
@@ -190,8 +184,8 @@ fn fill(home: &Home) {
     assert!(output.status.success(), "PostgreSQL makes no files: {said}");
 }
 
-fn serve(home: &Home, port: u16, tls: Option<&Certificates>) -> Result<Process, Failure> {
-    let folder = home.folder();
+fn serve(dir: &ServerDir, port: u16, tls: Option<&Certificates>) -> Result<Process, Failure> {
+    let folder = dir.folder();
     let data = folder.join("data");
     let mut command = privileges::command(programs::postgres().join("postgres"));
     command.arg("-D").arg(&data).arg("-k").arg(folder).args(["-p", &port.to_string()]);
@@ -204,7 +198,7 @@ fn serve(home: &Home, port: u16, tls: Option<&Certificates>) -> Result<Process, 
         command.args(["-c", "ssl=on", "-c", &format!("ssl_cert_file={certificate}")]);
         command.args(["-c", &format!("ssl_key_file={key}")]);
     }
-    home.start("PostgreSQL", &mut command, |process| {
+    dir.start("PostgreSQL", &mut command, |process| {
         // The server keeps this file: its number is the first line, how it stands the eighth.
         let status = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
         let ours = status.lines().next() == Some(&process.id().to_string());

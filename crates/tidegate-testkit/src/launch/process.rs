@@ -40,7 +40,7 @@ impl Process {
     }
 
     /// How it ended, if it has.
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be asked for")
     }
 
@@ -62,7 +62,7 @@ impl Process {
     }
 
     /// Kills it, frozen or not. When this returns it is gone.
-    pub(super) fn end(&mut self, guard: &Guard) -> ExitStatus {
+    pub(super) fn kill(&mut self, guard: &Guard) -> ExitStatus {
         // Of one that has ended by itself this is an error, and no matter.
         let _ = self.child.kill();
         guard.forget();
@@ -75,8 +75,8 @@ impl Process {
         // Of one that has ended by itself this is an error, and no matter.
         let _ = kill_process(Pid::from_child(&self.child), Signal::QUIT);
         guard.forget();
-        if deadline::seen_within(deadline::LIMIT, || self.ended()).is_none() {
-            self.end(guard);
+        if deadline::poll_within(deadline::TIMEOUT, || self.exit_status()).is_none() {
+            self.kill(guard);
         }
     }
 

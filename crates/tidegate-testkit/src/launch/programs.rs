@@ -14,10 +14,10 @@ use super::Flavor;
 /// When it is not installed.
 pub(super) fn server(flavor: Flavor) -> PathBuf {
     let found = match flavor {
-        Flavor::Redis => chosen("TIDEGATE_REDIS_SERVER").or_else(|| on_path("redis-server")),
-        Flavor::Valkey => chosen("TIDEGATE_VALKEY_SERVER")
+        Flavor::Redis => from_env("TIDEGATE_REDIS_SERVER").or_else(|| on_path("redis-server")),
+        Flavor::Valkey => from_env("TIDEGATE_VALKEY_SERVER")
             .or_else(|| on_path("valkey-server"))
-            .or_else(|| among_tools("valkey/valkey-server")),
+            .or_else(|| in_tools_folder("valkey/valkey-server")),
     };
     found.unwrap_or_else(|| missing(flavor))
 }
@@ -27,7 +27,7 @@ pub(super) fn server(flavor: Flavor) -> PathBuf {
 /// # Panics
 /// When it is not installed.
 pub(super) fn postgres() -> PathBuf {
-    let found = chosen("TIDEGATE_POSTGRES_BIN").or_else(packaged).or_else(|| {
+    let found = from_env("TIDEGATE_POSTGRES_BIN").or_else(debian_postgres).or_else(|| {
         // Some systems put the programs on the path, as links to where they are.
         let server = on_path("postgres")?.canonicalize().ok()?;
         server.parent().map(Path::to_owned)
@@ -36,7 +36,7 @@ pub(super) fn postgres() -> PathBuf {
 }
 
 /// Where Debian keeps the newest version of those that are installed.
-fn packaged() -> Option<PathBuf> {
+fn debian_postgres() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let numbered = |folder: PathBuf| {
         let number: u32 = folder.file_name()?.to_str()?.parse().ok()?;
@@ -52,9 +52,9 @@ fn packaged() -> Option<PathBuf> {
 /// # Panics
 /// When it is not installed.
 pub(super) fn promtool() -> PathBuf {
-    let found = chosen("TIDEGATE_PROMTOOL")
+    let found = from_env("TIDEGATE_PROMTOOL")
         .or_else(|| on_path("promtool"))
-        .or_else(|| among_tools("prometheus/promtool"));
+        .or_else(|| in_tools_folder("prometheus/promtool"));
     found.unwrap_or_else(|| missing("promtool"))
 }
 
@@ -64,7 +64,7 @@ pub(super) fn promtool() -> PathBuf {
 /// # Panics
 /// When the environment has not been made.
 pub(super) fn python() -> PathBuf {
-    let found = chosen("TIDEGATE_PYTHON").or_else(|| among_tools("python/bin/python3"));
+    let found = from_env("TIDEGATE_PYTHON").or_else(|| in_tools_folder("python/bin/python3"));
     found.unwrap_or_else(|| missing("Python with the clients of providers"))
 }
 
@@ -76,7 +76,7 @@ fn missing(program: impl fmt::Display) -> ! {
 }
 
 /// A program that the environment names. It is not looked for elsewhere if it is not there.
-fn chosen(variable: &str) -> Option<PathBuf> {
+fn from_env(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
@@ -87,11 +87,11 @@ fn on_path(name: &str) -> Option<PathBuf> {
 
 /// What `cargo xtask tools` has unpacked. It does so below the workspace, wherever else cargo may
 /// have been told to build.
-fn among_tools(name: &str) -> Option<PathBuf> {
+fn in_tools_folder(name: &str) -> Option<PathBuf> {
     // Cargo tells the package whose tests run. What was true when this was built may be another
     // checkout: several may share one folder for builds.
-    let told = env::var_os("CARGO_MANIFEST_DIR");
-    let package = told.as_deref().unwrap_or(OsStr::new(env!("CARGO_MANIFEST_DIR")));
+    let manifest_dir = env::var_os("CARGO_MANIFEST_DIR");
+    let package = manifest_dir.as_deref().unwrap_or(OsStr::new(env!("CARGO_MANIFEST_DIR")));
     let tools = Path::new(package).ancestors().map(|folder| folder.join("target/tools"));
     tools.map(|tools| tools.join(name)).find(|path| path.is_file())
 }

@@ -25,15 +25,15 @@ const CHUNK: usize = 16 << 10;
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    terms: watch::Sender<Terms>,
+    conditions: watch::Sender<Conditions>,
     accepted: Arc<AtomicU64>,
-    orders: Option<mpsc::UnboundedSender<Cut>>,
+    cuts: Option<mpsc::UnboundedSender<Cut>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What happens to the bytes from now on.
 #[derive(Clone, Copy, Debug, Default)]
-struct Terms {
+struct Conditions {
     to_server: Duration,
     to_client: Duration,
     stalled: bool,
@@ -45,7 +45,7 @@ type Cut = blocking::Sender<()>;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Direction {
     ToServer,
     ToClient,
 }
@@ -60,14 +60,19 @@ impl Proxy {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
         listener.set_nonblocking(true).expect("a socket that does not block");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (terms, heard) = watch::channel(Terms::default());
-        let (orders, received) = mpsc::unbounded_channel();
+        let (conditions, receiver) = watch::channel(Conditions::default());
+        let (cuts, received) = mpsc::unbounded_channel();
         let accepted = Arc::new(AtomicU64::new(0));
-        let door = Door { listener, upstream, terms: heard, accepted: Arc::clone(&accepted) };
+        let server = ProxyServer {
+            listener,
+            upstream,
+            conditions: receiver,
+            accepted: Arc::clone(&accepted),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a current-thread runtime");
-        let thread = std::thread::spawn(move || runtime.block_on(door.serve(received)));
-        Self { address, terms, accepted, orders: Some(orders), thread: Some(thread) }
+        let thread = std::thread::spawn(move || runtime.block_on(server.serve(received)));
+        Self { address, conditions, accepted, cuts: Some(cuts), thread: Some(thread) }
     }
 
     /// Where clients connect.
@@ -89,45 +94,47 @@ impl Proxy {
 
     /// Delays whatever arrives from now on, with a time for each way.
     pub fn set_delays(&self, to_server: Duration, to_client: Duration) {
-        self.terms.send_modify(|terms| (terms.to_server, terms.to_client) = (to_server, to_client));
+        self.conditions.send_modify(|conditions| {
+            (conditions.to_server, conditions.to_client) = (to_server, to_client)
+        });
     }
 
     /// Passes nothing on, either way, until [`Proxy::resume`]. Connections are still accepted, and
     /// what arrives is kept.
     pub fn stall(&self) {
-        self.terms.send_modify(|terms| terms.stalled = true);
+        self.conditions.send_modify(|conditions| conditions.stalled = true);
     }
 
     /// Passes on what was kept, and everything after it.
     pub fn resume(&self) {
-        self.terms.send_modify(|terms| terms.stalled = false);
+        self.conditions.send_modify(|conditions| conditions.stalled = false);
     }
 
     /// Closes new connections at once, until [`Proxy::accept`]. Those there are stay.
     pub fn refuse(&self) {
-        self.terms.send_modify(|terms| terms.refusing = true);
+        self.conditions.send_modify(|conditions| conditions.refusing = true);
     }
 
     /// Takes new connections again.
     pub fn accept(&self) {
-        self.terms.send_modify(|terms| terms.refusing = false);
+        self.conditions.send_modify(|conditions| conditions.refusing = false);
     }
 
     /// Drops all connections there are. When this returns they are closed on both sides; what was
     /// on its way is lost.
     pub fn cut(&self) {
-        let (done, heard) = blocking::channel();
-        if let Some(orders) = &self.orders {
-            let _ = orders.send(done);
+        let (done, receiver) = blocking::channel();
+        if let Some(cuts) = &self.cuts {
+            let _ = cuts.send(done);
         }
         // An error means that the proxy's thread is gone, and its connections with it.
-        let _ = heard.recv();
+        let _ = receiver.recv();
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        drop(self.cuts.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -136,34 +143,34 @@ impl Drop for Proxy {
 
 /// The listening side, on the thread of the proxy.
 #[derive(Debug)]
-struct Door {
+struct ProxyServer {
     listener: StdListener,
     upstream: SocketAddr,
-    terms: watch::Receiver<Terms>,
+    conditions: watch::Receiver<Conditions>,
     accepted: Arc<AtomicU64>,
 }
 
-impl Door {
+impl ProxyServer {
     /// Serves until nobody can give orders any more.
-    async fn serve(self, mut orders: mpsc::UnboundedReceiver<Cut>) {
+    async fn serve(self, mut cuts: mpsc::UnboundedReceiver<Cut>) {
         let listener = TcpListener::from_std(self.listener).expect("a socket for the runtime");
-        let mut live = JoinSet::new();
+        let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { continue };
-                    if !self.terms.borrow().refusing {
+                    if !self.conditions.borrow().refusing {
                         self.accepted.fetch_add(1, Ordering::Release);
-                        live.spawn(connect(client, self.upstream, self.terms.clone()));
+                        connections.spawn(connect(client, self.upstream, self.conditions.clone()));
                     }
                 }
-                order = orders.recv() => {
-                    live.shutdown().await;
-                    let Some(done) = order else { return };
+                cut = cuts.recv() => {
+                    connections.shutdown().await;
+                    let Some(done) = cut else { return };
                     let _ = done.send(());
                 }
                 // A connection that ended by itself, well or not, is only to be forgotten.
-                Some(_) = live.join_next() => {}
+                Some(_) = connections.join_next() => {}
             }
         }
     }
@@ -173,28 +180,28 @@ impl Door {
 async fn connect(
     client: TcpStream,
     upstream: SocketAddr,
-    terms: watch::Receiver<Terms>,
+    conditions: watch::Receiver<Conditions>,
 ) -> io::Result<()> {
     let server = TcpStream::connect(upstream).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let there = carry(from_client, to_server, terms.clone(), Way::ToServer);
-    let back = carry(from_server, to_client, terms, Way::ToClient);
+    let there = forward(from_client, to_server, conditions.clone(), Direction::ToServer);
+    let back = forward(from_server, to_client, conditions, Direction::ToClient);
     tokio::try_join!(there, back)?;
     Ok(())
 }
 
 /// Reads at once and writes when due, so that a delay takes nothing off the throughput.
-async fn carry(
+async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    terms: watch::Receiver<Terms>,
-    way: Way,
+    conditions: watch::Receiver<Conditions>,
+    direction: Direction,
 ) -> io::Result<()> {
     let (sender, mut kept) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
-    let mut heard = terms.clone();
+    let mut receiver = conditions.clone();
     let read = async move {
         loop {
             let mut bytes = vec![0; CHUNK];
@@ -203,28 +210,28 @@ async fn carry(
                 return io::Result::Ok(());
             }
             bytes.truncate(length);
-            let due = Instant::now() + terms.borrow().delay(way);
+            let due = Instant::now() + conditions.borrow().delay(direction);
             let _ = sender.send((due, bytes));
         }
     };
     let write = async move {
         while let Some((due, bytes)) = kept.recv().await {
             sleep_until(due).await;
-            let _ = heard.wait_for(|terms| !terms.stalled).await;
+            let _ = receiver.wait_for(|conditions| !conditions.stalled).await;
             to.write_all(&bytes).await?;
         }
-        let _ = heard.wait_for(|terms| !terms.stalled).await;
+        let _ = receiver.wait_for(|conditions| !conditions.stalled).await;
         to.shutdown().await
     };
     tokio::try_join!(read, write)?;
     Ok(())
 }
 
-impl Terms {
-    fn delay(&self, way: Way) -> Duration {
-        match way {
-            Way::ToServer => self.to_server,
-            Way::ToClient => self.to_client,
+impl Conditions {
+    fn delay(&self, direction: Direction) -> Duration {
+        match direction {
+            Direction::ToServer => self.to_server,
+            Direction::ToClient => self.to_client,
         }
     }
 }

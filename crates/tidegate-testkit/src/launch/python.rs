@@ -17,7 +17,7 @@ use super::process::guard::Guard;
 use super::{deadline, programs};
 
 /// How long a script may run.
-const LIMIT: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The interpreter of the environment that has the clients.
 ///
@@ -72,14 +72,14 @@ impl Python {
         command.stdin(Stdio::null()).stdout(file(&stdout)).stderr(file(&stderr));
         let guard = Guard::new(None);
         let mut process = Process::start(&mut command, &guard);
-        let ended = deadline::seen_within(LIMIT, || process.ended());
-        let status = process.end(&guard);
+        let ended = deadline::poll_within(TIMEOUT, || process.exit_status());
+        let status = process.kill(&guard);
         let read = |of: NamedTempFile| {
             String::from_utf8_lossy(&fs::read(of.path()).unwrap_or_default()).into_owned()
         };
         let ran = Ran { status, stdout: read(stdout), stderr: read(stderr) };
         let name = script.file_name().unwrap_or(OsStr::new("the script")).display();
-        assert!(ended.is_some(), "{name} ran for more than {LIMIT:?}:\n{}", ran.told());
+        assert!(ended.is_some(), "{name} ran for more than {TIMEOUT:?}:\n{}", ran.output());
         ran
     }
 }
@@ -91,15 +91,15 @@ impl Ran {
     /// When it failed, or printed more or less than a line; the text has what it printed.
     #[must_use]
     pub fn line(&self) -> &str {
-        assert!(self.status.success(), "the script failed ({}):\n{}", self.status, self.told());
+        assert!(self.status.success(), "the script failed ({}):\n{}", self.status, self.output());
         let mut lines = self.stdout.lines();
         match (lines.next(), lines.next()) {
             (Some(line), None) => line,
-            _ => panic!("the script did not print one line:\n{}", self.told()),
+            _ => panic!("the script did not print one line:\n{}", self.output()),
         }
     }
 
-    fn told(&self) -> String {
+    fn output(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
     }
 }

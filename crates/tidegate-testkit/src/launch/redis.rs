@@ -16,8 +16,8 @@ use self::control::Reply;
 use self::settings::{Flavor, RedisBuilder};
 use super::certificates::Certificates;
 use super::deadline::wait_until;
-use super::home::{Failure, Home};
 use super::process::Process;
+use super::server_dir::{Failure, ServerDir};
 use super::{ports, programs};
 
 /// How often another port is tried when somebody was faster.
@@ -35,7 +35,7 @@ pub struct RedisServer {
     ports: [u16; 2],
     certificates: Option<Certificates>,
     process: Mutex<Option<Process>>,
-    home: Home,
+    dir: ServerDir,
 }
 
 impl RedisServer {
@@ -63,13 +63,13 @@ impl RedisServer {
     #[must_use]
     pub fn url_at(&self, address: SocketAddr) -> String {
         let user = self.settings.password.as_deref().map(|password| ("default", password));
-        self.written(user, address)
+        self.url_for(user, address)
     }
 
     /// Where a user of [`RedisBuilder::acl`] connects.
     #[must_use]
     pub fn url_as(&self, user: &str, password: &str) -> String {
-        self.written(Some((user, password)), self.address())
+        self.url_for(Some((user, password)), self.address())
     }
 
     /// Where clients connect.
@@ -115,14 +115,14 @@ impl RedisServer {
     /// What the server wrote since it was first started.
     #[must_use]
     pub fn log(&self) -> String {
-        self.home.log()
+        self.dir.log()
     }
 
     /// Kills the server with SIGKILL. When this returns it is gone, and its port refuses.
     /// Killing a killed server does nothing.
     pub fn kill(&self) {
         if let Some(mut process) = self.process().take() {
-            process.end(self.home.guard());
+            process.kill(self.dir.guard());
         }
     }
 
@@ -137,10 +137,10 @@ impl RedisServer {
         // Whoever looks for a free port binds this one for a moment, if it comes upon it.
         let address = self.control_address();
         let started = wait_until(&format!("the port of {address}"), || {
-            let started = start(&self.home, self.settings.flavor, address);
-            if started.as_ref().is_err_and(Failure::lost_port) { None } else { Some(started) }
+            let started = start(&self.dir, self.settings.flavor, address);
+            if started.as_ref().is_err_and(Failure::port_taken) { None } else { Some(started) }
         });
-        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.told())));
+        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.report())));
     }
 
     /// Freezes the server with SIGSTOP. When this returns it does nothing more; the system still
@@ -177,7 +177,7 @@ impl RedisServer {
     /// # Errors
     /// When the server refuses the connection, closes it, or is silent for ten seconds.
     pub fn try_command(&self, words: &[&str]) -> io::Result<Reply> {
-        control::ask_patiently(self.control_address(), words)
+        control::execute(self.control_address(), words)
     }
 
     /// A section of `INFO`, by its field names.
@@ -204,27 +204,29 @@ impl RedisServer {
     }
 
     pub(super) fn launch(settings: RedisBuilder) -> Self {
-        let home = Home::new("tidegate-redis-");
-        let certificates = settings.tls.then(|| Certificates::write(home.folder()));
+        let dir = ServerDir::new("tidegate-redis-");
+        let certificates = settings.tls.then(|| Certificates::write(dir.folder()));
         let mut attempts = 0;
         loop {
             let ports = ports::free_pair();
-            home.write_settings(&settings.file(home.folder(), ports, certificates.as_ref()));
+            dir.write_settings(&settings.file(dir.folder(), ports, certificates.as_ref()));
             attempts += 1;
-            match start(&home, settings.flavor, ports::loopback(ports[0])) {
+            match start(&dir, settings.flavor, ports::loopback(ports[0])) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
-                    return Self { settings, ports, certificates, process, home };
+                    return Self { settings, ports, certificates, process, dir };
                 }
-                Err(failure) if failure.lost_port() && attempts < ATTEMPTS => {}
-                Err(failure) => panic!("{}", failure.told()),
+                Err(failure) if failure.port_taken() && attempts < ATTEMPTS => {}
+                Err(failure) => panic!("{}", failure.report()),
             }
         }
     }
 
-    fn written(&self, user: Option<(&str, &str)>, address: SocketAddr) -> String {
+    fn url_for(&self, user: Option<(&str, &str)>, address: SocketAddr) -> String {
         let scheme = if self.settings.tls { "rediss" } else { "redis" };
-        let user = user.map(|(name, password)| format!("{}:{}@", escaped(name), escaped(password)));
+        let user = user.map(|(name, password)| {
+            format!("{}:{}@", percent_encoded(name), percent_encoded(password))
+        });
         format!("{scheme}://{}{address}", user.unwrap_or_default())
     }
 
@@ -249,11 +251,11 @@ fn running(process: &mut Option<Process>) -> &mut Process {
 }
 
 /// Starts a server with the settings that stand in its home.
-fn start(home: &Home, flavor: Flavor, address: SocketAddr) -> Result<Process, Failure> {
+fn start(dir: &ServerDir, flavor: Flavor, address: SocketAddr) -> Result<Process, Failure> {
     let mut command = Command::new(programs::server(flavor));
-    command.arg(home.settings_file());
-    home.start(&flavor.to_string(), &mut command, |process| {
-        let found = answering(address).map_err(|error| error.to_string())?;
+    command.arg(dir.settings_file());
+    dir.start(&flavor.to_string(), &mut command, |process| {
+        let found = responding_pid(address).map_err(|error| error.to_string())?;
         // Another server may have been faster with the port.
         let ours = found.as_ref() == Some(&process.id().to_string());
         if ours { Ok(()) } else { Err(format!("the port belongs to {found:?}")) }
@@ -261,12 +263,12 @@ fn start(home: &Home, flavor: Flavor, address: SocketAddr) -> Result<Process, Fa
 }
 
 /// The number of the process that answers, once it has loaded its data and answers `PING`.
-fn answering(address: SocketAddr) -> io::Result<Option<String>> {
-    let pong = control::ask(address, &["PING"], ATTEMPT)?;
+fn responding_pid(address: SocketAddr) -> io::Result<Option<String>> {
+    let pong = control::execute_within(address, &["PING"], ATTEMPT)?;
     if pong != Reply::Text("PONG".to_owned()) {
         return Err(io::Error::other(format!("{pong:?}")));
     }
-    let info = control::ask(address, &["INFO", "server"], ATTEMPT)?;
+    let info = control::execute_within(address, &["INFO", "server"], ATTEMPT)?;
     let Reply::Text(info) = info else { return Err(io::Error::other(format!("{info:?}"))) };
     Ok(fields(&info).remove("process_id"))
 }
@@ -278,7 +280,7 @@ fn fields(section: &str) -> BTreeMap<String, String> {
 }
 
 /// A part of an address in which nothing has a meaning of its own.
-fn escaped(text: &str) -> String {
+fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let written =
         |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

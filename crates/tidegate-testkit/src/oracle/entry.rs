@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use num_traits::Zero as _;
 
-use super::bucket::{Rational, Terms, whole};
+use super::exact_policy::{ExactPolicy, Rational, from_nanos};
 use crate::scenario::spec::{ChangeSpec, LimitSpec, PolicySpec};
 
 /// What was spent.
@@ -52,21 +52,21 @@ impl State {
     }
 
     /// The state after one revision.
-    fn across(self, old: &PolicySpec, new: &PolicySpec, mode: ChangeSpec, now: u64) -> Self {
+    fn converted(self, old: &PolicySpec, new: &PolicySpec, mode: ChangeSpec, now: u64) -> Self {
         if mode == ChangeSpec::Reset || !self.is_of(new) {
             return Self::Fresh;
         }
         let (Self::Bucket(stored), Some(before), Some(after)) =
-            (&self, Terms::of(old), Terms::of(new))
+            (&self, ExactPolicy::of(old), ExactPolicy::of(new))
         else {
             return self;
         };
         let gap = before.gap(Some(stored), now);
         let gap = match mode {
-            ChangeSpec::Proportional => after.keep_share(&before, &gap),
+            ChangeSpec::Proportional => after.keep_filled_share(&before, &gap),
             _ => after.keep_tokens(&before, &gap),
         };
-        if gap.is_zero() { Self::Fresh } else { Self::Bucket(whole(now) + gap) }
+        if gap.is_zero() { Self::Fresh } else { Self::Bucket(from_nanos(now) + gap) }
     }
 }
 
@@ -88,7 +88,7 @@ impl Entry {
     ///
     /// A hold that has passed under an older revision is a bucket that was empty at its end. It
     /// is carried over as tokens are, whatever the mode of the change, and is no hold any more.
-    pub(super) fn carried(
+    pub(super) fn under_revision(
         &self,
         limit: &LimitSpec,
         generation: usize,
@@ -98,7 +98,7 @@ impl Entry {
             let lived = limit.revisions[from..=generation].windows(2);
             lived.fold(state, |state, pair| {
                 let mode = mode.unwrap_or(pair[1].change);
-                state.across(&pair[0].policy, &pair[1].policy, mode, now)
+                state.converted(&pair[0].policy, &pair[1].policy, mode, now)
             })
         };
         let state = carry(self.state.clone(), self.generation, None);
@@ -106,10 +106,10 @@ impl Entry {
         let (Some(until), true) = (passed, self.hold_generation != generation) else {
             return (state, self.held_until);
         };
-        let Some(terms) = Terms::of(&limit.revisions[self.hold_generation].policy) else {
+        let Some(exact) = ExactPolicy::of(&limit.revisions[self.hold_generation].policy) else {
             return (state, None);
         };
-        let empty = State::Bucket(terms.refilled(until));
+        let empty = State::Bucket(exact.refilled(until));
         let reopened = carry(empty, self.hold_generation, Some(ChangeSpec::KeepTokens));
         let state = match (state, reopened) {
             (State::Bucket(one), State::Bucket(other)) => State::Bucket(one.max(other)),

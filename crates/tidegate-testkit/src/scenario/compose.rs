@@ -61,7 +61,7 @@ impl Composer {
         let name = &self.scenario.name;
         let unit = self.scenario.resolution.nanos();
         assert!(at_ns.is_multiple_of(unit), "{name}: {at_ns} is between two steps of the clock");
-        assert!(!self.oracle.leaves_open(&op), "{name}: the contract leaves open {op:?}");
+        assert!(!self.oracle.is_unspecified(&op), "{name}: the contract leaves open {op:?}");
         let earliest = self.oracle.earliest_now().min(self.now);
         assert!(at_ns >= earliest, "{name}: a store may have forgotten what {op:?} asks for");
         self.now = at_ns;
@@ -82,7 +82,7 @@ impl Composer {
     pub fn add(&mut self, seed: &StepSeed) {
         let at_ns = self.time(seed.time);
         let Some(op) = self.op(seed) else { return };
-        if !self.oracle.leaves_open(&op) {
+        if !self.oracle.is_unspecified(&op) {
             self.push(at_ns, op);
         }
     }

@@ -14,7 +14,7 @@ use tidegate_core::{
 };
 
 use crate::scenario::spec::LimitSpec;
-use crate::scenario::step::{ChargeSpec, Expected, Line, ORIGIN_NS, Op, Step, Wait};
+use crate::scenario::step::{ChargeSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Step, Wait};
 use crate::subject::{Resolution, Subject, ask};
 
 /// Limits, and what is asked of them step by step.
@@ -38,14 +38,14 @@ pub struct Difference {
     /// The index of the step.
     pub step: usize,
     /// What was asked, as the vector file has it.
-    pub asked: String,
+    pub step_json: String,
     /// What was wrong.
-    pub what: String,
+    pub problem: String,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} step {}: {}\n  {}", self.scenario, self.step, self.what, self.asked)
+        write!(f, "{} step {}: {}\n  {}", self.scenario, self.step, self.problem, self.step_json)
     }
 }
 
@@ -62,13 +62,18 @@ impl std::error::Error for Difference {}
 pub async fn run(subject: &dyn Subject, scenario: &Scenario) -> Result<(), Difference> {
     let mut replay = Replay::new(subject, scenario);
     for (index, step) in scenario.steps.iter().enumerate() {
-        let what = match replay.step(index, step).await {
+        let problem = match replay.step(index, step).await {
             Ok(observed) if agree(&step.expect, &observed) => continue,
             Ok(observed) => format!("expected {:?}\n  observed {observed:?}", step.expect),
-            Err(what) => what,
+            Err(problem) => problem,
         };
-        let asked = serde_json::to_string(step).unwrap_or_default();
-        return Err(Difference { scenario: scenario.name.clone(), step: index, asked, what });
+        let step_json = serde_json::to_string(step).unwrap_or_default();
+        return Err(Difference {
+            scenario: scenario.name.clone(),
+            step: index,
+            step_json,
+            problem,
+        });
     }
     Ok(())
 }
@@ -124,7 +129,7 @@ impl<'s> Replay<'s> {
                     .map(|(c, key)| Correction { target: self.target(c.0, key, now), delta: c.2 })
                     .collect();
                 let receipt = receipt.map(|step| &self.spends[&step].receipt);
-                let outcomes = self.policies(corrections.iter().map(|c| c.target));
+                let outcomes = self.capacities(corrections.iter().map(|c| c.target));
                 let settle = Operation::Settle { corrections: &corrections, receipt };
                 observed(self.ask(settle).await?, &outcomes)
             }
@@ -173,7 +178,7 @@ impl<'s> Replay<'s> {
             Op::Peek { .. } => Operation::Peek(&charges),
             _ => Operation::Take(&charges),
         };
-        let capacities = self.policies(charges.iter().map(|c| c.target));
+        let capacities = self.capacities(charges.iter().map(|c| c.target));
         let answer = self.ask(operation).await?;
         if let (Answer::Decision(Decision::Allowed(grant)), false) =
             (&answer, matches!(op, Op::Peek { .. }))
@@ -200,7 +205,7 @@ impl<'s> Replay<'s> {
         }
     }
 
-    fn policies<'a>(&self, targets: impl Iterator<Item = Target<'a>>) -> Vec<u64> {
+    fn capacities<'a>(&self, targets: impl Iterator<Item = Target<'a>>) -> Vec<u64> {
         targets.map(|target| target.limit.policy().capacity()).collect()
     }
 }
@@ -221,31 +226,31 @@ pub fn windows(length: u32, now: u64) -> Windows {
 
 /// An answer as a scenario writes it. The capacities must be those of the policies in force.
 fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
-    let lines = |outcomes: &[Outcome]| -> Result<Vec<Line>, String> {
+    let expected_outcomes = |outcomes: &[Outcome]| -> Result<Vec<ExpectedOutcome>, String> {
         if outcomes.len() != capacities.len() {
             return Err(format!("{} outcomes for {} charges", outcomes.len(), capacities.len()));
         }
         outcomes
             .iter()
             .zip(capacities)
-            .map(|(outcome, &capacity)| line(outcome, capacity))
+            .map(|(outcome, &capacity)| expected_outcome(outcome, capacity))
             .collect()
     };
     Ok(match answer {
         Answer::Decision(Decision::Allowed(grant)) => Expected::Allowed {
             by: grant.binding,
             wait_ns: nanos(grant.wait),
-            charges: lines(&grant.outcomes)?,
+            charges: expected_outcomes(&grant.outcomes)?,
         },
         Answer::Decision(Decision::Denied(denial)) => Expected::Denied {
             by: denial.by,
             retry_ns: wait(denial.retry),
-            charges: lines(&denial.outcomes)?,
+            charges: expected_outcomes(&denial.outcomes)?,
         },
         Answer::Settled(settlement) => Expected::Settled {
             saturated: settlement.saturated,
             dropped: settlement.dropped,
-            charges: lines(&settlement.outcomes)?,
+            charges: expected_outcomes(&settlement.outcomes)?,
         },
         Answer::Held(span) => Expected::Held(nanos(span)),
         Answer::Reset(forgot) => Expected::Reset(Some(forgot)),
@@ -254,11 +259,11 @@ fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
     })
 }
 
-fn line(outcome: &Outcome, capacity: u64) -> Result<Line, String> {
+fn expected_outcome(outcome: &Outcome, capacity: u64) -> Result<ExpectedOutcome, String> {
     if outcome.capacity != capacity {
         return Err(format!("capacity {capacity} expected in {outcome:?}"));
     }
-    Ok(Line {
+    Ok(ExpectedOutcome {
         remaining: outcome.remaining,
         reset_ns: outcome.reset.map(nanos),
         retry_ns: outcome.retry.map(wait),

@@ -79,7 +79,7 @@ pub enum Op {
 
 /// When to try again, in the order of length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "WaitRepr", into = "WaitRepr")]
 pub enum Wait {
     /// After this many nanoseconds.
     Ns(u64),
@@ -92,24 +92,24 @@ pub enum Wait {
 /// A wait as the vector file has it: a number or a word.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Written {
+enum WaitRepr {
     OnRelease,
     Never,
     #[serde(untagged)]
     Ns(u64),
 }
 
-impl From<Written> for Wait {
-    fn from(written: Written) -> Self {
+impl From<WaitRepr> for Wait {
+    fn from(written: WaitRepr) -> Self {
         match written {
-            Written::Ns(ns) => Self::Ns(ns),
-            Written::OnRelease => Self::OnRelease,
-            Written::Never => Self::Never,
+            WaitRepr::Ns(ns) => Self::Ns(ns),
+            WaitRepr::OnRelease => Self::OnRelease,
+            WaitRepr::Never => Self::Never,
         }
     }
 }
 
-impl From<Wait> for Written {
+impl From<Wait> for WaitRepr {
     fn from(wait: Wait) -> Self {
         match wait {
             Wait::Ns(ns) => Self::Ns(ns),
@@ -121,7 +121,7 @@ impl From<Wait> for Written {
 
 /// How one charge must come out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ExpectedOutcome {
     /// Whole tokens left.
     pub remaining: u64,
     /// Time until full in nanoseconds; none where time alone fills nothing.
@@ -143,7 +143,7 @@ pub enum Expected {
         /// How long to wait before going ahead.
         wait_ns: u64,
         /// One per charge.
-        charges: Vec<Line>,
+        charges: Vec<ExpectedOutcome>,
     },
     /// To take, peek and reserve, when not.
     Denied {
@@ -152,7 +152,7 @@ pub enum Expected {
         /// The longest wait.
         retry_ns: Wait,
         /// One per charge.
-        charges: Vec<Line>,
+        charges: Vec<ExpectedOutcome>,
     },
     /// To settle.
     Settled {
@@ -161,7 +161,7 @@ pub enum Expected {
         /// Refunds without effect.
         dropped: usize,
         /// One per correction.
-        charges: Vec<Line>,
+        charges: Vec<ExpectedOutcome>,
     },
     /// To hold: how long the key is closed from now.
     Held(u64),

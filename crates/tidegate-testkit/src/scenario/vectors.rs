@@ -6,8 +6,8 @@
 //! above 2^53. The oracle is the source: the file is never edited by hand, and nothing here
 //! decides anything.
 
+mod builder;
 mod named;
-mod story;
 
 use std::fmt;
 

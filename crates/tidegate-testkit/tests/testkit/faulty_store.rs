@@ -74,7 +74,7 @@ fn polls(timing: Timing) -> (usize, usize) {
 }
 
 #[test]
-fn submissions_are_carried_out_and_answered_in_the_poll_that_was_said() {
+fn each_timing_executes_and_answers_in_its_poll() {
     assert_eq!(polls(Timing::AtOnce), (0, 0));
     assert_eq!(polls(Timing::WhenPolled), (1, 1));
     assert_eq!(polls(Timing::Deferred), (2, 2));
@@ -85,7 +85,7 @@ fn submissions_are_carried_out_and_answered_in_the_poll_that_was_said() {
 }
 
 #[tokio::test]
-async fn the_gate_lets_as_many_pass_as_it_is_opened_for() {
+async fn the_gate_passes_as_many_submissions_as_it_is_opened_for() {
     let (store, limit) = (store(Timing::Gated), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
@@ -103,7 +103,7 @@ async fn the_gate_lets_as_many_pass_as_it_is_opened_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_are_those_of_the_runtime() {
+async fn delays_use_the_time_of_the_runtime() {
     for (timing, span, of_probe) in [
         (Timing::After(SECOND), SECOND, SECOND),
         (Timing::RoundTrip(SECOND), SECOND, SECOND),
@@ -122,7 +122,7 @@ async fn times_are_those_of_the_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_trip_is_decided_half_way() {
+async fn a_round_trip_is_decided_after_half_its_time() {
     let (store, limit) = (store(Timing::RoundTrip(SECOND)), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
@@ -135,7 +135,7 @@ async fn a_round_trip_is_decided_half_way() {
 }
 
 #[tokio::test]
-async fn operations_fail_that_were_chosen_and_the_others_are_decided() {
+async fn selected_operations_fail_and_the_others_are_decided() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let chosen = |asked: Asked<'_>| (asked.index % 2 == 1).then_some(StoreError::Full);
@@ -159,7 +159,7 @@ async fn operations_fail_that_were_chosen_and_the_others_are_decided() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_fails_probes_as_well_until_it_is_mended() {
+async fn a_failing_store_fails_probes_until_it_recovers() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let store = store(Behaviour::from(Timing::WhenPolled).unavailable());
@@ -218,7 +218,7 @@ async fn takes_can_be_decided_by_another_limit() {
 }
 
 #[tokio::test]
-async fn everything_that_was_asked_is_counted() {
+async fn submissions_and_operations_are_counted() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let (take, peek) = (Operation::Take(&charges), Operation::Peek(&charges));

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Whether a process is there; one that has ended and was not waited for is not.
-fn lives(pid: u32) -> bool {
+fn is_alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }
 

@@ -43,16 +43,16 @@ impl Guard {
 
     /// Kills this process in the end, instead of the one before.
     pub(in crate::launch) fn watch(&self, child: &Child) {
-        self.tell(&child.id().to_string());
+        self.send(&child.id().to_string());
     }
 
     /// Kills nobody in the end. To be called while the number of the killed process is still
     /// taken, that is before it is waited for.
     pub(in crate::launch) fn forget(&self) {
-        self.tell("");
+        self.send("");
     }
 
-    fn tell(&self, line: &str) {
+    fn send(&self, line: &str) {
         let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pipe) = pipe.as_mut() {
             // A guard that somebody killed cannot be told, and there is nothing to be done.

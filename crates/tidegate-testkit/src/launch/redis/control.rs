@@ -66,7 +66,11 @@ impl Reply {
 }
 
 /// Sends a command over a connection of its own and waits for at most so long.
-pub(super) fn ask(address: SocketAddr, words: &[&str], limit: Duration) -> io::Result<Reply> {
+pub(super) fn execute_within(
+    address: SocketAddr,
+    words: &[&str],
+    limit: Duration,
+) -> io::Result<Reply> {
     let stream = TcpStream::connect_timeout(&address, limit)?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
@@ -80,8 +84,8 @@ pub(super) fn ask(address: SocketAddr, words: &[&str], limit: Duration) -> io::R
 }
 
 /// Sends a command and waits for at most the usual time.
-pub(super) fn ask_patiently(address: SocketAddr, words: &[&str]) -> io::Result<Reply> {
-    ask(address, words, deadline::LIMIT)
+pub(super) fn execute(address: SocketAddr, words: &[&str]) -> io::Result<Reply> {
+    execute_within(address, words, deadline::TIMEOUT)
 }
 
 fn exchange(stream: &mut BufReader<TcpStream>, words: &[&str]) -> io::Result<Reply> {
@@ -114,7 +118,7 @@ fn read(stream: &mut impl BufRead) -> io::Result<Reply> {
             }
             Err(_) => Ok(Reply::Nil),
         },
-        _ => Err(strange(line)),
+        _ => Err(invalid(line)),
     }
 }
 
@@ -126,10 +130,10 @@ fn read_text(stream: &mut impl BufRead, length: usize) -> io::Result<Reply> {
 }
 
 fn number(text: &str) -> io::Result<i64> {
-    text.parse().map_err(|_| strange(text))
+    text.parse().map_err(|_| invalid(text))
 }
 
-fn strange(line: &str) -> Error {
+fn invalid(line: &str) -> Error {
     Error::new(ErrorKind::InvalidData, format!("not RESP2: {line:?}"))
 }
 

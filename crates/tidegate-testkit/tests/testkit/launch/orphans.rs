@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use tidegate_testkit::launch::{Flavor, Peer, RedisServer, wait_until};
 
-use super::{lives, proc};
+use super::{is_alive, proc};
 
 const ENDING: &str = "TIDEGATE_TEST_ENDING";
 
@@ -33,7 +33,7 @@ fn watch(ending: &str) {
     let name = "launch::orphans::no_server_outlives_its_test";
     let mut peer = Peer::spawn(name, &[(ENDING, ending)]);
     let server: u32 = peer.line().parse().unwrap();
-    assert!(lives(server));
+    assert!(is_alive(server));
     let folder: PathBuf = std::fs::read_link(proc(server).join("cwd")).unwrap();
     assert!(folder.join("server.conf").exists());
     if ending == "shared" {
@@ -41,6 +41,6 @@ fn watch(ending: &str) {
     } else {
         peer.kill();
     }
-    wait_until("the server's end", || (!lives(server)).then_some(()));
+    wait_until("the server's end", || (!is_alive(server)).then_some(()));
     wait_until("the end of its folder", || (!folder.exists()).then_some(()));
 }

@@ -151,7 +151,7 @@ fn a_dropped_proxy_is_gone() {
 
 #[test]
 fn a_server_that_is_down_closes_the_connection() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = Proxy::start(nobody);
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = Proxy::start(unused);
     assert_eq!(connect(&proxy).read(&mut [0; 1]).unwrap_or(0), 0);
 }

@@ -35,6 +35,6 @@ fn a_script_that_fails_says_why() {
     let ran = Python::installed().run(path, &[], &[]);
     assert_eq!(ran.status.code(), Some(1));
     let panic = catch_unwind(AssertUnwindSafe(|| ran.line().to_owned())).unwrap_err();
-    let told = panic.downcast_ref::<String>().unwrap();
-    assert!(told.contains("so far") && told.contains("ValueError: low tide"), "{told}");
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.contains("so far") && message.contains("ValueError: low tide"), "{message}");
 }

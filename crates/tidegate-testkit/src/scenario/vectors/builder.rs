@@ -8,9 +8,9 @@ use crate::scenario::step::{ChargeSpec, CorrectionSpec, Op};
 use crate::subject::Resolution;
 
 /// A scenario over limits named after it.
-pub(super) struct Story(Composer);
+pub(super) struct ScenarioBuilder(Composer);
 
-impl Story {
+impl ScenarioBuilder {
     pub(super) fn new(name: &str, limits: Vec<LimitSpec>) -> Self {
         let limits = limits.into_iter().map(|mut limit| {
             limit.name = limit.name.map(|short| format!("{name}.{short}"));
@@ -48,7 +48,7 @@ impl Story {
         self.0.push(at_ns, op);
     }
 
-    pub(super) fn done(self) -> Scenario {
+    pub(super) fn build(self) -> Scenario {
         self.0.finish()
     }
 }

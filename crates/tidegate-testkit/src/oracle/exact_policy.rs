@@ -17,7 +17,7 @@ const DEFAULT_HORIZON_NS: u64 = 3_600_000_000_000;
 
 /// A bucket's policy in exact numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
+pub(super) struct ExactPolicy {
     /// Nanoseconds that one token takes.
     one: Rational,
     /// Tokens per period in lowest terms: stored instants are multiples of one over this.
@@ -30,7 +30,7 @@ pub(super) struct Terms {
     horizon_ns: u64,
 }
 
-impl Terms {
+impl ExactPolicy {
     /// The terms of a policy; none if it is no bucket.
     pub(super) fn of(policy: &PolicySpec) -> Option<Self> {
         let (tokens, period, capacity, debt, horizon_ns) = match *policy {
@@ -66,12 +66,12 @@ impl Terms {
     /// put it is the trace of a clock that stepped back.
     pub(super) fn gap(&self, stored: Option<&Rational>, now: u64) -> Rational {
         let Some(stored) = stored else { return Rational::zero() };
-        let furthest = &self.deepest + whole(self.horizon_ns);
-        (stored - whole(now)).max(Rational::zero()).min(furthest)
+        let furthest = &self.deepest + from_nanos(self.horizon_ns);
+        (stored - from_nanos(now)).max(Rational::zero()).min(furthest)
     }
 
     /// Time to full when the bucket was held until an instant, at which it is empty.
-    pub(super) fn gap_held(
+    pub(super) fn gap_with_hold(
         &self,
         stored: Option<&Rational>,
         held_until: Option<u64>,
@@ -79,7 +79,7 @@ impl Terms {
     ) -> Rational {
         let gap = self.gap(stored, now);
         match held_until {
-            Some(until) => gap.max(whole(until) - whole(now) + &self.full),
+            Some(until) => gap.max(from_nanos(until) - from_nanos(now) + &self.full),
             None => gap,
         }
     }
@@ -94,7 +94,7 @@ impl Terms {
 
     /// The stored instant after spending `cost` as of `start`.
     pub(super) fn spent(&self, gap: &Rational, cost: u128, start: u64, now: u64) -> Rational {
-        (gap + whole(now)).max(whole(start)) + self.span(cost)
+        (gap + from_nanos(now)).max(from_nanos(start)) + self.span(cost)
     }
 
     /// Whole tokens there are.
@@ -118,18 +118,18 @@ impl Terms {
         if !gap.is_positive() {
             return Rational::zero();
         }
-        let tokens = whole(old.capacity) - gap / &old.one;
-        let missing = (whole(self.capacity) - tokens) * &self.one;
-        self.on_the_grain(missing)
+        let tokens = from_nanos(old.capacity) - gap / &old.one;
+        let missing = (from_nanos(self.capacity) - tokens) * &self.one;
+        self.round_to_grain(missing)
     }
 
     /// The gap that keeps the filled share of a bucket with `gap` under `old`.
-    pub(super) fn keep_share(&self, old: &Self, gap: &Rational) -> Rational {
-        self.on_the_grain(gap / &old.full * &self.full)
+    pub(super) fn keep_filled_share(&self, old: &Self, gap: &Rational) -> Rational {
+        self.round_to_grain(gap / &old.full * &self.full)
     }
 
     /// Rounded down in tokens is rounded up in time, to the grain of the rate; within bounds.
-    fn on_the_grain(&self, missing: Rational) -> Rational {
+    fn round_to_grain(&self, missing: Rational) -> Rational {
         let grain = Rational::from_integer(self.grain.clone());
         let missing = (missing * &grain).ceil() / grain;
         missing.max(Rational::zero()).min(self.deepest.clone())
@@ -137,18 +137,18 @@ impl Terms {
 
     /// A gap that no honest spending can have left is brought back to the furthest that can.
     pub(super) fn repaired(&self, stored: &Rational, now: u64) -> Option<Rational> {
-        let furthest = &self.deepest + whole(self.horizon_ns) + whole(now);
+        let furthest = &self.deepest + from_nanos(self.horizon_ns) + from_nanos(now);
         (*stored > furthest).then_some(furthest)
     }
 
     /// The instant at which a hold that ends at `until` is over and refilled.
     pub(super) fn refilled(&self, until: u64) -> Rational {
-        whole(until) + &self.full
+        from_nanos(until) + &self.full
     }
 }
 
 /// A whole number of nanoseconds.
-pub(super) fn whole(ns: u64) -> Rational {
+pub(super) fn from_nanos(ns: u64) -> Rational {
     Rational::from_integer(ns.into())
 }
 

@@ -4,35 +4,35 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use super::stage::{Stage, bucket};
+use super::test_store::{TestStore, bucket};
 use crate::scenario::vectors;
 use crate::subject::Subject;
 
 /// R294: every vector that the clock can show.
-pub async fn the_vectors_hold(subject: &dyn Subject) {
+pub async fn the_vectors_pass(subject: &dyn Subject) {
     if let Err(difference) = vectors::run_all(subject).await {
         panic!("{difference}");
     }
 }
 
 /// R150, R178, R285, R291: fifteen at the same time on ten tokens: exactly ten.
-pub async fn fifteen_at_once_on_ten(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    let takes = (0..15).map(|_| stage.take_of(&limit, "a", 1)).collect();
+pub async fn ten_tokens_admit_ten_of_fifteen_concurrent_takes(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    let takes = (0..15).map(|_| store.take_from(&limit, "a", 1)).collect();
     let decisions = together(takes).await;
     let allowed = decisions.iter().filter(|decision| decision.is_allowed()).count();
     assert_eq!(allowed, 10);
 }
 
 /// Two at the same time on the last token: exactly one.
-pub async fn two_at_once_on_the_last_token(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
+pub async fn one_of_two_concurrent_takes_gets_the_last_token(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     for round in 0..20 {
-        stage.at(round * 10_000).await;
-        assert!(stage.take_of(&limit, "a", 9).await.is_allowed(), "round {round}");
+        store.at(round * 10_000).await;
+        assert!(store.take_from(&limit, "a", 9).await.is_allowed(), "round {round}");
         let decisions =
-            together(vec![stage.take_of(&limit, "a", 1), stage.take_of(&limit, "a", 1)]);
+            together(vec![store.take_from(&limit, "a", 1), store.take_from(&limit, "a", 1)]);
         let allowed = decisions.await.iter().filter(|decision| decision.is_allowed()).count();
         assert_eq!(allowed, 1, "round {round}");
     }

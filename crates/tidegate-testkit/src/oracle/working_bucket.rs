@@ -1,9 +1,9 @@
 //! One bucket of a decision: all kinds of policy meet here.
 
-use super::bucket::{Rational, Terms, ceil, whole};
 use super::entry::State;
+use super::exact_policy::{ExactPolicy, Rational, ceil, from_nanos};
 use crate::scenario::spec::PolicySpec;
-use crate::scenario::step::{Line, Wait};
+use crate::scenario::step::{ExpectedOutcome, Wait};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -20,14 +20,14 @@ pub(super) struct Stamp {
 
 /// One bucket of a decision.
 #[derive(Clone, Debug)]
-pub(super) struct Account {
+pub(super) struct WorkingBucket {
     pub(super) limit: usize,
     pub(super) key: String,
     pub(super) generation: usize,
     pub(super) state: State,
     pub(super) cost: u128,
     policy: PolicySpec,
-    terms: Option<Terms>,
+    exact: Option<ExactPolicy>,
     pub(super) held_until: Option<u64>,
     /// End of the calendar window that counts, in seconds.
     window: u64,
@@ -42,7 +42,7 @@ pub(super) struct Settled {
 }
 
 /// Where an account comes from.
-pub(super) struct Opening<'a> {
+pub(super) struct BucketInputs<'a> {
     pub(super) limit: usize,
     pub(super) key: &'a str,
     pub(super) generation: usize,
@@ -53,11 +53,12 @@ pub(super) struct Opening<'a> {
     pub(super) now: u64,
 }
 
-impl Account {
-    pub(super) fn open(opening: Opening<'_>) -> Self {
-        let Opening { limit, key, generation, policy, window_s, state, held_until, now } = opening;
+impl WorkingBucket {
+    pub(super) fn open(inputs: BucketInputs<'_>) -> Self {
+        let BucketInputs { limit, key, generation, policy, window_s, state, held_until, now } =
+            inputs;
         let (window, state) = match window_s {
-            Some(length) => count_in_window(u64::from(length), state, now),
+            Some(length) => current_window(u64::from(length), state, now),
             None => (0, state),
         };
         Self {
@@ -67,7 +68,7 @@ impl Account {
             state,
             cost: 0,
             policy: policy.clone(),
-            terms: Terms::of(policy),
+            exact: ExactPolicy::of(policy),
             held_until,
             window,
             now,
@@ -78,8 +79,8 @@ impl Account {
         self.policy.capacity().into()
     }
 
-    fn gap(&self, terms: &Terms) -> Rational {
-        terms.gap_held(self.state.stored(), self.held_until, self.now)
+    fn gap(&self, exact: &ExactPolicy) -> Rational {
+        exact.gap_with_hold(self.state.stored(), self.held_until, self.now)
     }
 
     fn window_left(&self) -> u64 {
@@ -88,8 +89,8 @@ impl Account {
 
     /// Brings back an instant that only a clock which stepped back can have left so far ahead.
     pub(super) fn repair(&mut self, now: u64) -> bool {
-        let (Some(terms), Some(stored)) = (&self.terms, self.state.stored()) else { return false };
-        let Some(repaired) = terms.repaired(stored, now) else { return false };
+        let (Some(exact), Some(stored)) = (&self.exact, self.state.stored()) else { return false };
+        let Some(repaired) = exact.repaired(stored, now) else { return false };
         self.state = State::Bucket(repaired);
         true
     }
@@ -99,8 +100,8 @@ impl Account {
         if self.cost == 0 {
             return Ok(self.now);
         }
-        if let Some(terms) = &self.terms {
-            let wait = terms.wait(&self.gap(terms), self.cost).ok_or(Wait::Never)?;
+        if let Some(exact) = &self.exact {
+            let wait = exact.wait(&self.gap(exact), self.cost).ok_or(Wait::Never)?;
             return Ok(self.now + wait);
         }
         let room = self.capacity().saturating_sub(self.state.used().into());
@@ -131,10 +132,10 @@ impl Account {
     }
 
     /// The longest wait that a reservation may have because of this bucket.
-    pub(super) fn reach(&self) -> u64 {
-        match (&self.terms, &self.policy) {
+    pub(super) fn max_wait(&self) -> u64 {
+        match (&self.exact, &self.policy) {
             _ if self.cost == 0 => u64::MAX,
-            (Some(terms), _) => terms.horizon_ns(),
+            (Some(exact), _) => exact.horizon_ns(),
             // A later window is not booked: the start lies before the end of this one.
             (None, PolicySpec::Quota { .. }) => self.window_left().saturating_sub(1),
             (None, _) => u64::MAX,
@@ -146,9 +147,9 @@ impl Account {
         if self.cost == 0 {
             return;
         }
-        if let Some(terms) = &self.terms {
-            let gap = self.gap(terms);
-            self.state = State::Bucket(terms.spent(&gap, self.cost, start, self.now));
+        if let Some(exact) = &self.exact {
+            let gap = self.gap(exact);
+            self.state = State::Bucket(exact.spent(&gap, self.cost, start, self.now));
             return;
         }
         // What fits is at most the capacity, which has 64 bits.
@@ -167,8 +168,8 @@ impl Account {
 
     /// Corrects an earlier spend; `spend` is its stamp and the instant it counts from.
     pub(super) fn settle(&mut self, delta: i64, spend: Option<(&Stamp, u64)>) -> Settled {
-        if let Some(terms) = self.terms.clone() {
-            return self.settle_bucket(&terms, delta, spend);
+        if let Some(exact) = self.exact.clone() {
+            return self.settle_bucket(&exact, delta, spend);
         }
         let used = self.state.used();
         let amount = self.policy.capacity();
@@ -193,22 +194,22 @@ impl Account {
 
     fn settle_bucket(
         &mut self,
-        terms: &Terms,
+        exact: &ExactPolicy,
         delta: i64,
         spend: Option<(&Stamp, u64)>,
     ) -> Settled {
         let tokens = u128::from(delta.unsigned_abs());
-        let gap = terms.gap(self.state.stored(), self.now);
+        let gap = exact.gap(self.state.stored(), self.now);
         if delta > 0 {
-            let (gap, saturated) = terms.charged(&gap, tokens);
-            self.state = State::Bucket(whole(self.now) + gap);
+            let (gap, saturated) = exact.charged(&gap, tokens);
+            self.state = State::Bucket(from_nanos(self.now) + gap);
             return Settled { saturated, dropped: false };
         }
         if delta == 0 {
             return Settled::default();
         }
-        let none = whole(0);
-        let mut back = terms.span(tokens);
+        let none = from_nanos(0);
+        let mut back = exact.span(tokens);
         if let Some((stamp, _)) = spend.filter(|&(_, start)| start > self.now) {
             let (State::Bucket(then), true) = (&stamp.state, stamp.generation == self.generation)
             else {
@@ -221,28 +222,28 @@ impl Account {
             }
         }
         if gap > none {
-            self.state = State::Bucket(whole(self.now) + (gap - back).max(none));
+            self.state = State::Bucket(from_nanos(self.now) + (gap - back).max(none));
         }
         Settled::default()
     }
 
     /// How the bucket stands.
-    pub(super) fn line(&self, retry_ns: Option<Wait>) -> Line {
-        if let Some(terms) = &self.terms {
-            let gap = self.gap(terms);
+    pub(super) fn outcome(&self, retry_ns: Option<Wait>) -> ExpectedOutcome {
+        if let Some(exact) = &self.exact {
+            let gap = self.gap(exact);
             let reset_ns = Some(ceil(&gap));
-            return Line { remaining: terms.remaining(&gap), reset_ns, retry_ns };
+            return ExpectedOutcome { remaining: exact.remaining(&gap), reset_ns, retry_ns };
         }
         let held = self.held_until.is_some_and(|until| until > self.now);
         let left = self.policy.capacity().saturating_sub(self.state.used());
         let reset_ns = matches!(self.policy, PolicySpec::Quota { .. }).then(|| self.window_left());
-        Line { remaining: if held { 0 } else { left }, reset_ns, retry_ns }
+        ExpectedOutcome { remaining: if held { 0 } else { left }, reset_ns, retry_ns }
     }
 }
 
 /// The window that counts and what was used in it. What was used in a later one that the caller
 /// knows counts on while the clock has stepped back.
-fn count_in_window(length: u64, state: State, now: u64) -> (u64, State) {
+fn current_window(length: u64, state: State, now: u64) -> (u64, State) {
     let present = (now / SECOND / length + 1) * length;
     match state {
         // The caller names the windows before and after the present one.

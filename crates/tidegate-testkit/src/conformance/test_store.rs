@@ -8,7 +8,7 @@ use tidegate_core::{
     Settlement, StoreError, Target,
 };
 
-use super::transcript::{self, Shown};
+use super::transcript::{self, Summary};
 use crate::scenario::step::ORIGIN_NS;
 use crate::subject::{Subject, ask};
 
@@ -19,19 +19,19 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 
 /// A store and its clock.
 #[derive(Clone, Copy)]
-pub(super) struct Stage<'s>(pub(super) &'s dyn Subject);
+pub(super) struct TestStore<'s>(pub(super) &'s dyn Subject);
 
-impl Stage<'_> {
+impl TestStore<'_> {
     /// Sets the clock, in milliseconds after the start.
     pub(super) async fn at(self, millis: u64) {
         transcript::set_time(millis);
         self.0.set_time(ORIGIN_NS + millis * MILLI).await;
     }
 
-    pub(super) async fn ask(self, operation: Operation<'_>) -> Answer {
+    pub(super) async fn execute(self, operation: Operation<'_>) -> Answer {
         match self.exchange(operation).await {
             (_, Ok(answer)) => answer,
-            (asked, answer) => panic!("{asked} gave {}, not an answer", Shown(&answer)),
+            (asked, answer) => panic!("{asked} gave {}, not an answer", Summary(&answer)),
         }
     }
 
@@ -39,20 +39,20 @@ impl Stage<'_> {
     pub(super) async fn error(self, operation: Operation<'_>) -> StoreError {
         match self.exchange(operation).await {
             (_, Err(error)) => error,
-            (asked, answer) => panic!("{asked} gave {}, not an error", Shown(&answer)),
+            (asked, answer) => panic!("{asked} gave {}, not an error", Summary(&answer)),
         }
     }
 
     /// Asks the store, and notes it for the report of a failure.
     async fn exchange(self, operation: Operation<'_>) -> (String, Result<Answer, StoreError>) {
-        let asked = Shown(&operation).to_string();
+        let asked = Summary(&operation).to_string();
         let answer = ask(self.0.store(), operation).await;
         transcript::record(&asked, &answer);
         (asked, answer)
     }
 
     async fn decision(self, operation: Operation<'_>) -> Decision {
-        match self.ask(operation).await {
+        match self.execute(operation).await {
             Answer::Decision(decision) => decision,
             other => wrong_kind(other, "a decision"),
         }
@@ -74,17 +74,17 @@ impl Stage<'_> {
     pub(super) async fn spend(self, charges: &[Charge<'_>]) -> Grant {
         match self.take(charges).await {
             Decision::Allowed(grant) => grant,
-            other => panic!("{}, where it must be allowed", Shown(&other)),
+            other => panic!("{}, where it must be allowed", Summary(&other)),
         }
     }
 
     /// Takes one token, or reports without spending if the cost is zero.
-    pub(super) async fn take_of(self, limit: &Limit, key: &str, cost: u64) -> Decision {
+    pub(super) async fn take_from(self, limit: &Limit, key: &str, cost: u64) -> Decision {
         self.take(&[Charge::new(limit, key, cost)]).await
     }
 
     /// Whole tokens left to a key.
-    pub(super) async fn left<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> u64 {
+    pub(super) async fn remaining<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> u64 {
         let key: Key<'_> = key.into();
         self.peek(&[Charge { target: Target { limit, key, windows: None }, cost: 0 }])
             .await
@@ -96,7 +96,7 @@ impl Stage<'_> {
         corrections: &[Correction<'_>],
         receipt: Option<&Receipt>,
     ) -> Settlement {
-        match self.ask(Operation::Settle { corrections, receipt }).await {
+        match self.execute(Operation::Settle { corrections, receipt }).await {
             Answer::Settled(settlement) => settlement,
             other => wrong_kind(other, "a settlement"),
         }
@@ -104,14 +104,14 @@ impl Stage<'_> {
 
     pub(super) async fn hold(self, limit: &Limit, key: &str, span: Duration) -> Duration {
         let target = Target::new(limit, key);
-        match self.ask(Operation::Hold { target, span }).await {
+        match self.execute(Operation::Hold { target, span }).await {
             Answer::Held(span) => span,
             other => wrong_kind(other, "the length of a hold"),
         }
     }
 
     pub(super) async fn reset(self, target: Target<'_>) -> bool {
-        match self.ask(Operation::Reset { target }).await {
+        match self.execute(Operation::Reset { target }).await {
             Answer::Reset(forgot) => forgot,
             other => wrong_kind(other, "the answer to a reset"),
         }
@@ -129,7 +129,7 @@ impl Stage<'_> {
     }
 
     async fn slots(self, operation: Operation<'_>) -> u64 {
-        match self.ask(operation).await {
+        match self.execute(operation).await {
             Answer::Slots(slots) => slots,
             other => wrong_kind(other, "a number of slots"),
         }
@@ -138,7 +138,7 @@ impl Stage<'_> {
 
 /// Fails the case: the store gave an answer to another operation.
 fn wrong_kind(answer: Answer, expected: &str) -> ! {
-    panic!("{} is not {expected}", Shown(&Ok(answer)));
+    panic!("{} is not {expected}", Summary(&Ok(answer)));
 }
 
 /// A named bucket of so many tokens per second.

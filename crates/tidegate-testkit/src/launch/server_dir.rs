@@ -12,7 +12,7 @@ use super::process::Process;
 use super::process::guard::Guard;
 
 /// How many lines of the log are told when a server does not start.
-const TAIL: usize = 15;
+const LOG_TAIL_LINES: usize = 15;
 
 /// What a server without TLS says to a setting for it: a newer one, and an older one, which does
 /// not know the setting.
@@ -20,7 +20,7 @@ const NO_TLS: [&str; 2] = ["Failed finding TLS support", "'tls-port "];
 
 /// The folder of a server.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct ServerDir {
     // In this order: the guard removes the folder if we do not come to it.
     folder: TempDir,
     guard: Guard,
@@ -34,7 +34,7 @@ pub(super) struct Failure {
     log: String,
 }
 
-impl Home {
+impl ServerDir {
     /// A folder whose name begins like this.
     pub(super) fn new(prefix: &str) -> Self {
         let folder = tempfile::Builder::new().prefix(prefix).tempdir();
@@ -60,12 +60,12 @@ impl Home {
         fs::write(self.settings_file(), text).expect("the folder of a server can be written");
     }
 
-    /// Starts a server by its command, and waits until `answers` does not object any more.
+    /// Starts a server by its command, and waits until `check_ready` does not object any more.
     pub(super) fn start(
         &self,
         name: &str,
         command: &mut Command,
-        answers: impl FnMut(&Process) -> Result<(), String>,
+        check_ready: impl FnMut(&Process) -> Result<(), String>,
     ) -> Result<Process, Failure> {
         let before = self.log().len();
         let log = File::options().create(true).append(true).open(self.log_file());
@@ -73,8 +73,8 @@ impl Home {
         command.current_dir(self.folder()).stdin(Stdio::null());
         command.stderr(log.try_clone().expect("a file can be shared")).stdout(log);
         let mut process = Process::start(command, &self.guard);
-        up(&mut process, answers).map_err(|cause| {
-            process.end(&self.guard);
+        wait_until_ready(&mut process, check_ready).map_err(|cause| {
+            process.kill(&self.guard);
             let log = self.log().split_off(before);
             Failure { name: name.to_owned(), cause, log }
         })?;
@@ -92,36 +92,36 @@ impl Home {
 
 impl Failure {
     /// Whether somebody else has taken the port between our choice and the server's start.
-    pub(super) fn lost_port(&self) -> bool {
+    pub(super) fn port_taken(&self) -> bool {
         self.log.contains("Address already in use")
     }
 
     /// The whole story, for a panic.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn report(&self) -> String {
         let Self { name, cause, log } = self;
-        let mut told = format!("{name} did not come up: {cause}");
+        let mut report = format!("{name} did not come up: {cause}");
         if NO_TLS.iter().any(|complaint| log.contains(complaint)) {
-            let _ = write!(told, "; this {name} was built without TLS, so take another one");
+            let _ = write!(report, "; this {name} was built without TLS, so take another one");
         }
         let lines: Vec<&str> = log.lines().collect();
-        let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n  ");
-        let _ = write!(told, "\nThe end of its log:\n  {tail}");
-        told
+        let tail = lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n  ");
+        let _ = write!(report, "\nThe end of its log:\n  {tail}");
+        report
     }
 }
 
 /// Waits until this very process answers.
-fn up(
+fn wait_until_ready(
     process: &mut Process,
-    mut answers: impl FnMut(&Process) -> Result<(), String>,
+    mut check_ready: impl FnMut(&Process) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut last = None;
-    let look = || {
-        if let Some(status) = process.ended() {
+    let check = || {
+        if let Some(status) = process.exit_status() {
             return Some(Err(format!("it ended with {status}")));
         }
-        answers(process).map_err(|objection| last = Some(objection)).ok().map(Ok)
+        check_ready(process).map_err(|reason| last = Some(reason)).ok().map(Ok)
     };
-    let seen = deadline::seen_within(deadline::LIMIT, look);
-    seen.unwrap_or_else(|| Err(format!("no answer within {:?}: {last:?}", deadline::LIMIT)))
+    let seen = deadline::poll_within(deadline::TIMEOUT, check);
+    seen.unwrap_or_else(|| Err(format!("no answer within {:?}: {last:?}", deadline::TIMEOUT)))
 }

@@ -6,9 +6,9 @@
 //! - A bucket written under an older revision is converted when it is next written; whether an
 //!   operation that changes nothing in it counts as a write is the store's affair.
 
-use super::bucket::{Terms, ceil};
 use super::entry::{Entry, State};
-use super::{Account, Oracle};
+use super::exact_policy::{ExactPolicy, ceil};
+use super::{Oracle, WorkingBucket};
 use crate::scenario::spec::PolicySpec;
 use crate::scenario::step::{CorrectionSpec, ORIGIN_NS, Op};
 
@@ -26,21 +26,27 @@ impl Oracle {
 
     /// Whether the answer to `op`, or what it leaves behind, is not settled by the contract.
     #[must_use]
-    pub fn leaves_open(&self, op: &Op) -> bool {
+    pub fn is_unspecified(&self, op: &Op) -> bool {
         match op {
             Op::Take { charges } | Op::Reserve { charges, .. } => {
-                let (accounts, _) = self.accounts(charges, ORIGIN_NS);
-                accounts.iter().any(|account| account.cost == 0 && self.is_behind_at(account))
+                let (buckets, _) = self.buckets(charges, ORIGIN_NS);
+                buckets.iter().any(|bucket| bucket.cost == 0 && self.is_bucket_stale(bucket))
             }
             Op::Peek { .. } | Op::Release { .. } | Op::Reset { .. } | Op::Revise { .. } => false,
-            Op::Settle { corrections, receipt } => self.settle_is_open(corrections, *receipt),
-            Op::Hold { limit, key, span_ns } => *span_ns == 0 || self.is_behind(*limit, key),
+            Op::Settle { corrections, receipt } => {
+                self.is_settle_unspecified(corrections, *receipt)
+            }
+            Op::Hold { limit, key, span_ns } => *span_ns == 0 || self.is_stale(*limit, key),
         }
     }
 
     /// Corrections of one bucket twice, of nothing, of slots, or of a charge that spent nothing
     /// have no agreed reading.
-    fn settle_is_open(&self, corrections: &[CorrectionSpec], receipt: Option<usize>) -> bool {
+    fn is_settle_unspecified(
+        &self,
+        corrections: &[CorrectionSpec],
+        receipt: Option<usize>,
+    ) -> bool {
         let unspent = |index: usize| {
             let stamps = receipt.map(|step| &self.receipts[&step].stamps);
             stamps.is_some_and(|stamps| !stamps[index].spent)
@@ -53,16 +59,16 @@ impl Oracle {
                 || twice
                 || *delta == 0
                 || unspent(index)
-                || (*delta < 0 && self.is_behind(*limit, key))
+                || (*delta < 0 && self.is_stale(*limit, key))
         })
     }
 
-    fn is_behind_at(&self, account: &Account) -> bool {
-        self.is_behind(account.limit, &account.key)
+    fn is_bucket_stale(&self, bucket: &WorkingBucket) -> bool {
+        self.is_stale(bucket.limit, &bucket.key)
     }
 
     /// Whether the bucket has a hold that passed under an older revision.
-    pub(super) fn hold_is_behind(&self, limit: usize, key: &str, now: u64) -> bool {
+    pub(super) fn has_stale_hold(&self, limit: usize, key: &str, now: u64) -> bool {
         self.entries.get(&(limit, key.to_owned())).is_some_and(|entry| {
             entry.hold_generation != self.current[limit]
                 && entry.held_until.is_some_and(|until| until <= now)
@@ -70,7 +76,7 @@ impl Oracle {
     }
 
     /// Whether the bucket was last written under an older revision.
-    pub(super) fn is_behind(&self, limit: usize, key: &str) -> bool {
+    pub(super) fn is_stale(&self, limit: usize, key: &str) -> bool {
         self.entries.get(&(limit, key.to_owned())).is_some_and(|entry| {
             entry.generation != self.current[limit] && entry.state != State::Fresh
         })
@@ -79,14 +85,14 @@ impl Oracle {
     /// The latest instant, if it has been seen, from which on parts of the entry mean nothing.
     fn forgotten_at(&self, limit: usize, entry: &Entry) -> u64 {
         let policy = &self.limits[limit].revisions[entry.generation].policy;
-        let terms = Terms::of(policy);
+        let exact = ExactPolicy::of(policy);
         let spent = match &entry.state {
             State::Bucket(stored) => ceil(stored),
             State::Quota { ends, .. } => ends * SECOND,
             State::Fresh | State::Allowance { .. } | State::Slots(_) => 0,
         };
-        let held = entry.held_until.map_or(0, |until| match &terms {
-            Some(terms) => ceil(&terms.refilled(until)),
+        let held = entry.held_until.map_or(0, |until| match &exact {
+            Some(exact) => ceil(&exact.refilled(until)),
             None => until,
         });
         [spent, held].into_iter().filter(|&instant| instant <= entry.seen).max().unwrap_or(0)
@@ -94,12 +100,12 @@ impl Oracle {
 
     /// Forgets a key; says whether there was anything, where that is certain.
     pub(super) fn reset(&mut self, id: &(usize, String), now: u64) -> Option<bool> {
-        let account = self.account(id.0, &id.1, now);
+        let bucket = self.bucket(id.0, &id.1, now);
         let Some(entry) = self.entries.remove(id) else { return Some(false) };
         let held = entry.held_until.is_some_and(|until| until > now);
         let capacity = self.limits[id.0].revisions[self.current[id.0]].policy.capacity();
-        let line = account.line(None);
+        let outcome = bucket.outcome(None);
         // Something is missing for certain; otherwise the store may have forgotten already.
-        (held || line.remaining < capacity).then_some(true)
+        (held || outcome.remaining < capacity).then_some(true)
     }
 }
