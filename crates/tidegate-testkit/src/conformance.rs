@@ -1,11 +1,11 @@
-//! The conformance suite: what every store must do, whatever it is made of.
+//! The conformance suite: what every implementation of `Store` must do.
 //!
 //! Each case is a function over a [`Subject`] that fails by panicking with what was wrong.
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each; [`CASES`] lists them
-//! for other harnesses. Every case wants a store in which nobody has spent anything. Times are
+//! for other harnesses. Every case needs a store in which nothing has been spent. Times are
 //! whole milliseconds, so that every clock can show them. Nothing here sleeps or reads a clock.
 //!
-//! A case that fails reports what it asked last and what the store answered, a line each.
+//! A failed case reports its last operations and the answers of the store, one per line.
 //!
 //! ```text
 //! mod conformance {
@@ -36,9 +36,9 @@ use crate::subject::{BoxFuture, Subject, block_on};
 /// One case of the suite.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// Group and name.
+    /// Group and name, such as `basics::an_unknown_key_is_full`.
     pub name: &'static str,
-    /// Runs it; panics if the store fails.
+    /// Runs the case; panics if the store fails it.
     pub run: for<'s> fn(&'s dyn Subject) -> BoxFuture<'s, ()>,
 }
 
@@ -51,14 +51,14 @@ impl fmt::Debug for Case {
 /// Runs one case on a new subject.
 ///
 /// # Panics
-/// When there is no such case, or the store fails it.
+/// If there is no such case, or the store fails it.
 pub fn check<S, F>(name: &str, factory: impl FnOnce() -> F)
 where
     S: Subject,
     F: Future<Output = S>,
 {
     let case = CASES.iter().find(|case| case.name == name);
-    let case = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    let case = case.unwrap_or_else(|| panic!("unknown conformance case {name}"));
     transcript::begin();
     let run = AssertUnwindSafe(|| {
         block_on(async {
@@ -79,8 +79,8 @@ where
     }
 }
 
-/// Lists the cases once, for [`CASES`] and for the macro. The first token is a dollar sign, which
-/// a macro that writes a macro cannot spell itself.
+/// Lists the cases once, for [`CASES`] and for the macro. The first token is a dollar sign, because
+/// a macro that defines a macro cannot write one itself.
 macro_rules! suite {
     ($d:tt $($group:ident { $($case:ident)* })*) => {
         /// Every case, in the order of the suite.
@@ -89,9 +89,9 @@ macro_rules! suite {
             run: |subject| Box::pin($group::$case(subject)),
         },)*)*];
 
-        /// Makes one test of each case, in a module for each group.
+        /// Generates one test per case, in one module per group.
         ///
-        /// The argument is a function without arguments whose future gives a new
+        /// The argument is an async function without arguments that returns a new
         /// [`Subject`](crate::subject::Subject).
         #[macro_export]
         macro_rules! conformance_tests {

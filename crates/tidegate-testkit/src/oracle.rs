@@ -1,8 +1,8 @@
-//! The reference: the whole semantics of the Store contract over rational numbers.
+//! The reference implementation: the full semantics of the `Store` contract over rational numbers.
 //!
-//! Written from the design, not from the core, with which it shares no arithmetic: what both
-//! say alike is right unless the same mistake was made twice. It is slow, single-threaded, knows
-//! no leases that run out, and never refuses a list: callers hand in valid ones.
+//! It follows the design, not the core, and shares no arithmetic with it, so that where both agree
+//! they are right unless the same mistake was made twice. It is slow and single-threaded, has no
+//! leases that expire, and never rejects a list: callers pass valid ones.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,16 +30,16 @@ use crate::scenario::step::{
     ChargeSpec, CorrectionSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Wait,
 };
 
-/// What a grant charged.
+/// The record of a grant, for later settlement.
 #[derive(Clone, Debug)]
 struct Receipt {
-    /// The instant it counts from.
+    /// The instant at which the charge takes effect.
     start: u64,
     /// One per charge.
     stamps: Vec<Stamp>,
 }
 
-/// A store of rational numbers, driven step by step.
+/// A store over rational numbers, driven step by step.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     limits: Vec<LimitSpec>,
@@ -51,14 +51,14 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// An oracle in which nobody has spent anything.
+    /// Creates an oracle in which nothing has been spent.
     #[must_use]
     pub fn new(limits: Vec<LimitSpec>) -> Self {
         let current = vec![0; limits.len()];
         Self { limits, current, entries: BTreeMap::new(), receipts: BTreeMap::new(), steps: 0 }
     }
 
-    /// The limits, as they were handed in.
+    /// The limits passed to [`Oracle::new`].
     #[must_use]
     pub fn limits(&self) -> &[LimitSpec] {
         &self.limits
@@ -70,7 +70,7 @@ impl Oracle {
         self.current[limit]
     }
 
-    /// The answer to the next step, at `at_ns` after [`ORIGIN_NS`].
+    /// Applies the next step, at `at_ns` after [`ORIGIN_NS`], and returns the answer.
     pub fn apply(&mut self, at_ns: u64, op: &Op) -> Expected {
         let now = ORIGIN_NS + at_ns;
         let step = self.steps;
@@ -113,7 +113,7 @@ impl Oracle {
         })
     }
 
-    /// The accounts of a list, each bucket once, and for each charge the index of its account.
+    /// Returns each bucket of a list once, and for each charge the index of its bucket.
     fn buckets(&self, charges: &[ChargeSpec], now: u64) -> (Vec<WorkingBucket>, Vec<usize>) {
         let mut buckets: Vec<WorkingBucket> = Vec::new();
         let mut order = Vec::new();
@@ -129,7 +129,7 @@ impl Oracle {
         (buckets, order)
     }
 
-    /// Decides a list; without a horizon nothing is spent.
+    /// Decides a list of charges. Without a horizon nothing is spent.
     fn decide(
         &mut self,
         charges: &[ChargeSpec],
@@ -166,8 +166,9 @@ impl Oracle {
         Expected::Allowed { by, wait_ns: start - now, charges: outcomes }
     }
 
-    /// A denial spends nothing, but it mends what a clock that stepped back has left, and brings
-    /// a bucket under the present policy.
+    /// Writes back the buckets of a denied list if necessary. A denial spends nothing, but it
+    /// repairs instants left by a clock that stepped back, and moves a bucket to the current
+    /// policy.
     fn repair(&mut self, buckets: Vec<WorkingBucket>, now: u64) {
         for mut bucket in buckets.into_iter().filter(|bucket| bucket.cost > 0) {
             let stale = self.is_stale(bucket.limit, &bucket.key)
@@ -224,8 +225,7 @@ impl Oracle {
         let entry = self.entries.entry((bucket.limit, bucket.key)).or_default();
         entry.generation = bucket.generation;
         entry.held_until = bucket.held_until;
-        // A window in which nothing is used is no window: not even while the clock has stepped
-        // back behind its start.
+        // An unused window is forgotten, even if the clock has stepped back before its start.
         let unused = matches!(bucket.state, State::Quota { used: 0, .. });
         entry.state = if unused { State::Fresh } else { bucket.state };
         entry.seen = now;
@@ -242,7 +242,7 @@ fn stamp(bucket: &WorkingBucket) -> Stamp {
     }
 }
 
-/// The first of the longest waits binds.
+/// Builds a denial. The first charge with the longest wait is the binding one.
 fn denied(charges: Vec<ExpectedOutcome>) -> Expected {
     let longest = charges.iter().filter_map(|outcome| outcome.retry_ns).max();
     let by = charges.iter().position(|outcome| outcome.retry_ns == longest).unwrap_or(0);

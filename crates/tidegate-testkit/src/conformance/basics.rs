@@ -1,4 +1,4 @@
-//! One bucket, one charge: what every limiter must get right.
+//! One bucket, one charge: the basic behaviour of every limiter.
 
 use tidegate_core::{Charge, Policy, Retry};
 
@@ -16,7 +16,7 @@ pub async fn an_unknown_key_is_full(subject: &dyn Subject) {
     assert_eq!((outcome.capacity, outcome.retry, outcome.reset), (10, None, Some(SECOND)));
 }
 
-/// R149, R283: the eleventh of ten is denied, with a hint.
+/// R149, R283: the eleventh charge on ten tokens is denied, with a retry hint.
 pub async fn the_eleventh_of_ten_is_denied(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -41,13 +41,13 @@ pub async fn a_clock_that_steps_back_grants_nothing(subject: &dyn Subject) {
     store.at(10_000).await;
     assert_eq!(store.take_from(&limit, "a", 5).await.remaining(), 5);
     store.at(9_000).await;
-    // No last-seen time is stored, so the second that was taken back is missing.
+    // No last-seen time is stored, so the token of the lost second is missing.
     assert_eq!(store.take_from(&limit, "a", 1).await.remaining(), 3);
     store.at(10_000).await;
     assert_eq!(store.remaining(&limit, "a").await, 4);
 }
 
-/// After a far step back the hint is at most capacity, debt and horizon away.
+/// After a large step back the retry hint is at most capacity, debt and horizon away.
 pub async fn the_wait_after_a_large_step_back_is_bounded(subject: &dyn Subject) {
     let store = TestStore(subject);
     let policy = Policy::per_second(1).capacity(10).max_horizon(SECOND).build();
@@ -60,10 +60,10 @@ pub async fn the_wait_after_a_large_step_back_is_bounded(subject: &dyn Subject) 
     store.at(11_999).await;
     assert!(!store.take_from(&limit, "a", 1).await.is_allowed());
     store.at(12_000).await;
-    assert!(store.take_from(&limit, "a", 1).await.is_allowed(), "nobody is locked out for long");
+    assert!(store.take_from(&limit, "a", 1).await.is_allowed(), "the wait is bounded");
 }
 
-/// R155: refill is elapsed time by rate, capped.
+/// R155: refill is elapsed time multiplied by the rate, up to the capacity.
 pub async fn refill_is_time_by_rate(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 2, 10));
     store.at(0).await;
@@ -85,7 +85,7 @@ pub async fn a_denial_spends_nothing(subject: &dyn Subject) {
     assert!(store.take_from(&limit, "a", 3).await.is_allowed());
 }
 
-/// R157, R158: the hint is exact: a millisecond earlier fails, at the hint it fits.
+/// R157, R158: the retry hint is exact: a millisecond earlier is denied, at the hint it fits.
 pub async fn the_hint_is_exact(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 2, 5));
     store.at(0).await;
@@ -130,7 +130,7 @@ pub async fn a_cost_of_zero_reports(subject: &dyn Subject) {
     assert_eq!(decision.remaining(), 0);
 }
 
-/// A peek says what a take would say, and spends nothing.
+/// A peek returns what a take would return, and spends nothing.
 pub async fn a_peek_spends_nothing(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -176,7 +176,7 @@ pub async fn no_fraction_is_lost_by_polling(subject: &dyn Subject) {
         let policy = Policy::rate(rate).capacity(capacity).build().expect("a valid policy");
         let limit = named(name, policy);
         let mut admitted: u64 = 0;
-        // The burst goes first, so that the bucket is never full while it is polled.
+        // The burst is spent first, so that the bucket is never full while it is polled.
         let (mut now, end) = (0, seconds * 1_000);
         store.at(0).await;
         while store.take_from(&limit, "a", 1).await.is_allowed() {

@@ -1,4 +1,4 @@
-//! Policy changes: what is left in a bucket when its limit is revised.
+//! Policy changes: what happens to a bucket when its limit is revised.
 
 use tidegate_core::{Change, Charge, Correction, Limit, Policy, Retry};
 
@@ -10,7 +10,7 @@ fn revised(limit: &Limit, per_second: u64, capacity: u64, change: Change) -> Lim
     limit.revise(policy.expect("a valid policy"), change).expect("a named limit")
 }
 
-/// R427: tokens stay; a lower capacity cuts them, a higher one grants nothing at once.
+/// R427: tokens stay; a lower capacity caps them, a higher one adds none immediately.
 pub async fn tokens_stay(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -26,7 +26,7 @@ pub async fn tokens_stay(subject: &dyn Subject) {
     assert_eq!(store.remaining(&large, "never-seen").await, 100);
 }
 
-/// The filled part stays.
+/// A proportional change keeps the filled share.
 pub async fn the_filled_share_stays(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -35,7 +35,7 @@ pub async fn the_filled_share_stays(subject: &dyn Subject) {
     assert_eq!(store.remaining(&new, "a").await, 30);
 }
 
-/// Every bucket starts full.
+/// A reset change starts every bucket full.
 pub async fn every_bucket_starts_full(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -44,18 +44,18 @@ pub async fn every_bucket_starts_full(subject: &dyn Subject) {
     assert_eq!(store.take_from(&new, "a", 1).await.remaining(), 4);
 }
 
-/// Debt stays debt, up to the new bound.
+/// Debt is kept, up to the new bound.
 pub async fn debt_stays(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     store.settle(&[Correction::new(&old, "a", 16)], None).await;
     let new = revised(&old, 1, 4, Change::KeepTokens);
-    // Six below zero, but not more than the new debt of four; and four to full.
+    // Six below zero, capped at the new maximum debt of four, plus four tokens to full.
     let outcome = store.peek(&[Charge::new(&new, "a", 0)]).await.outcomes()[0];
     assert_eq!((outcome.remaining, outcome.reset), (0, Some(8 * SECOND)));
 }
 
-/// A policy change does not open a held key, and what has come since it reopened stays.
+/// A policy change does not reopen a held key, and tokens refilled since it reopened stay.
 pub async fn a_hold_survives_a_change(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -66,10 +66,10 @@ pub async fn a_hold_survives_a_change(subject: &dyn Subject) {
     assert_eq!(store.take_from(&new, "a", 0).await.remaining(), 1, "it refills as before");
     assert_eq!(store.take_from(&new, "a", 1).await.remaining(), 0);
     store.at(7_000).await;
-    assert_eq!(store.remaining(&new, "a").await, 2, "once touched, by the new policy");
+    assert_eq!(store.remaining(&new, "a").await, 2, "after a write, by the new policy");
 }
 
-/// A hold that has passed is over, whatever the limit becomes later.
+/// A hold that has expired stays expired, whatever the limit becomes later.
 pub async fn a_hold_that_has_passed_does_not_close_the_key_again(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -78,14 +78,14 @@ pub async fn a_hold_that_has_passed_does_not_close_the_key_again(subject: &dyn S
     let hourly = Policy::per(1, 3_600 * SECOND).capacity(10).build().expect("a valid policy");
     let new = old.revise(hourly, Change::KeepTokens).expect("a named limit");
     store.at(9_000).await;
-    assert_eq!(store.remaining(&new, "b").await, 4, "what has come since stays");
+    assert_eq!(store.remaining(&new, "b").await, 4, "tokens refilled since the hold stay");
     assert_eq!(store.take_from(&new, "b", 1).await.remaining(), 3);
     assert_eq!(store.remaining(&new, "b").await, 3);
     store.at(100_000).await;
     assert_eq!(store.remaining(&new, "a").await, 10, "full before the change, full after it");
 }
 
-/// A denial brings a bucket under the new policy: its hint holds, whether that is faster or slower.
+/// A denial moves a bucket to the new policy, so its retry hint holds for faster and slower rates.
 pub async fn a_retry_hint_holds_after_a_change(subject: &dyn Subject) {
     let store = TestStore(subject);
     let hourly = Policy::per(1, 3_600 * SECOND).capacity(1).build().expect("a valid policy");
@@ -106,7 +106,7 @@ pub async fn a_retry_hint_holds_after_a_change(subject: &dyn Subject) {
     store.at(2_000).await;
     assert!(
         !store.take_from(&new, "a", 2).await.is_allowed(),
-        "one token has come, not a thousand"
+        "one token was refilled, not a thousand"
     );
 }
 
@@ -123,7 +123,7 @@ pub async fn a_stale_caller_adopts_the_newer_revision(subject: &dyn Subject) {
     assert_eq!(store.remaining(&new, "a").await, 2, "and nothing was converted back");
 }
 
-/// Counted kinds keep what was used.
+/// Counted policies keep what was used.
 pub async fn counters_keep_what_was_used(subject: &dyn Subject) {
     let store = TestStore(subject);
     let allowance = |amount| Policy::allowance(amount).expect("a valid policy");
@@ -139,15 +139,15 @@ pub async fn counters_keep_what_was_used(subject: &dyn Subject) {
     assert_eq!(store.take_from(&large, "a", 1).await.remaining(), 13);
 }
 
-/// A reservation made under another revision gives nothing back before its start.
+/// Cancelling a reservation made under another revision refunds nothing before its start.
 pub async fn a_reservation_of_another_revision_is_dropped(subject: &dyn Subject) {
     let (store, old) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
     assert!(store.take_from(&old, "a", 10).await.is_allowed());
     let decision = store.reserve(&[Charge::new(&old, "a", 4)], 60 * SECOND).await;
     let grant = decision.granted().expect("a reservation");
-    // Under twice the rate the bucket is full earlier than the receipt says: comparing the two
-    // instants would look as if nobody had built on anything.
+    // At twice the rate the bucket is full earlier than the receipt says. Comparing the two
+    // instants would wrongly suggest that no later reservation depends on this one.
     let new = revised(&old, 2, 10, Change::KeepTokens);
     store.at(1_000).await;
     let back = [Correction::new(&new, "a", -4)];

@@ -16,7 +16,7 @@ fn daily(amount: u64) -> Limit {
     named("daily", Policy::quota(amount).expect("a valid policy"))
 }
 
-/// The windows around so many milliseconds after the start.
+/// The windows around `millis` after the start.
 fn days_around(millis: u64) -> Windows {
     windows(86_400, ORIGIN_NS + millis * 1_000_000)
 }
@@ -25,7 +25,7 @@ fn charge(limit: &Limit, cost: u64, around: Windows) -> [Charge<'_>; 1] {
     [Charge { target: Target::new(limit, "a").with_windows(around), cost }]
 }
 
-/// A quota counts in its window and starts anew with the next.
+/// A quota counts within its window and starts over with the next one.
 pub async fn a_quota_counts_by_window(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), daily(5));
     store.at(HOUR).await;
@@ -40,7 +40,7 @@ pub async fn a_quota_counts_by_window(subject: &dyn Subject) {
     assert_eq!(store.take(&charge(&limit, 3, days_around(DAY))).await.remaining(), 2);
 }
 
-/// The store picks the window by its own clock, whatever the caller's says.
+/// The store selects the window by its own clock, not by the caller's.
 pub async fn the_store_picks_the_window(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), daily(5));
     store.at(DAY - HOUR).await;
@@ -48,12 +48,12 @@ pub async fn the_store_picks_the_window(subject: &dyn Subject) {
     assert_eq!(store.take(&charge(&limit, 1, days_around(0))).await.remaining(), 1);
     store.at(DAY).await;
     assert_eq!(store.take(&charge(&limit, 1, days_around(0))).await.remaining(), 4);
-    // Back across the boundary by a little: what was used in the later window counts on.
+    // Slightly back across the boundary: use in the later window still counts.
     store.at(DAY - 1).await;
     assert_eq!(store.take(&charge(&limit, 1, days_around(0))).await.remaining(), 3);
 }
 
-/// Windows are needed, and must hold the store's time.
+/// Windows are required, and must contain the store's time.
 pub async fn windows_are_checked(subject: &dyn Subject) {
     let (store, limit, client) = (TestStore(subject), daily(5), bucket("client", 1, 10));
     store.at(0).await;
@@ -98,7 +98,7 @@ pub async fn a_reservation_stays_in_its_window(subject: &dyn Subject) {
     assert!(store.reserve(&list(4), 60 * SECOND).await.is_allowed());
 }
 
-/// An allowance does not refill; it ends with a reset.
+/// An allowance does not refill; only a reset or a refund restores it.
 pub async fn an_allowance_does_not_refill(subject: &dyn Subject) {
     let store = TestStore(subject);
     let limit = named("total", Policy::allowance(5).expect("a valid policy"));

@@ -1,11 +1,11 @@
-//! Holds: a key is closed for a time and reopens empty and paced.
+//! Holds: a key is closed until an instant, then reopens empty and refills at its rate.
 
 use tidegate_core::{Charge, Correction, Policy, Retry};
 
 use super::test_store::{SECOND, TestStore, bucket, named};
 use crate::subject::Subject;
 
-/// Denied until the hold ends, then one token at a time.
+/// A held key is denied until the hold ends, then refills one token at a time.
 pub async fn a_held_key_reopens_empty_and_paced(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -30,7 +30,7 @@ pub async fn the_longer_hold_applies(subject: &dyn Subject) {
     assert_eq!(store.hold(&limit, "a", 20 * SECOND).await, 20 * SECOND);
 }
 
-/// A refund does not open a held key, and the hold does not eat the refund.
+/// A refund does not reopen a held key, and the hold does not consume the refund.
 pub async fn settlement_does_not_touch_a_hold(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -43,7 +43,7 @@ pub async fn settlement_does_not_touch_a_hold(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "a").await, 2);
 }
 
-/// A held bucket can be reserved from the end of the hold on.
+/// A held bucket can be reserved for a time after the hold ends.
 pub async fn a_reservation_waits_for_the_end_of_a_hold(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -52,7 +52,7 @@ pub async fn a_reservation_waits_for_the_end_of_a_hold(subject: &dyn Subject) {
     assert_eq!(decision.granted().map(|grant| grant.wait), Some(7 * SECOND));
 }
 
-/// One held key denies a list, and nothing of the others is spent.
+/// One held key denies a list, and the other charges spend nothing.
 pub async fn a_held_key_denies_its_list(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     let total = named("total", Policy::allowance(10).expect("a valid policy"));
@@ -63,5 +63,5 @@ pub async fn a_held_key_denies_its_list(subject: &dyn Subject) {
     assert_eq!((decision.binding(), decision.retry()), (1, Some(Retry::After(5 * SECOND))));
     assert_eq!(store.remaining(&limit, "a").await, 10);
     store.at(5_000).await;
-    assert!(store.take(&list).await.is_allowed(), "what does not refill reopens as it was");
+    assert!(store.take(&list).await.is_allowed(), "a limit that does not refill reopens unchanged");
 }

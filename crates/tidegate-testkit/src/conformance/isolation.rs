@@ -1,11 +1,11 @@
-//! What must not touch what: keys, limits, groups, inline parameters.
+//! Isolation between keys, limits, groups and inline parameters.
 
 use tidegate_core::{Charge, Key, Limit, Policy, Target};
 
 use super::test_store::{SECOND, TestStore, bucket};
 use crate::subject::Subject;
 
-/// R287, R292: one key's use is not another's.
+/// R287, R292: use of one key does not affect another.
 pub async fn keys_are_independent(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -25,7 +25,7 @@ pub async fn limits_are_independent(subject: &dyn Subject) {
     assert_eq!(store.take_from(&equal, "user:1", 1).await.remaining(), 9);
 }
 
-/// The boundary between the name of a limit and a key is not a place to collide.
+/// A limit name and a key that concatenate to the same text do not collide.
 pub async fn limit_names_and_keys_do_not_collide(subject: &dyn Subject) {
     let store = TestStore(subject);
     let (short, long) = (bucket("a", 1, 10), bucket("ab", 1, 10));
@@ -47,7 +47,7 @@ pub async fn groups_are_part_of_the_identity(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "alice").await, 10);
 }
 
-/// Inline limits are their parameters: equal ones share, others do not.
+/// Inline limits are identified by their parameters: equal ones share buckets, others do not.
 pub async fn inline_limits_are_their_parameters(subject: &dyn Subject) {
     let store = TestStore(subject);
     let inline = |capacity| {
@@ -61,7 +61,7 @@ pub async fn inline_limits_are_their_parameters(subject: &dyn Subject) {
     assert_eq!(store.remaining(&bucket("client", 1, 10), "a").await, 10);
 }
 
-/// A reset forgets use and hold of one key, and only of that one.
+/// A reset clears use and hold of one key, and of no other.
 pub async fn a_reset_forgets_one_key(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -70,7 +70,7 @@ pub async fn a_reset_forgets_one_key(subject: &dyn Subject) {
         store.hold(&limit, key, 60 * SECOND).await;
     }
     assert!(store.reset(Target::new(&limit, "a")).await, "there was something to forget");
-    assert!(!store.reset(Target::new(&limit, "a")).await, "and now there is not");
+    assert!(!store.reset(Target::new(&limit, "a")).await, "nothing is left to forget");
     assert!(!store.reset(Target::new(&limit, "never-seen")).await);
     assert_eq!(store.take_from(&limit, "a", 10).await.remaining(), 0);
     assert!(!store.take_from(&limit, "b", 1).await.is_allowed());

@@ -8,7 +8,7 @@ use tidegate_core::{
 use super::test_store::{SECOND, TestStore, bucket};
 use crate::subject::Subject;
 
-/// R170, R413: when one charge does not fit, none is spent; the longest wait binds.
+/// R170, R413: if one charge does not fit, none is spent; the longest wait is reported.
 pub async fn a_list_is_all_or_nothing(subject: &dyn Subject) {
     let store = TestStore(subject);
     let (client, organization) = (bucket("client", 1, 10), bucket("organization", 1, 5));
@@ -21,7 +21,7 @@ pub async fn a_list_is_all_or_nothing(subject: &dyn Subject) {
     let shown = decision.outcomes();
     assert_eq!((shown[0].remaining, shown[0].retry), (10, None), "the first alone would fit");
     assert_eq!((shown[1].remaining, shown[1].retry), (0, Some(Retry::After(3 * SECOND))));
-    assert_eq!(store.remaining(&client, "alice").await, 10, "nothing of the first was spent");
+    assert_eq!(store.remaining(&client, "alice").await, 10, "the first charge was not spent");
     store.at(3_000).await;
     let decision = store.take(&list).await;
     assert!(decision.is_allowed());
@@ -29,7 +29,7 @@ pub async fn a_list_is_all_or_nothing(subject: &dyn Subject) {
     assert_eq!((left, decision.binding()), (vec![6, 0], 1));
 }
 
-/// Never is longer than any wait, and the first of equal waits binds.
+/// `Never` is longer than any wait, and the first of equal waits is the binding one.
 pub async fn the_longest_wait_binds(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -50,7 +50,7 @@ pub async fn equal_buckets_are_merged(subject: &dyn Subject) {
     store.at(0).await;
     let list = |costs: [u64; 2]| costs.map(|cost| Charge::new(&limit, "a", cost));
     let decision = store.take(&list([6, 5])).await;
-    assert_eq!(decision.retry(), Some(Retry::Never), "each fits, the sum does not");
+    assert_eq!(decision.retry(), Some(Retry::Never), "each cost fits, the sum does not");
     let decision = store.take(&list([u64::MAX, 2])).await;
     assert_eq!(decision.retry(), Some(Retry::Never), "the sum does not wrap around");
     let decision = store.take(&list([4, 3])).await;
@@ -105,12 +105,12 @@ pub async fn lists_are_bounded(subject: &dyn Subject) {
     let decision = store.take(&charges[..16]).await;
     assert!(decision.is_allowed());
     assert!(decision.outcomes().iter().all(|outcome| outcome.remaining == 9));
-    // Seventeen are refused even when they are one bucket.
+    // Seventeen charges are refused even if they name one bucket.
     let same: Vec<Charge<'_>> = (0..17).map(|_| Charge::new(&limit, "same", 0)).collect();
     assert_refused(&store.error(Operation::Take(&same)).await, ChargeError::TooMany(17));
 }
 
-/// A key that is empty or too long is refused by every operation, and nothing is spent.
+/// Every operation refuses an empty or overlong key, and spends nothing.
 pub async fn keys_are_bounded(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -164,6 +164,6 @@ pub async fn a_batch_is_answered_in_order(subject: &dyn Subject) {
         other => panic!("{other:?} is not a decision"),
     };
     assert!(allowed(0));
-    assert!(answers[1].is_err(), "a bad operation fails alone");
+    assert!(answers[1].is_err(), "an invalid operation fails alone");
     assert!(!allowed(2), "the first six were spent");
 }

@@ -1,4 +1,4 @@
-//! Receipts: only the store that gave one takes it back, and only for what it names.
+//! Receipts: only the store that issued one accepts it, and only for the buckets it names.
 
 use tidegate_core::{Charge, Correction, Limit, Operation, Receipt, ReceiptError, StoreError};
 
@@ -25,7 +25,7 @@ async fn spend_six(store: TestStore<'_>) -> (Limit, Receipt) {
     (limit, grant.receipt)
 }
 
-/// A receipt of another store, or from before a restart, is refused.
+/// A receipt issued by another store, or before a restart, is refused.
 pub async fn a_foreign_receipt_is_refused(subject: &dyn Subject) {
     let store = TestStore(subject);
     let (limit, receipt) = spend_six(store).await;
@@ -35,7 +35,7 @@ pub async fn a_foreign_receipt_is_refused(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "a").await, 4, "nothing was changed");
 }
 
-/// A receipt for other buckets than the ones named is refused.
+/// A receipt for other buckets than the corrected ones is refused.
 pub async fn a_receipt_names_its_buckets(subject: &dyn Subject) {
     let store = TestStore(subject);
     let (limit, receipt) = spend_six(store).await;
@@ -48,7 +48,7 @@ pub async fn a_receipt_names_its_buckets(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "a").await, 4, "nothing was changed");
 }
 
-/// A receipt survives its way over a wire.
+/// A receipt can be serialized and parsed.
 pub async fn a_receipt_survives_serialization(subject: &dyn Subject) {
     let store = TestStore(subject);
     let (limit, receipt) = spend_six(store).await;
@@ -57,7 +57,7 @@ pub async fn a_receipt_survives_serialization(subject: &dyn Subject) {
     assert_eq!(settlement.outcomes[0].remaining, 10);
 }
 
-/// One stamp per charge, also for charges that were merged.
+/// A receipt has one stamp per charge, also for merged charges.
 pub async fn a_receipt_has_a_stamp_per_charge(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;

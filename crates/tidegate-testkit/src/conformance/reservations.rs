@@ -1,4 +1,4 @@
-//! Reservations: spend now or at a stated time, and give back what nobody has built on.
+//! Reservations: spend now or at a stated time, and refund what no later reservation depends on.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::subject::Subject;
 async fn must_reserve(store: TestStore<'_>, charges: &[Charge<'_>], horizon: Duration) -> Grant {
     match store.reserve(charges, horizon).await {
         Decision::Allowed(grant) => grant,
-        other => panic!("{}, where it must be reserved", Summary(&other)),
+        other => panic!("expected a reservation, got: {}", Summary(&other)),
     }
 }
 
@@ -22,7 +22,7 @@ async fn emptied_limit(store: TestStore<'_>) -> Limit {
     limit
 }
 
-/// A reservation starts when its tokens are there, and later ones queue behind it.
+/// A reservation starts when its tokens are available, and later ones queue behind it.
 pub async fn reservations_queue(subject: &dyn Subject) {
     let store = TestStore(subject);
     let limit = emptied_limit(store).await;
@@ -32,7 +32,7 @@ pub async fn reservations_queue(subject: &dyn Subject) {
         assert_eq!((grant.wait, grant.outcomes[0].remaining), (wait * SECOND, 0));
     }
     let retry = store.take_from(&limit, "a", 1).await.retry();
-    assert_eq!(retry, Some(Retry::After(10 * SECOND)), "a take does not go in between");
+    assert_eq!(retry, Some(Retry::After(10 * SECOND)), "a take does not overtake reservations");
 }
 
 /// What fits now starts now.
@@ -43,7 +43,7 @@ pub async fn what_fits_now_starts_now(subject: &dyn Subject) {
     assert_eq!(grant.wait, Duration::ZERO);
 }
 
-/// Beyond the caller's horizon, or the policy's, nothing is spent.
+/// A reservation beyond the caller's or the policy's horizon is denied and spends nothing.
 pub async fn the_shorter_horizon_applies(subject: &dyn Subject) {
     let store = TestStore(subject);
     let limit = emptied_limit(store).await;
@@ -66,13 +66,13 @@ pub async fn a_list_starts_together(subject: &dyn Subject) {
     let (slow, fast) = (emptied_limit(store).await, bucket("fast", 1, 4));
     let list = [Charge::new(&fast, "a", 4), Charge::new(&slow, "a", 5)];
     assert_eq!(must_reserve(store, &list, 60 * SECOND).await.wait, 5 * SECOND);
-    // Full until the start, four tokens less from there: not before the fourth after it.
+    // Full until the start, then empty: four tokens are back four seconds after it.
     assert_eq!(store.take_from(&fast, "a", 4).await.retry(), Some(Retry::After(9 * SECOND)));
     store.at(9_000).await;
     assert!(store.take_from(&fast, "a", 4).await.is_allowed());
 }
 
-/// Cancelling the last reservation before its start gives everything back.
+/// Cancelling the last reservation before its start refunds everything.
 pub async fn a_cancelled_reservation_is_given_back(subject: &dyn Subject) {
     let store = TestStore(subject);
     let limit = emptied_limit(store).await;
@@ -83,7 +83,7 @@ pub async fn a_cancelled_reservation_is_given_back(subject: &dyn Subject) {
     assert_eq!((settlement.dropped, settlement.outcomes[0].remaining), (0, 1));
 }
 
-/// What others have built on is not given back.
+/// Tokens that a later reservation depends on are not refunded.
 pub async fn a_refund_spares_later_reservations(subject: &dyn Subject) {
     let store = TestStore(subject);
     let limit = emptied_limit(store).await;
@@ -92,13 +92,13 @@ pub async fn a_refund_spares_later_reservations(subject: &dyn Subject) {
     assert_eq!(second.wait, 7 * SECOND);
     let back = [Correction::new(&limit, "a", -5)];
     let settlement = store.settle(&back, Some(&first.receipt)).await;
-    // Two of the five are under the second reservation; three come back.
+    // The second reservation depends on two of the five; three are refunded.
     assert_eq!((settlement.dropped, settlement.outcomes[0].reset), (0, Some(14 * SECOND)));
     let third = must_reserve(store, &[Charge::new(&limit, "a", 9)], 60 * SECOND).await;
     assert_eq!(third.wait, 13 * SECOND);
     let back = [Correction::new(&limit, "a", -2)];
     let settlement = store.settle(&back, Some(&second.receipt)).await;
-    assert_eq!(settlement.dropped, 1, "all of the second is built on");
+    assert_eq!(settlement.dropped, 1, "the third depends on all of the second");
 }
 
 /// After its start a reservation is refunded like any spend.

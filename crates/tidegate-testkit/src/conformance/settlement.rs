@@ -1,4 +1,4 @@
-//! Settlement: refunds, further charges, debt and its bound.
+//! Settlement: refunds, additional charges, debt and its bound.
 
 use tidegate_core::{Charge, Correction, Limit, Policy, Retry};
 
@@ -24,7 +24,7 @@ pub async fn a_refund_stops_at_full(subject: &dyn Subject) {
     assert!(!store.take_from(&limit, "a", 1).await.is_allowed());
 }
 
-/// A further charge may go into debt, which is paid by time.
+/// An additional charge may create debt, which the refill pays off.
 pub async fn a_settlement_may_go_into_debt(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -35,7 +35,7 @@ pub async fn a_settlement_may_go_into_debt(subject: &dyn Subject) {
     assert!(store.take_from(&limit, "a", 1).await.is_allowed());
 }
 
-/// Beyond the deepest debt a settlement saturates and says so.
+/// A settlement beyond the maximum debt saturates and reports it.
 pub async fn debt_has_a_bound(subject: &dyn Subject) {
     let store = TestStore(subject);
     let policy = Policy::per_second(1).capacity(10).max_debt(3).build();
@@ -51,7 +51,7 @@ pub async fn debt_has_a_bound(subject: &dyn Subject) {
     assert_eq!(settle_one(store, &limit, "b", i64::MIN).await, (10, 0));
 }
 
-/// A list of corrections has one outcome each and counts what hit a bound.
+/// Each correction of a list has an outcome, and corrections that hit a bound are counted.
 pub async fn a_list_is_settled_together(subject: &dyn Subject) {
     let store = TestStore(subject);
     let (client, tokens) = (bucket("client", 1, 10), bucket("tokens", 1, 100));

@@ -1,4 +1,4 @@
-//! Concurrency limits: slots that are released, renewed, or run out.
+//! Concurrency limits: slots that are released, renewed, or expire.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn calls(slots: u64, lease: Option<Duration>) -> Limit {
     named("calls", Policy::concurrency(slots, lease).expect("a valid policy"))
 }
 
-/// A slot comes back when it is released, and only once.
+/// A slot is free again after its release, and is released only once.
 pub async fn a_slot_is_released_once(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), calls(2, None));
     store.at(0).await;
@@ -39,7 +39,7 @@ pub async fn several_slots_are_released_together(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "a").await, 5);
 }
 
-/// Slots are held by leases: a settlement gives some of a lease back, and charges none.
+/// A settlement can return slots of a lease, but cannot take more.
 pub async fn settlement_charges_no_slots(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), calls(5, None));
     store.at(0).await;
@@ -54,7 +54,7 @@ pub async fn settlement_charges_no_slots(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "a").await, 5);
 }
 
-/// A lease that is not renewed runs out, and the hint says when.
+/// A lease that is not renewed expires, and the retry hint says when.
 pub async fn a_lease_runs_out(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), calls(1, Some(10 * SECOND)));
     store.at(0).await;
@@ -67,7 +67,7 @@ pub async fn a_lease_runs_out(subject: &dyn Subject) {
     assert!(!store.take_from(&limit, "a", 1).await.is_allowed());
 }
 
-/// A renewed lease starts anew; one that has run out cannot be renewed.
+/// A renewed lease starts over; an expired one cannot be renewed.
 pub async fn a_lease_is_renewed(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), calls(1, Some(10 * SECOND)));
     store.at(0).await;
@@ -81,7 +81,7 @@ pub async fn a_lease_is_renewed(subject: &dyn Subject) {
     assert!(store.take_from(&limit, "a", 1).await.is_allowed());
 }
 
-/// Rate and slots are one list; a release gives the slots back and keeps the tokens spent.
+/// Rate and slots can share a list; a release returns the slots but not the tokens.
 pub async fn rate_and_slots_are_one_list(subject: &dyn Subject) {
     let (store, limit, client) = (TestStore(subject), calls(1, None), bucket("client", 1, 10));
     store.at(0).await;
@@ -114,7 +114,7 @@ pub async fn a_release_checks_its_receipt(subject: &dyn Subject) {
     assert_eq!(store.remaining(&limit, "a").await, 0);
 }
 
-/// A reset frees the slots; what was held then is not released again.
+/// A reset frees the slots; releasing an earlier receipt has no effect.
 pub async fn a_reset_frees_the_slots(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), calls(2, None));
     store.at(0).await;

@@ -1,5 +1,5 @@
-//! Short ways for a case to ask a store. Whatever is not an answer of the right kind fails the
-//! case on the spot.
+//! Shorthand for operations on a store under test. An error or an answer of the wrong kind fails
+//! the case immediately.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const MILLI: u64 = 1_000_000;
 /// One second.
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// A store and its clock.
+/// The store under test and its clock.
 #[derive(Clone, Copy)]
 pub(super) struct TestStore<'s>(pub(super) &'s dyn Subject);
 
@@ -31,7 +31,9 @@ impl TestStore<'_> {
     pub(super) async fn execute(self, operation: Operation<'_>) -> Answer {
         match self.exchange(operation).await {
             (_, Ok(answer)) => answer,
-            (asked, answer) => panic!("{asked} gave {}, not an answer", Summary(&answer)),
+            (operation, answer) => {
+                panic!("{operation} returned {}, expected an answer", Summary(&answer))
+            }
         }
     }
 
@@ -39,16 +41,18 @@ impl TestStore<'_> {
     pub(super) async fn error(self, operation: Operation<'_>) -> StoreError {
         match self.exchange(operation).await {
             (_, Err(error)) => error,
-            (asked, answer) => panic!("{asked} gave {}, not an error", Summary(&answer)),
+            (operation, answer) => {
+                panic!("{operation} returned {}, expected an error", Summary(&answer))
+            }
         }
     }
 
-    /// Asks the store, and notes it for the report of a failure.
+    /// Executes an operation and records it for the failure report.
     async fn exchange(self, operation: Operation<'_>) -> (String, Result<Answer, StoreError>) {
-        let asked = Summary(&operation).to_string();
+        let summary = Summary(&operation).to_string();
         let answer = ask(self.0.store(), operation).await;
-        transcript::record(&asked, &answer);
-        (asked, answer)
+        transcript::record(&summary, &answer);
+        (summary, answer)
     }
 
     async fn decision(self, operation: Operation<'_>) -> Decision {
@@ -70,20 +74,20 @@ impl TestStore<'_> {
         self.decision(Operation::Reserve { charges, horizon }).await
     }
 
-    /// Takes what must be granted.
+    /// Takes charges that must be granted.
     pub(super) async fn spend(self, charges: &[Charge<'_>]) -> Grant {
         match self.take(charges).await {
             Decision::Allowed(grant) => grant,
-            other => panic!("{}, where it must be allowed", Summary(&other)),
+            other => panic!("expected allowed, got: {}", Summary(&other)),
         }
     }
 
-    /// Takes one token, or reports without spending if the cost is zero.
+    /// Takes `cost` tokens from one bucket.
     pub(super) async fn take_from(self, limit: &Limit, key: &str, cost: u64) -> Decision {
         self.take(&[Charge::new(limit, key, cost)]).await
     }
 
-    /// Whole tokens left to a key.
+    /// Number of whole tokens that remain for a key.
     pub(super) async fn remaining<'k>(self, limit: &Limit, key: impl Into<Key<'k>>) -> u64 {
         let key: Key<'_> = key.into();
         self.peek(&[Charge { target: Target { limit, key, windows: None }, cost: 0 }])
@@ -117,7 +121,7 @@ impl TestStore<'_> {
         }
     }
 
-    /// Releases the slots of a receipt over one bucket.
+    /// Releases the slots that a receipt holds in one bucket.
     pub(super) async fn release(self, limit: &Limit, key: &str, receipt: &Receipt) -> u64 {
         let targets = [Target::new(limit, key)];
         self.slots(Operation::Release { targets: &targets, receipt }).await
@@ -136,23 +140,22 @@ impl TestStore<'_> {
     }
 }
 
-/// Fails the case: the store gave an answer to another operation.
+/// Fails the case: the answer belongs to another operation.
 fn wrong_kind(answer: Answer, expected: &str) -> ! {
     panic!("{} is not {expected}", Summary(&Ok(answer)));
 }
 
-/// A named bucket of so many tokens per second.
+/// A named token bucket.
 pub(super) fn bucket(name: &str, per_second: u64, capacity: u64) -> Limit {
     let policy = Policy::per_second(per_second).capacity(capacity).build();
     named(name, policy.expect("a valid policy"))
 }
 
-/// A limit of this name.
+/// A named limit.
 pub(super) fn named(name: &str, policy: Policy) -> Limit {
     Limit::named(name, policy).expect("a valid name")
 }
 
-/// So many milliseconds.
 pub(super) fn millis(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }

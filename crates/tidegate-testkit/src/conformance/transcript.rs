@@ -1,5 +1,5 @@
-//! What a case asked last and what the store answered, in one short line each: for the report of a
-//! case that fails.
+//! Records the last operations of a case and the answers of the store, one line each, for the
+//! report of a failed case.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,11 +7,11 @@ use std::fmt::{self, Display};
 
 use tidegate_core::{Answer, Decision, Operation, Outcome, Retry, StoreError, Target};
 
-/// How many operations a report shows.
+/// Number of operations in a report.
 const MAX_OPERATIONS: usize = 4;
 
 thread_local! {
-    /// A case runs on one thread from its start to its end.
+    /// The transcript of the case on this thread; a case never changes threads.
     static TRANSCRIPT: RefCell<Transcript> = const {
         RefCell::new(Transcript { millis: 0, lines: VecDeque::new() })
     };
@@ -22,28 +22,28 @@ struct Transcript {
     lines: VecDeque<String>,
 }
 
-/// A new case begins.
+/// Clears the transcript for a new case.
 pub(super) fn begin() {
     TRANSCRIPT.with_borrow_mut(|transcript| transcript.lines.clear());
 }
 
-/// The clock of the store was set, in milliseconds after the start.
+/// Records that the store's clock was set, in milliseconds after the start.
 pub(super) fn set_time(millis: u64) {
     TRANSCRIPT.with_borrow_mut(|transcript| transcript.millis = millis);
 }
 
-/// The store was asked, and answered.
-pub(super) fn record(asked: &str, answer: &Result<Answer, StoreError>) {
+/// Records an operation and its answer.
+pub(super) fn record(operation: &str, answer: &Result<Answer, StoreError>) {
     TRANSCRIPT.with_borrow_mut(|transcript| {
         if transcript.lines.len() == MAX_OPERATIONS {
             transcript.lines.pop_front();
         }
-        let line = format!("at {} ms: {asked} -> {}", transcript.millis, Summary(answer));
+        let line = format!("at {} ms: {operation} -> {}", transcript.millis, Summary(answer));
         transcript.lines.push_back(line);
     });
 }
 
-/// The report of a case that failed.
+/// Formats the report of a failed case.
 pub(super) fn report(case: &str, failure: &str) -> String {
     let lines = TRANSCRIPT.with_borrow(|transcript| transcript.lines.clone());
     let mut report = format!("conformance case {case} failed: {failure}\n");
@@ -56,7 +56,7 @@ pub(super) fn report(case: &str, failure: &str) -> String {
     report
 }
 
-/// One line for an operation or an answer.
+/// Formats an operation or an answer on one line.
 pub(super) struct Summary<T>(pub(super) T);
 
 impl Display for Summary<&Operation<'_>> {
@@ -170,7 +170,7 @@ fn write_list<T>(
     items: &[T],
     show: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
 ) -> fmt::Result {
-    // Lists at their bound would fill the screen.
+    // Lists of maximum length would fill the screen.
     const MAX_ITEMS: usize = 4;
     for (index, item) in items.iter().take(MAX_ITEMS).enumerate() {
         f.write_str(if index > 0 { ", " } else { "" })?;

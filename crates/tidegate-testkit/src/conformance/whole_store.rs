@@ -1,4 +1,4 @@
-//! The store as a whole: the vectors, and callers at the same time.
+//! The store as a whole: the vectors, and concurrent callers.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,14 +8,14 @@ use super::test_store::{TestStore, bucket};
 use crate::scenario::vectors;
 use crate::subject::Subject;
 
-/// R294: every vector that the clock can show.
+/// R294: runs every vector whose resolution the clock supports.
 pub async fn the_vectors_pass(subject: &dyn Subject) {
     if let Err(difference) = vectors::run_all(subject).await {
         panic!("{difference}");
     }
 }
 
-/// R150, R178, R285, R291: fifteen at the same time on ten tokens: exactly ten.
+/// R150, R178, R285, R291: of fifteen concurrent takes on ten tokens, exactly ten are allowed.
 pub async fn ten_tokens_admit_ten_of_fifteen_concurrent_takes(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     store.at(0).await;
@@ -25,7 +25,7 @@ pub async fn ten_tokens_admit_ten_of_fifteen_concurrent_takes(subject: &dyn Subj
     assert_eq!(allowed, 10);
 }
 
-/// Two at the same time on the last token: exactly one.
+/// Of two concurrent takes on the last token, exactly one is allowed.
 pub async fn one_of_two_concurrent_takes_gets_the_last_token(subject: &dyn Subject) {
     let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     for round in 0..20 {
@@ -38,7 +38,7 @@ pub async fn one_of_two_concurrent_takes_gets_the_last_token(subject: &dyn Subje
     }
 }
 
-/// Polls all futures in turn until each is done.
+/// Polls all futures in turn until all are done.
 async fn together<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     let mut waiting: Vec<Pin<Box<_>>> = futures.into_iter().map(Box::pin).collect();
     let mut done = Vec::new();

@@ -1,7 +1,7 @@
-//! A network that is slow, silent or torn, between a client and a server on one machine.
+//! A TCP proxy that simulates a slow, stalled or broken network on one machine.
 //!
-//! Bytes arrive late or not at all, but never out of order: a stalled connection goes on where it
-//! was, as one over a real network would, and a cut one is gone for both ends.
+//! Bytes arrive late or not at all, but never out of order. A stalled connection resumes where it
+//! stopped, as over a real network; a cut connection is closed for both ends.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
@@ -18,10 +18,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// The most bytes that are read at once.
+/// Maximum number of bytes per read.
 const CHUNK: usize = 16 << 10;
 
-/// A TCP proxy on a loopback port, with a thread of its own until it is dropped.
+/// A TCP proxy on a loopback port. It runs on its own thread until it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -31,7 +31,7 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What happens to the bytes from now on.
+/// How the proxy treats bytes and new connections.
 #[derive(Clone, Copy, Debug, Default)]
 struct Conditions {
     to_server: Duration,
@@ -40,10 +40,10 @@ struct Conditions {
     refusing: bool,
 }
 
-/// The order to drop all connections, and where to tell that it is done.
+/// The command to close all connections; a message on it confirms that they are closed.
 type Cut = blocking::Sender<()>;
 
-/// Which way bytes go.
+/// The direction in which bytes are forwarded.
 #[derive(Clone, Copy, Debug)]
 enum Direction {
     ToServer,
@@ -51,10 +51,10 @@ enum Direction {
 }
 
 impl Proxy {
-    /// A proxy before `upstream` that does nothing yet but pass everything on.
+    /// Starts a proxy in front of `upstream` that forwards everything without delay.
     ///
     /// # Panics
-    /// When there is no free port, or no thread to be had.
+    /// If no port or no thread is available.
     #[must_use]
     pub fn start(upstream: SocketAddr) -> Self {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
@@ -75,59 +75,58 @@ impl Proxy {
         Self { address, conditions, accepted, cuts: Some(cuts), thread: Some(thread) }
     }
 
-    /// Where clients connect.
+    /// The address to which clients connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections were made since the start, refused ones not counted.
+    /// Number of connections accepted since the start, without refused ones.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Acquire)
     }
 
-    /// Delays whatever arrives from now on by so much, each way: a round trip takes twice as long.
+    /// Delays bytes that arrive from now on, in each direction: a round trip takes twice `delay`.
     pub fn set_delay(&self, delay: Duration) {
         self.set_delays(delay, delay);
     }
 
-    /// Delays whatever arrives from now on, with a time for each way.
+    /// Delays bytes that arrive from now on, with a delay per direction.
     pub fn set_delays(&self, to_server: Duration, to_client: Duration) {
         self.conditions.send_modify(|conditions| {
             (conditions.to_server, conditions.to_client) = (to_server, to_client)
         });
     }
 
-    /// Passes nothing on, either way, until [`Proxy::resume`]. Connections are still accepted, and
-    /// what arrives is kept.
+    /// Forwards nothing in either direction until [`Proxy::resume`]. Connections are still
+    /// accepted, and received bytes are kept.
     pub fn stall(&self) {
         self.conditions.send_modify(|conditions| conditions.stalled = true);
     }
 
-    /// Passes on what was kept, and everything after it.
+    /// Forwards the kept bytes, and everything after them.
     pub fn resume(&self) {
         self.conditions.send_modify(|conditions| conditions.stalled = false);
     }
 
-    /// Closes new connections at once, until [`Proxy::accept`]. Those there are stay.
+    /// Closes new connections immediately until [`Proxy::accept`]. Existing ones stay open.
     pub fn refuse(&self) {
         self.conditions.send_modify(|conditions| conditions.refusing = true);
     }
 
-    /// Takes new connections again.
+    /// Accepts new connections again.
     pub fn accept(&self) {
         self.conditions.send_modify(|conditions| conditions.refusing = false);
     }
 
-    /// Drops all connections there are. When this returns they are closed on both sides; what was
-    /// on its way is lost.
+    /// Closes all connections. On return they are closed on both sides; bytes in transit are lost.
     pub fn cut(&self) {
         let (done, receiver) = blocking::channel();
         if let Some(cuts) = &self.cuts {
             let _ = cuts.send(done);
         }
-        // An error means that the proxy's thread is gone, and its connections with it.
+        // An error means that the proxy's thread has ended, and its connections with it.
         let _ = receiver.recv();
     }
 }
@@ -141,7 +140,7 @@ impl Drop for Proxy {
     }
 }
 
-/// The listening side, on the thread of the proxy.
+/// The accept loop on the thread of the proxy.
 #[derive(Debug)]
 struct ProxyServer {
     listener: StdListener,
@@ -151,7 +150,7 @@ struct ProxyServer {
 }
 
 impl ProxyServer {
-    /// Serves until nobody can give orders any more.
+    /// Serves until the `Proxy` is dropped.
     async fn serve(self, mut cuts: mpsc::UnboundedReceiver<Cut>) {
         let listener = TcpListener::from_std(self.listener).expect("a socket for the runtime");
         let mut connections = JoinSet::new();
@@ -169,14 +168,14 @@ impl ProxyServer {
                     let Some(done) = cut else { return };
                     let _ = done.send(());
                 }
-                // A connection that ended by itself, well or not, is only to be forgotten.
+                // Connections that ended by themselves only need to be removed.
                 Some(_) = connections.join_next() => {}
             }
         }
     }
 }
 
-/// One connection, until both sides have closed it or one is broken.
+/// Forwards one connection until both sides have closed it or one fails.
 async fn connect(
     client: TcpStream,
     upstream: SocketAddr,
@@ -187,13 +186,13 @@ async fn connect(
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let there = forward(from_client, to_server, conditions.clone(), Direction::ToServer);
-    let back = forward(from_server, to_client, conditions, Direction::ToClient);
-    tokio::try_join!(there, back)?;
+    let to_server_task = forward(from_client, to_server, conditions.clone(), Direction::ToServer);
+    let to_client_task = forward(from_server, to_client, conditions, Direction::ToClient);
+    tokio::try_join!(to_server_task, to_client_task)?;
     Ok(())
 }
 
-/// Reads at once and writes when due, so that a delay takes nothing off the throughput.
+/// Reads immediately and writes when due, so that a delay does not reduce throughput.
 async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,

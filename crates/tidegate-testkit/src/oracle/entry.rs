@@ -1,4 +1,4 @@
-//! What the oracle keeps for one key under one limit, and how a policy change carries it on.
+//! The stored state of one key under one limit, and its conversion at a policy change.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use num_traits::Zero as _;
 use super::exact_policy::{ExactPolicy, Rational, from_nanos};
 use crate::scenario::spec::{ChangeSpec, LimitSpec, PolicySpec};
 
-/// What was spent.
+/// The stored state, by kind of policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing.
+    /// Nothing spent.
     #[default]
     Fresh,
     /// The instant at which the bucket will be full.
     Bucket(Rational),
-    /// What was used in the window that ends at a wall time, in seconds.
+    /// Amount used in the window that ends at a wall time, in seconds.
     Quota { ends: u64, used: u64 },
-    /// What was used.
+    /// Amount used.
     Allowance { used: u64 },
     /// Slots taken, by the step that took them.
     Slots(BTreeMap<usize, u64>),
@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// What was used of a counted kind.
+    /// Amount used under a counted policy; zero for a token bucket.
     pub(super) fn used(&self) -> u64 {
         match self {
             Self::Quota { used, .. } | Self::Allowance { used } => *used,
@@ -51,7 +51,7 @@ impl State {
         )
     }
 
-    /// The state after one revision.
+    /// Converts the state to the next revision.
     fn converted(self, old: &PolicySpec, new: &PolicySpec, mode: ChangeSpec, now: u64) -> Self {
         if mode == ChangeSpec::Reset || !self.is_of(new) {
             return Self::Fresh;
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// What is kept for one key under one limit.
+/// The stored entry of one key under one limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
     /// The revision under which the state was written.
@@ -79,15 +79,16 @@ pub(super) struct Entry {
     pub(super) held_until: Option<u64>,
     /// The revision under which the key was last held.
     pub(super) hold_generation: usize,
-    /// The latest time seen since the entry was written: until then a store may have forgotten it.
+    /// The latest time seen since the entry was written. A store may forget an entry that is full
+    /// by then.
     pub(super) seen: u64,
 }
 
 impl Entry {
-    /// The state under a later revision, as of now, and the hold that still counts.
+    /// Returns the state under a later revision as of now, and the hold that still applies.
     ///
-    /// A hold that has passed under an older revision is a bucket that was empty at its end. It
-    /// is carried over as tokens are, whatever the mode of the change, and is no hold any more.
+    /// A hold that expired under an older revision is a bucket that was empty at its end. It is
+    /// converted like tokens, whatever the mode of the change, and no longer is a hold.
     pub(super) fn under_revision(
         &self,
         limit: &LimitSpec,

@@ -1,10 +1,10 @@
-//! What the contract leaves open. Generators ask here, so that they do not ask stores for more
-//! than was promised.
+//! Cases that the contract does not specify. Generators avoid them, so that stores are not tested
+//! for more than the contract promises.
 //!
-//! - A full bucket is the same as no bucket, so a store may forget it; a clock that then steps
-//!   back behind the instant at which it was full would tell the difference.
-//! - A bucket written under an older revision is converted when it is next written; whether an
-//!   operation that changes nothing in it counts as a write is the store's affair.
+//! - A full bucket is equivalent to no bucket, so a store may forget it. If the clock then steps
+//!   back before the instant at which it was full, answers may differ.
+//! - A bucket written under an older revision is converted at the next write. Whether an operation
+//!   that changes nothing counts as a write is up to the store.
 
 use super::entry::{Entry, State};
 use super::exact_policy::{ExactPolicy, ceil};
@@ -15,8 +15,8 @@ use crate::scenario::step::{CorrectionSpec, ORIGIN_NS, Op};
 const SECOND: u64 = 1_000_000_000;
 
 impl Oracle {
-    /// The earliest time, after [`ORIGIN_NS`], to which the clock may step back without asking
-    /// for a bucket that a store may have forgotten.
+    /// The earliest time after [`ORIGIN_NS`] to which the clock may step back without reaching a
+    /// bucket that a store may have forgotten.
     #[must_use]
     pub fn earliest_now(&self) -> u64 {
         let ids = self.entries.iter();
@@ -24,7 +24,7 @@ impl Oracle {
         floor.unwrap_or(0).saturating_sub(ORIGIN_NS)
     }
 
-    /// Whether the answer to `op`, or what it leaves behind, is not settled by the contract.
+    /// Whether the contract does not specify the answer to `op` or the state after it.
     #[must_use]
     pub fn is_unspecified(&self, op: &Op) -> bool {
         match op {
@@ -40,8 +40,8 @@ impl Oracle {
         }
     }
 
-    /// Corrections of one bucket twice, of nothing, of slots, or of a charge that spent nothing
-    /// have no agreed reading.
+    /// Correcting one bucket twice, by zero, a bucket of slots, or a charge that spent nothing is
+    /// unspecified.
     fn is_settle_unspecified(
         &self,
         corrections: &[CorrectionSpec],
@@ -67,7 +67,7 @@ impl Oracle {
         self.is_stale(bucket.limit, &bucket.key)
     }
 
-    /// Whether the bucket has a hold that passed under an older revision.
+    /// Whether the bucket has a hold that expired under an older revision.
     pub(super) fn has_stale_hold(&self, limit: usize, key: &str, now: u64) -> bool {
         self.entries.get(&(limit, key.to_owned())).is_some_and(|entry| {
             entry.hold_generation != self.current[limit]
@@ -82,7 +82,7 @@ impl Oracle {
         })
     }
 
-    /// The latest instant, if it has been seen, from which on parts of the entry mean nothing.
+    /// The latest instant at which a part of the entry became irrelevant; zero if there is none.
     fn forgotten_at(&self, limit: usize, entry: &Entry) -> u64 {
         let policy = &self.limits[limit].revisions[entry.generation].policy;
         let exact = ExactPolicy::of(policy);
@@ -98,14 +98,14 @@ impl Oracle {
         [spent, held].into_iter().filter(|&instant| instant <= entry.seen).max().unwrap_or(0)
     }
 
-    /// Forgets a key; says whether there was anything, where that is certain.
+    /// Removes a key. Returns whether there was anything to forget, or `None` if stores may differ.
     pub(super) fn reset(&mut self, id: &(usize, String), now: u64) -> Option<bool> {
         let bucket = self.bucket(id.0, &id.1, now);
         let Some(entry) = self.entries.remove(id) else { return Some(false) };
         let held = entry.held_until.is_some_and(|until| until > now);
         let capacity = self.limits[id.0].revisions[self.current[id.0]].policy.capacity();
         let outcome = bucket.outcome(None);
-        // Something is missing for certain; otherwise the store may have forgotten already.
+        // Tokens are missing or the key is held; otherwise a store may have forgotten it already.
         (held || outcome.remaining < capacity).then_some(true)
     }
 }

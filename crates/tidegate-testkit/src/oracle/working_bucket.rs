@@ -1,4 +1,4 @@
-//! One bucket of a decision: all kinds of policy meet here.
+//! One bucket during an operation, for all kinds of policy.
 
 use super::entry::State;
 use super::exact_policy::{ExactPolicy, Rational, ceil, from_nanos};
@@ -7,7 +7,7 @@ use crate::scenario::step::{ExpectedOutcome, Wait};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How a spend left one bucket.
+/// The state of one bucket after a spend.
 #[derive(Clone, Debug)]
 pub(super) struct Stamp {
     pub(super) limit: usize,
@@ -18,7 +18,7 @@ pub(super) struct Stamp {
     pub(super) state: State,
 }
 
-/// One bucket of a decision.
+/// One bucket during an operation.
 #[derive(Clone, Debug)]
 pub(super) struct WorkingBucket {
     pub(super) limit: usize,
@@ -29,19 +29,19 @@ pub(super) struct WorkingBucket {
     policy: PolicySpec,
     exact: Option<ExactPolicy>,
     pub(super) held_until: Option<u64>,
-    /// End of the calendar window that counts, in seconds.
+    /// End of the current calendar window, in seconds.
     window: u64,
     now: u64,
 }
 
-/// What a settlement did to one bucket.
+/// The effect of a settlement on one bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Settled {
     pub(super) saturated: bool,
     pub(super) dropped: bool,
 }
 
-/// Where an account comes from.
+/// Arguments of [`WorkingBucket::open`].
 pub(super) struct BucketInputs<'a> {
     pub(super) limit: usize,
     pub(super) key: &'a str,
@@ -87,7 +87,8 @@ impl WorkingBucket {
         (self.window * SECOND).saturating_sub(self.now)
     }
 
-    /// Brings back an instant that only a clock which stepped back can have left so far ahead.
+    /// Caps a stored instant that is so far ahead that the clock must have stepped refund. Returns
+    /// whether it changed.
     pub(super) fn repair(&mut self, now: u64) -> bool {
         let (Some(exact), Some(stored)) = (&self.exact, self.state.stored()) else { return false };
         let Some(repaired) = exact.repaired(stored, now) else { return false };
@@ -95,7 +96,7 @@ impl WorkingBucket {
         true
     }
 
-    /// When the cost fits, or what it waits for if that cannot be booked.
+    /// The instant at which the cost fits, or the wait if it cannot be reserved.
     pub(super) fn fit(&self) -> Result<u64, Wait> {
         if self.cost == 0 {
             return Ok(self.now);
@@ -118,11 +119,11 @@ impl WorkingBucket {
         };
         let held = self.held_until.filter(|&until| until > self.now);
         let held = held.map(|until| Wait::Ns(until - self.now));
-        // None is less than any wait.
+        // `None` is less than any wait.
         wait.max(held).map_or(Ok(self.now), Err)
     }
 
-    /// What the cost alone waits for; none if it fits now.
+    /// The wait of this cost alone; `None` if it fits now.
     pub(super) fn retry(&self) -> Option<Wait> {
         match self.fit() {
             Ok(start) if start == self.now => None,
@@ -131,18 +132,18 @@ impl WorkingBucket {
         }
     }
 
-    /// The longest wait that a reservation may have because of this bucket.
+    /// The maximum wait of a reservation that this bucket permits.
     pub(super) fn max_wait(&self) -> u64 {
         match (&self.exact, &self.policy) {
             _ if self.cost == 0 => u64::MAX,
             (Some(exact), _) => exact.horizon_ns(),
-            // A later window is not booked: the start lies before the end of this one.
+            // A reservation must start before the current window ends.
             (None, PolicySpec::Quota { .. }) => self.window_left().saturating_sub(1),
             (None, _) => u64::MAX,
         }
     }
 
-    /// Spends the cost as of `start`, in step `step`.
+    /// Spends the cost with effect from `start`, in step `step`.
     pub(super) fn spend(&mut self, start: u64, step: usize) {
         if self.cost == 0 {
             return;
@@ -152,7 +153,7 @@ impl WorkingBucket {
             self.state = State::Bucket(exact.spent(&gap, self.cost, start, self.now));
             return;
         }
-        // What fits is at most the capacity, which has 64 bits.
+        // A cost that fits is at max_used the capacity, which has 64 bits.
         let cost = u64::try_from(self.cost).unwrap_or(u64::MAX);
         let used = self.state.used() + cost;
         self.state = match (&self.policy, std::mem::take(&mut self.state)) {
@@ -166,22 +167,22 @@ impl WorkingBucket {
         };
     }
 
-    /// Corrects an earlier spend; `spend` is its stamp and the instant it counts from.
+    /// Corrects an earlier spend; `spend` is its stamp and the instant at which it takes effect.
     pub(super) fn settle(&mut self, delta: i64, spend: Option<(&Stamp, u64)>) -> Settled {
         if let Some(exact) = self.exact.clone() {
             return self.settle_bucket(&exact, delta, spend);
         }
         let used = self.state.used();
         let amount = self.policy.capacity();
-        // Both counted kinds may go as far into debt as they hold.
-        let most = amount.saturating_mul(2).max(used);
+        // Both counted policies permit a debt equal to their amount.
+        let max_used = amount.saturating_mul(2).max(used);
         let wanted = i128::from(used) + i128::from(delta);
-        let next = u64::try_from(wanted.max(0)).unwrap_or(u64::MAX).min(most);
-        let saturated = delta > 0 && wanted > i128::from(most);
+        let next = u64::try_from(wanted.max(0)).unwrap_or(u64::MAX).min(max_used);
+        let saturated = delta > 0 && wanted > i128::from(max_used);
         match self.policy {
             PolicySpec::Quota { .. } => {
-                let here = |(stamp, _): (&Stamp, u64)| matches!(stamp.state, State::Quota { ends, .. } if ends == self.window);
-                if delta < 0 && !spend.is_none_or(here) {
+                let same_window = |(stamp, _): (&Stamp, u64)| matches!(stamp.state, State::Quota { ends, .. } if ends == self.window);
+                if delta < 0 && !spend.is_none_or(same_window) {
                     return Settled { saturated: false, dropped: true };
                 }
                 self.state = State::Quota { ends: self.window, used: next };
@@ -208,26 +209,26 @@ impl WorkingBucket {
         if delta == 0 {
             return Settled::default();
         }
-        let none = from_nanos(0);
-        let mut back = exact.span(tokens);
+        let zero = from_nanos(0);
+        let mut refund = exact.span(tokens);
         if let Some((stamp, _)) = spend.filter(|&(_, start)| start > self.now) {
             let (State::Bucket(then), true) = (&stamp.state, stamp.generation == self.generation)
             else {
                 return Settled { saturated: false, dropped: true };
             };
-            let built_on = self.state.stored().map_or(none.clone(), |stored| stored - then);
-            back -= built_on.max(none.clone());
-            if back <= none {
+            let depended_on = self.state.stored().map_or(zero.clone(), |stored| stored - then);
+            refund -= depended_on.max(zero.clone());
+            if refund <= zero {
                 return Settled { saturated: false, dropped: true };
             }
         }
-        if gap > none {
-            self.state = State::Bucket(from_nanos(self.now) + (gap - back).max(none));
+        if gap > zero {
+            self.state = State::Bucket(from_nanos(self.now) + (gap - refund).max(zero));
         }
         Settled::default()
     }
 
-    /// How the bucket stands.
+    /// The outcome of a charge on this bucket.
     pub(super) fn outcome(&self, retry_ns: Option<Wait>) -> ExpectedOutcome {
         if let Some(exact) = &self.exact {
             let gap = self.gap(exact);
@@ -241,12 +242,12 @@ impl WorkingBucket {
     }
 }
 
-/// The window that counts and what was used in it. What was used in a later one that the caller
-/// knows counts on while the clock has stepped back.
+/// Returns the current window and what was used in it. If the clock has stepped refund, the next
+/// window stays current, as long as the caller names it.
 fn current_window(length: u64, state: State, now: u64) -> (u64, State) {
     let present = (now / SECOND / length + 1) * length;
     match state {
-        // The caller names the windows before and after the present one.
+        // The caller names the windows before and after the current one.
         State::Quota { ends, .. } if ends == present + length => (ends, state),
         State::Quota { ends, .. } if ends != present => (present, State::Fresh),
         state => (present, state),

@@ -1,7 +1,7 @@
-//! Replays a scenario on a store and says where its answers differ.
+//! Replays a scenario on a store and reports where the answers differ.
 //!
-//! The answers are the scenario's; nothing is computed here but the calendar windows, which are
-//! the caller's business in the contract.
+//! The expected answers come from the scenario. Only the calendar windows are computed here,
+//! because the contract makes that the caller's task.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,12 +17,12 @@ use crate::scenario::spec::LimitSpec;
 use crate::scenario::step::{ChargeSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Step, Wait};
 use crate::subject::{Resolution, Subject, ask};
 
-/// Limits, and what is asked of them step by step.
+/// Limits, and operations on them with expected answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scenario {
-    /// A name of `[a-z0-9-]`. Keys and names of limits are made unique with it.
+    /// A name of `[a-z0-9-]`, which makes keys and limit names unique.
     pub name: String,
-    /// Every time stamp is a multiple of this.
+    /// Every timestamp is a multiple of this.
     pub resolution: Resolution,
     /// The limits.
     pub limits: Vec<LimitSpec>,
@@ -30,16 +30,16 @@ pub struct Scenario {
     pub steps: Vec<Step>,
 }
 
-/// A store that answered otherwise than expected.
+/// An answer of a store that differs from the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The scenario.
     pub scenario: String,
     /// The index of the step.
     pub step: usize,
-    /// What was asked, as the vector file has it.
+    /// The step, as in the vector file.
     pub step_json: String,
-    /// What was wrong.
+    /// Expected and observed answer, or the error.
     pub problem: String,
 }
 
@@ -57,8 +57,8 @@ impl std::error::Error for Difference {}
 /// The first difference.
 ///
 /// # Panics
-/// When the scenario itself is not valid: a policy that the core refuses, a receipt of a step
-/// that gave none.
+/// If the scenario itself is invalid: it has a policy that the core rejects, or names a receipt of
+/// a step that returned none.
 pub async fn run(subject: &dyn Subject, scenario: &Scenario) -> Result<(), Difference> {
     let mut replay = Replay::new(subject, scenario);
     for (index, step) in scenario.steps.iter().enumerate() {
@@ -85,7 +85,7 @@ fn agree(expected: &Expected, observed: &Expected) -> bool {
     }
 }
 
-/// A spend that a later step may name.
+/// A spend that a later step may refer to.
 struct Spend {
     receipt: Receipt,
     charges: Vec<ChargeSpec>,
@@ -108,7 +108,7 @@ impl<'s> Replay<'s> {
             subject,
             scope: &scenario.name,
             specs: &scenario.limits,
-            limits: limits.expect("the core accepts the limits of a scenario"),
+            limits: limits.expect("the core rejects a limit of the scenario"),
             current: vec![0; scenario.limits.len()],
             spends: BTreeMap::new(),
         }
@@ -213,7 +213,7 @@ impl<'s> Replay<'s> {
 /// The windows of `length` seconds around the wall time `now`.
 ///
 /// # Panics
-/// When they leave 32 bits of seconds: scenarios end before the year 2100.
+/// If a bound does not fit 32 bits of seconds; scenarios end before the year 2100.
 #[must_use]
 pub fn windows(length: u32, now: u64) -> Windows {
     let present = now / 1_000_000_000 / u64::from(length);
@@ -224,7 +224,8 @@ pub fn windows(length: u32, now: u64) -> Windows {
     Windows::new([bound(0), bound(1), bound(2), bound(3)]).expect("bounds in order")
 }
 
-/// An answer as a scenario writes it. The capacities must be those of the policies in force.
+/// Converts an answer to the form in a scenario. The capacities must be those of the policies in
+/// force.
 fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
     let expected_outcomes = |outcomes: &[Outcome]| -> Result<Vec<ExpectedOutcome>, String> {
         if outcomes.len() != capacities.len() {
@@ -255,13 +256,13 @@ fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
         Answer::Held(span) => Expected::Held(nanos(span)),
         Answer::Reset(forgot) => Expected::Reset(Some(forgot)),
         Answer::Slots(slots) => Expected::Slots(slots),
-        other => return Err(format!("an unknown answer: {other:?}")),
+        other => return Err(format!("unknown answer: {other:?}")),
     })
 }
 
 fn expected_outcome(outcome: &Outcome, capacity: u64) -> Result<ExpectedOutcome, String> {
     if outcome.capacity != capacity {
-        return Err(format!("capacity {capacity} expected in {outcome:?}"));
+        return Err(format!("expected capacity {capacity} in {outcome:?}"));
     }
     Ok(ExpectedOutcome {
         remaining: outcome.remaining,

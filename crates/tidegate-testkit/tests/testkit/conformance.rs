@@ -1,4 +1,4 @@
-//! Every case of the suite on the plain store, and what a case that fails reports.
+//! Every case of the suite on the plain store, and the report of a failed case.
 
 use std::panic::catch_unwind;
 

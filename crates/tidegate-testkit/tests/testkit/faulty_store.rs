@@ -1,4 +1,4 @@
-//! The faulty store does what it is told, and otherwise decides as the store behind it.
+//! The faulty store follows its behaviour, and otherwise answers like the wrapped store.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn is_allowed(answer: &Result<Answer, StoreError>) -> bool {
     matches!(answer, Ok(Answer::Decision(Decision::Allowed(_))))
 }
 
-/// How many tokens of the limit are left, by the store that decides.
+/// Number of remaining tokens according to the wrapped store.
 fn left(store: &Faulty, limit: &Limit) -> u64 {
     let charges = [Charge::new(limit, "k", 0)];
     let operations = [Operation::Peek(&charges)];
@@ -46,7 +46,7 @@ fn left(store: &Faulty, limit: &Limit) -> u64 {
     }
 }
 
-/// After how many polls the submission has been carried out, and after how many it is answered.
+/// Number of polls until the submission is executed, and until it is answered.
 fn polls(timing: Timing) -> (usize, usize) {
     let (store, limit) = (store(timing), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
@@ -57,20 +57,20 @@ fn polls(timing: Timing) -> (usize, usize) {
         assert_eq!(store.in_flight(), 0);
         return (0, 0);
     }
-    let mut carried_out = None;
+    let mut executed = None;
     for polled in 1..9 {
         let done = poll(&mut submission).is_ready();
-        if carried_out.is_none() && left(&store, &limit) == 8 {
-            carried_out = Some(polled);
+        if executed.is_none() && left(&store, &limit) == 8 {
+            executed = Some(polled);
         }
         if done {
             drop(submission);
             assert!(is_allowed(&answers[0]));
-            return (carried_out.expect("an answer has a reason"), polled);
+            return (executed.expect("answered without being executed"), polled);
         }
         assert_eq!(store.in_flight(), 1);
     }
-    (carried_out.unwrap_or(usize::MAX), usize::MAX)
+    (executed.unwrap_or(usize::MAX), usize::MAX)
 }
 
 #[test]

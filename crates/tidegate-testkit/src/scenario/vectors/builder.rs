@@ -1,5 +1,5 @@
-//! Short ways to write a scenario down. Settlements, holds and resets are of its first limit, and
-//! times are whole milliseconds, so that every clock can show them.
+//! Shorthand for writing a scenario. Settlements, holds and resets apply to its first limit, and
+//! times are whole milliseconds, so that every clock can represent them.
 
 use crate::scenario::compose::Composer;
 use crate::scenario::replay::Scenario;
@@ -7,7 +7,7 @@ use crate::scenario::spec::LimitSpec;
 use crate::scenario::step::{ChargeSpec, CorrectionSpec, Op};
 use crate::subject::Resolution;
 
-/// A scenario over limits named after it.
+/// Builds a scenario whose limit names start with its name.
 pub(super) struct ScenarioBuilder(Composer);
 
 impl ScenarioBuilder {

@@ -1,4 +1,4 @@
-//! Scenarios with a story, before the random ones.
+//! Hand-written scenarios, which precede the random ones.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const MILLI: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLI;
 const DAY: u64 = 86_400 * SECOND;
 
-/// All of them.
+/// Returns all hand-written scenarios.
 pub(super) fn all() -> Vec<Scenario> {
     let mut all = vec![
         fifteen_calls(),
@@ -50,7 +50,7 @@ fn fifteen_calls() -> Scenario {
     scenario.build()
 }
 
-/// Every awkward rate, polled faster than it refills and then slower.
+/// Rates prone to rounding errors, polled faster than they refill and then slower.
 fn polling_at_every_rate() -> Vec<Scenario> {
     let rates = [
         ("1-per-10-days", 1, 10 * DAY, 2, DAY),
@@ -80,7 +80,7 @@ fn polling_at_every_rate() -> Vec<Scenario> {
     rates.into_iter().map(scenario).collect()
 }
 
-/// The second and the third deny; nothing of the first is spent.
+/// The second and third charge are denied; the first is not spent.
 fn list_of_three() -> Scenario {
     let organization = PolicySpec::bucket(7, Duration::from_secs(60), 5);
     let total = PolicySpec::Allowance { amount: 8 };
@@ -112,7 +112,7 @@ fn twins_in_a_list() -> Scenario {
     scenario.build()
 }
 
-/// What others have built on is not given back.
+/// Tokens that a later reservation depends on are not refunded.
 fn reserve_and_cancel() -> Scenario {
     let mut scenario =
         ScenarioBuilder::new("cancel", vec![LimitSpec::named("client", ten_at_one_a_second())]);
@@ -127,7 +127,7 @@ fn reserve_and_cancel() -> Scenario {
     scenario.build()
 }
 
-/// A settlement goes into debt, and not beyond its bound.
+/// A settlement creates debt, up to its bound.
 fn debt_and_saturation() -> Scenario {
     let mut scenario =
         ScenarioBuilder::new("debt", vec![LimitSpec::named("client", ten_at_one_a_second())]);
@@ -143,7 +143,7 @@ fn debt_and_saturation() -> Scenario {
     scenario.build()
 }
 
-/// A held key reopens empty and paced; a shorter hold does not shorten a longer one.
+/// A held key reopens empty and refills; a shorter hold does not shorten a longer one.
 fn hold_and_reopen() -> Scenario {
     let mut scenario =
         ScenarioBuilder::new("hold", vec![LimitSpec::named("client", ten_at_one_a_second())]);
@@ -161,7 +161,7 @@ fn hold_and_reopen() -> Scenario {
     scenario.build()
 }
 
-/// A step back grants nothing, and locks nobody out for longer than debt and horizon allow.
+/// A clock step back grants nothing, and the wait after it is bounded by debt and horizon.
 fn clock_steps_back() -> Scenario {
     let mut scenario =
         ScenarioBuilder::new("step-back", vec![LimitSpec::named("client", ten_at_one_a_second())]);
@@ -174,7 +174,7 @@ fn clock_steps_back() -> Scenario {
     scenario.build()
 }
 
-/// Counts by day; a refund for yesterday is dropped.
+/// A quota counts by day; a refund for the previous day is dropped.
 fn calendar_day() -> Scenario {
     let policy = PolicySpec::Quota { amount: 5 };
     let mut scenario = ScenarioBuilder::new(

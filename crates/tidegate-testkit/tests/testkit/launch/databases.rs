@@ -1,4 +1,4 @@
-//! PostgreSQL: started, asked, killed, started again; and work without the rights of root.
+//! PostgreSQL: starting, queries, killing, restarting; and work without root privileges.
 
 use std::fs;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! The real reader of metrics finds what is wrong.
+//! `promtool` finds invalid metrics.
 
 use tidegate_testkit::launch::check_metrics;
 

@@ -1,4 +1,4 @@
-//! Processes of the test's own program.
+//! Peers: further processes of the test program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,4 +1,4 @@
-//! Redis and Valkey: started, asked, killed, started again, frozen.
+//! Redis and Valkey: starting, commands, killing, restarting, freezing.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -100,7 +100,7 @@ fn tls_is_served_to_clients_that_trust_the_authority() {
         let refused = client(&server, &["--tls", "--cacert", &ca], &["PING"]);
         assert!(refused.contains("certificate verify failed"), "{refused}");
         assert_ne!(client(&server, &[], &["PING"]), "PONG", "plain text is not understood");
-        assert_eq!(server.command(&["PING"]).text(), "PONG", "control is by a plain port");
+        assert_eq!(server.command(&["PING"]).text(), "PONG", "control commands use the plain port");
     });
 }
 
@@ -118,7 +118,7 @@ fn passwords_and_users_are_required() {
         let app = ["--user", "app", "--pass", "word", "--no-auth-warning"];
         assert_eq!(client(&server, &app, &["GET", "app:1"]), "");
         assert!(client(&server, &app, &["GET", "key"]).starts_with("NOPERM"));
-        assert_eq!(server.command(&["PING"]).text(), "PONG", "the test may do everything");
+        assert_eq!(server.command(&["PING"]).text(), "PONG", "the test user has all permissions");
     });
 }
 
@@ -154,6 +154,6 @@ fn a_server_that_does_not_start_shows_its_log() {
     let builder = || RedisServer::builder(Flavor::Redis).setting("no-such-setting", "1");
     let panic = catch_unwind(|| builder().start()).unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
-    assert!(text.contains("Redis did not come up: it ended with"), "{text}");
-    assert!(text.contains("no-such-setting"), "the end of the log is told: {text}");
+    assert!(text.contains("Redis did not start: it exited with"), "{text}");
+    assert!(text.contains("no-such-setting"), "the report has the end of the log: {text}");
 }
