@@ -16,7 +16,7 @@ use std::fs;
 use anyhow::{Context as _, Result, bail};
 use rustdoc_types::Crate;
 
-pub(crate) use self::rustdoc::stand_in as stand_in_for_rustdoc;
+pub(crate) use self::rustdoc::run_as_rustdoc;
 use crate::project;
 
 /// The crates that programs of others depend on. The manifests cannot tell: none is published yet.
@@ -111,11 +111,11 @@ fn check_bounds(bounds: &[Bound], documents: &Documents) -> Result<()> {
 
 impl Bound {
     fn check(&self, found: usize) -> Result<()> {
-        let (names, most) = (self.crates.join(" with "), self.types);
-        println!("{names}: {found} public types, at most {most}");
-        if found > most {
+        let (names, max) = (self.crates.join(" with "), self.types);
+        println!("{names}: {found} public types, at most {max}");
+        if found > max {
             bail!(
-                "{names}: {found} public types, and {most} is the most. Make those private that \
+                "{names}: {found} public types, and {max} is the most. Make those private that \
                  users do not name; the bound and its reason are in xtask/src/api.rs"
             );
         }

@@ -1,7 +1,7 @@
 //! Running the benchmarks, optimised as far as the compiler goes.
 
-mod cell;
 mod footprint;
+mod redis_cell;
 
 use std::path::{PathBuf, absolute};
 
@@ -101,7 +101,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         command.args(only.iter().flat_map(|axis| ["--only", axis]));
     }
     if let Bench::Redis { .. } = bench {
-        match cell::build() {
+        match redis_cell::build() {
             Ok(module) => command.arg("--redis-cell").arg(module),
             Err(error) => command.arg("--without-redis-cell").arg(format!("{error:#}")),
         };

@@ -10,7 +10,7 @@ const MAX_FEATURES: usize = 5;
 
 /// Checks every combination for every member that has features.
 pub(crate) fn check(extra: &[&str]) -> Result<()> {
-    let metadata = project::members()?;
+    let metadata = project::metadata()?;
     for package in metadata.workspace_packages() {
         let features: Vec<&str> =
             package.features.keys().map(String::as_str).filter(|name| *name != "default").collect();

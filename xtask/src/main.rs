@@ -14,8 +14,8 @@ mod project;
 mod sanitize;
 mod settings;
 mod soak;
-mod tally;
 mod test;
+mod test_counts;
 mod tidy;
 mod tools;
 mod vectors;
@@ -80,7 +80,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = api::stand_in_for_rustdoc() {
+    if let Some(code) = api::run_as_rustdoc() {
         return code;
     }
     let outcome = match Arguments::parse().task {

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 
 use crate::process;
 use crate::project;
-use crate::tally::Tally;
+use crate::test_counts::TestCounts;
 
 /// Which checker explores the interleavings.
 #[derive(Clone, Copy, Debug)]
@@ -37,16 +37,16 @@ impl Checker {
 }
 
 /// Runs the models of one checker and counts them.
-pub(crate) fn check(checker: Checker, extra: &[&str], tally: &mut Tally) -> Result<()> {
+pub(crate) fn check(checker: Checker, extra: &[&str], counts: &mut TestCounts) -> Result<()> {
     let name = checker.name();
     for package in checker.packages() {
-        let before = tally.passed;
+        let before = counts.passed;
         let mut command = process::cargo(["test", "--package", package, "--release", "--lib"]);
         command.args(extra).arg("--target-dir").arg(project::target_folder(name)?);
         command.arg(format!("model_{name}"));
         process::add_rust_flags(&mut command, &format!("--cfg {name}"));
-        process::watch(command, |line| tally.see(line))?;
-        if tally.passed == before {
+        process::watch(command, |line| counts.parse_line(line))?;
+        if counts.passed == before {
             bail!("no test named model_{name} ran in {package}: that proves nothing");
         }
     }

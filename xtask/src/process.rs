@@ -38,9 +38,9 @@ pub(crate) fn add_rust_flags(command: &mut Command, flags: &str) {
 
 /// Runs a command whose output goes to ours.
 pub(crate) fn run(mut command: Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let status = command.status().with_context(|| format!("cannot start {}", display(&command)))?;
     if !status.success() {
-        bail!("{} failed ({status})", shown(&command));
+        bail!("{} failed ({status})", display(&command));
     }
     Ok(())
 }
@@ -48,37 +48,37 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
 /// Runs a command and returns its standard output; its standard error goes to ours.
 pub(crate) fn read(mut command: Command) -> Result<String> {
     command.stderr(Stdio::inherit());
-    let output = command.output().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let output = command.output().with_context(|| format!("cannot start {}", display(&command)))?;
     if !output.status.success() {
-        bail!("{} failed ({})", shown(&command), output.status);
+        bail!("{} failed ({})", display(&command), output.status);
     }
-    String::from_utf8(output.stdout).with_context(|| format!("{} wrote no text", shown(&command)))
+    String::from_utf8(output.stdout).with_context(|| format!("{} wrote no text", display(&command)))
 }
 
-/// Runs a command whose output goes to ours, and shows each line of it to `see`.
-pub(crate) fn watch(mut command: Command, mut see: impl FnMut(&str)) -> Result<()> {
+/// Runs a command whose output goes to ours, and shows each line of it to `on_line`.
+pub(crate) fn watch(mut command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start {}", shown(&command)))?;
+        .with_context(|| format!("cannot start {}", display(&command)))?;
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).split(b'\n') {
             let line = line.context("cannot read the output of cargo")?;
             let line = String::from_utf8_lossy(&line);
             // A closed standard output must not stop the tests.
             let _ = writeln!(std::io::stdout(), "{line}");
-            see(&line);
+            on_line(&line);
         }
     }
     let status = child.wait().context("cannot wait for cargo")?;
     if !status.success() {
-        bail!("{} failed ({status})", shown(&command));
+        bail!("{} failed ({status})", display(&command));
     }
     Ok(())
 }
 
 /// The command as one would type it.
-pub(crate) fn shown(command: &Command) -> String {
+pub(crate) fn display(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
@@ -99,8 +99,8 @@ mod tests {
     fn commands_are_shown_as_typed() {
         let mut command = cargo(["test", "--release"]);
         command.env("RUSTFLAGS", "--cfg loom");
-        let shown = shown(&command);
-        assert!(shown.starts_with("RUSTFLAGS=\"--cfg loom\" cargo"), "{shown}");
-        assert!(shown.ends_with("test --release"), "{shown}");
+        let display = display(&command);
+        assert!(display.starts_with("RUSTFLAGS=\"--cfg loom\" cargo"), "{display}");
+        assert!(display.ends_with("test --release"), "{display}");
     }
 }

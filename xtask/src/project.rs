@@ -15,9 +15,9 @@ use cargo_metadata::{Metadata, MetadataCommand};
 pub(crate) fn root() -> &'static Path {
     static ROOT: OnceLock<PathBuf> = OnceLock::new();
     ROOT.get_or_init(|| {
-        let told = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
-        let here = told.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-        here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
+        let at_run_time = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+        let manifest_dir = at_run_time.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+        manifest_dir.parent().map_or_else(|| manifest_dir.clone(), Path::to_path_buf)
     })
 }
 
@@ -37,14 +37,14 @@ pub(crate) fn is_clone() -> bool {
 }
 
 /// What cargo knows about the members of the workspace, without looking at dependencies.
-pub(crate) fn members() -> Result<Metadata> {
+pub(crate) fn metadata() -> Result<Metadata> {
     let mut command = MetadataCommand::new();
     command.current_dir(root()).no_deps();
     command.exec().context("cargo metadata failed; is a manifest broken?")
 }
 
 /// What cargo knows about the members and everything they depend on, on any platform.
-pub(crate) fn everything() -> Result<Metadata> {
+pub(crate) fn metadata_with_dependencies() -> Result<Metadata> {
     let mut command = MetadataCommand::new();
     command.current_dir(root()).other_options(vec!["--all-features".to_owned()]);
     command.exec().context("cargo metadata failed; is a manifest broken?")
@@ -52,5 +52,5 @@ pub(crate) fn everything() -> Result<Metadata> {
 
 /// A folder for builds that must not disturb the usual one, such as those with other flags.
 pub(crate) fn target_folder(name: &str) -> Result<PathBuf> {
-    Ok(members()?.target_directory.join(name).into_std_path_buf())
+    Ok(metadata()?.target_directory.join(name).into_std_path_buf())
 }

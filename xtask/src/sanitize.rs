@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::process;
 use crate::project;
-use crate::tally::Tally;
+use crate::test_counts::TestCounts;
 use crate::tools;
 
 /// Tests that run under the sanitizer: those of a crate whose names have any of these words, but
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<()> {
     let source = tools::rust_source()?;
     let host = host()?;
     let target = project::target_folder("sanitize")?;
-    let mut all = Tally::default();
+    let mut all = TestCounts::default();
     for suite in SUITES {
         let mut command = process::cargo(["test", "--package", suite.package, "--all-features"]);
         command.args(["--lib", "--test", "it", "-Zbuild-std", "--target", &host]);
@@ -46,12 +46,12 @@ pub(crate) fn run() -> Result<()> {
         command.args(suite.except.iter().flat_map(|name| ["--skip", name]));
         command.env("RUSTC_BOOTSTRAP", "1").env("__CARGO_TESTS_ONLY_SRC_ROOT", &source);
         process::add_rust_flags(&mut command, "-Zsanitizer=thread");
-        let mut tally = Tally::default();
-        process::watch(command, |line| tally.see(line)).context("see the reports above")?;
-        if tally.passed == 0 {
+        let mut counts = TestCounts::default();
+        process::watch(command, |line| counts.parse_line(line)).context("see the reports above")?;
+        if counts.passed == 0 {
             bail!("no test ran in {}: that proves nothing", suite.package);
         }
-        all.add(tally);
+        all.add(counts);
     }
     println!("{all}, and ThreadSanitizer reports no race");
     Ok(())
@@ -61,7 +61,7 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn host() -> Result<String> {
     let mut rustc = std::process::Command::new("rustc");
     rustc.arg("-vV").current_dir(project::root());
-    let told = process::read(rustc)?;
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    let output = process::read(rustc)?;
+    let host = output.lines().find_map(|line| line.strip_prefix("host: "));
     Ok(host.context("rustc does not tell the host")?.to_owned())
 }

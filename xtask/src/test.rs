@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::models::{self, Checker};
 use crate::process;
-use crate::tally::Tally;
+use crate::test_counts::TestCounts;
 use crate::{api, features, no_std, settings, tidy, tools, vectors};
 
 /// Runs the steps until one fails; the last line says how many tests passed and failed.
@@ -19,7 +19,7 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("\nerror: {error:#}");
     }
     println!("\nall steps took {}", seconds(session.started.elapsed()));
-    println!("{}", session.tally);
+    println!("{}", session.counts);
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -36,9 +36,9 @@ fn steps(session: &mut Session) -> Result<()> {
     session.step("public API", || api::check_with(locked))?;
     session.step("the core without std", no_std::check)?;
     session.step("feature combinations", || features::check(locked))?;
-    session.tests("tests", |tally| tests(locked, tally))?;
-    session.tests("models, loom", |tally| models::check(Checker::Loom, locked, tally))?;
-    session.tests("models, shuttle", |tally| models::check(Checker::Shuttle, locked, tally))
+    session.tests("tests", |counts| tests(locked, counts))?;
+    session.tests("models, loom", |counts| models::check(Checker::Loom, locked, counts))?;
+    session.tests("models, shuttle", |counts| models::check(Checker::Shuttle, locked, counts))
 }
 
 fn clippy(locked: &[&str]) -> Result<()> {
@@ -63,21 +63,21 @@ fn documentation(locked: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn tests(locked: &[&str], tally: &mut Tally) -> Result<()> {
+fn tests(locked: &[&str], counts: &mut TestCounts) -> Result<()> {
     let mut command = process::cargo(["test", "--workspace", "--all-features", "--no-fail-fast"]);
     command.args(locked);
-    process::watch(command, |line| tally.see(line))
+    process::watch(command, |line| counts.parse_line(line))
 }
 
 /// The steps so far: what they counted, and since when.
 struct Session {
-    tally: Tally,
+    counts: TestCounts,
     started: Instant,
 }
 
 impl Session {
     fn start() -> Self {
-        Self { tally: Tally::default(), started: now() }
+        Self { counts: TestCounts::default(), started: now() }
     }
 
     /// A step without tests of its own. If it fails it counts as one failed test, so that the
@@ -87,21 +87,25 @@ impl Session {
     }
 
     /// A step that counts tests. It fails too when a test was ignored.
-    fn tests(&mut self, title: &str, work: impl FnOnce(&mut Tally) -> Result<()>) -> Result<()> {
+    fn tests(
+        &mut self,
+        title: &str,
+        work: impl FnOnce(&mut TestCounts) -> Result<()>,
+    ) -> Result<()> {
         println!("\n== {title}");
         let started = now();
-        let mut tally = Tally::default();
-        let mut outcome = work(&mut tally);
-        if outcome.is_ok() && tally.not_passed() > 0 {
+        let mut counts = TestCounts::default();
+        let mut outcome = work(&mut counts);
+        if outcome.is_ok() && counts.not_passed() > 0 {
             outcome = Err(anyhow::anyhow!(
                 "{} tests were ignored; a test that cannot run is a failed test",
-                tally.ignored
+                counts.ignored
             ));
         }
-        if outcome.is_err() && tally.not_passed() == 0 {
-            tally.failed = 1;
+        if outcome.is_err() && counts.not_passed() == 0 {
+            counts.failed = 1;
         }
-        self.tally.add(tally);
+        self.counts.add(counts);
         println!("-- {title}: {}", seconds(started.elapsed()));
         outcome.map_err(|error| error.context(format!("the step \"{title}\" failed")))
     }
@@ -128,23 +132,23 @@ mod tests {
         assert!(session.step("fine", || Ok(())).is_ok());
         let error = session.step("broken", || bail!("no")).unwrap_err();
         assert_eq!(format!("{error:#}"), "the step \"broken\" failed: no");
-        assert_eq!(session.tally.to_string(), "0 passed, 1 failed");
+        assert_eq!(session.counts.to_string(), "0 passed, 1 failed");
     }
 
     #[test]
     fn failed_tests_are_not_counted_twice_and_ignored_ones_fail() {
         let mut session = Session::start();
-        let failing = |tally: &mut Tally| {
-            tally.see("test result: FAILED. 3 passed; 2 failed; 0 ignored");
+        let failing = |counts: &mut TestCounts| {
+            counts.parse_line("test result: FAILED. 3 passed; 2 failed; 0 ignored");
             bail!("no")
         };
         assert!(session.tests("failing", failing).is_err());
-        assert_eq!(session.tally.to_string(), "3 passed, 2 failed");
-        let ignoring = |tally: &mut Tally| {
-            tally.see("test result: ok. 1 passed; 0 failed; 1 ignored");
+        assert_eq!(session.counts.to_string(), "3 passed, 2 failed");
+        let ignoring = |counts: &mut TestCounts| {
+            counts.parse_line("test result: ok. 1 passed; 0 failed; 1 ignored");
             Ok(())
         };
         assert!(session.tests("ignoring", ignoring).is_err());
-        assert_eq!(session.tally.to_string(), "4 passed, 3 failed");
+        assert_eq!(session.counts.to_string(), "4 passed, 3 failed");
     }
 }

@@ -3,10 +3,10 @@
 //! Each rule is a function from text to findings, so that its tests need no files. Every finding
 //! says where, what, and what to do instead.
 
-mod arrows;
 mod code;
 mod commits;
 mod config_keys;
+mod dependencies;
 mod files;
 mod guarantees;
 mod licences;
@@ -67,15 +67,15 @@ impl Findings {
 
 /// Checks every rule and prints all findings.
 pub(crate) fn run() -> Result<()> {
-    let metadata = project::everything()?;
+    let metadata = project::metadata_with_dependencies()?;
     let members = members(&metadata)?;
     let files = files::text_files()?;
 
     let mut findings = Findings::default();
-    arrows::check(&arrows::dependencies(&metadata), &mut findings);
+    dependencies::check(&dependencies::dependencies(&metadata), &mut findings);
     manifests::check(&members, &root(&metadata)?, &mut findings);
     manifests::check_map(&members, &files, &mut findings);
-    licences::check(&licences::foreign(&metadata), &mut findings);
+    licences::check(&licences::external(&metadata), &mut findings);
     names::check(&files, &mut findings);
     retired_names::check(&files, &mut findings);
     commits::check(commits::subjects()?.as_deref(), &mut findings);
@@ -89,7 +89,7 @@ pub(crate) fn run() -> Result<()> {
         tracked::check(file, &mut findings);
         if file.path.ends_with(".rs") {
             sizes::check(file, &mut findings);
-            code::check(file, oldest_compiler(file, &members), &mut findings);
+            code::check(file, min_rust_version(file, &members), &mut findings);
         }
     }
     report(&findings, files.len(), members.len())
@@ -130,7 +130,7 @@ fn root(metadata: &Metadata) -> Result<toml::Table> {
 }
 
 /// The oldest compiler that must understand a file, as (major, minor), if its package names one.
-fn oldest_compiler(file: &TextFile, members: &[Member]) -> Option<(u32, u32)> {
+fn min_rust_version(file: &TextFile, members: &[Member]) -> Option<(u32, u32)> {
     let inside = |member: &&Member| {
         file.path.strip_prefix(&member.folder).is_some_and(|rest| rest.starts_with('/'))
     };
@@ -151,7 +151,7 @@ mod tests {
         let members = [member("tidegate", "1.85"), member("tidegate-config", "1.90")];
         let version = |path: &str| {
             let file = TextFile { path: path.to_owned(), text: String::new() };
-            oldest_compiler(&file, &members)
+            min_rust_version(&file, &members)
         };
         assert_eq!(version("crates/tidegate/src/lib.rs"), Some((1, 85)));
         assert_eq!(version("crates/tidegate-config/src/lib.rs"), Some((1, 90)));

@@ -63,13 +63,13 @@ fn runs(command: &mut Command) -> bool {
 }
 
 /// Runs a command and keeps what it says for the error, if it fails.
-fn attempt(mut command: Command) -> Result<()> {
+fn run_quietly(mut command: Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot start {}", process::shown(&command)))?;
+    let output = output.with_context(|| format!("cannot start {}", process::display(&command)))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("it says nothing");
-        bail!("{} failed: {last}", process::shown(&command));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last = stderr.lines().last().unwrap_or("it says nothing");
+        bail!("{} failed: {last}", process::display(&command));
     }
     Ok(())
 }
@@ -80,6 +80,6 @@ fn is_server(program: impl AsRef<Path>) -> bool {
 }
 
 /// Whether the environment names a program to be used instead of an installed one.
-fn is_chosen(variable: &str) -> bool {
+fn is_overridden(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| !value.is_empty())
 }

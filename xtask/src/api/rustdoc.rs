@@ -19,14 +19,14 @@ use crate::process;
 use crate::project;
 
 /// Names the rustdoc that this program stands in for.
-const REAL: &str = "XTASK_RUSTDOC";
+const REAL_RUSTDOC: &str = "XTASK_RUSTDOC";
 /// What cargo runs if nobody says otherwise.
 const RUSTDOC: &str = "RUSTDOC";
 const FLAGS: &str = "-Z unstable-options --output-format json --document-hidden-items";
 
 /// Runs the real rustdoc if cargo runs this program in place of it; `None` otherwise.
-pub(crate) fn stand_in() -> Option<ExitCode> {
-    let mut command = Command::new(env::var_os(REAL)?);
+pub(crate) fn run_as_rustdoc() -> Option<ExitCode> {
+    let mut command = Command::new(env::var_os(REAL_RUSTDOC)?);
     command.args(env::args_os().skip(1)).env("RUSTC_BOOTSTRAP", "1");
     let succeeded = command.status().is_ok_and(|status| status.success());
     Some(if succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -37,7 +37,7 @@ pub(super) fn documents(extra: &[&str]) -> Result<Documents> {
     let mut command = process::cargo(["doc", "--quiet", "--lib", "--no-deps", "--all-features"]);
     command.args(extra).args(PUBLISHED.iter().flat_map(|name| ["--package", name]));
     command.env("RUSTDOCFLAGS", FLAGS);
-    command.env(REAL, env::var_os(RUSTDOC).unwrap_or_else(|| "rustdoc".into()));
+    command.env(REAL_RUSTDOC, env::var_os(RUSTDOC).unwrap_or_else(|| "rustdoc".into()));
     command.env(RUSTDOC, env::current_exe().context("cannot find the program of this task")?);
     process::run(command)?;
     let document = |name: &&str| Ok((underscored(name), read(&path(name)?)?));

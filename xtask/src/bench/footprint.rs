@@ -170,7 +170,7 @@ fn count_crates(tree: &str) -> usize {
 }
 
 fn locked_version(name: &str) -> Result<String> {
-    let metadata = project::everything()?;
+    let metadata = project::metadata_with_dependencies()?;
     let found = metadata.packages.iter().find(|package| package.name.as_str() == name);
     let package = found.with_context(|| format!("{name} is not in Cargo.lock"))?;
     Ok(package.version.to_string())

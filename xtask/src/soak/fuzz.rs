@@ -37,17 +37,17 @@ struct Outcome {
 
 /// Fuzzes targets, all of them if none is named, and prints a table.
 pub(crate) fn run(minutes: u64, names: &[String]) -> Result<()> {
-    let targets = chosen(known()?, names)?;
+    let targets = select(all_targets()?, names)?;
     let program = build()?;
     let folder = project::target_folder("fuzz")?;
     let count = targets.len();
-    let at_once = thread::available_parallelism().map_or(1, NonZero::get).min(count);
-    println!("{count} targets, {minutes} minutes each, {at_once} at once");
-    let (waiting, outcomes) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
+    let parallelism = thread::available_parallelism().map_or(1, NonZero::get).min(count);
+    println!("{count} targets, {minutes} minutes each, {parallelism} at once");
+    let (queue, outcomes) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..at_once {
+        for _ in 0..parallelism {
             scope.spawn(|| {
-                while let Some(target) = locked(&waiting).pop_front() {
+                while let Some(target) = locked(&queue).pop_front() {
                     let outcome = fuzz(&program, &folder, &target, minutes);
                     locked(&outcomes).push(outcome);
                 }
@@ -62,7 +62,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// Every target has a folder of seeds.
-fn known() -> Result<Vec<String>> {
+fn all_targets() -> Result<Vec<String>> {
     let folder = project::root().join("fuzz/seeds");
     let mut names = Vec::new();
     for entry in fs::read_dir(&folder).context("cannot list fuzz/seeds")? {
@@ -72,7 +72,7 @@ fn known() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn chosen(known: Vec<String>, names: &[String]) -> Result<Vec<String>> {
+fn select(known: Vec<String>, names: &[String]) -> Result<Vec<String>> {
     if names.is_empty() {
         return Ok(known);
     }
@@ -131,7 +131,7 @@ fn watch(program: &Path, folder: &Path, outcome: &mut Outcome, minutes: u64) -> 
     if let Some(stderr) = child.stderr.take() {
         for line in BufReader::new(stderr).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
-            outcome.see(&line);
+            outcome.parse_line(&line);
             if line.contains("pulse") {
                 println!("{target}: {line}");
             }
@@ -152,7 +152,7 @@ fn watch(program: &Path, folder: &Path, outcome: &mut Outcome, minutes: u64) -> 
 
 impl Outcome {
     /// Takes a line of libFuzzer's.
-    fn see(&mut self, line: &str) {
+    fn parse_line(&mut self, line: &str) {
         let Some((name, value)) = line.strip_prefix("stat::").and_then(|stat| stat.split_once(':'))
         else {
             return;
@@ -202,7 +202,7 @@ mod tests {
             "stat::average_exec_per_sec:     32",
             "stat::peak_rss_mb:              51",
         ] {
-            outcome.see(line);
+            outcome.parse_line(line);
         }
         assert_eq!(
             (outcome.executions, outcome.per_second, outcome.peak_megabytes),
@@ -213,9 +213,9 @@ mod tests {
     #[test]
     fn a_target_that_is_not_known_is_named_with_those_that_are() {
         let known = vec!["config".to_owned(), "sse".to_owned()];
-        assert_eq!(chosen(known.clone(), &[]).unwrap(), known);
-        assert_eq!(chosen(known.clone(), &["sse".to_owned()]).unwrap(), ["sse"]);
-        let error = chosen(known, &["see".to_owned()]).unwrap_err().to_string();
+        assert_eq!(select(known.clone(), &[]).unwrap(), known);
+        assert_eq!(select(known.clone(), &["sse".to_owned()]).unwrap(), ["sse"]);
+        let error = select(known, &["see".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("config, sse"), "{error}");
     }
 }

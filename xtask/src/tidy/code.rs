@@ -4,11 +4,11 @@ use super::scrub::scrub;
 use super::{Findings, TextFile};
 
 /// Names that say nothing about what is inside.
-const EMPTY_NAMES: &[&str] = &["common", "util", "utils", "helper", "helpers", "misc"];
+const MEANINGLESS_NAMES: &[&str] = &["common", "util", "utils", "helper", "helpers", "misc"];
 
 /// Where the keyword below may stand: the store that is allowed to, and the proof that needs an
 /// allocator of its own.
-const MAY_BE_UNSAFE: &[&str] = &["crates/tidegate-memory/", "xtask/no-std/"];
+const UNSAFE_ALLOWED: &[&str] = &["crates/tidegate-memory/", "xtask/no-std/"];
 
 /// How no doc comment begins: a reader of the generated documentation does not see what it refers
 /// to.
@@ -17,14 +17,14 @@ const REFERRING: &[&str] = &["The same", "As above", "Likewise", "Ditto"];
 /// The first compiler with `if let ... && ...`.
 const LET_CHAINS: (u32, u32) = (1, 88);
 
-/// Checks one Rust file. `oldest` is the oldest compiler that must understand it.
-pub(super) fn check(file: &TextFile, oldest: Option<(u32, u32)>, findings: &mut Findings) {
+/// Checks one Rust file. `min_version` is the oldest compiler that must understand it.
+pub(super) fn check(file: &TextFile, min_version: Option<(u32, u32)>, findings: &mut Findings) {
     let code = scrub(&file.text);
     check_opening(file, findings);
     check_name(file, findings);
     check_doc_comments(file, findings);
-    check_loose_ends(file, &code, findings);
-    if !MAY_BE_UNSAFE.iter().any(|folder| file.path.starts_with(folder)) {
+    check_unfinished(file, &code, findings);
+    if !UNSAFE_ALLOWED.iter().any(|folder| file.path.starts_with(folder)) {
         for line in lines_with_word(&code, "unsafe") {
             findings.error(
                 &format!("{}:{line}", file.path),
@@ -33,7 +33,7 @@ pub(super) fn check(file: &TextFile, oldest: Option<(u32, u32)>, findings: &mut 
             );
         }
     }
-    if oldest.is_some_and(|version| version < LET_CHAINS) {
+    if min_version.is_some_and(|version| version < LET_CHAINS) {
         for line in let_chains(&code) {
             findings.error(
                 &format!("{}:{line}", file.path),
@@ -61,7 +61,7 @@ fn check_opening(file: &TextFile, findings: &mut Findings) {
 
 fn check_name(file: &TextFile, findings: &mut Findings) {
     let names = file.path.trim_end_matches(".rs").split(['/', '-', '_']);
-    for name in names.filter(|name| EMPTY_NAMES.contains(name)) {
+    for name in names.filter(|name| MEANINGLESS_NAMES.contains(name)) {
         findings.error(
             &file.path,
             format!("\"{name}\" names a drawer, not a thing. Name it after what it knows"),
@@ -98,7 +98,7 @@ fn begins_with(text: &str, words: &str) -> bool {
 }
 
 /// Code that was left for later, and tests that do not run.
-fn check_loose_ends(file: &TextFile, code: &str, findings: &mut Findings) {
+fn check_unfinished(file: &TextFile, code: &str, findings: &mut Findings) {
     for name in ["todo", "unimplemented"] {
         for line in lines_where(code, |line| line.contains(&format!("{name}!"))) {
             findings.error(

@@ -57,7 +57,7 @@ const CONVERTED: &[(&str, &str)] = &[
 const UNUSED: &str = "x-unused";
 
 /// How many keys are marked. The number only shrinks.
-const MARKED: usize = 5;
+const UNUSED_KEYS: usize = 5;
 
 /// The keys of the schema, such as `limits.*.rate`, and whether they are marked as unused.
 pub(super) type Keys = BTreeMap<String, bool>;
@@ -73,20 +73,21 @@ pub(super) fn committed(files: &[TextFile]) -> Result<Keys> {
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) -> Result<()> {
     let keys = committed(files)?;
     let is_reader = |file: &&TextFile| READERS.iter().any(|folder| file.path.starts_with(folder));
-    let code = files.iter().filter(is_reader).map(|file| dense(&production_code(file)));
+    let code =
+        files.iter().filter(is_reader).map(|file| without_whitespace(&production_code(file)));
     let code: Vec<String> = code.collect();
     check_keys(&keys, &code, findings);
-    check_marks(&keys, MARKED, findings);
+    check_marks(&keys, UNUSED_KEYS, findings);
     Ok(())
 }
 
-fn check_marks(keys: &Keys, most: usize, findings: &mut Findings) {
+fn check_marks(keys: &Keys, expected: usize, findings: &mut Findings) {
     let marked = keys.values().filter(|unused| **unused).count();
-    if marked != most {
+    if marked != expected {
         findings.error(
             "xtask/src/tidy/config_keys.rs",
             format!(
-                "{marked} keys are marked as unused, and MARKED says {most}. Make a new key work \
+                "{marked} keys are marked as unused, and MARKED says {expected}. Make a new key work \
                  before it is accepted; if there are fewer, lower MARKED"
             ),
         );
@@ -136,7 +137,7 @@ fn setting(key: &str, keys: &Keys) -> String {
 }
 
 /// The code without spaces, so that a chain over several lines reads like one on a line.
-fn dense(code: &str) -> String {
+fn without_whitespace(code: &str) -> String {
     code.split_whitespace().collect()
 }
 
@@ -188,7 +189,7 @@ mod tests {
 
     fn errors(keys: &Keys, code: &str) -> Vec<String> {
         let mut findings = Findings::default();
-        check_keys(keys, &[dense(code)], &mut findings);
+        check_keys(keys, &[without_whitespace(code)], &mut findings);
         findings.errors
     }
 
@@ -223,9 +224,9 @@ mod tests {
         let marked = keys(&serde_json::from_str(&marked).unwrap());
         assert!(errors(&marked, &READS.replace("http.value", "other")).is_empty());
         assert!(errors(&marked, READS)[0].contains("is read now"));
-        let off = |most| {
+        let off = |expected| {
             let mut findings = Findings::default();
-            check_marks(&marked, most, &mut findings);
+            check_marks(&marked, expected, &mut findings);
             findings.errors.len()
         };
         assert_eq!([0, 1, 2].map(off), [1, 0, 1], "neither more nor fewer than there are");

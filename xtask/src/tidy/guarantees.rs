@@ -18,7 +18,7 @@ const MEBIBYTE: u128 = 1 << 20;
 /// A number in the table that comes from a constant.
 struct Number {
     /// The text around the number, which stands for `{}`.
-    says: &'static str,
+    pattern: &'static str,
     package: &'static str,
     constant: &'static str,
     /// How much one in the table is in the unit of the constant.
@@ -44,12 +44,12 @@ const WITHOUT_CONSTANT: &[&str] = &[
 ];
 
 const fn number(
-    says: &'static str,
+    pattern: &'static str,
     package: &'static str,
     constant: &'static str,
     unit: u128,
 ) -> Number {
-    Number { says, package, constant, unit }
+    Number { pattern, package, constant, unit }
 }
 
 /// Compares the table with the constants.
@@ -72,7 +72,7 @@ fn check_table(
     let mut rows: Vec<(usize, String)> =
         table.iter().map(|(line, row)| (*line, (*row).to_owned())).collect();
     for number in numbers {
-        let (before, after) = number.says.split_once("{}").unwrap_or((number.says, ""));
+        let (before, after) = number.pattern.split_once("{}").unwrap_or((number.pattern, ""));
         let Some((line, found)) = rows.iter_mut().find_map(|(line, row)| {
             let start = row.find(before)? + before.len();
             let length = row[start..].find(after)?;
@@ -80,7 +80,7 @@ fn check_table(
             row.replace_range(start..start + length, "");
             Some((*line, written))
         }) else {
-            findings.error(RULE, format!("no row of the table says \"{}\"", number.says));
+            findings.error(RULE, format!("no row of the table says \"{}\"", number.pattern));
             continue;
         };
         let written = found.replace(',', "").parse::<u128>().ok();

@@ -11,16 +11,16 @@ const ALLOWED: &[&str] =
 
 /// A package that is not ours.
 #[derive(Debug)]
-pub(super) struct Foreign {
+pub(super) struct ExternalPackage {
     name: String,
     licence: Option<String>,
 }
 
 /// All packages from outside of the workspace.
-pub(super) fn foreign(metadata: &Metadata) -> Vec<Foreign> {
+pub(super) fn external(metadata: &Metadata) -> Vec<ExternalPackage> {
     let outside = metadata.packages.iter().filter(|package| package.source.is_some());
     outside
-        .map(|package| Foreign {
+        .map(|package| ExternalPackage {
             name: format!("{} {}", package.name, package.version),
             licence: package.license.clone(),
         })
@@ -28,7 +28,7 @@ pub(super) fn foreign(metadata: &Metadata) -> Vec<Foreign> {
 }
 
 /// Every package says what its licence is, and the licence is allowed.
-pub(super) fn check(packages: &[Foreign], findings: &mut Findings) {
+pub(super) fn check(packages: &[ExternalPackage], findings: &mut Findings) {
     for package in packages {
         match package.licence.as_deref() {
             None => findings.error(
@@ -62,8 +62,8 @@ fn is_allowed(expression: &str) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut parser = Parser { words: &words };
-    let verdict = parser.either()?;
-    parser.words.is_empty().then_some(verdict)
+    let allowed = parser.or_expression()?;
+    parser.words.is_empty().then_some(allowed)
 }
 
 struct Parser<'a> {
@@ -71,32 +71,32 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn either(&mut self) -> Option<bool> {
-        let mut verdict = self.both()?;
+    fn or_expression(&mut self) -> Option<bool> {
+        let mut allowed = self.and_expression()?;
         while self.accept("OR") {
-            verdict |= self.both()?;
+            allowed |= self.and_expression()?;
         }
-        Some(verdict)
+        Some(allowed)
     }
 
-    fn both(&mut self) -> Option<bool> {
-        let mut verdict = self.one()?;
+    fn and_expression(&mut self) -> Option<bool> {
+        let mut allowed = self.licence()?;
         while self.accept("AND") {
-            verdict &= self.one()?;
+            allowed &= self.licence()?;
         }
-        Some(verdict)
+        Some(allowed)
     }
 
-    fn one(&mut self) -> Option<bool> {
+    fn licence(&mut self) -> Option<bool> {
         if self.accept("(") {
-            let verdict = self.either()?;
-            return self.accept(")").then_some(verdict);
+            let allowed = self.or_expression()?;
+            return self.accept(")").then_some(allowed);
         }
-        let verdict = ALLOWED.contains(&self.name()?);
+        let allowed = ALLOWED.contains(&self.name()?);
         if self.accept("WITH") {
             self.name()?;
         }
-        Some(verdict)
+        Some(allowed)
     }
 
     fn name(&mut self) -> Option<&str> {
@@ -163,7 +163,7 @@ mod tests {
             assert_eq!(is_allowed(text), None, "{text}");
         }
         let mut findings = Findings::default();
-        check(&[Foreign { name: "x 1.0.0".into(), licence: None }], &mut findings);
+        check(&[ExternalPackage { name: "x 1.0.0".into(), licence: None }], &mut findings);
         assert!(findings.errors[0].contains("names no licence"));
     }
 }

@@ -11,7 +11,7 @@ const PROGRAM_VERSION: &str = "1.90";
 
 /// The crate that may contain unsafe code. What the workspace forbids cannot be allowed again, so
 /// it has a copy of the lints.
-const MAY_BE_UNSAFE: &str = "tidegate-memory";
+const UNSAFE_CRATE: &str = "tidegate-memory";
 
 /// Crates that do no I/O: whoever uses them chooses the runtime.
 const WITHOUT_RUNTIME: &[&str] = &["tidegate-core", "tidegate-providers"];
@@ -23,7 +23,7 @@ pub(super) fn check(members: &[Member], root: &Table, findings: &mut Findings) {
     for member in members {
         let place = format!("{}/Cargo.toml", member.folder);
         check_folder(member, &place, findings);
-        if member.name == MAY_BE_UNSAFE {
+        if member.name == UNSAFE_CRATE {
             check_own_lints(member, root, &place, findings);
         } else {
             check_lints(member, &place, findings);
@@ -54,11 +54,11 @@ pub(super) fn check_map(members: &[Member], files: &[TextFile], findings: &mut F
 
 /// The compiler that a manifest promises, as (major, minor).
 pub(super) fn rust_version(manifest: &Table) -> Option<(u32, u32)> {
-    let mut parts = promised(manifest)?.split('.');
+    let mut parts = declared_rust_version(manifest)?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-fn promised(manifest: &Table) -> Option<&str> {
+fn declared_rust_version(manifest: &Table) -> Option<&str> {
     manifest.get("package")?.get("rust-version")?.as_str()
 }
 
@@ -112,7 +112,7 @@ fn check_rust_version(member: &Member, place: &str, findings: &mut Findings) {
     }
     let library = LIBRARIES.contains(&member.name.as_str());
     let expected = if library { LIBRARY_VERSION } else { PROGRAM_VERSION };
-    if promised(&member.manifest) != Some(expected) {
+    if declared_rust_version(&member.manifest) != Some(expected) {
         findings.error(
             place,
             format!("must promise rust-version = \"{expected}\", which clippy then checks"),

@@ -16,9 +16,9 @@ pub(super) fn production_code(file: &TextFile) -> String {
 pub(super) fn scrub(source: &str) -> String {
     let mut rest = source;
     let mut code = String::with_capacity(source.len());
-    let mut before = ' ';
+    let mut previous = ' ';
     while let Some(c) = rest.chars().next() {
-        let prefix_ended = !(before.is_alphanumeric() || before == '_');
+        let prefix_ended = !(previous.is_alphanumeric() || previous == '_');
         let skipped = match c {
             '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             '/' if rest.starts_with("/*") => block_comment(rest),
@@ -29,11 +29,11 @@ pub(super) fn scrub(source: &str) -> String {
         };
         if skipped == 0 {
             code.push(c);
-            before = c;
+            previous = c;
             rest = &rest[c.len_utf8()..];
         } else {
             code.extend(rest[..skipped].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-            before = ' ';
+            previous = ' ';
             rest = &rest[skipped..];
         }
     }

@@ -38,7 +38,7 @@ pub(super) fn check(file: &TextFile, findings: &mut Findings) {
                 format!("{marker}: do it now, or write an issue; notes in files are forgotten"),
             );
         }
-        if let Some(message) = foreign_source(&file.path, line) {
+        if let Some(message) = other_source(&file.path, line) {
             findings.error(&place, message);
         }
     }
@@ -56,7 +56,7 @@ fn has_word(line: &str, word: &str) -> bool {
     line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|found| found == word)
 }
 
-fn foreign_source(path: &str, line: &str) -> Option<String> {
+fn other_source(path: &str, line: &str) -> Option<String> {
     let line = line.trim();
     if path.ends_with("Cargo.lock") {
         let source = line.strip_prefix("source = ")?.trim_matches('"');

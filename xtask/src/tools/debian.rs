@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::attempt;
+use super::run_quietly;
 use crate::process;
 
 /// The keys of Debian's archive, where Debian keeps them.
@@ -23,30 +23,31 @@ pub(super) fn apt_get(arguments: &[&str]) -> Command {
 /// Installs a package into the system, which takes its administrator.
 pub(super) fn install(package: &str) -> Result<()> {
     println!("installing {package}");
-    let install = || attempt(apt_get(&["install", "--yes", "--no-install-recommends", package]));
+    let install =
+        || run_quietly(apt_get(&["install", "--yes", "--no-install-recommends", package]));
     install().or_else(|_| update().and_then(|()| install()))
 }
 
 /// Downloads packages and unpacks them; nothing of them is installed or started.
 pub(super) fn unpack(into: &Path, packages: &[&str], options: &[String]) -> Result<()> {
-    let mut download = with(&["download"], options);
+    let mut download = apt_get_with(&["download"], options);
     download.args(packages).current_dir(into);
-    attempt(download)?;
+    run_quietly(download)?;
     for package in files_ending(into, ".deb")? {
         let mut extract = Command::new("dpkg-deb");
         extract.arg("-x").arg(package).arg(into);
-        attempt(extract)?;
+        run_quietly(extract)?;
     }
     Ok(())
 }
 
 /// A fresh machine has no list of packages, and an old one has a list that is out of date.
 pub(super) fn update() -> Result<()> {
-    attempt(apt_get(&["update"]))
+    run_quietly(apt_get(&["update"]))
 }
 
 /// A command of the package manager. What it downloads it writes as the user that runs this.
-pub(super) fn with(arguments: &[&str], options: &[String]) -> Command {
+pub(super) fn apt_get_with(arguments: &[&str], options: &[String]) -> Command {
     let mut command = apt_get(arguments);
     command.args(["-o", "APT::Sandbox::User=root"]).args(options);
     command
@@ -60,7 +61,7 @@ pub(super) struct Sources {
 
 impl Sources {
     /// Suites of a mirror, with their lists of packages below this folder.
-    pub(super) fn of(into: &Path, mirror: &str, suites: &[String]) -> Result<Self> {
+    pub(super) fn new(into: &Path, mirror: &str, suites: &[String]) -> Result<Self> {
         let sources = Self { folder: into.join("apt") };
         for folder in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(sources.folder.join(folder))?;
@@ -70,18 +71,18 @@ impl Sources {
         let line = |suite| format!("deb {signed}{mirror} {suite} main\n");
         let lines: String = suites.iter().map(line).collect();
         fs::write(sources.folder.join("sources.list"), lines)?;
-        attempt(with(&["update"], &sources.options()))?;
+        run_quietly(apt_get_with(&["update"], &sources.options()))?;
         Ok(sources)
     }
 
     /// The options with which the package manager sees these suites and no others.
     pub(super) fn options(&self) -> [String; 4] {
-        let at = |name| self.folder.join(name).display().to_string();
+        let path = |name| self.folder.join(name).display().to_string();
         [
-            format!("-oDir::Etc::sourcelist={}", at("sources.list")),
+            format!("-oDir::Etc::sourcelist={}", path("sources.list")),
             "-oDir::Etc::sourceparts=-".to_owned(),
-            format!("-oDir::State::lists={}", at("lists")),
-            format!("-oDir::Cache={}", at("cache")),
+            format!("-oDir::State::lists={}", path("lists")),
+            format!("-oDir::Cache={}", path("cache")),
         ]
     }
 
@@ -114,15 +115,15 @@ fn first_main(targets: &str) -> Option<(&str, &str)> {
 }
 
 /// An empty folder beside the final one, which is removed if there is one.
-pub(super) fn fresh_beside(home: &Path) -> Result<PathBuf> {
-    let fresh = home.with_extension("new");
-    for old in [home, &fresh] {
+pub(super) fn create_staging_folder(home: &Path) -> Result<PathBuf> {
+    let staging = home.with_extension("new");
+    for old in [home, &staging] {
         if old.exists() {
             fs::remove_dir_all(old).context("cannot remove what was unpacked before")?;
         }
     }
-    fs::create_dir_all(&fresh).context("cannot create a folder for tools")?;
-    Ok(fresh)
+    fs::create_dir_all(&staging).context("cannot create a folder for tools")?;
+    Ok(staging)
 }
 
 pub(super) fn files_ending(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {

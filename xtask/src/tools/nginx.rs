@@ -26,12 +26,12 @@ pub(crate) fn install() -> Result<PathBuf> {
 }
 
 fn unpack(home: &Path) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
-    debian::unpack(&fresh, &["nginx"], &[])?;
-    if !is_nginx(&fresh.join("usr/sbin/nginx")) {
+    let staging = debian::create_staging_folder(home)?;
+    debian::unpack(&staging, &["nginx"], &[])?;
+    if !is_nginx(&staging.join("usr/sbin/nginx")) {
         bail!("the program does not run; perhaps a library is missing");
     }
-    fs::rename(&fresh, home).context("cannot put the tool in place")
+    fs::rename(&staging, home).context("cannot put the tool in place")
 }
 
 fn is_nginx(program: &Path) -> bool {

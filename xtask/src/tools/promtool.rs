@@ -6,15 +6,15 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{debian, folder, is_chosen, is_server};
+use super::{debian, folder, is_overridden, is_server};
 
 const PROGRAM: &str = "promtool";
 
 /// Unpacks promtool unless there is one.
 pub(super) fn install() -> Result<()> {
     let home = folder().join("prometheus");
-    let there = is_chosen("TIDEGATE_PROMTOOL") || is_server(PROGRAM);
-    if there || is_server(home.join(PROGRAM)) {
+    let is_installed = is_overridden("TIDEGATE_PROMTOOL") || is_server(PROGRAM);
+    if is_installed || is_server(home.join(PROGRAM)) {
         return Ok(());
     }
     println!("unpacking promtool");
@@ -28,11 +28,11 @@ pub(super) fn install() -> Result<()> {
 /// Fills a folder beside the final one, keeps the one program of it, and puts it in place if it
 /// runs.
 fn unpack(home: &Path) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
-    let package = fresh.join("package");
+    let staging = debian::create_staging_folder(home)?;
+    let package = staging.join("package");
     fs::create_dir_all(&package).context("cannot create a folder for tools")?;
     debian::unpack(&package, &["prometheus"], &[])?;
-    let program = fresh.join(PROGRAM);
+    let program = staging.join(PROGRAM);
     fs::rename(package.join("usr/bin").join(PROGRAM), &program)
         .context("the package has another layout")?;
     // The rest is a hundred megabytes that nobody needs.
@@ -40,5 +40,5 @@ fn unpack(home: &Path) -> Result<()> {
     if !is_server(&program) {
         bail!("the program does not run; perhaps a library is missing");
     }
-    fs::rename(&fresh, home).context("cannot put the tool in place")
+    fs::rename(&staging, home).context("cannot put the tool in place")
 }

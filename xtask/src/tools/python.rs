@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{attempt, debian, folder, is_chosen, runs};
+use super::{debian, folder, is_overridden, run_quietly, runs};
 use crate::project;
 
 /// What the environment has, from the root of the repository.
@@ -20,7 +20,7 @@ const STAMP: &str = "installed.txt";
 
 /// Makes the environment unless there is one with just what is required.
 pub(super) fn install() -> Result<()> {
-    if is_chosen("TIDEGATE_PYTHON") {
+    if is_overridden("TIDEGATE_PYTHON") {
         return Ok(());
     }
     let required = project::root().join(REQUIREMENTS);
@@ -29,7 +29,7 @@ pub(super) fn install() -> Result<()> {
     if is_complete(&home, &wanted) {
         return Ok(());
     }
-    have_python()?;
+    ensure_python()?;
     println!("installing the Python clients of providers, which takes a few minutes");
     make(&home, &required)?;
     // Last of all: an environment that was left half made is made anew.
@@ -49,24 +49,24 @@ fn make(home: &Path, required: &Path) -> Result<()> {
     fs::create_dir_all(folder()).context("cannot create a folder for tools")?;
     let mut make = Command::new("python3");
     make.args(["-m", "venv"]).arg(home);
-    attempt(make)?;
+    run_quietly(make)?;
     let mut install = Command::new(home.join("bin/python3"));
     install.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install"]);
     // Nothing is compiled here: that would take compilers that nobody was told of.
     install.args(["--only-binary", ":all:", "--requirement"]).arg(required);
-    attempt(install).context("the Python clients of providers cannot be installed")
+    run_quietly(install).context("the Python clients of providers cannot be installed")
 }
 
 /// Python, with what makes environments. Debian keeps that in a package of its own.
-fn have_python() -> Result<()> {
-    let there = || runs(Command::new("python3").args(["-c", "import ensurepip, venv"]));
-    if there() {
+fn ensure_python() -> Result<()> {
+    let is_installed = || runs(Command::new("python3").args(["-c", "import ensurepip, venv"]));
+    if is_installed() {
         return Ok(());
     }
     if let Err(error) = debian::install("python3-venv") {
         bail!("Python with venv is missing ({error:#}); run: sudo apt-get install python3-venv");
     }
-    if !there() {
+    if !is_installed() {
         bail!("python3-venv was installed and python3 has no venv; try: python3 -m venv --help");
     }
     Ok(())

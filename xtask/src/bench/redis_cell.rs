@@ -42,8 +42,8 @@ pub(super) fn build() -> Result<PathBuf> {
     command.args(["--crate-type", "cdylib", "--target-dir"]).arg(folder.join("target"));
     let output = command.current_dir(&folder).output().context("cannot start cargo")?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let error = said.lines().find(|line| line.starts_with("error")).unwrap_or("no reason");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let error = stderr.lines().find(|line| line.starts_with("error")).unwrap_or("no reason");
         bail!("it cannot be built from the crate registry ({error})");
     }
     Ok(module)

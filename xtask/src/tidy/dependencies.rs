@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata};
 use super::Findings;
 
 /// Allowed arrows. A row whose crate does not exist and an arrow that no manifest uses are findings.
-const ARROWS: &[(&str, &[&str])] = &[
+const ALLOWED: &[(&str, &[&str])] = &[
     ("tidegate-core", &[]),
     ("tidegate-memory", &["tidegate-core"]),
     ("tidegate-redis", &["tidegate-core"]),
@@ -50,42 +50,42 @@ const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "tidegate-fuzz",
 
 /// What tests may use on top of the arrows: the testkit, the simulator of providers, the stores that
 /// something is compared with or run on, and the facade, whose paths are those of examples.
-const FOR_TESTS: &[&str] =
+const ALLOWED_IN_TESTS: &[&str] =
     &["tidegate-testkit", "tidegate-memory", "tidegate-redis", "tidegate-sim", "tidegate"];
 
 /// An arrow between two members.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Arrow {
+pub(super) struct Dependency {
     from: String,
     to: String,
     tests_only: bool,
 }
 
-impl Arrow {
+impl Dependency {
     /// Whether it needs no row, because only tests use it.
-    fn is_for_tests(&self) -> bool {
-        self.tests_only && FOR_TESTS.contains(&self.to.as_str())
+    fn is_test_only(&self) -> bool {
+        self.tests_only && ALLOWED_IN_TESTS.contains(&self.to.as_str())
     }
 }
 
 /// One member and the members that it uses.
 #[derive(Debug)]
-pub(super) struct Uses {
+pub(super) struct MemberDependencies {
     name: String,
-    arrows: Vec<Arrow>,
+    dependencies: Vec<Dependency>,
 }
 
 /// The dependencies between the members of the workspace.
-pub(super) fn dependencies(metadata: &Metadata) -> Vec<Uses> {
+pub(super) fn dependencies(metadata: &Metadata) -> Vec<MemberDependencies> {
     let members = metadata.workspace_packages();
     let is_member = |name: &str| members.iter().any(|member| member.name.as_str() == name);
-    let uses = |package: &&cargo_metadata::Package| Uses {
+    let uses = |package: &&cargo_metadata::Package| MemberDependencies {
         name: package.name.to_string(),
-        arrows: package
+        dependencies: package
             .dependencies
             .iter()
             .filter(|dependency| dependency.path.is_some() && is_member(&dependency.name))
-            .map(|dependency| Arrow {
+            .map(|dependency| Dependency {
                 from: package.name.to_string(),
                 to: dependency.name.clone(),
                 tests_only: dependency.kind == DependencyKind::Development,
@@ -96,17 +96,17 @@ pub(super) fn dependencies(metadata: &Metadata) -> Vec<Uses> {
 }
 
 /// Every member has a row, every arrow is in its row, and the table allows no more than that.
-pub(super) fn check(members: &[Uses], findings: &mut Findings) {
-    check_used(ARROWS, members, findings);
+pub(super) fn check(members: &[MemberDependencies], findings: &mut Findings) {
+    check_used(ALLOWED, members, findings);
     check_allowed(members, findings);
 }
 
-fn check_allowed(members: &[Uses], findings: &mut Findings) {
+fn check_allowed(members: &[MemberDependencies], findings: &mut Findings) {
     for member in members {
         if TOOLS.contains(&member.name.as_str()) {
             continue;
         }
-        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == member.name) else {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == member.name) else {
             findings.error(
                 &member.name,
                 "no row in the table of arrows (xtask/src/tidy/arrows.rs). A new crate is a \
@@ -114,26 +114,26 @@ fn check_allowed(members: &[Uses], findings: &mut Findings) {
             );
             continue;
         };
-        for arrow in &member.arrows {
-            if arrow.is_for_tests() || allowed.contains(&arrow.to.as_str()) {
+        for dependency in &member.dependencies {
+            if dependency.is_test_only() || allowed.contains(&dependency.to.as_str()) {
                 continue;
             }
             let may =
                 if allowed.is_empty() { "nothing of ours".into() } else { allowed.join(", ") };
             findings.error(
-                &arrow.from,
+                &dependency.from,
                 format!(
                     "must not depend on {}; it may use {may}{}. Turn the arrow around, pass the \
                      thing in as an argument, or move it to the crate that both may use",
-                    arrow.to,
-                    if arrow.tests_only { ", and the testkit in tests" } else { "" },
+                    dependency.to,
+                    if dependency.tests_only { ", and the testkit in tests" } else { "" },
                 ),
             );
         }
     }
 }
 
-fn check_used(table: &[(&str, &[&str])], members: &[Uses], findings: &mut Findings) {
+fn check_used(table: &[(&str, &[&str])], members: &[MemberDependencies], findings: &mut Findings) {
     let place = "xtask/src/tidy/arrows.rs";
     for (name, allowed) in table {
         let Some(member) = members.iter().find(|member| member.name == *name) else {
@@ -141,8 +141,8 @@ fn check_used(table: &[(&str, &[&str])], members: &[Uses], findings: &mut Findin
             continue;
         };
         for to in *allowed {
-            let uses = |arrow: &Arrow| arrow.to == *to && !arrow.is_for_tests();
-            if !member.arrows.iter().any(uses) {
+            let uses = |dependency: &Dependency| dependency.to == *to && !dependency.is_test_only();
+            if !member.dependencies.iter().any(uses) {
                 findings.error(
                     place,
                     format!("{name} does not depend on {to}. Remove the arrow from its row"),
@@ -156,25 +156,28 @@ fn check_used(table: &[(&str, &[&str])], members: &[Uses], findings: &mut Findin
 mod tests {
     use super::*;
 
-    fn uses(name: &str, arrows: &[(&str, bool)]) -> Uses {
-        let arrow = |&(to, tests_only): &(&str, bool)| Arrow {
+    fn uses(name: &str, dependencies: &[(&str, bool)]) -> MemberDependencies {
+        let dependency = |&(to, tests_only): &(&str, bool)| Dependency {
             from: name.to_owned(),
             to: to.to_owned(),
             tests_only,
         };
-        Uses { name: name.to_owned(), arrows: arrows.iter().map(arrow).collect() }
+        MemberDependencies {
+            name: name.to_owned(),
+            dependencies: dependencies.iter().map(dependency).collect(),
+        }
     }
 
-    fn errors(name: &str, arrows: &[(&str, bool)]) -> Vec<String> {
+    fn errors(name: &str, dependencies: &[(&str, bool)]) -> Vec<String> {
         let mut findings = Findings::default();
-        check_allowed(&[uses(name, arrows)], &mut findings);
+        check_allowed(&[uses(name, dependencies)], &mut findings);
         findings.errors
     }
 
     /// What is found of a table when crate `a` uses these.
-    fn unused(table: &[(&str, &[&str])], arrows: &[(&str, bool)]) -> Vec<String> {
+    fn unused(table: &[(&str, &[&str])], dependencies: &[(&str, bool)]) -> Vec<String> {
         let mut findings = Findings::default();
-        check_used(table, &[uses("a", arrows)], &mut findings);
+        check_used(table, &[uses("a", dependencies)], &mut findings);
         findings.errors
     }
 
@@ -215,9 +218,9 @@ mod tests {
 
     #[test]
     fn rows_name_rows_and_make_no_circle() {
-        for (index, (name, allowed)) in ARROWS.iter().enumerate() {
+        for (index, (name, allowed)) in ALLOWED.iter().enumerate() {
             for to in *allowed {
-                let place = ARROWS.iter().position(|(row, _)| row == to).unwrap();
+                let place = ALLOWED.iter().position(|(row, _)| row == to).unwrap();
                 let later = *to == "tidegate-sim";
                 assert!(place < index || later, "{name} -> {to} points up");
             }

@@ -4,16 +4,16 @@ use std::fmt;
 
 /// How many tests ran. A test that was ignored could not run, and counts as failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub(crate) struct TestCounts {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) ignored: u64,
 }
 
-impl Tally {
+impl TestCounts {
     /// Counts a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; ...`;
     /// other lines count nothing.
-    pub(crate) fn see(&mut self, line: &str) {
+    pub(crate) fn parse_line(&mut self, line: &str) {
         let Some((_, counts)) = line
             .split_once("test result: ")
             .and_then(|(before, rest)| before.trim().is_empty().then_some(rest))
@@ -46,7 +46,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for TestCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.not_passed())
     }
@@ -58,19 +58,21 @@ mod tests {
 
     #[test]
     fn results_are_summed_and_chatter_is_not() {
-        let mut tally = Tally::default();
-        tally.see("running 3 tests");
-        tally.see("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.00s");
-        tally.see("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s");
-        tally.see("he said: test result: ok. 7 passed; 0 failed");
-        assert_eq!(tally, Tally { passed: 4, failed: 2, ignored: 0 });
-        assert_eq!(tally.to_string(), "4 passed, 2 failed");
+        let mut counts = TestCounts::default();
+        counts.parse_line("running 3 tests");
+        counts.parse_line("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.00s");
+        counts.parse_line("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s");
+        counts.parse_line("he said: test result: ok. 7 passed; 0 failed");
+        assert_eq!(counts, TestCounts { passed: 4, failed: 2, ignored: 0 });
+        assert_eq!(counts.to_string(), "4 passed, 2 failed");
     }
 
     #[test]
     fn ignored_tests_count_as_failed() {
-        let mut tally = Tally::default();
-        tally.see("test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
-        assert_eq!(tally.to_string(), "1 passed, 1 failed");
+        let mut counts = TestCounts::default();
+        counts.parse_line(
+            "test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out",
+        );
+        assert_eq!(counts.to_string(), "1 passed, 1 failed");
     }
 }
