@@ -7,9 +7,9 @@
 
 mod attack;
 mod callers;
+mod program;
 mod provider;
 mod report;
-mod stage;
 mod wire;
 
 use std::path::Path;
@@ -20,7 +20,7 @@ use anyhow::Result;
 use crate::machine;
 
 /// How long callers are measured alone.
-const ALONE: Duration = Duration::from_secs(60);
+const BASELINE: Duration = Duration::from_secs(60);
 
 /// Attacks the program for so long, prints what came of it, and fails if a bound was missed.
 pub(crate) fn run(tidegate: &Path, length: Duration) -> Result<()> {
@@ -37,16 +37,16 @@ pub(crate) fn run(tidegate: &Path, length: Duration) -> Result<()> {
 /// The report, and which bounds were missed.
 async fn soak(tidegate: &Path, length: Duration) -> Result<(String, Option<String>)> {
     let provider = provider::start().await?;
-    let mut stage = stage::Stage::start(tidegate, provider.address)?;
-    let alone = length.min(ALONE);
+    let mut running = program::RunningProgram::start(tidegate, provider.address)?;
+    let alone = length.min(BASELINE);
     eprintln!("callers alone, {} s", alone.as_secs());
-    callers::call(stage.http, Duration::from_secs(2)).await;
-    let before = callers::call(stage.http, alone).await;
+    callers::call(running.http, Duration::from_secs(2)).await;
+    let before = callers::call(running.http, alone).await;
     eprintln!("callers beside attackers, {} s", length.as_secs());
-    let attacks = attack::start(stage.http);
-    let beside = {
-        let calling = callers::call(stage.http, length);
-        let mut watching = stage.watch();
+    let attacks = attack::start(running.http);
+    let attacked = {
+        let calling = callers::call(running.http, length);
+        let mut watching = running.watch();
         tokio::pin!(calling);
         loop {
             tokio::select! {
@@ -56,7 +56,8 @@ async fn soak(tidegate: &Path, length: Duration) -> Result<(String, Option<Strin
         }
     };
     let attempts = attacks.stop();
-    stage.settle().await;
-    let figures = report::Figures { before, beside, attempts, stage, provider: provider.figures() };
+    running.settle().await;
+    let figures =
+        report::Figures { before, attacked, attempts, running, provider: provider.figures() };
     Ok(figures.report())
 }

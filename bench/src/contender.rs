@@ -13,7 +13,7 @@ pub(crate) trait Contender: Sync {
 
 /// Goes round the keys and counts what was allowed.
 #[inline]
-pub(crate) fn go_round(
+pub(crate) fn decide_each(
     keys: &[String],
     requests: u64,
     mut allow: impl FnMut(&String) -> bool,
@@ -34,7 +34,7 @@ pub(crate) fn go_round(
 
 /// The same for those who decide about several keys at once, and say how many were allowed.
 #[inline]
-pub(crate) fn go_round_in_batches<'k>(
+pub(crate) fn decide_in_batches<'k>(
     keys: &'k [String],
     requests: u64,
     size: usize,
@@ -61,7 +61,7 @@ pub(crate) fn go_round_in_batches<'k>(
 /// The loop runs outside of tokio's cooperative budget: otherwise those that take part in it would
 /// yield every 128 turns and the others would not.
 #[inline]
-pub(crate) fn again(runtime: &Runtime, requests: u64, turn: impl AsyncFn() -> bool) -> u64 {
+pub(crate) fn repeat(runtime: &Runtime, requests: u64, turn: impl AsyncFn() -> bool) -> u64 {
     runtime.block_on(unconstrained(async {
         let mut granted = 0;
         for _ in 0..requests {

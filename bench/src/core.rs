@@ -20,7 +20,7 @@ use crate::progress;
 
 pub(crate) use axis::Axis;
 pub(crate) use axis::footprint::{Subject, alone as memory_alone};
-use axis::{footprint, growth, keyed, sweep, touch, unkeyed};
+use axis::{footprint, growth, keyed, new_keys, sweep, unkeyed};
 use report::plot;
 use results::Results;
 
@@ -73,7 +73,7 @@ fn steps(axis: Axis, settings: Settings) -> usize {
     match axis {
         Axis::Unkeyed => unkeyed::steps(effort),
         Axis::Keyed | Axis::Batch => keyed::steps(axis, effort),
-        Axis::FirstTouch | Axis::Pauses => touch::steps(passes),
+        Axis::FirstTouch | Axis::Pauses => new_keys::steps(passes),
         Axis::Memory => footprint::steps(),
         Axis::Growth => growth::steps(largest, effort),
         Axis::Sweep => sweep::steps(passes),
@@ -92,8 +92,8 @@ fn measure(
         Axis::Keyed | Axis::Batch => {
             results.points.extend(keyed::measure(axis, effort, progress)?);
         }
-        Axis::FirstTouch => results.touches = touch::measure(passes, progress)?,
-        Axis::Pauses => results.pauses = touch::pauses(passes, progress)?,
+        Axis::FirstTouch => results.new_keys = new_keys::measure(passes, progress)?,
+        Axis::Pauses => results.pauses = new_keys::pauses(passes, progress)?,
         Axis::Memory => results.footprints = footprint::measure(progress)?,
         Axis::Growth => results.growth = growth::measure(largest, effort, progress)?,
         Axis::Sweep => results.sweeps = sweep::measure(passes, progress)?,

@@ -45,14 +45,14 @@ pub(crate) enum Answer {
 
 /// The part of one thread: whom it asks, and about which keys in turn.
 #[derive(Clone, Copy)]
-pub(crate) struct Lane<'a> {
+pub(crate) struct Worker<'a> {
     pub(crate) contender: &'a dyn Contender,
     pub(crate) order: &'a [String],
 }
 
 /// One contender at one point of the axes, and the runs it has had.
 struct Row<'a> {
-    lanes: Vec<Lane<'a>>,
+    workers: Vec<Worker<'a>>,
     answer: Answer,
     requests: u64,
     /// Nanoseconds per decision of each run that counted.
@@ -79,9 +79,9 @@ impl Figure {
 
 impl<'a> Row<'a> {
     /// A row with one thread for each lane; finds out how many requests make a run.
-    fn calibrate(lanes: Vec<Lane<'a>>, answer: Answer, effort: Effort) -> Result<Self> {
+    fn calibrate(workers: Vec<Worker<'a>>, answer: Answer, effort: Effort) -> Result<Self> {
         let (nanos, thrown_away, disturbed) = (Vec::new(), 0, 0);
-        let mut row = Row { lanes, answer, requests: 10_000, nanos, thrown_away, disturbed };
+        let mut row = Row { workers, answer, requests: 10_000, nanos, thrown_away, disturbed };
         let wanted = effort.run.as_secs_f64() * 1e9;
         loop {
             let nanos = row.run()?.nanos;
@@ -114,12 +114,12 @@ impl<'a> Row<'a> {
 
     fn run(&self) -> Result<Run> {
         let cores = machine::cores();
-        let barrier = Barrier::new(self.lanes.len());
+        let barrier = Barrier::new(self.workers.len());
         let work = |index: usize| {
             if let Some(core) = cores.get(index) {
                 machine::pin(*core);
             }
-            let Lane { contender, order } = self.lanes[index];
+            let Worker { contender, order } = self.workers[index];
             barrier.wait();
             let before = machine::processor_time();
             let stopwatch = Stopwatch::start();
@@ -131,10 +131,10 @@ impl<'a> Row<'a> {
         let parts: Vec<_> = thread::scope(|scope| {
             let work = &work;
             let threads: Vec<_> =
-                (0..self.lanes.len()).map(|index| scope.spawn(move || work(index))).collect();
+                (0..self.workers.len()).map(|index| scope.spawn(move || work(index))).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
-        ensure!(parts.len() == self.lanes.len(), "a thread of the benchmark panicked");
+        ensure!(parts.len() == self.workers.len(), "a thread of the benchmark panicked");
         let mut run = Run { nanos: 0.0, share: None };
         let expected = if self.answer == Answer::Yes { self.requests } else { 0 };
         for (allowed, wall, busy) in parts {
@@ -144,7 +144,7 @@ impl<'a> Row<'a> {
                 self.requests
             );
             let nanos = wall.as_secs_f64() * 1e9 / as_float(self.requests);
-            run.nanos += nanos / as_float(self.lanes.len() as u64);
+            run.nanos += nanos / as_float(self.workers.len() as u64);
             let share = busy.map(|busy| busy.as_secs_f64() / wall.as_secs_f64());
             run.share = share.map(|share| run.share.map_or(share, |least| share.min(least)));
         }
@@ -193,34 +193,34 @@ fn whole(number: f64) -> u64 {
 }
 
 /// Measures contenders on the same keys, run by run in turns, so that drift hits all alike.
-pub(crate) fn in_turns(
+pub(crate) fn measure_shared(
     contenders: &[Box<dyn Contender>],
     orders: &[Vec<String>],
     effort: Effort,
     progress: &ProgressBar,
 ) -> Result<Vec<Figure>> {
-    take_turns(together(contenders, orders), Answer::Yes, effort, progress)
+    measure_interleaved(shared_workers(contenders, orders), Answer::Yes, effort, progress)
 }
 
 /// The lanes of contenders that all threads ask together, each in its order.
-pub(crate) fn together<'a>(
+pub(crate) fn shared_workers<'a>(
     contenders: &'a [Box<dyn Contender>],
     orders: &'a [Vec<String>],
-) -> Vec<Vec<Lane<'a>>> {
+) -> Vec<Vec<Worker<'a>>> {
     let team = |contender: &'a dyn Contender| {
-        orders.iter().map(|order| Lane { contender, order }).collect()
+        orders.iter().map(|order| Worker { contender, order }).collect()
     };
     contenders.iter().map(|contender| team(contender.as_ref())).collect()
 }
 
 /// The same for contenders of which each has its own lanes, and of which any answer is wanted.
-pub(crate) fn take_turns(
-    teams: Vec<Vec<Lane<'_>>>,
+pub(crate) fn measure_interleaved(
+    teams: Vec<Vec<Worker<'_>>>,
     answer: Answer,
     effort: Effort,
     progress: &ProgressBar,
 ) -> Result<Vec<Figure>> {
-    let rows = teams.into_iter().map(|lanes| Row::calibrate(lanes, answer, effort));
+    let rows = teams.into_iter().map(|workers| Row::calibrate(workers, answer, effort));
     let mut rows = rows.collect::<Result<Vec<_>>>()?;
     for _ in 0..effort.runs {
         for row in &mut rows {
@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_contender_with_another_answer_is_not_measured() {
-        let lanes = || vec![Lane { contender: &Miser, order: &[] }];
-        assert!(Row::calibrate(lanes(), Answer::Yes, QUICK).is_err());
-        assert!(Row::calibrate(lanes(), Answer::No, QUICK).is_err());
+        let workers = || vec![Worker { contender: &Miser, order: &[] }];
+        assert!(Row::calibrate(workers(), Answer::Yes, QUICK).is_err());
+        assert!(Row::calibrate(workers(), Answer::No, QUICK).is_err());
     }
 }

@@ -4,11 +4,11 @@
 //! none, is the same every time, and needs no idle machine. What a call through the stack costs is
 //! measured in real time, before any clock is stopped.
 
-mod by_hand;
 mod cost;
 mod network;
 mod race;
 mod report;
+mod retry_loop;
 mod role;
 mod scenario;
 

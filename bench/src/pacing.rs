@@ -6,13 +6,13 @@
 
 mod crowd;
 mod report;
-mod roll;
 mod solo;
+mod waiters;
 
 use anyhow::Result;
 use indicatif::ProgressBar;
 
-use crate::measure::{Effort, Figure, in_turns, summary};
+use crate::measure::{Effort, Figure, measure_shared, summary};
 use crate::progress;
 
 pub(crate) use crowd::alone as crowd_alone;
@@ -44,28 +44,28 @@ pub(crate) const fn waiters(quick: bool) -> usize {
 pub(crate) fn run(effort: Effort, waiters: usize) -> Result<()> {
     let steps = (solo::Role::ALL.len() + crowd::Role::ALL.len()) * effort.runs;
     let progress = progress::bar(steps as u64)?;
-    let solo = alone(effort, &progress)?;
-    let crowds = together(effort, waiters, &progress)?;
+    let solo = measure_solo(effort, &progress)?;
+    let crowds = measure_crowds(effort, waiters, &progress)?;
     progress.finish_and_clear();
     print!("{}", report::tables(&Figures { solo, crowds, waiters }, effort));
     Ok(())
 }
 
-fn alone(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
+fn measure_solo(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     progress.set_message("acquire and release");
     let contenders = solo::Role::ALL.map(solo::Role::enter);
     let contenders = contenders.into_iter().collect::<Result<Vec<_>>>()?;
     let key = [vec!["key-1".to_owned()]];
-    in_turns(&contenders, &key, effort, progress)
+    measure_shared(&contenders, &key, effort, progress)
 }
 
-fn together(effort: Effort, waiters: usize, progress: &ProgressBar) -> Result<Vec<Crowd>> {
+fn measure_crowds(effort: Effort, waiters: usize, progress: &ProgressBar) -> Result<Vec<Crowd>> {
     let mut grants = crowd::Role::ALL.map(|_| Vec::new());
     let mut bytes = crowd::Role::ALL.map(|_| Vec::new());
     for _ in 0..effort.runs {
         for (index, role) in crowd::Role::ALL.into_iter().enumerate() {
             progress.set_message(format!("{waiters} waiters: {}", role.name()));
-            let run = crowd::in_a_process(role, waiters)?;
+            let run = crowd::in_child_process(role, waiters)?;
             grants[index].extend(run.grants(waiters).map(|grants| grants / 1_000.0));
             bytes[index].extend(run.bytes(waiters));
             progress.inc(1);

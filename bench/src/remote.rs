@@ -9,7 +9,7 @@ mod contender;
 mod load;
 mod outage;
 mod report;
-mod stage;
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use tokio::task::JoinSet;
 use crate::machine;
 use crate::measure::{Figure, summary};
 use crate::progress;
-use axes::{Charges, MOST_CALLERS, Orders, Point};
+use axes::{Charges, MAX_CALLERS, Orders, Point};
 use contender::{Contender, Role};
 use load::Run;
-use outage::{Diary, Scenario, Script};
-use stage::Stage;
+use outage::{OutageLog, Scenario, Script};
+use servers::Servers;
 
 /// Tasks that let a contender see every key.
 const PRELOADERS: usize = 50;
 
 /// The share of all cores that other processes may have in a run.
-const TOLERATED: f64 = 0.1;
+const MAX_OTHER_LOAD: f64 = 0.1;
 
 /// How much patience to spend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct Effort {
     /// Runs of every contender at every point.
     rounds: usize,
     length: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct Pace {
 }
 
 /// For figures to quote.
-pub(crate) const THOROUGH: Pace = Pace {
+pub(crate) const THOROUGH: Effort = Effort {
     rounds: 7,
     length: Duration::from_millis(250),
     throw_aways: 7,
@@ -60,7 +60,7 @@ pub(crate) const THOROUGH: Pace = Pace {
 };
 
 /// For a first look. So short a run does not show who else was busy.
-pub(crate) const QUICK: Pace = Pace {
+pub(crate) const QUICK: Effort = Effort {
     rounds: 3,
     length: Duration::from_millis(20),
     throw_aways: 0,
@@ -101,7 +101,7 @@ impl Row {
 #[derive(Debug)]
 struct Figures {
     rows: Vec<Row>,
-    outages: Vec<(Scenario, Diary)>,
+    outages: Vec<(Scenario, OutageLog)>,
     server: String,
     /// Why redis-cell was not measured, if it was not.
     without_cell: Option<String>,
@@ -109,38 +109,39 @@ struct Figures {
 
 /// Measures everything and prints the tables. `cell` is where redis-cell was built, or why it
 /// was not.
-pub(crate) fn run(pace: Pace, cell: Result<PathBuf, String>) -> Result<()> {
+pub(crate) fn run(effort: Effort, cell: Result<PathBuf, String>) -> Result<()> {
     machine::raise_file_limit();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let stage = Arc::new(Stage::start());
+    let servers = Arc::new(Servers::start());
     let orders = Arc::new(Orders::new());
-    let loaded = cell.and_then(|path| stage.load_module(&path).map_err(|error| error.to_string()));
+    let loaded =
+        cell.and_then(|path| servers.load_module(&path).map_err(|error| error.to_string()));
     let progress = progress::bar(0)?;
-    let (server, with_cell) = (stage.version(), loaded.is_ok());
-    let rows = runtime.block_on(measure(&stage, &orders, pace, with_cell, &progress))?;
+    let (server, with_cell) = (servers.version(), loaded.is_ok());
+    let rows = runtime.block_on(measure(&servers, &orders, effort, with_cell, &progress))?;
     let mut outages = Vec::new();
     for scenario in Scenario::ALL {
         progress.set_message(format!("a server that is {}", scenario.name()));
-        let diary = runtime.block_on(outage::run(scenario, pace.outage, &stage, &orders))?;
-        outages.push((scenario, diary));
+        let log = runtime.block_on(outage::run(scenario, effort.outage, &servers, &orders))?;
+        outages.push((scenario, log));
     }
     progress.finish_and_clear();
     let figures = Figures { rows, outages, server, without_cell: loaded.err() };
-    print!("{}", report::tables(&figures, pace));
+    print!("{}", report::tables(&figures, effort));
     Ok(())
 }
 
 async fn measure(
-    stage: &Stage,
+    servers: &Servers,
     orders: &Arc<Orders>,
-    pace: Pace,
+    effort: Effort,
     with_cell: bool,
     progress: &ProgressBar,
 ) -> Result<Vec<Row>> {
     let mut contenders = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| with_cell || *role != Role::Cell) {
         progress.set_message(format!("preparing {}", role.name()));
-        let contender = Arc::new(role.enter(stage, MOST_CALLERS).await?);
+        let contender = Arc::new(role.enter(servers, MAX_CALLERS).await?);
         if matches!(role, Role::Ours | Role::Shared | Role::Cell | Role::Floor) {
             preload(&contender, orders).await?;
         }
@@ -150,18 +151,18 @@ async fn measure(
     let groups = Point::groups();
     let rows_of = |charges| contenders.iter().filter(move |(role, _)| role.measured_with(charges));
     let rows_of_group: usize = Charges::ALL.map(|charges| rows_of(charges).count()).iter().sum();
-    progress.set_length((groups.len() * rows_of_group * pace.rounds) as u64);
+    progress.set_length((groups.len() * rows_of_group * effort.rounds) as u64);
     for group in groups {
-        let [Point { callers, spread, .. }, _] = group;
-        progress.set_message(format!("{callers} callers, {} keys", spread.name()));
+        let [Point { callers, distribution, .. }, _] = group;
+        progress.set_message(format!("{callers} callers, {} keys", distribution.name()));
         let mut turns = Vec::new();
         for point in group {
             let present = rows_of(point.charges);
             turns.extend(present.map(|(role, contender)| Turns::new(point, *role, contender)));
         }
-        for _ in 0..pace.rounds {
+        for _ in 0..effort.rounds {
             for turns in &mut turns {
-                turns.take(stage, orders, pace).await?;
+                turns.take(servers, orders, effort).await?;
                 progress.inc(1);
             }
         }
@@ -184,13 +185,20 @@ impl<'a> Turns<'a> {
     }
 
     /// Makes one run and keeps it, unless it was disturbed and there is patience left.
-    async fn take(&mut self, stage: &Stage, orders: &Arc<Orders>, pace: Pace) -> Result<()> {
+    async fn take(
+        &mut self,
+        servers: &Servers,
+        orders: &Arc<Orders>,
+        effort: Effort,
+    ) -> Result<()> {
         loop {
-            let server = stage.server().pid();
-            let run = load::run(self.contender, self.row.point, orders, pace.length, server).await;
+            let server = servers.server().pid();
+            let run =
+                load::run(self.contender, self.row.point, orders, effort.length, server).await;
             let run = run.map_err(|error| error.context(self.row.role.name()))?;
-            let fair = pace.throw_aways == 0 || run.others.is_none_or(|share| share <= TOLERATED);
-            if fair || self.thrown_away == pace.throw_aways {
+            let fair =
+                effort.throw_aways == 0 || run.others.is_none_or(|share| share <= MAX_OTHER_LOAD);
+            if fair || self.thrown_away == effort.throw_aways {
                 self.row.disturbed += usize::from(!fair);
                 self.row.runs.push(run);
                 return Ok(());
@@ -206,9 +214,9 @@ async fn preload(contender: &Arc<Contender>, orders: &Arc<Orders>) -> Result<()>
     for task in 0..PRELOADERS {
         let (contender, orders) = (contender.clone(), orders.clone());
         tasks.spawn(async move {
-            let mut seat = contender.seat(task);
+            let mut caller_connection = contender.caller_connection(task);
             for key in orders.all.iter().skip(task).step_by(PRELOADERS) {
-                contender.decide(&mut seat, key, Charges::Three).await?;
+                contender.decide(&mut caller_connection, key, Charges::Three).await?;
             }
             anyhow::Ok(())
         });

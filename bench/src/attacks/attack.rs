@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use super::wire::{self, loopback};
 
 /// One attempt takes no longer than this: then its connection is given up for another.
-const LONGEST: Duration = Duration::from_secs(55);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(55);
 
 /// One attempt of an attack; it gets its own number.
 type Attempt = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -106,7 +106,7 @@ pub(super) fn start(http: SocketAddr) -> Attacks {
             let wait = attack.pause * number / attack.at_once;
             tasks.spawn(async move {
                 sleep(wait).await;
-                attack.keep_on(http, &attempts).await;
+                attack.repeat(http, &attempts).await;
             });
         }
     }
@@ -114,12 +114,12 @@ pub(super) fn start(http: SocketAddr) -> Attacks {
 }
 
 impl Attack {
-    async fn keep_on(&self, to: SocketAddr, attempts: &AtomicU64) {
+    async fn repeat(&self, to: SocketAddr, attempts: &AtomicU64) {
         loop {
             let number = attempts.fetch_add(1, Ordering::Relaxed);
             let attacker = Attacker { from: loopback(self.from), to, number };
             // Being refused is what attackers are to expect.
-            let _ = timeout(LONGEST, (self.run)(attacker)).await;
+            let _ = timeout(ATTEMPT_TIMEOUT, (self.run)(attacker)).await;
             sleep(self.pause).await;
         }
     }

@@ -18,7 +18,7 @@ const PACE: Duration = Duration::from_millis(100);
 /// Calls on one connection: then another is opened, which a full listener would not accept.
 const PER_CONNECTION: usize = 10;
 /// A call that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the calls of a phase came to.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,7 @@ impl Caller {
             }
             let request = self.request(turn);
             let stopwatch = Stopwatch::start();
-            let called = timeout(PATIENCE, self.call(&request)).await;
+            let called = timeout(TIMEOUT, self.call(&request)).await;
             match called.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time"))) {
                 Ok(()) if is_take(turn) => calls.takes.push(stopwatch.nanos()),
                 Ok(()) => calls.chats.push(stopwatch.nanos()),

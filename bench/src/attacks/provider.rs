@@ -24,7 +24,7 @@ use crate::stopwatch::Stopwatch;
 pub(super) const PER_MINUTE: u64 = 60_000;
 const TOLERATED: u64 = PER_MINUTE + PER_MINUTE / 10;
 /// How long it thinks; real ones take longer.
-const THINKS: Duration = Duration::from_millis(50);
+const LATENCY: Duration = Duration::from_millis(50);
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1767225600,"model":"gpt-4o-mini","choices":[{"index":0,"message":{"role":"assistant","content":"At half past nine."},"finish_reason":"stop"}],"usage":{"prompt_tokens":12,"completion_tokens":6,"total_tokens":18}}"#;
 const EVENTS: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"At nine.\"},\"finish_reason\":null}]}\n\n\
@@ -89,7 +89,7 @@ async fn answer(
     let is_call = request.method() == http::Method::POST;
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
     let streams = body.is_ok_and(|body| body.windows(13).any(|part| part == b"\"stream\":true"));
-    tokio::time::sleep(THINKS).await;
+    tokio::time::sleep(LATENCY).await;
     let (status, kind, text) = match () {
         () if !is_known => {
             state.unknown_keys.fetch_add(1, Ordering::Relaxed);

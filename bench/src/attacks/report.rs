@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::callers::Calls;
+use super::program::RunningProgram;
 use super::provider;
-use super::stage::Stage;
 use crate::measure::{as_float, percentiles};
 
 /// The least share of calls that succeed.
@@ -18,9 +18,9 @@ const MEMORY: u64 = (512 + 64 + 64 + 128) << 20;
 /// Everything that was measured.
 pub(super) struct Figures {
     pub(super) before: Calls,
-    pub(super) beside: Calls,
+    pub(super) attacked: Calls,
     pub(super) attempts: Vec<(&'static str, u64)>,
-    pub(super) stage: Stage,
+    pub(super) running: RunningProgram,
     pub(super) provider: provider::Figures,
 }
 
@@ -50,7 +50,8 @@ impl Figures {
     fn write_calls(&mut self, text: &mut String) -> std::fmt::Result {
         writeln!(text, "| callers | calls | failed | chats p50 | p99 | decisions p50 | p99 |")?;
         writeln!(text, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
-        for (name, calls) in [("alone", &mut self.before), ("beside attackers", &mut self.beside)] {
+        for (name, calls) in [("alone", &mut self.before), ("beside attackers", &mut self.attacked)]
+        {
             let (count, failures) = (calls.count(), calls.failures);
             let [chat_50, chat_99] = milliseconds(&mut calls.chats);
             let [take_50, take_99] = milliseconds(&mut calls.takes);
@@ -60,7 +61,7 @@ impl Figures {
                  {take_50:.1} ms | {take_99:.1} ms |"
             )?;
         }
-        if let Some(failure) = &self.beside.first_failure {
+        if let Some(failure) = &self.attacked.first_failure {
             writeln!(text, "\nThe first failure beside attackers: {failure}.")?;
         }
         Ok(())
@@ -76,19 +77,19 @@ impl Figures {
             text,
             "\nThe provider got {requests} requests, {unknown_keys} of them with a key that it does \
              not know, and answered {refused} with 429. The program wrote {:.1} MB of log.\n",
-            as_float(self.stage.log_bytes()) / 1e6
+            as_float(self.running.log_bytes()) / 1e6
         )
     }
 
     fn bounds(&mut self) -> Vec<Bound> {
-        let calls = self.beside.count().max(1);
-        let success = 1.0 - as_float(self.beside.failures) / as_float(calls);
-        let [alone, beside] = [&mut self.before, &mut self.beside].map(|calls| {
+        let calls = self.attacked.count().max(1);
+        let success = 1.0 - as_float(self.attacked.failures) / as_float(calls);
+        let [alone, attacked] = [&mut self.before, &mut self.attacked].map(|calls| {
             let mut all = [calls.chats.as_slice(), calls.takes.as_slice()].concat();
             milliseconds(&mut all)[1]
         });
-        let (panics, alive) = (self.stage.panics(), self.stage.is_alive());
-        let [rest, most] = self.stage.memory;
+        let (panics, alive) = (self.running.panics(), self.running.is_alive());
+        let [rest, most] = self.running.memory;
         let mebibytes = |bytes: u64| bytes >> 20;
         vec![
             Bound {
@@ -99,9 +100,9 @@ impl Figures {
             },
             Bound {
                 name: "p99",
-                seen: format!("{beside:.1} ms, {:.2} times", beside / alone),
+                seen: format!("{attacked:.1} ms, {:.2} times", attacked / alone),
                 bound: format!("at most {SLOWER} times {alone:.1} ms"),
-                holds: beside <= alone * SLOWER,
+                holds: attacked <= alone * SLOWER,
             },
             Bound {
                 name: "resident memory",

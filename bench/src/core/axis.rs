@@ -3,8 +3,8 @@
 pub(super) mod footprint;
 pub(super) mod growth;
 pub(super) mod keyed;
+pub(super) mod new_keys;
 pub(super) mod sweep;
-pub(super) mod touch;
 pub(super) mod unkeyed;
 pub(super) mod zipf;
 

@@ -7,5 +7,5 @@ pub(super) mod gate;
 pub(super) mod governors;
 pub(super) mod ours;
 pub(super) mod peers;
+pub(super) mod policy;
 pub(super) mod role;
-pub(super) mod terms;

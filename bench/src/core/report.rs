@@ -49,10 +49,10 @@ fn write_header(text: &mut String, settings: Settings) -> Result {
 }
 
 fn write_touches(text: &mut String, results: &Results) -> Result {
-    if !results.touches.is_empty() {
+    if !results.new_keys.is_empty() {
         writeln!(text, "\nA million new keys, growth included, 1 thread.\n")?;
         writeln!(text, "| limiter | ns per key |\n| --- | --- |")?;
-        for (role, figure) in &results.touches {
+        for (role, figure) in &results.new_keys {
             writeln!(text, "| {} | {} |", role.name(), cell(figure))?;
         }
     }
@@ -90,9 +90,9 @@ fn write_memory(text: &mut String, results: &Results) -> Result {
     )?;
     let tell = |bytes: Option<f64>| bytes.map(|bytes| format!("{bytes:.1}")).unwrap_or_default();
     for print in &results.footprints {
-        let (resident, told) = (tell(print.resident()), tell(print.told()));
+        let (resident, reported) = (tell(print.resident()), tell(print.reported()));
         let keys = count(print.keys);
-        writeln!(text, "| {} | {keys} | {resident} | {told} |", print.subject.name())?;
+        writeln!(text, "| {} | {keys} | {resident} | {reported} |", print.subject.name())?;
     }
     Ok(())
 }

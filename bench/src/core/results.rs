@@ -2,8 +2,8 @@
 
 use crate::core::axis::footprint::Footprint;
 use crate::core::axis::growth::Size;
+use crate::core::axis::new_keys::Pauses;
 use crate::core::axis::sweep::Sweep;
-use crate::core::axis::touch::Pauses;
 use crate::core::axis::{Axis, Case};
 use crate::core::contenders::role::Role;
 use crate::measure::Figure;
@@ -33,7 +33,7 @@ impl Point {
 pub(super) struct Results {
     pub(super) points: Vec<Point>,
     /// Nanoseconds for a new key.
-    pub(super) touches: Vec<(Role, Figure)>,
+    pub(super) new_keys: Vec<(Role, Figure)>,
     pub(super) pauses: Vec<(Role, Pauses)>,
     pub(super) footprints: Vec<Footprint>,
     pub(super) growth: Vec<Size>,

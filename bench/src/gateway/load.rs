@@ -13,9 +13,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Stage};
 use super::axis::Axis;
-use super::door::Entrance;
+use super::response::{Answer, Stage};
+use super::route::RouteStart;
 use crate::machine;
 use crate::measure::{as_float, percentiles};
 use crate::stopwatch::Stopwatch;
@@ -33,15 +33,15 @@ pub(super) struct Slice {
 }
 
 /// Asks at one entrance for so long.
-pub(super) async fn slice(entrance: Entrance, axis: Axis, length: Duration) -> Result<Slice> {
-    let request = Arc::new(request(entrance, axis));
+pub(super) async fn slice(route_start: RouteStart, axis: Axis, length: Duration) -> Result<Slice> {
+    let request = Arc::new(request(route_start, axis));
     let start = Arc::new(Barrier::new(axis.connections() + 1));
     let mut callers = JoinSet::new();
     for _ in 0..axis.connections() {
         let (request, start) = (Arc::clone(&request), Arc::clone(&start));
         callers.spawn(async move {
             // The first call is not counted: it may open a connection behind the door.
-            let mut caller = Caller::connect(entrance.address).await;
+            let mut caller = Caller::connect(route_start.address).await;
             let ready = match &mut caller {
                 Ok(caller) => caller.call(&request).await.map(drop),
                 Err(_) => Ok(()),
@@ -53,7 +53,7 @@ pub(super) async fn slice(entrance: Entrance, axis: Axis, length: Duration) -> R
         });
     }
     start.wait().await;
-    let busy = || entrance.process.and_then(machine::processor_time_of_family);
+    let busy = || route_start.process.and_then(machine::processor_time_of_family);
     let (before, stopwatch) = (busy(), Stopwatch::start());
     let mut times = Vec::new();
     while let Some(called) = callers.join_next().await {
@@ -69,8 +69,8 @@ pub(super) async fn slice(entrance: Entrance, axis: Axis, length: Duration) -> R
 }
 
 /// A request as a client of a provider sends it.
-fn request(entrance: Entrance, axis: Axis) -> Vec<u8> {
-    let (Entrance { address, path, .. }, body) = (entrance, axis.body());
+fn request(route_start: RouteStart, axis: Axis) -> Vec<u8> {
+    let (RouteStart { address, path, .. }, body) = (route_start, axis.body());
     format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\naccept: application/json\r\n\
          authorization: Bearer sk-nobody\r\nuser-agent: tidegate-bench\r\n\

@@ -3,8 +3,8 @@
 use std::fmt::{Result, Write as _};
 
 use super::axis::Axis;
-use super::door::Door;
 use super::load::Slice;
+use super::route::Route;
 use super::upstream::{MORE_EVENTS, PER_EVENT};
 use super::{Row, TURN};
 use crate::machine;
@@ -66,13 +66,13 @@ fn write_axis(text: &mut String, rows: &[Row], axis: Axis) -> Result {
          time, us per call |"
     )?;
     writeln!(text, "| --- | --- | ---: | --- | ---: | --- | ---: | --- |")?;
-    let Some(direct) = find(rows, axis, Door::Direct) else { return Ok(()) };
+    let Some(direct) = find(rows, axis, Route::Direct) else { return Ok(()) };
     for row in rows.iter().filter(|row| row.axis == axis) {
         let share = against(row, direct, |row, direct| row.rate / direct.rate);
         writeln!(
             text,
             "| {} | {} | {:.2} | {} | {} | {} | {} | {} |",
-            row.door.name(),
+            row.route.name(),
             cell(&column_of(row, |slice| slice.rate)),
             share.median,
             cell(&column_of(row, |slice| slice.p50)),
@@ -86,14 +86,14 @@ fn write_axis(text: &mut String, rows: &[Row], axis: Axis) -> Result {
 }
 
 fn write_goals(text: &mut String, rows: &[Row]) -> Result {
-    let both = |axis| find(rows, axis, Door::Ours).zip(find(rows, axis, Door::Nginx));
+    let both = |axis| find(rows, axis, Route::Ours).zip(find(rows, axis, Route::Nginx));
     writeln!(text, "\n| goal, beside nginx | wanted | reached | |\n| --- | ---: | --- | --- |")?;
     if let Some((ours, nginx)) = both(Axis::Fifty) {
         let rate = against(ours, nginx, |ours, nginx| ours.rate / nginx.rate);
         let (reached, word) = (ratio(&rate), word(rate.median >= LEAST_RATE));
         writeln!(text, "| calls/s, 50 connections | at least {LEAST_RATE} | {reached} | {word} |")?;
     }
-    let direct = find(rows, Axis::One, Door::Direct);
+    let direct = find(rows, Axis::One, Route::Direct);
     if let (Some((ours, nginx)), Some(direct)) = (both(Axis::One), direct) {
         let added = |row| against(row, direct, |row, direct| row.p50 - direct.p50).median;
         let times = added(ours) / added(nginx);
@@ -107,8 +107,8 @@ fn write_goals(text: &mut String, rows: &[Row]) -> Result {
     Ok(())
 }
 
-fn find(rows: &[Row], axis: Axis, door: Door) -> Option<&Row> {
-    rows.iter().find(|row| row.axis == axis && row.door == door)
+fn find(rows: &[Row], axis: Axis, route: Route) -> Option<&Row> {
+    rows.iter().find(|row| row.axis == axis && row.route == route)
 }
 
 fn column_of(row: &Row, value: impl Fn(&Slice) -> f64) -> Figure {
@@ -123,7 +123,7 @@ fn against(row: &Row, other: &Row, value: impl Fn(&Slice, &Slice) -> f64) -> Fig
 
 /// A figure of which the direct way has none.
 fn of_those_between(row: &Row, figure: &Figure) -> String {
-    if row.door == Door::Direct { String::new() } else { cell(figure) }
+    if row.route == Route::Direct { String::new() } else { cell(figure) }
 }
 
 fn ratio(figure: &Figure) -> String {
@@ -138,24 +138,24 @@ const fn word(met: bool) -> &'static str {
 mod tests {
     use super::*;
 
-    fn row(axis: Axis, door: Door, rate: f64, p50: f64) -> Row {
+    fn row(axis: Axis, route: Route, rate: f64, p50: f64) -> Row {
         let slice = |noise: f64| Slice {
             rate: rate / noise,
             p50: p50 * noise,
             p99: p50 * noise * 2.0,
             processor: p50 / 10.0,
         };
-        Row { axis, door, slices: [1.0, 2.0, 1.0].map(slice).to_vec() }
+        Row { axis, route, slices: [1.0, 2.0, 1.0].map(slice).to_vec() }
     }
 
     fn told(ours: [f64; 2]) -> String {
         let rows = [
-            row(Axis::One, Door::Direct, 9_000.0, 50.0),
-            row(Axis::One, Door::Nginx, 9_000.0, 150.0),
-            row(Axis::One, Door::Ours, 9_000.0, ours[1]),
-            row(Axis::Fifty, Door::Direct, 40_000.0, 90.0),
-            row(Axis::Fifty, Door::Nginx, 20_000.0, 180.0),
-            row(Axis::Fifty, Door::Ours, ours[0], 270.0),
+            row(Axis::One, Route::Direct, 9_000.0, 50.0),
+            row(Axis::One, Route::Nginx, 9_000.0, 150.0),
+            row(Axis::One, Route::Ours, 9_000.0, ours[1]),
+            row(Axis::Fifty, Route::Direct, 40_000.0, 90.0),
+            row(Axis::Fifty, Route::Nginx, 20_000.0, 180.0),
+            row(Axis::Fifty, Route::Ours, ours[0], 270.0),
         ];
         tables(&rows, 3, None)
     }
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn without_nginx_there_is_nothing_to_reach() {
-        let text = tables(&[row(Axis::One, Door::Direct, 1.0, 1.0)], 1, Some("it is away"));
+        let text = tables(&[row(Axis::One, Route::Direct, 1.0, 1.0)], 1, Some("it is away"));
         assert!(text.contains("Without nginx: it is away."), "{text}");
         assert!(!text.contains("met") && !text.contains("missed"), "{text}");
     }

@@ -43,13 +43,13 @@ pub(crate) fn measure(
             if let Some(core) = core {
                 machine::pin(core);
             }
-            in_turns(effort, progress)
+            measure_shared(effort, progress)
         });
         pinned.join().unwrap_or_else(|_| bail!("the thread that calls has panicked"))
     })
 }
 
-fn in_turns(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
+fn measure_shared(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     progress.set_message("calls in process");
     let mut callers = App::ALL.into_iter().map(Caller::new).collect::<Result<Vec<_>>>()?;
     let mut runs = vec![Vec::new(); callers.len()];

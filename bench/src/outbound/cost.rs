@@ -28,8 +28,8 @@ use tower::{Layer, Service, ServiceExt as _, service_fn};
 
 use super::role::Model;
 use super::scenario::{KEY, MODEL};
-use crate::contender::{Contender, again};
-use crate::measure::{Effort, Figure, in_turns};
+use crate::contender::{Contender, repeat};
+use crate::measure::{Effort, Figure, measure_shared};
 
 /// Requests and tokens of a minute: more than anybody makes.
 const PLENTY: u32 = 4_000_000_000;
@@ -46,7 +46,7 @@ pub(super) enum Part {
     /// A permit for each call: acquired, and settled with what was used.
     Limited,
     /// The same with answers that tell how limits stand.
-    Heard,
+    WithReportedLimits,
     /// The same, and tried again if it failed, which it never does.
     Retried,
     /// An adapter over HTTP that answers at once.
@@ -56,14 +56,20 @@ pub(super) enum Part {
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Bare, Self::Limited, Self::Heard, Self::Retried, Self::Adapter, Self::Stack];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Bare,
+        Self::Limited,
+        Self::WithReportedLimits,
+        Self::Retried,
+        Self::Adapter,
+        Self::Stack,
+    ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Bare => "a service that answers at once",
             Self::Limited => "`RateLimit(service)`: acquire, settle",
-            Self::Heard => "the same, limits told by every answer",
+            Self::WithReportedLimits => "the same, limits told by every answer",
             Self::Retried => "`Retry(RateLimit(service))`, limits told",
             Self::Adapter => "`adapter`: encode, read fields and body",
             Self::Stack => "`Retry(RateLimit(adapter))`",
@@ -73,7 +79,7 @@ impl Part {
     /// The part that it is compared with.
     pub(super) const fn base(self) -> Self {
         match self {
-            Self::Bare | Self::Limited | Self::Heard | Self::Retried => Self::Bare,
+            Self::Bare | Self::Limited | Self::WithReportedLimits | Self::Retried => Self::Bare,
             Self::Adapter | Self::Stack => Self::Adapter,
         }
     }
@@ -83,7 +89,7 @@ impl Part {
         let model = match self {
             Self::Bare => instant(told()).boxed_clone(),
             Self::Limited => limited(instant(ReportedLimits::nothing()))?.boxed_clone(),
-            Self::Heard => limited(instant(told()))?.boxed_clone(),
+            Self::WithReportedLimits => limited(instant(told()))?.boxed_clone(),
             Self::Retried => retried(limited(instant(told()))?).boxed_clone(),
             Self::Adapter => adapter()?.boxed_clone(),
             Self::Stack => retried(limited(adapter()?)?).boxed_clone(),
@@ -98,7 +104,7 @@ impl Part {
 pub(super) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     progress.set_message("what a call costs");
     let parts = Part::ALL.map(Part::enter).into_iter().collect::<Result<Vec<_>>>()?;
-    in_turns(&parts, &[Vec::new()], effort, progress)
+    measure_shared(&parts, &[Vec::new()], effort, progress)
 }
 
 struct Caller {
@@ -110,7 +116,7 @@ struct Caller {
 impl Contender for Caller {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
         let model = self.model.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        again(&self.runtime, requests, async || {
+        repeat(&self.runtime, requests, async || {
             let answer = model.clone().oneshot(self.call.clone()).await;
             match answer {
                 Ok(answer) => answer.whole().await.is_ok(),

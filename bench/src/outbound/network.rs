@@ -24,7 +24,7 @@ use super::scenario::{KEY, MODEL};
 use crate::keys::SplitMix;
 
 /// The longest way to the provider.
-const MOST: Duration = Duration::from_millis(20);
+const MAX_LATENCY: Duration = Duration::from_millis(20);
 
 /// Random numbers that are the same in every run. Clones take turns.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ pub(super) fn adapter(simulator: &Simulator, dice: &Dice) -> Result<Adapter<Http
 fn http(simulator: &Simulator, dice: &Dice) -> Http {
     let (simulator, dice) = (simulator.clone(), dice.clone());
     let service = service_fn(move |request| {
-        let (simulator, way) = (simulator.clone(), dice.part_of(MOST));
+        let (simulator, way) = (simulator.clone(), dice.part_of(MAX_LATENCY));
         async move {
             sleep(way).await;
             send(&simulator, request).await

@@ -10,8 +10,8 @@ use tidegate_sim::Simulator;
 use tower::util::BoxCloneService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::by_hand::ByHand;
 use super::network::{Dice, adapter};
+use super::retry_loop::RetryLoop;
 use super::scenario::{KEY, MODEL, Scenario};
 
 /// A model, however it is guarded.
@@ -23,7 +23,7 @@ pub(super) enum Role {
     /// `Retry(RateLimit(adapter))` that was told the limits; of two processes, each half of them.
     Configured,
     /// The same, which knows nothing but what the provider's answers tell.
-    Told,
+    FromHeaders,
     /// A loop that tries again.
     Loop,
     /// The same behind a token bucket; each process has one for all of the limit.
@@ -31,12 +31,13 @@ pub(super) enum Role {
 }
 
 impl Role {
-    pub(super) const ALL: [Self; 4] = [Self::Configured, Self::Told, Self::Loop, Self::Bucket];
+    pub(super) const ALL: [Self; 4] =
+        [Self::Configured, Self::FromHeaders, Self::Loop, Self::Bucket];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Configured => "tidegate-llm, limits configured",
-            Self::Told => "tidegate-llm, told by headers alone",
+            Self::FromHeaders => "tidegate-llm, told by headers alone",
             Self::Loop => "retry loop",
             Self::Bucket => "token bucket and retry loop",
         }
@@ -52,7 +53,7 @@ impl Role {
     ) -> Result<Model> {
         let adapter = adapter(simulator, dice)?;
         if matches!(self, Self::Loop | Self::Bucket) {
-            let mut by_hand = ByHand::new(adapter.boxed_clone(), dice.clone());
+            let mut by_hand = RetryLoop::new(adapter.boxed_clone(), dice.clone());
             if self == Self::Bucket {
                 by_hand = by_hand.paced(scenario.requests);
             }

@@ -23,7 +23,7 @@ const RATE: u32 = 1_000_000;
 /// Tokens in a full bucket, a millisecond's worth.
 const BURST: u32 = 1_000;
 /// A crowd that takes longer than this is given up.
-const PATIENCE: Duration = Duration::from_secs(100);
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// The rows of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl fmt::Display for Run {
 }
 
 /// Starts this program again for one crowd, and reads what it prints.
-pub(super) fn in_a_process(role: Role, waiters: usize) -> Result<Run> {
+pub(super) fn in_child_process(role: Role, waiters: usize) -> Result<Run> {
     let place = Role::ALL.iter().position(|other| *other == role).unwrap_or_default();
     let output = Command::new(std::env::current_exe()?)
         .args(["crowd", &place.to_string(), &waiters.to_string()])
@@ -159,18 +159,18 @@ fn run(role: Role, waiters: usize) -> Result<Run> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
     let run = runtime.block_on(async {
         match role {
-            Role::OursRate => timeout(PATIENCE, ours::rate(waiters)).await,
-            Role::OursSlot => timeout(PATIENCE, ours::slot(waiters)).await,
-            Role::Semaphore => timeout(PATIENCE, peers::semaphore(waiters)).await,
-            Role::LeakyBucket => timeout(PATIENCE, peers::leaky_bucket(waiters)).await,
-            Role::Governor => timeout(PATIENCE, peers::governor(waiters)).await,
-            Role::GovernorParked => timeout(PATIENCE, peers::governor_parked(waiters)).await,
-            Role::Baseline => timeout(PATIENCE, peers::baseline(waiters)).await,
+            Role::OursRate => timeout(TIMEOUT, ours::rate(waiters)).await,
+            Role::OursSlot => timeout(TIMEOUT, ours::slot(waiters)).await,
+            Role::Semaphore => timeout(TIMEOUT, peers::semaphore(waiters)).await,
+            Role::LeakyBucket => timeout(TIMEOUT, peers::leaky_bucket(waiters)).await,
+            Role::Governor => timeout(TIMEOUT, peers::governor(waiters)).await,
+            Role::GovernorParked => timeout(TIMEOUT, peers::governor_parked(waiters)).await,
+            Role::Baseline => timeout(TIMEOUT, peers::baseline(waiters)).await,
         }
     });
     // Those that still wait are not waited for.
     runtime.shutdown_background();
-    run.with_context(|| format!("{} took longer than {PATIENCE:?}", role.name()))?
+    run.with_context(|| format!("{} took longer than {TIMEOUT:?}", role.name()))?
 }
 
 /// Bytes by which the process has grown since.

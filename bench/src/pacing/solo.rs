@@ -17,7 +17,7 @@ use tidegate::{Engine, Limiter, Policy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
-use crate::contender::{Contender, again};
+use crate::contender::{Contender, repeat};
 
 /// Tokens in a full bucket.
 const BURST: u32 = 1_000_000_000;
@@ -146,7 +146,7 @@ fn pacer(engine: &Engine) -> Pacer {
 impl<const N: usize> Contender for Ours<N> {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
         let key = keys.first().map_or("key", String::as_str);
-        again(&self.runtime, requests, async || {
+        repeat(&self.runtime, requests, async || {
             let claims = self.limiters.each_ref().map(|limiter| limiter.charge(key, 1));
             self.pacer.acquire(claims).await.is_ok()
         })
@@ -158,13 +158,13 @@ struct Peer<T>(Runtime, T);
 
 impl Contender for Peer<Semaphore> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        again(&self.0, requests, async || self.1.acquire().await.is_ok())
+        repeat(&self.0, requests, async || self.1.acquire().await.is_ok())
     }
 }
 
 impl Contender for Peer<LeakyBucket> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        again(&self.0, requests, async || {
+        repeat(&self.0, requests, async || {
             self.1.acquire_one().await;
             true
         })
@@ -176,7 +176,7 @@ where
     C: ReasonablyRealtime + Sync,
 {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        again(&self.0, requests, async || {
+        repeat(&self.0, requests, async || {
             self.1.until_ready().await;
             true
         })

@@ -18,7 +18,7 @@ use crate::measure::{as_float, percentiles};
 use crate::stopwatch::Stopwatch;
 
 /// The fewest decisions of a caller that make a run.
-const LEAST: usize = 2;
+const MIN_DECISIONS: usize = 2;
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug)]
@@ -57,10 +57,10 @@ pub(super) async fn run(
     let stopwatch = Stopwatch::start();
     let mut nanos = Vec::new();
     let mut rate = 0.0;
-    while let Some(told) = callers.join_next().await {
-        let told = told.context("a caller of the benchmark panicked")??;
-        rate += as_float(told.nanos.len() as u64) / told.lasted.as_secs_f64();
-        nanos.extend(told.nanos);
+    while let Some(result) = callers.join_next().await {
+        let result = result.context("a caller of the benchmark panicked")??;
+        rate += as_float(result.nanos.len() as u64) / result.lasted.as_secs_f64();
+        nanos.extend(result.nanos);
     }
     let (spent, length) = (Times::read(server).since(before), stopwatch.elapsed());
     let decisions = as_float(nanos.len() as u64);
@@ -112,21 +112,27 @@ struct Caller<'a> {
 }
 
 /// What a caller tells in the end.
-struct Told {
+struct CallerResult {
     /// How long each decision took.
     nanos: Vec<u64>,
     lasted: Duration,
 }
 
 impl Caller<'_> {
-    async fn ask(self, start: &Barrier, stopwatch: Stopwatch, length: Duration) -> Result<Told> {
-        let mut seat = self.contender.seat(self.caller);
-        let mut keys = self.orders.of(self.point.spread, self.caller);
+    async fn ask(
+        self,
+        start: &Barrier,
+        stopwatch: Stopwatch,
+        length: Duration,
+    ) -> Result<CallerResult> {
+        let mut caller_connection = self.contender.caller_connection(self.caller);
+        let mut keys = self.orders.of(self.point.distribution, self.caller);
         let mut nanos = Vec::with_capacity(1_024);
         let (mut begun, mut asked) = (None, 0);
         loop {
             let key = keys.next().context("there are keys")?;
-            let allowed = self.contender.decide(&mut seat, key, self.point.charges).await?;
+            let allowed =
+                self.contender.decide(&mut caller_connection, key, self.point.charges).await?;
             ensure!(allowed, "a contender denied; the figures would not compare");
             let now = stopwatch.nanos();
             let Some(begun) = begun else {
@@ -138,8 +144,8 @@ impl Caller<'_> {
             nanos.push(now - asked);
             asked = now;
             let lasted = Duration::from_nanos(now - begun);
-            if lasted >= length && nanos.len() >= LEAST {
-                return Ok(Told { nanos, lasted });
+            if lasted >= length && nanos.len() >= MIN_DECISIONS {
+                return Ok(CallerResult { nanos, lasted });
             }
         }
     }

@@ -8,22 +8,22 @@ use std::fmt::{Result, Write as _};
 use super::axes::Point;
 use super::contender::Role;
 use super::load::Run;
-use super::{Figures, Pace, Row};
+use super::{Effort, Figures, Row};
 use crate::machine;
 use crate::report::cell;
 
 /// Everything that was measured, with what one must know to read it.
-pub(super) fn tables(figures: &Figures, pace: Pace) -> String {
+pub(super) fn tables(figures: &Figures, effort: Effort) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
-    let _ = write_header(&mut text, figures, pace);
+    let _ = write_header(&mut text, figures, effort);
     let _ = write_rows(&mut text, &figures.rows);
     let _ = goals::write(&mut text, &figures.rows);
-    let _ = outages::write(&mut text, &figures.outages, pace.outage);
+    let _ = outages::write(&mut text, &figures.outages, effort.outage);
     text
 }
 
-fn write_header(text: &mut String, figures: &Figures, pace: Pace) -> Result {
+fn write_header(text: &mut String, figures: &Figures, effort: Effort) -> Result {
     writeln!(
         text,
         "Decisions through Redis {} on loopback, plain TCP, nothing on disk, all allowed (one \
@@ -37,8 +37,8 @@ fn write_header(text: &mut String, figures: &Figures, pace: Pace) -> Result {
         figures.server,
         machine::cores().len().max(1),
         machine::processor().as_deref().unwrap_or("an unknown processor"),
-        pace.rounds,
-        pace.length.as_millis(),
+        effort.rounds,
+        effort.length.as_millis(),
     )?;
     writeln!(
         text,
@@ -64,10 +64,10 @@ fn write_rows(text: &mut String, rows: &[Row]) -> Result {
         "| ---: | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
     for row in rows {
-        let Point { callers, charges, spread } = row.point;
+        let Point { callers, charges, distribution } = row.point;
         let rate = cell(&row.figure(|run| run.rate / 1e3));
         let [p50, p99] = [row.figure(|run| run.p50), row.figure(|run| run.p99)];
-        write!(text, "| {} | {} | {callers} ", spread.name(), charges.count())?;
+        write!(text, "| {} | {} | {callers} ", distribution.name(), charges.count())?;
         write!(text, "| {} | {rate} ", row.role.name())?;
         write!(text, "| {:.0} | {:.0} ", p50.median, p99.median)?;
         match find(rows, row.point, Role::Ours).filter(|_| row.role != Role::Ours) {

@@ -8,11 +8,11 @@ use indicatif::ProgressBar;
 
 use crate::contender::Contender;
 use crate::core::contenders::flat::flat;
-use crate::core::contenders::gate::{Drawn, Gate};
-use crate::core::contenders::ours::Bank;
-use crate::core::contenders::terms::NEW;
+use crate::core::contenders::gate::{KeyedLimiter, RandomKeys};
+use crate::core::contenders::ours::StoreContender;
+use crate::core::contenders::policy::NEW;
 use crate::machine;
-use crate::measure::{Answer, Effort, Figure, Lane, take_turns};
+use crate::measure::{Answer, Effort, Figure, Worker, measure_interleaved};
 
 const SIZES: [usize; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 /// What the store and the floor together take for a key at most, with some room.
@@ -53,16 +53,16 @@ pub(in crate::core) fn measure(
 ) -> Result<Vec<Size>> {
     let measure = |keys| {
         progress.set_message(format!("filling with {keys} keys"));
-        let ours = Drawn::fill(Bank::new(keys, NEW)?, keys);
+        let ours = RandomKeys::fill(StoreContender::new(keys, NEW)?, keys);
         let stored = ours.gate.store.len();
         ensure!(are_all(stored, keys), "the store has {stored} keys of {keys}");
-        let floor = Drawn::fill(flat(keys, NEW), keys);
-        let idle = Drawn::fill(Idle, keys);
+        let floor = RandomKeys::fill(flat(keys, NEW), keys);
+        let idle = RandomKeys::fill(Idle, keys);
         progress.set_message(format!("{keys} keys"));
-        let lane = |contender| vec![Lane { contender, order: &[] }];
+        let worker = |contender| vec![Worker { contender, order: &[] }];
         let contenders: [&dyn Contender; 3] = [&ours, &floor, &idle];
-        let teams = contenders.map(lane).into();
-        let figures = take_turns(teams, Answer::Yes, effort, progress)?;
+        let teams = contenders.map(worker).into();
+        let figures = measure_interleaved(teams, Answer::Yes, effort, progress)?;
         let [ours, floor, idle] = figures.try_into().unwrap_or([Figure::UNKNOWN; 3]);
         Ok(Size { keys, ours, floor, idle })
     };
@@ -72,7 +72,7 @@ pub(in crate::core) fn measure(
 /// Allows everything.
 struct Idle;
 
-impl Gate for Idle {
+impl KeyedLimiter for Idle {
     #[inline]
     fn allow(&self, _key: &String) -> bool {
         true
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn keys_that_are_drawn_are_those_that_were_filled_in() {
-        let drawn = Drawn::fill(Bank::new(1_000, NEW).unwrap(), 1_000);
+        let drawn = RandomKeys::fill(StoreContender::new(1_000, NEW).unwrap(), 1_000);
         assert_eq!(drawn.decide(&[], 10_000), 10_000);
         assert_eq!(drawn.gate.store.len(), 1_000);
     }

@@ -6,11 +6,11 @@ use indicatif::ProgressBar;
 use crate::contender::Contender;
 use crate::core::axis::zipf::Zipf;
 use crate::core::axis::{Axis, Case};
+use crate::core::contenders::policy::{BenchPolicy, FEW, MANY, ONCE};
 use crate::core::contenders::role::Role;
-use crate::core::contenders::terms::{FEW, MANY, ONCE, Terms};
 use crate::core::results::Point;
 use crate::keys;
-use crate::measure::{Answer, Effort, take_turns, together};
+use crate::measure::{Answer, Effort, measure_interleaved, shared_workers};
 
 /// So many keys, the requests that are prepared for each thread, and what is asked about them.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ struct Set {
     keys: usize,
     requests: usize,
     cases: &'static [Case],
-    terms: Terms,
+    policy: BenchPolicy,
 }
 
 /// A thousand keys and their requests fit the cache of a core; of a million neither does.
@@ -27,9 +27,9 @@ const SETS: [Set; 2] = [
         keys: 1_000,
         requests: 8_192,
         cases: &[Case::Thousand, Case::Halves, Case::Hot, Case::ThousandDenied],
-        terms: FEW,
+        policy: FEW,
     },
-    Set { keys: 1_000_000, requests: 1 << 20, cases: &[Case::Million, Case::Zipf], terms: MANY },
+    Set { keys: 1_000_000, requests: 1 << 20, cases: &[Case::Million, Case::Zipf], policy: MANY },
 ];
 
 pub(in crate::core) fn steps(axis: Axis, effort: Effort) -> usize {
@@ -48,7 +48,7 @@ pub(in crate::core) fn measure(
     for set in &SETS {
         progress.set_message(format!("preparing {} keys", set.keys));
         let all = keys::first(set.keys);
-        let generous = enter(axis, &all, set.terms)?;
+        let generous = enter(axis, &all, set.policy)?;
         for &case in set.cases {
             if threads(axis, case).next().is_none() {
                 continue;
@@ -61,8 +61,8 @@ pub(in crate::core) fn measure(
             let contenders = spent.as_ref().unwrap_or(&generous);
             for threads in threads(axis, case) {
                 progress.set_message(format!("{}, {threads} threads", case.name()));
-                let teams = together(contenders, &orders[..threads]);
-                let figures = take_turns(teams, answer, effort, progress)?;
+                let teams = shared_workers(contenders, &orders[..threads]);
+                let figures = measure_interleaved(teams, answer, effort, progress)?;
                 let figures = roles(axis).iter().copied().zip(figures).collect();
                 points.push(Point { axis, case, threads, figures });
             }
@@ -89,9 +89,9 @@ fn threads(axis: Axis, case: Case) -> impl Iterator<Item = usize> {
 }
 
 /// Lets everybody see every key once.
-fn enter(axis: Axis, all: &[String], terms: Terms) -> Result<Vec<Box<dyn Contender>>> {
+fn enter(axis: Axis, all: &[String], policy: BenchPolicy) -> Result<Vec<Box<dyn Contender>>> {
     let enter = |role: &Role| {
-        let contender = role.enter(all.len(), terms)?;
+        let contender = role.enter(all.len(), policy)?;
         contender.decide(all, all.len() as u64);
         Ok(contender)
     };

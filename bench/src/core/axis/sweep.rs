@@ -8,9 +8,9 @@ use governor::clock::FakeRelativeClock;
 use indicatif::ProgressBar;
 use tidegate_memory::clock::ManualClock;
 
-use crate::core::contenders::gate::Gate;
-use crate::core::contenders::ours::{self, Bank};
-use crate::core::contenders::terms::NEW;
+use crate::core::contenders::gate::KeyedLimiter;
+use crate::core::contenders::ours::{self, StoreContender};
+use crate::core::contenders::policy::NEW;
 use crate::measure::{Figure, summary};
 use crate::stopwatch::Stopwatch;
 use crate::{keys, machine};
@@ -76,7 +76,7 @@ pub(in crate::core) fn measure(passes: usize, progress: &ProgressBar) -> Result<
 
 fn sweep_ours(keys: &[String], stale: Stale) -> Result<f64> {
     let clock = ManualClock::new();
-    let bank = Bank::on(ours::store(keys.len()).clock(clock.clone()), NEW)?;
+    let bank = StoreContender::on(ours::store(keys.len()).clock(clock.clone()), NEW)?;
     let pass_time = || clock.advance(LONG);
     let sweep = || bank.store.cleanup_stale(Duration::ZERO);
     timed(&bank, keys, stale, pass_time, sweep, || bank.store.len())
@@ -91,7 +91,7 @@ fn sweep_governor(keys: &[String], stale: Stale) -> Result<f64> {
 
 /// Lets a gate see the keys, and times a sweep in milliseconds.
 fn timed<T>(
-    gate: &impl Gate,
+    gate: &impl KeyedLimiter,
     keys: &[String],
     stale: Stale,
     pass_time: impl FnOnce(),

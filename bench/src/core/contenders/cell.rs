@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_memory::clock::Clock;
 
-use crate::core::contenders::gate::Tap;
-use crate::core::contenders::terms::Terms;
+use crate::core::contenders::gate::UnkeyedLimiter;
+use crate::core::contenders::policy::BenchPolicy;
 
 /// A policy in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::core) struct Tariff {
+pub(in crate::core) struct Timing {
     per_token: u64,
     to_full: u64,
 }
 
-impl Tariff {
-    pub(in crate::core) fn of(terms: Terms) -> Self {
-        let per_token = u64::try_from(terms.period.as_nanos()).unwrap_or(u64::MAX);
-        Self { per_token, to_full: per_token.saturating_mul(terms.burst.into()) }
+impl Timing {
+    pub(in crate::core) fn of(policy: BenchPolicy) -> Self {
+        let per_token = u64::try_from(policy.period.as_nanos()).unwrap_or(u64::MAX);
+        Self { per_token, to_full: per_token.saturating_mul(policy.burst.into()) }
     }
 
     /// Moves an arrival time by one token, unless that is too far ahead of now.
@@ -44,7 +44,7 @@ impl Tariff {
 #[derive(Debug)]
 pub(in crate::core) struct Cell<C> {
     arrival: Line,
-    tariff: Tariff,
+    timing: Timing,
     clock: C,
 }
 
@@ -54,14 +54,14 @@ pub(in crate::core) struct Cell<C> {
 struct Line(AtomicU64);
 
 impl<C: Clock> Cell<C> {
-    pub(in crate::core) fn new(terms: Terms, clock: C) -> Self {
-        Self { arrival: Line::default(), tariff: Tariff::of(terms), clock }
+    pub(in crate::core) fn new(policy: BenchPolicy, clock: C) -> Self {
+        Self { arrival: Line::default(), timing: Timing::of(policy), clock }
     }
 }
 
-impl<C: Clock> Tap for Cell<C> {
+impl<C: Clock> UnkeyedLimiter for Cell<C> {
     #[inline]
     fn allow(&self) -> bool {
-        self.tariff.spend(&self.arrival.0, self.clock.now().as_nanos())
+        self.timing.spend(&self.arrival.0, self.clock.now().as_nanos())
     }
 }

@@ -15,7 +15,7 @@ use crate::stopwatch::Stopwatch;
 
 /// Shared by a crowd and whoever opens for it.
 #[derive(Debug)]
-pub(super) struct Roll {
+pub(super) struct Waiters {
     expected: usize,
     arrived: AtomicUsize,
     granted: AtomicUsize,
@@ -27,7 +27,7 @@ pub(super) struct Roll {
     all_answered: Notify,
 }
 
-impl Roll {
+impl Waiters {
     pub(super) fn new(expected: usize) -> Arc<Self> {
         Arc::new(Self {
             expected,
@@ -47,7 +47,11 @@ impl Roll {
         F: Future<Output: Answer> + Send + 'static,
     {
         for _ in 0..self.expected {
-            tokio::spawn(Waiter { acquire: acquire(), roll: self.clone(), arrived: false });
+            tokio::spawn(Waiter {
+                acquire: acquire(),
+                waiters_state: self.clone(),
+                arrived: false,
+            });
         }
         self.all_arrived.notified().await;
         ensure!(self.answered() == 0, "some did not have to wait; the figures would not compare");
@@ -122,7 +126,7 @@ pin_project! {
     struct Waiter<F> {
         #[pin]
         acquire: F,
-        roll: Arc<Roll>,
+        waiters_state: Arc<Waiters>,
         arrived: bool,
     }
 }
@@ -134,11 +138,11 @@ impl<F: Future<Output: Answer>> Future for Waiter<F> {
         let this = self.project();
         let polled = this.acquire.poll(context);
         if let Poll::Ready(answer) = &polled {
-            this.roll.answer(answer.is_grant());
+            this.waiters_state.answer(answer.is_grant());
         }
         if !*this.arrived {
             *this.arrived = true;
-            this.roll.arrive();
+            this.waiters_state.arrive();
         }
         // A permit is dropped here, as soon as it is had.
         polled.map(drop)
@@ -158,27 +162,27 @@ mod tests {
     fn a_crowd_is_drained_to_the_last() {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let (roll, semaphore) = (Roll::new(100), Arc::new(Semaphore::new(0)));
-            roll.fill(|| semaphore.clone().acquire_owned()).await.unwrap();
-            assert_eq!(roll.answered(), 0);
-            roll.drain(|| semaphore.add_permits(1)).await.unwrap();
-            assert_eq!(roll.answered(), 100);
+            let (waiters_state, semaphore) = (Waiters::new(100), Arc::new(Semaphore::new(0)));
+            waiters_state.fill(|| semaphore.clone().acquire_owned()).await.unwrap();
+            assert_eq!(waiters_state.answered(), 0);
+            waiters_state.drain(|| semaphore.add_permits(1)).await.unwrap();
+            assert_eq!(waiters_state.answered(), 100);
         });
     }
 
     #[test]
     fn a_crowd_that_does_not_wait_is_not_measured() {
         let runtime = Builder::new_current_thread().build().unwrap();
-        assert!(runtime.block_on(Roll::new(10).fill(|| ready(()))).is_err());
+        assert!(runtime.block_on(Waiters::new(10).fill(|| ready(()))).is_err());
     }
 
     #[test]
     fn a_crowd_that_is_refused_is_not_measured() {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let (roll, semaphore) = (Roll::new(10), Arc::new(Semaphore::new(0)));
-            roll.fill(|| semaphore.clone().acquire_owned()).await.unwrap();
-            assert!(roll.drain(|| semaphore.close()).await.is_err());
+            let (waiters_state, semaphore) = (Waiters::new(10), Arc::new(Semaphore::new(0)));
+            waiters_state.fill(|| semaphore.clone().acquire_owned()).await.unwrap();
+            assert!(waiters_state.drain(|| semaphore.close()).await.is_err());
         });
     }
 }

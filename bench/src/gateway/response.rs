@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 
 /// More than any answer here has; whoever sends more is not what we think it is.
-const MOST: usize = 64 * 1024;
+const MAX_RESPONSE: usize = 64 * 1024;
 
 /// The end of a body that comes in chunks.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
@@ -43,7 +43,7 @@ impl Answer {
     /// Adds what has arrived.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<Stage> {
         self.bytes.extend_from_slice(bytes);
-        ensure!(self.bytes.len() <= MOST, "an answer is too long");
+        ensure!(self.bytes.len() <= MAX_RESPONSE, "an answer is too long");
         let (start, framing) = match self.body {
             Some(body) => body,
             None => match self.head()? {
@@ -120,6 +120,6 @@ mod tests {
         answer.clear();
         assert!(answer.add(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
         answer.clear();
-        assert!(answer.add(&vec![b'x'; MOST + 1]).is_err());
+        assert!(answer.add(&vec![b'x'; MAX_RESPONSE + 1]).is_err());
     }
 }

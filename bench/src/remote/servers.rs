@@ -9,11 +9,11 @@ use tidegate_testkit::launch::{Flavor, RedisServer, Reply};
 
 /// A server of our own on loopback: plain, and nothing on disk.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct Servers {
     server: RedisServer,
 }
 
-impl Stage {
+impl Servers {
     pub(super) fn start() -> Self {
         // Modules are loaded later: one that does not load must not keep the server from starting.
         let builder = RedisServer::builder(Flavor::Redis).setting("enable-module-command", "local");

@@ -7,10 +7,10 @@ use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
 use tidegate_memory::clock::Clock;
 
-use crate::core::contenders::gate::Gate;
-use crate::core::contenders::ours::Bank;
+use crate::core::contenders::gate::KeyedLimiter;
+use crate::core::contenders::ours::StoreContender;
+use crate::core::contenders::policy::NEW;
 use crate::core::contenders::role::Role;
-use crate::core::contenders::terms::NEW;
 use crate::core::contenders::{clocks, governors};
 use crate::measure::{Figure, as_float, summary};
 use crate::stopwatch::Stopwatch;
@@ -45,7 +45,7 @@ pub(in crate::core) fn measure(
         contender.decide(&keys, KEYS as u64);
         Ok(stopwatch.elapsed().as_secs_f64() * 1e9 / as_float(KEYS as u64))
     };
-    let passes = in_turns("new keys", passes, progress, pass)?;
+    let passes = measure_shared("new keys", passes, progress, pass)?;
     Ok(passes.into_iter().map(|(role, nanos)| (role, summary(&nanos, 0))).collect())
 }
 
@@ -57,9 +57,9 @@ pub(in crate::core) fn pauses(
     let keys = keys::first(KEYS);
     let pass = |role: Role| match role {
         Role::Governor => one_by_one(&governors::as_it_comes(NEW)?, &keys),
-        _ => one_by_one(&Bank::new(KEYS, NEW)?, &keys),
+        _ => one_by_one(&StoreContender::new(KEYS, NEW)?, &keys),
     };
-    let passes = in_turns("new keys, one by one", passes, progress, pass)?;
+    let passes = measure_shared("new keys, one by one", passes, progress, pass)?;
     let pauses = passes.into_iter().map(|(role, waits)| {
         let column = |place: usize| waits.iter().map(|wait| wait[place]).collect::<Vec<_>>();
         let [one_in_a_thousand, longest] = [0, 1].map(|place| summary(&column(place), 0));
@@ -69,7 +69,7 @@ pub(in crate::core) fn pauses(
 }
 
 /// Everybody in turn, pass by pass, on one core.
-fn in_turns<T: Send>(
+fn measure_shared<T: Send>(
     what: &'static str,
     passes: usize,
     progress: &ProgressBar,
@@ -89,7 +89,7 @@ fn in_turns<T: Send>(
 }
 
 /// The wait that one key in a thousand exceeds, and the longest, in microseconds.
-fn one_by_one(gate: &impl Gate, keys: &[String]) -> Result<[f64; 2]> {
+fn one_by_one(gate: &impl KeyedLimiter, keys: &[String]) -> Result<[f64; 2]> {
     let clock = clocks::exact();
     // Written once beforehand, so that this memory is not part of the waits.
     let mut waits = vec![u64::MAX; keys.len()];
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_new_key_is_timed_and_spent() {
         let keys = keys::first(100);
-        let bank = Bank::new(100, NEW).unwrap();
+        let bank = StoreContender::new(100, NEW).unwrap();
         let [usual, longest] = one_by_one(&bank, &keys).unwrap();
         assert!(usual <= longest && longest < 1e6);
         assert_eq!(bank.store.len(), 100);

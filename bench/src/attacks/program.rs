@@ -15,13 +15,13 @@ use crate::child::Program;
 use crate::machine;
 
 /// How often its memory is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// After how many looks a person is told.
-const TOLD: u32 = 150;
+const SAMPLES_PER_MESSAGE: u32 = 150;
 
 /// The program, and the most memory that it was seen with.
-pub(super) struct Stage {
+pub(super) struct RunningProgram {
     program: Program,
     pub(super) http: SocketAddr,
     log: PathBuf,
@@ -30,7 +30,7 @@ pub(super) struct Stage {
     _folder: TempDir,
 }
 
-impl Stage {
+impl RunningProgram {
     pub(super) fn start(program: &Path, provider: SocketAddr) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-attacks-").tempdir()?;
         let settings = format!(
@@ -55,9 +55,9 @@ impl Stage {
     }
 
     /// Looks at its memory at every tick.
-    pub(super) fn watch(&mut self) -> Watching<'_> {
+    pub(super) fn watch(&mut self) -> MemoryWatch<'_> {
         self.memory[0] = self.resident();
-        Watching { stage: self, clock: interval(LOOK), ticks: 0 }
+        MemoryWatch { running: self, clock: interval(SAMPLE_INTERVAL), ticks: 0 }
     }
 
     /// Waits for a moment in which what the attackers left is cleaned up.
@@ -86,20 +86,20 @@ impl Stage {
 }
 
 /// Remembers the most memory that was seen, and tells it once in a while.
-pub(super) struct Watching<'s> {
-    stage: &'s mut Stage,
+pub(super) struct MemoryWatch<'s> {
+    running: &'s mut RunningProgram,
     clock: Interval,
     ticks: u32,
 }
 
-impl Watching<'_> {
+impl MemoryWatch<'_> {
     pub(super) async fn tick(&mut self) {
         self.clock.tick().await;
-        let now = self.stage.resident();
-        self.stage.memory[1] = self.stage.memory[1].max(now);
+        let now = self.running.resident();
+        self.running.memory[1] = self.running.memory[1].max(now);
         self.ticks += 1;
-        if self.ticks.is_multiple_of(TOLD) {
-            let seconds = (LOOK * self.ticks).as_secs();
+        if self.ticks.is_multiple_of(SAMPLES_PER_MESSAGE) {
+            let seconds = (SAMPLE_INTERVAL * self.ticks).as_secs();
             eprintln!("  {seconds} s: the program has {} MiB", now >> 20);
         }
     }

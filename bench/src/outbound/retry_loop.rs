@@ -21,13 +21,13 @@ const CAP: Duration = Duration::from_secs(60);
 
 /// A loop around a model.
 #[derive(Clone)]
-pub(super) struct ByHand {
+pub(super) struct RetryLoop {
     model: Model,
     dice: Dice,
     bucket: Option<Arc<RateLimiter>>,
 }
 
-impl ByHand {
+impl RetryLoop {
     pub(super) const fn new(model: Model, dice: Dice) -> Self {
         Self { model, dice, bucket: None }
     }

@@ -14,7 +14,7 @@ use crate::machine;
 
 /// A way to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum Route {
     /// Nothing in between.
     Direct,
     /// nginx, which passes everything on.
@@ -23,7 +23,7 @@ pub(super) enum Door {
     Ours,
 }
 
-impl Door {
+impl Route {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
@@ -35,7 +35,7 @@ impl Door {
 
 /// Where a way begins.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entrance {
+pub(super) struct RouteStart {
     pub(super) address: SocketAddr,
     pub(super) path: &'static str,
     /// The process that stands in the way, with its children.
@@ -44,13 +44,13 @@ pub(super) struct Entrance {
 
 /// All ways. The processes end with this value.
 #[derive(Debug)]
-pub(super) struct Doors {
+pub(super) struct Routes {
     upstream: (Program, SocketAddr),
     ours: Tidegate,
     nginx: Result<Nginx, String>,
 }
 
-impl Doors {
+impl Routes {
     pub(super) fn open(tidegate: &Path, nginx: Result<PathBuf, String>) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let (program, line) = Program::start(command.arg("gateway-upstream"))?;
@@ -64,20 +64,20 @@ impl Doors {
     }
 
     /// The ways that there are.
-    pub(super) fn open_ones(&self) -> impl Iterator<Item = Door> {
-        let nginx = self.nginx.is_ok().then_some(Door::Nginx);
-        [Some(Door::Direct), nginx, Some(Door::Ours)].into_iter().flatten()
+    pub(super) fn available(&self) -> impl Iterator<Item = Route> {
+        let nginx = self.nginx.is_ok().then_some(Route::Nginx);
+        [Some(Route::Direct), nginx, Some(Route::Ours)].into_iter().flatten()
     }
 
-    pub(super) fn entrance(&self, door: Door) -> Result<Entrance> {
+    pub(super) fn route_start(&self, route: Route) -> Result<RouteStart> {
         const PATH: &str = "/v1/chat/completions";
-        Ok(match door {
-            Door::Direct => Entrance { address: self.upstream.1, path: PATH, process: None },
-            Door::Nginx => {
+        Ok(match route {
+            Route::Direct => RouteStart { address: self.upstream.1, path: PATH, process: None },
+            Route::Nginx => {
                 let nginx = self.nginx.as_ref().map_err(|error| anyhow!(error.clone()))?;
-                Entrance { address: nginx.address(), path: PATH, process: Some(nginx.id()) }
+                RouteStart { address: nginx.address(), path: PATH, process: Some(nginx.id()) }
             }
-            Door::Ours => Entrance {
+            Route::Ours => RouteStart {
                 address: self.ours.address,
                 path: "/openai/v1/chat/completions",
                 process: Some(self.ours.program.id()),
@@ -111,8 +111,8 @@ impl Tidegate {
         let log = folder.path().join("log");
         let mut command = Command::new(program);
         command.args(["serve", "--config", "tidegate.toml", "--database", "none"]);
-        for door in ["--http", "--admin", "--grpc", "--resp"] {
-            command.args([door, "127.0.0.1:0"]);
+        for route in ["--http", "--admin", "--grpc", "--resp"] {
+            command.args([route, "127.0.0.1:0"]);
         }
         command.current_dir(folder.path()).env_clear().stderr(File::create(&log)?);
         let (program, line) = Program::start(&mut command)?;

@@ -59,7 +59,7 @@ impl Phase {
 
 /// All repeats together.
 #[derive(Debug)]
-pub(in crate::remote) struct Diary {
+pub(in crate::remote) struct OutageLog {
     /// Nanoseconds of each call and whether its decision was degraded, by phase.
     calls: [Vec<(u64, bool)>; 5],
     /// Milliseconds from when the server answered to the first decision that was shared, and to
@@ -72,7 +72,7 @@ pub(in crate::remote) struct Diary {
     pub(in crate::remote) exact: bool,
 }
 
-impl Default for Diary {
+impl Default for OutageLog {
     fn default() -> Self {
         Self {
             calls: Default::default(),
@@ -84,7 +84,7 @@ impl Default for Diary {
     }
 }
 
-impl Diary {
+impl OutageLog {
     pub(super) fn add(&mut self, entries: Vec<Entry>, moments: Moments, stats: GuardStats) {
         let Moments { lost, back } = moments;
         let late = || entries.iter().filter(|entry| entry.ended >= back);
@@ -147,14 +147,14 @@ mod tests {
             entry(2_100, 0, false),
         ];
         let at = Duration::from_secs;
-        let mut diary = Diary::default();
+        let mut log = OutageLog::default();
         let moments = Moments { lost: at(1), back: at(2) };
         assert!(!moments.were_disturbed(&entries));
         assert!(moments.were_disturbed(&[entry(500, 50, true)]));
-        diary.add(entries, moments, GuardStats::default());
-        assert_eq!(Phase::ALL.map(|phase| diary.nanos(phase).len()), [1, 1, 1, 3, 1]);
-        assert_eq!(Phase::ALL.map(|phase| diary.long(phase)), [0, 1, 1, 0, 0]);
-        assert_eq!(Phase::ALL.map(|phase| diary.degraded(phase)), [0, 1, 1, 2, 0]);
-        assert_eq!((diary.first_shared, diary.last_degraded), (vec![20.0], vec![30.0]));
+        log.add(entries, moments, GuardStats::default());
+        assert_eq!(Phase::ALL.map(|phase| log.nanos(phase).len()), [1, 1, 1, 3, 1]);
+        assert_eq!(Phase::ALL.map(|phase| log.long(phase)), [0, 1, 1, 0, 0]);
+        assert_eq!(Phase::ALL.map(|phase| log.degraded(phase)), [0, 1, 1, 2, 0]);
+        assert_eq!((log.first_shared, log.last_degraded), (vec![20.0], vec![30.0]));
     }
 }
