@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check there is, in the order in which mistakes are cheap to find.
+//! `cargo xtask test`: runs all checks, the cheapest first.
 
 use std::env;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::process;
 use crate::test_counts::TestCounts;
 use crate::{api, features, no_std, settings, tidy, tools, vectors};
 
-/// Runs the steps until one fails; the last line says how many tests passed and failed.
+/// Runs the steps until one fails. The last line has the numbers of passed and failed tests.
 pub(crate) fn run() -> ExitCode {
     let mut session = Session::start();
     let outcome = steps(&mut session);
@@ -24,7 +24,7 @@ pub(crate) fn run() -> ExitCode {
 }
 
 fn steps(session: &mut Session) -> Result<()> {
-    // A build server must not change the lock file; a developer who adds a dependency does.
+    // A build server must not change the lock file; a developer who adds a dependency must.
     let locked: &[&str] = if env::var_os("CI").is_some() { &["--locked"] } else { &[] };
     session.step("tools", tools::run)?;
     session.step("formatting", || process::run(process::cargo(["fmt", "--all", "--check"])))?;
@@ -47,8 +47,8 @@ fn clippy(locked: &[&str]) -> Result<()> {
     process::run(command)
 }
 
-/// Broken links in the documentation are errors: of all libraries with all features, and of
-/// published ones also without any. The program is left out, because it has the name of a library.
+/// Fails on broken links in the documentation, of all libraries with all features, and of published
+/// ones also without features. The program is left out because it has the name of a library.
 fn documentation(locked: &[&str]) -> Result<()> {
     let document = |arguments: &[&str]| {
         let mut command = process::cargo(["doc", "--no-deps", "--lib"]);
@@ -56,7 +56,7 @@ fn documentation(locked: &[&str]) -> Result<()> {
         process::run(command)
     };
     document(&["--workspace", "--all-features"])?;
-    // One by one: together, each would have the features that another one asks it for.
+    // Separately, because cargo would unify their features otherwise.
     for name in api::PUBLISHED {
         document(&["--quiet", "--no-default-features", "--package", name])?;
     }
@@ -69,7 +69,7 @@ fn tests(locked: &[&str], counts: &mut TestCounts) -> Result<()> {
     process::watch(command, |line| counts.parse_line(line))
 }
 
-/// The steps so far: what they counted, and since when.
+/// Test counts and start time of a run.
 struct Session {
     counts: TestCounts,
     started: Instant,
@@ -80,13 +80,13 @@ impl Session {
         Self { counts: TestCounts::default(), started: now() }
     }
 
-    /// A step without tests of its own. If it fails it counts as one failed test, so that the
-    /// last line never says "0 failed" of a run that failed.
+    /// Runs a step without tests. A failure counts as one failed test, so that the last line of a
+    /// failed run never says "0 failed".
     fn step(&mut self, title: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.tests(title, |_| work())
     }
 
-    /// A step that counts tests. It fails too when a test was ignored.
+    /// Runs a step that counts tests. It also fails if a test was ignored.
     fn tests(
         &mut self,
         title: &str,
@@ -111,7 +111,7 @@ impl Session {
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "how long a step took is told to a person")]
+#[allow(clippy::disallowed_methods, reason = "only the printed duration depends on it")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }

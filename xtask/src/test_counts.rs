@@ -1,8 +1,8 @@
-//! Counting tests from what the test harness prints.
+//! Counts tests from the output of the test harness.
 
 use std::fmt;
 
-/// How many tests ran. A test that was ignored could not run, and counts as failed.
+/// Numbers of tests. An ignored test did not run and counts as failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TestCounts {
     pub(crate) passed: u64,
@@ -11,8 +11,8 @@ pub(crate) struct TestCounts {
 }
 
 impl TestCounts {
-    /// Counts a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; ...`;
-    /// other lines count nothing.
+    /// Adds the numbers of a line such as
+    /// `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; ...`; ignores other lines.
     pub(crate) fn parse_line(&mut self, line: &str) {
         let Some((_, counts)) = line
             .split_once("test result: ")
@@ -33,14 +33,14 @@ impl TestCounts {
         }
     }
 
-    /// Adds what another part of the tests counted.
+    /// Adds the numbers of another step.
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
     }
 
-    /// Tests that failed or could not run.
+    /// Number of tests that failed or did not run.
     pub(crate) const fn not_passed(&self) -> u64 {
         self.failed + self.ignored
     }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_summed_and_chatter_is_not() {
+    fn results_are_summed_and_other_lines_ignored() {
         let mut counts = TestCounts::default();
         counts.parse_line("running 3 tests");
         counts.parse_line("test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.00s");

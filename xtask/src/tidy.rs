@@ -1,7 +1,7 @@
-//! `cargo xtask tidy`: the rules of this repository that the compiler does not know.
+//! `cargo xtask tidy`: rules of this repository that the compiler does not check.
 //!
-//! Each rule is a function from text to findings, so that its tests need no files. Every finding
-//! says where, what, and what to do instead.
+//! Each rule is a function from text to findings, so that its tests need no files. A finding says
+//! where the problem is, what it is, and what to do instead.
 
 mod code;
 mod commits;
@@ -27,12 +27,12 @@ use cargo_metadata::{Metadata, Package};
 use crate::project;
 pub(crate) use setting_tests::Test;
 
-/// The tests that hold each setting, in the order of their files.
+/// The tests of each setting, in the order of their files.
 pub(crate) fn setting_tests() -> Result<BTreeMap<String, Vec<Test>>> {
     Ok(setting_tests::by_key(&files::text_files()?))
 }
 
-/// A text file of the repository; the path is from the root, with forward slashes.
+/// A text file of the repository. The path is relative to the root, with forward slashes.
 #[derive(Debug)]
 struct TextFile {
     path: String,
@@ -43,12 +43,12 @@ struct TextFile {
 #[derive(Debug)]
 struct Member {
     name: String,
-    /// From the root, such as `crates/tidegate-core`.
+    /// Relative to the root, such as `crates/tidegate-core`.
     folder: String,
     manifest: toml::Table,
 }
 
-/// What the rules found.
+/// Errors and notes of all rules.
 #[derive(Debug, Default)]
 struct Findings {
     errors: Vec<String>,
@@ -103,9 +103,9 @@ fn report(findings: &Findings, files: usize, members: usize) -> Result<()> {
         println!("error: {error}");
     }
     match findings.errors.len() {
-        0 => println!("tidy: {files} files and {members} packages are in order"),
-        1 => bail!("tidy found one thing to mend"),
-        count => bail!("tidy found {count} things to mend"),
+        0 => println!("tidy: {files} files and {members} packages checked, no problems"),
+        1 => bail!("tidy found one problem"),
+        count => bail!("tidy found {count} problems"),
     }
     Ok(())
 }
@@ -123,13 +123,13 @@ fn members(metadata: &Metadata) -> Result<Vec<Member>> {
     metadata.workspace_packages().into_iter().map(member).collect()
 }
 
-/// The manifest of the workspace.
+/// The root manifest of the workspace.
 fn root(metadata: &Metadata) -> Result<toml::Table> {
     let text = fs::read_to_string(metadata.workspace_root.join("Cargo.toml"))?;
     text.parse().context("cannot parse Cargo.toml")
 }
 
-/// The oldest compiler that must understand a file, as (major, minor), if its package names one.
+/// The minimum Rust version of a file's package, as (major, minor).
 fn min_rust_version(file: &TextFile, members: &[Member]) -> Option<(u32, u32)> {
     let inside = |member: &&Member| {
         file.path.strip_prefix(&member.folder).is_some_and(|rest| rest.starts_with('/'))

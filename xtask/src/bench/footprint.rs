@@ -1,9 +1,8 @@
-//! What a program takes on with the library: crates, and seconds of a build from nothing, beside
-//! governor.
+//! The footprint of the library in a program: number of crates and time of a clean build, compared
+//! with governor.
 //!
-//! Two programs that are empty but for one dependency are built in turns, each in a folder for
-//! builds that is empty before. Both have the versions of our lock file. What has to be downloaded
-//! is downloaded before.
+//! Two empty programs with one dependency each are built alternately, each in an empty target
+//! folder. Both use the versions of our lock file. Dependencies are downloaded beforehand.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -17,13 +16,13 @@ use anyhow::{Context as _, Result, bail};
 use crate::test::now;
 use crate::{process, project};
 
-/// The most crates, ours included: the goal is that the library stays as light as it was when its
+/// Maximum number of crates, including ours, so that the library stays as light as it was when its
 /// first users measured it.
 const MAX_CRATES: usize = 29;
-/// The longest build, as a multiple of governor's, for the same reason.
+/// Maximum build time as a multiple of governor's, for the same reason.
 const MAX_RATIO: f64 = 1.2;
 
-/// Measures both, prints a table, and fails if there are too many crates or seconds.
+/// Measures both, prints a table, and fails if a bound is exceeded.
 pub(super) fn run(quick: bool) -> Result<()> {
     let folder = Folder::new()?;
     let root = project::root().join("crates/tidegate");
@@ -35,7 +34,7 @@ pub(super) fn run(quick: bool) -> Result<()> {
     for turn in 1..=turns {
         our_times.push(ours.build()?);
         their_times.push(theirs.build()?);
-        eprintln!("turn {turn} of {turns}");
+        eprintln!("round {turn} of {turns}");
     }
     let report = Report {
         crates: (ours.crates()?, theirs.crates()?),
@@ -61,15 +60,15 @@ impl Report {
     fn check(&self) -> Result<()> {
         if self.crates.0 > MAX_CRATES {
             bail!(
-                "tidegate brings {} crates, and {MAX_CRATES} is the most. Find the new one by \
-                 `cargo tree -p tidegate` and put it behind a feature, or do without it",
+                "tidegate adds {} crates, at most {MAX_CRATES} allowed. Find the new one with \
+                 `cargo tree -p tidegate` and make it optional or remove it",
                 self.crates.0
             );
         }
         if self.ratio() > MAX_RATIO {
             bail!(
-                "tidegate builds in {:.2} times governor's time, and {MAX_RATIO} is the most. If \
-                 the machine is otherwise idle, find the slow crate by `cargo build --timings`",
+                "tidegate takes {:.2} times governor's build time, at most {MAX_RATIO} allowed. If \
+                 the machine is otherwise idle, find the slow crate with `cargo build --timings`",
                 self.ratio()
             );
         }
@@ -95,7 +94,7 @@ fn ratio(ours: usize, theirs: usize) -> f64 {
     ours as f64 / theirs as f64
 }
 
-/// A folder of temporary files, gone when this is dropped.
+/// A temporary folder, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -108,7 +107,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind is found below the folder of temporary files.
+        // If this fails, the folder stays below the system's temporary folder.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -138,12 +137,12 @@ impl Project {
     fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = process::cargo(arguments);
         command.current_dir(&self.folder);
-        // A cache of compiled crates would be measured in place of the compiler.
+        // A compiler cache would falsify the measurement.
         command.env_remove("RUSTC_WRAPPER").env_remove("CARGO_BUILD_RUSTC_WRAPPER");
         command
     }
 
-    /// Builds from nothing, and tells how long that took.
+    /// Runs a clean build and returns its duration.
     fn build(&self) -> Result<Duration> {
         let target = self.folder.join("target");
         let mut command = self.cargo(&["build", "--quiet", "--offline", "--target-dir"]);
@@ -156,14 +155,14 @@ impl Project {
         Ok(took)
     }
 
-    /// How many crates are built, without the empty one. The same crate in two versions is two.
+    /// Number of crates built, without the empty one. Two versions of a crate count as two.
     fn crates(&self) -> Result<usize> {
         let arguments = ["tree", "--offline", "--edges", "normal,build", "--prefix", "none"];
         Ok(count_crates(&process::read(self.cargo(&arguments))?))
     }
 }
 
-/// The different lines of `cargo tree`, but the first: the crate that was asked about.
+/// Counts the distinct lines of `cargo tree`, without the first, which is the root crate.
 fn count_crates(tree: &str) -> usize {
     let lines = tree.lines().skip(1).map(|line| line.trim_end_matches(" (*)"));
     lines.filter(|line| !line.is_empty()).collect::<BTreeSet<_>>().len()
@@ -176,7 +175,7 @@ fn locked_version(name: &str) -> Result<String> {
     Ok(package.version.to_string())
 }
 
-/// In seconds.
+/// The median in seconds.
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort();
     times.get(times.len() / 2).map_or(0.0, Duration::as_secs_f64)
@@ -197,7 +196,7 @@ mod tests {
         let report =
             |crates, seconds| Report { crates: (crates, 40), seconds: (seconds, 10.0), turns: 5 };
         assert!(report(29, 12.0).check().is_ok());
-        assert!(report(30, 12.0).check().unwrap_err().to_string().contains("brings 30 crates"));
+        assert!(report(30, 12.0).check().unwrap_err().to_string().contains("adds 30 crates"));
         assert!(report(29, 12.2).check().unwrap_err().to_string().contains("1.22 times"));
         let table = report(20, 5.0).to_string();
         assert!(

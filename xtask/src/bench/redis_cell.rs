@@ -1,7 +1,7 @@
-//! redis-cell, a peer of the shared store, built from the crate registry.
+//! Builds redis-cell, a peer of the shared store, from the crate registry.
 //!
-//! It is a module for Redis, so it is not a dependency of ours: a package of its own below the
-//! folder of builds depends on it, and stays there.
+//! It is a Redis module and not a dependency of ours, so a separate package below the target folder
+//! depends on it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::process;
 use crate::project;
 
-/// The package that depends on it. The table at its end keeps it out of our workspace.
+/// Manifest of that package. `[workspace]` keeps it out of our workspace.
 const MANIFEST: &str = r#"[package]
 name = "redis-cell-module"
 version = "0.0.0"
@@ -26,7 +26,7 @@ redis-cell = "=0.2.2"
 [workspace]
 "#;
 
-/// Builds the module unless that has been done; returns where it is.
+/// Builds the module unless it exists, and returns its path.
 pub(super) fn build() -> Result<PathBuf> {
     let folder = project::root().join("target/tools/redis-cell");
     let module = folder.join("target/release/libredis_cell.so");
@@ -37,14 +37,15 @@ pub(super) fn build() -> Result<PathBuf> {
     fs::write(folder.join("Cargo.toml"), MANIFEST)?;
     fs::write(folder.join("empty.rs"), "")?;
     println!("building redis-cell");
-    // A module must bring the standard library along; as the crate has it, it would not.
+    // A module must include the standard library, which the crate's own `dylib` does not.
     let mut command = process::cargo(["rustc", "--quiet", "--release", "--package", "redis-cell"]);
     command.args(["--crate-type", "cdylib", "--target-dir"]).arg(folder.join("target"));
     let output = command.current_dir(&folder).output().context("cannot start cargo")?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let error = stderr.lines().find(|line| line.starts_with("error")).unwrap_or("no reason");
-        bail!("it cannot be built from the crate registry ({error})");
+        let error =
+            stderr.lines().find(|line| line.starts_with("error")).unwrap_or("unknown error");
+        bail!("redis-cell cannot be built from the crate registry ({error})");
     }
     Ok(module)
 }

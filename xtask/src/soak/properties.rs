@@ -5,10 +5,10 @@ use anyhow::{Result, bail};
 use crate::process;
 use crate::test_counts::TestCounts;
 
-/// How many cases each property gets, where the usual tests run a few hundred.
+/// Number of cases per property; the usual tests run a few hundred.
 const CASES: &str = "20000";
 
-/// Runs all tests in release mode with many cases for every property.
+/// Runs all tests in release mode with many cases per property.
 pub(crate) fn run() -> Result<()> {
     let mut command = process::cargo(["test", "--workspace", "--all-features", "--release"]);
     command.env("TIDEGATE_SOAK", "1").env("PROPTEST_CASES", CASES);

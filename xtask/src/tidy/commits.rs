@@ -15,8 +15,8 @@ const CHECKED_AFTER: &str = "ddd8df4d87dc08eacca040c0cf8ad0aafb2372ee";
 /// The maximum length of a subject, in characters.
 const MAX_SUBJECT: usize = 72;
 
-/// The commits to check, one a line, as `HASH SUBJECT`, newest first. `None` in a source archive, or
-/// if the history does not reach back far enough.
+/// The commits to check, one a line, as `HASH SUBJECT`, newest first. `None` in a source archive,
+/// or if the history does not reach back far enough.
 pub(super) fn subjects() -> Result<Option<String>> {
     if !project::is_clone() {
         return Ok(None);

@@ -1,13 +1,13 @@
-//! Which of our crates may depend on which.
+//! Allowed dependencies between our crates.
 //!
-//! The table is the architecture: a crate that is not in it does not belong to the workspace, and
-//! an arrow that is not in it is a decision that nobody has taken.
+//! The table is the architecture: a new crate or a new dependency needs a row or an entry here,
+//! which makes it a deliberate decision.
 
 use cargo_metadata::{DependencyKind, Metadata};
 
 use super::Findings;
 
-/// Allowed arrows. A row whose crate does not exist and an arrow that no manifest uses are findings.
+/// Allowed dependencies by crate. Rows and entries that are no longer used are errors.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("tidegate-core", &[]),
     ("tidegate-memory", &["tidegate-core"]),
@@ -45,15 +45,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tidegate-testkit", &["tidegate-core"]),
 ];
 
-/// Tools and examples around the product; they may use anything of ours.
+/// Tools and examples; they may use all of our crates.
 const TOOLS: &[&str] = &["tidegate-bench", "tidegate-examples", "tidegate-fuzz", "xtask"];
 
-/// What tests may use on top of the arrows: the testkit, the simulator of providers, the stores that
-/// something is compared with or run on, and the facade, whose paths are those of examples.
+/// Crates that all tests may use: the testkit, the provider simulator, the stores, and the facade,
+/// whose paths examples use.
 const ALLOWED_IN_TESTS: &[&str] =
     &["tidegate-testkit", "tidegate-memory", "tidegate-redis", "tidegate-sim", "tidegate"];
 
-/// An arrow between two members.
+/// A dependency between two members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Dependency {
     from: String,
@@ -62,13 +62,13 @@ pub(super) struct Dependency {
 }
 
 impl Dependency {
-    /// Whether it needs no row, because only tests use it.
+    /// Whether it needs no entry, because only tests use it.
     fn is_test_only(&self) -> bool {
         self.tests_only && ALLOWED_IN_TESTS.contains(&self.to.as_str())
     }
 }
 
-/// One member and the members that it uses.
+/// A member and its dependencies on other members.
 #[derive(Debug)]
 pub(super) struct MemberDependencies {
     name: String,
@@ -95,7 +95,7 @@ pub(super) fn dependencies(metadata: &Metadata) -> Vec<MemberDependencies> {
     members.iter().map(uses).collect()
 }
 
-/// Every member has a row, every arrow is in its row, and the table allows no more than that.
+/// Checks that every member has a row, every dependency is in its row, and every entry is used.
 pub(super) fn check(members: &[MemberDependencies], findings: &mut Findings) {
     check_used(ALLOWED, members, findings);
     check_allowed(members, findings);
@@ -109,8 +109,8 @@ fn check_allowed(members: &[MemberDependencies], findings: &mut Findings) {
         let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == member.name) else {
             findings.error(
                 &member.name,
-                "no row in the table of arrows (xtask/src/tidy/arrows.rs). A new crate is a \
-                 decision: give it a row there and a place in ARCHITECTURE.md",
+                "no row in the table of dependencies (xtask/src/tidy/dependencies.rs). A new crate is a \
+                 design decision: add a row there and an entry in ARCHITECTURE.md",
             );
             continue;
         };
@@ -119,12 +119,12 @@ fn check_allowed(members: &[MemberDependencies], findings: &mut Findings) {
                 continue;
             }
             let may =
-                if allowed.is_empty() { "nothing of ours".into() } else { allowed.join(", ") };
+                if allowed.is_empty() { "none of our crates".into() } else { allowed.join(", ") };
             findings.error(
                 &dependency.from,
                 format!(
-                    "must not depend on {}; it may use {may}{}. Turn the arrow around, pass the \
-                     thing in as an argument, or move it to the crate that both may use",
+                    "must not depend on {}; it may use {may}{}. Reverse the dependency, pass the \
+                     value as an argument, or move the code to a crate that both may use",
                     dependency.to,
                     if dependency.tests_only { ", and the testkit in tests" } else { "" },
                 ),
@@ -134,10 +134,10 @@ fn check_allowed(members: &[MemberDependencies], findings: &mut Findings) {
 }
 
 fn check_used(table: &[(&str, &[&str])], members: &[MemberDependencies], findings: &mut Findings) {
-    let place = "xtask/src/tidy/arrows.rs";
+    let place = "xtask/src/tidy/dependencies.rs";
     for (name, allowed) in table {
         let Some(member) = members.iter().find(|member| member.name == *name) else {
-            findings.error(place, format!("there is no crate {name}. Remove its row"));
+            findings.error(place, format!("crate {name} does not exist. Remove its row"));
             continue;
         };
         for to in *allowed {
@@ -145,7 +145,7 @@ fn check_used(table: &[(&str, &[&str])], members: &[MemberDependencies], finding
             if !member.dependencies.iter().any(uses) {
                 findings.error(
                     place,
-                    format!("{name} does not depend on {to}. Remove the arrow from its row"),
+                    format!("{name} does not depend on {to}. Remove the entry from its row"),
                 );
             }
         }
@@ -174,7 +174,7 @@ mod tests {
         findings.errors
     }
 
-    /// What is found of a table when crate `a` uses these.
+    /// Errors for a table if crate `a` has these dependencies.
     fn unused(table: &[(&str, &[&str])], dependencies: &[(&str, bool)]) -> Vec<String> {
         let mut findings = Findings::default();
         check_used(table, &[uses("a", dependencies)], &mut findings);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_of_the_table_pass() {
+    fn allowed_dependencies_pass() {
         assert!(
             errors("tidegate", &[("tidegate-core", false), ("tidegate-memory", false)]).is_empty()
         );
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn other_arrows_fail() {
+    fn other_dependencies_fail() {
         let found = errors("tidegate-core", &[("tidegate-memory", false)]);
         assert!(found[0].contains("must not depend on tidegate-memory"), "{found:?}");
         assert_eq!(errors("tidegate-sim", &[("tidegate-core", false)]).len(), 1);
@@ -206,23 +206,26 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_crate_and_arrows_that_nobody_uses_fail() {
+    fn rows_without_a_crate_and_unused_entries_fail() {
         assert!(unused(&[("a", &["b"])], &[("b", false), ("c", false)]).is_empty());
-        assert!(unused(&[("a", &["b"])], &[("b", true)]).is_empty(), "tests need the row as well");
+        assert!(
+            unused(&[("a", &["b"])], &[("b", true)]).is_empty(),
+            "the dependency may be for tests only"
+        );
         let found = unused(&[("a", &["b"])], &[("c", false)]);
         assert!(found[0].contains("a does not depend on b"), "{found:?}");
         assert_eq!(unused(&[("a", &["tidegate-sim"])], &[("tidegate-sim", true)]).len(), 1);
         let found = unused(&[("a", &[]), ("gone", &["a"])], &[]);
-        assert!(found[0].contains("no crate gone") && found.len() == 1, "{found:?}");
+        assert!(found[0].contains("crate gone does not exist") && found.len() == 1, "{found:?}");
     }
 
     #[test]
-    fn rows_name_rows_and_make_no_circle() {
+    fn the_table_has_no_cycle() {
         for (index, (name, allowed)) in ALLOWED.iter().enumerate() {
             for to in *allowed {
                 let place = ALLOWED.iter().position(|(row, _)| row == to).unwrap();
                 let later = *to == "tidegate-sim";
-                assert!(place < index || later, "{name} -> {to} points up");
+                assert!(place < index || later, "{name} -> {to} is not in order");
             }
         }
     }

@@ -1,22 +1,22 @@
-//! Licences of everything we are built from: permissive ones, so that users are free.
+//! Checks that all dependencies have a permissive licence.
 
 use cargo_metadata::Metadata;
 
 use super::Findings;
 
-/// Licences under which a dependency may be used. Public-domain dedications such as CC0-1.0 and
-/// 0BSD are not here: they pass as one side of an OR whose other side is.
+/// Allowed licences of dependencies. Public-domain dedications such as CC0-1.0 and 0BSD are not
+/// listed; they pass as alternatives to a listed licence.
 const ALLOWED: &[&str] =
     &["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "MPL-2.0", "Unicode-3.0"];
 
-/// A package that is not ours.
+/// A package from outside the workspace.
 #[derive(Debug)]
 pub(super) struct ExternalPackage {
     name: String,
     licence: Option<String>,
 }
 
-/// All packages from outside of the workspace.
+/// All packages from outside the workspace.
 pub(super) fn external(metadata: &Metadata) -> Vec<ExternalPackage> {
     let outside = metadata.packages.iter().filter(|package| package.source.is_some());
     outside
@@ -27,34 +27,31 @@ pub(super) fn external(metadata: &Metadata) -> Vec<ExternalPackage> {
         .collect()
 }
 
-/// Every package says what its licence is, and the licence is allowed.
+/// Checks that every package declares an allowed licence.
 pub(super) fn check(packages: &[ExternalPackage], findings: &mut Findings) {
     for package in packages {
         match package.licence.as_deref() {
-            None => findings.error(
-                &package.name,
-                "names no licence. Nobody may use what has none; take another crate",
-            ),
+            None => findings.error(&package.name, "declares no licence. Use another crate"),
             Some(text) => match is_allowed(text) {
                 Some(true) => {}
                 Some(false) => findings.error(
                     &package.name,
                     format!(
-                        "its licence {text:?} is not among {}. Take another crate, or extend \
-                         the list in xtask/src/tidy/licences.rs if the terms ask nothing of users",
+                        "its licence {text:?} is not among {}. Use another crate, or extend \
+                         the list in xtask/src/tidy/licences.rs if the licence is permissive",
                         ALLOWED.join(", ")
                     ),
                 ),
                 None => findings.error(
                     &package.name,
-                    format!("its licence {text:?} is not an expression of SPDX names"),
+                    format!("its licence {text:?} is not a valid SPDX expression"),
                 ),
             },
         }
     }
 }
 
-/// Whether an SPDX expression can be met with allowed licences; `None` if it is not one.
+/// Whether allowed licences satisfy an SPDX expression; `None` if it is invalid.
 ///
 /// `WITH` binds tightest, then `AND`, then `OR`. An exception only adds rights. Old manifests
 /// write `/` for `OR`.
@@ -124,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_that_can_be_met_pass() {
+    fn satisfiable_expressions_pass() {
         for text in [
             "MIT",
             "MIT OR Apache-2.0",
@@ -141,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_that_cannot_be_met_fail() {
+    fn unsatisfiable_expressions_fail() {
         for text in [
             "CC0-1.0",
             "0BSD",
@@ -150,7 +147,7 @@ mod tests {
             "MIT AND GPL-3.0-only",
             "MIT AND (GPL-2.0-only OR LGPL-3.0-only)",
             "GPL-2.0-only WITH Classpath-exception-2.0",
-            // AND binds tighter than OR: only the right reading is refused.
+            // AND binds tighter than OR.
             "GPL-3.0-only OR MIT AND GPL-3.0-only",
         ] {
             assert_eq!(is_allowed(text), Some(false), "{text}");
@@ -158,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_told_apart() {
+    fn invalid_expressions_and_missing_licences_are_reported() {
         for text in ["", "MIT OR", "(MIT", "MIT Apache-2.0", "OR MIT", "MIT WITH"] {
             assert_eq!(is_allowed(text), None, "{text}");
         }
         let mut findings = Findings::default();
         check(&[ExternalPackage { name: "x 1.0.0".into(), licence: None }], &mut findings);
-        assert!(findings.errors[0].contains("names no licence"));
+        assert!(findings.errors[0].contains("declares no licence"));
     }
 }

@@ -1,24 +1,24 @@
-//! Public type names that stand in too many crates.
+//! Public type names that too many crates use.
 //!
-//! A reader who meets the same name in three crates has to ask each time which one is meant. Only
-//! declarations count: a re-export is the same type.
+//! A name that three crates declare is ambiguous to readers. Only declarations count, not
+//! re-exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::scrub::production_code;
 use super::{Findings, TextFile};
 
-/// The most crates that may declare a public type of one name.
+/// Maximum number of crates that may declare a public type of one name.
 const MAX_CRATES: usize = 2;
 
-/// Names that say by themselves that they are parts of something nearby.
+/// Generic names whose meaning follows from their module.
 const LOCAL_NAMES: &[&str] = &["Inner", "State", "Reader", "Kind", "Entry"];
 
-/// Names that still stand in more crates. The list only shrinks: a name that is on it and no
-/// longer has to be is a finding.
+/// Names that still exceed the maximum. The list only shrinks: an entry that is no longer needed is
+/// an error.
 const STILL_SHARED: &[&str] = &["Account", "Rule", "Target"];
 
-/// No public type name is declared in more than two crates.
+/// Checks that no public type name is declared in more than two crates.
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) {
     check_with(files, STILL_SHARED, findings);
 }
@@ -31,8 +31,8 @@ fn check_with(files: &[TextFile], still_shared: &[&str], findings: &mut Findings
             findings.error(
                 name,
                 format!(
-                    "is a public type of {} crates ({}), and {MAX_CRATES} is the most. Name it \
-                     after what it is in its crate",
+                    "is a public type of {} crates ({}), at most {MAX_CRATES} allowed. Name it \
+                     after its role in its crate",
                     list.len(),
                     list.join(", "),
                 ),
@@ -43,7 +43,9 @@ fn check_with(files: &[TextFile], still_shared: &[&str], findings: &mut Findings
         if declared.get(*name).is_none_or(|crates| crates.len() <= MAX_CRATES) {
             findings.error(
                 "xtask/src/tidy/names.rs",
-                format!("`{name}` is in at most {MAX_CRATES} crates now. Take it off STILL_SHARED"),
+                format!(
+                    "`{name}` is in at most {MAX_CRATES} crates now. Remove it from STILL_SHARED"
+                ),
             );
         }
     }
@@ -119,7 +121,7 @@ mod tests {
         findings.errors
     }
 
-    /// A file with this text in each of so many crates.
+    /// Errors if each of `count` crates has a file with this text.
     fn in_crates(count: usize, text: &str) -> Vec<String> {
         let paths: Vec<String> = (0..count).map(|n| format!("crates/c{n}/src/a.rs")).collect();
         let files: Vec<_> = paths.iter().map(|path| (path.as_str(), text)).collect();

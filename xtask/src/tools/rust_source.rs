@@ -1,7 +1,7 @@
-//! The sources of the standard library, for builds that compile it anew.
+//! Finds or unpacks the sources of the standard library, for builds that compile it.
 //!
-//! A component of the toolchain if it is installed; else Debian's package of the same version,
-//! unpacked below the folder of builds. Nothing is written into the toolchain.
+//! Uses the toolchain's component if it is installed, otherwise Debian's package of the same
+//! version, unpacked below the target folder. The toolchain is not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use super::debian::{self, Sources};
 use super::folder;
 use crate::process;
 
-/// Where Debian has versions that the system has not: newer ones, and those of its backports.
+/// Debian suites to search for a matching version.
 const SUITES: [&str; 4] = ["stable-backports", "stable", "testing", "unstable"];
 
-/// The folder `library` of the sources of this compiler.
+/// Returns the folder `library` of the sources of this compiler.
 pub(crate) fn install() -> Result<PathBuf> {
     let component = PathBuf::from(run_rustc(&["--print", "sysroot"])?.trim())
         .join("lib/rustlib/src/rust/library");
     let version = run_rustc(&["--version"])?;
-    let version = parse_version(&version).context("rustc does not tell its version")?;
+    let version = parse_version(&version).context("rustc printed no version")?;
     let home = folder().join("rust-src").join(version);
     for known in [component, home.join("library")] {
         if known.join("Cargo.lock").exists() {
@@ -38,18 +38,19 @@ pub(crate) fn install() -> Result<PathBuf> {
     Ok(home.join("library"))
 }
 
-/// Unpacks Debian's package, and keeps the library of it.
+/// Unpacks Debian's package and keeps only the library.
 fn unpack(home: &Path, version: &str) -> Result<()> {
     let staging = debian::create_staging_folder(home)?;
     let (mirror, _) = debian::main_suite()?;
     let sources = Sources::new(&staging, &mirror, &SUITES.map(ToOwned::to_owned))?;
     let versions = sources.versions("rust-src")?;
-    let package = find_package(&versions, version).context("Debian has no package of it")?;
+    let package =
+        find_package(&versions, version).context("Debian has no package of this version")?;
     debian::unpack(&staging, &[&format!("rust-src={package}")], &sources.options())?;
     let library = staging.join(format!("usr/src/rustc-{version}/library"));
-    fs::create_dir_all(home).context("cannot create a folder for tools")?;
-    fs::rename(library, home.join("library")).context("the package has another layout")?;
-    fs::remove_dir_all(staging).context("cannot remove what is not needed")
+    fs::create_dir_all(home).context("cannot create the tools folder")?;
+    fs::rename(library, home.join("library")).context("the package has an unexpected layout")?;
+    fs::remove_dir_all(staging).context("cannot remove the staging folder")
 }
 
 fn run_rustc(arguments: &[&str]) -> Result<String> {
@@ -58,12 +59,12 @@ fn run_rustc(arguments: &[&str]) -> Result<String> {
     process::read(command)
 }
 
-/// The number in what rustc tells of itself, such as `1.95.0`.
+/// Extracts the version, such as `1.95.0`, from the output of `rustc --version`.
 fn parse_version(output: &str) -> Option<&str> {
     output.split(' ').nth(1).map(str::trim)
 }
 
-/// The version of Debian's package for a version of Rust, of lines such as
+/// Finds the version of Debian's package for a version of Rust in lines such as
 /// `rust-src | 1.95.0+dfsg1-2 | http://...`.
 fn find_package<'l>(lines: &'l str, version: &str) -> Option<&'l str> {
     let mut packages = lines.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim);
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn rustc_tells_its_number() {
+    fn the_version_of_rustc_is_parsed() {
         assert_eq!(parse_version("rustc 1.95.0 (59807616e 2026-04-14)\n"), Some("1.95.0"));
         assert_eq!(parse_version("rustc 1.95.0\n"), Some("1.95.0"));
         assert_eq!(parse_version(""), None);
