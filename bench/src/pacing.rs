@@ -1,8 +1,8 @@
-//! `pacing`: waiting for permits, alone and in a crowd, beside the peers that wait too.
+//! `pacing`: waiting for permits, alone and with many waiters, compared with peers.
 //!
-//! Alone means one task that never has to wait. A crowd is many tasks that all wait on one key
-//! until it opens. Crowds run in processes of their own, so that nobody reuses the memory that
-//! somebody before it gave back.
+//! Alone means one task that never waits. A crowd is many tasks that wait on one key until it
+//! opens. Each crowd runs in a separate process, so that it does not reuse memory that an earlier
+//! one freed.
 
 mod crowd;
 mod report;
@@ -17,7 +17,7 @@ use crate::progress;
 
 pub(crate) use crowd::alone as crowd_alone;
 
-/// What was measured, each in the order of its roles.
+/// Results, in the order of the roles.
 #[derive(Debug)]
 struct Figures {
     /// Nanoseconds per acquire and release.
@@ -26,21 +26,21 @@ struct Figures {
     waiters: usize,
 }
 
-/// What the crowds of one role came to.
+/// Results of the crowds of one role.
 #[derive(Debug)]
 struct Crowd {
     /// Thousands of grants per second; `None` if it was not opened.
     grants: Option<Figure>,
-    /// Bytes that the process grew by, per waiter; `None` where that is not known.
+    /// Growth of the process in bytes per waiter; `None` if unknown.
     bytes: Option<Figure>,
 }
 
-/// How many wait in a crowd.
+/// Number of waiters in a crowd.
 pub(crate) const fn waiters(quick: bool) -> usize {
     if quick { 10_000 } else { 100_000 }
 }
 
-/// Measures everything and prints the tables.
+/// Runs all measurements and prints the tables.
 pub(crate) fn run(effort: Effort, waiters: usize) -> Result<()> {
     let steps = (solo::Role::ALL.len() + crowd::Role::ALL.len()) * effort.runs;
     let progress = progress::bar(steps as u64)?;

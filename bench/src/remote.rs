@@ -1,8 +1,8 @@
-//! `redis`: decisions through a real server, beside what one writes with the same client by hand.
+//! `redis`: decisions through a real server, compared with hand-written scripts on the same client.
 //!
-//! One server for all, started for this run on loopback; contenders take turns run by run, so
-//! that whatever the machine does meanwhile hits all alike. Nothing is pinned: server and clients
-//! share the cores, and the processor time of both is told beside the figures.
+//! All contenders use one server on loopback, started for this run. Their runs alternate, so that
+//! other load on the machine affects all equally. Nothing is pinned: server and clients share the
+//! cores, and the tables have the processor time of both.
 
 mod axes;
 mod contender;
@@ -29,24 +29,24 @@ use load::Run;
 use outage::{OutageLog, Scenario, Script};
 use servers::Servers;
 
-/// Tasks that let a contender see every key.
+/// Number of tasks that insert every key.
 const PRELOADERS: usize = 50;
 
-/// The share of all cores that other processes may have in a run.
+/// Maximum share of all cores that other processes may use in a run.
 const MAX_OTHER_LOAD: f64 = 0.1;
 
-/// How much patience to spend.
+/// Amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Runs of every contender at every point.
+    /// Number of runs of every contender at every point.
     rounds: usize,
     length: Duration,
-    /// Runs that may be thrown away because others were busy, per row.
+    /// Maximum number of discarded runs per row.
     throw_aways: usize,
     outage: Script,
 }
 
-/// For figures to quote.
+/// Effort for quotable results.
 pub(crate) const THOROUGH: Effort = Effort {
     rounds: 7,
     length: Duration::from_millis(250),
@@ -59,7 +59,7 @@ pub(crate) const THOROUGH: Effort = Effort {
     },
 };
 
-/// For a first look. So short a run does not show who else was busy.
+/// Effort for a quick overview. Such short runs do not show other load.
 pub(crate) const QUICK: Effort = Effort {
     rounds: 3,
     length: Duration::from_millis(20),
@@ -72,24 +72,24 @@ pub(crate) const QUICK: Effort = Effort {
     },
 };
 
-/// What a contender came to at a point: its runs, in the order of the turns.
+/// Results of a contender at a point: its runs in order.
 #[derive(Clone, Debug)]
 struct Row {
     point: Point,
     role: Role,
     runs: Vec<Run>,
-    /// Runs that count although others were busy.
+    /// Number of counted runs with other load.
     disturbed: usize,
 }
 
 impl Row {
-    /// The median of the runs, and their span.
+    /// Median and range of the runs.
     fn figure(&self, value: impl Fn(&Run) -> f64) -> Figure {
         summary(&self.runs.iter().map(value).collect::<Vec<_>>(), self.disturbed)
     }
 
-    /// How many times as much this is as the other: the median over the turns. What was measured
-    /// in one turn was measured under like conditions, and they change from turn to turn.
+    /// The ratio to another row: the median over the rounds, because the conditions are similar
+    /// within a round and change between rounds.
     fn ratio(&self, other: &Self, value: impl Fn(&Run) -> f64) -> f64 {
         let pairs = self.runs.iter().zip(&other.runs);
         let ratios: Vec<f64> = pairs.map(|(this, that)| value(this) / value(that)).collect();
@@ -97,7 +97,7 @@ impl Row {
     }
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug)]
 struct Figures {
     rows: Vec<Row>,
@@ -107,8 +107,8 @@ struct Figures {
     without_cell: Option<String>,
 }
 
-/// Measures everything and prints the tables. `cell` is where redis-cell was built, or why it
-/// was not.
+/// Runs all measurements and prints the tables. `cell` is the path of redis-cell, or why it is
+/// missing.
 pub(crate) fn run(effort: Effort, cell: Result<PathBuf, String>) -> Result<()> {
     machine::raise_file_limit();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -184,7 +184,7 @@ impl<'a> Turns<'a> {
         Self { row, contender, thrown_away: 0 }
     }
 
-    /// Makes one run and keeps it, unless it was disturbed and there is patience left.
+    /// Makes one run and keeps it, unless it was disturbed and may be discarded.
     async fn take(
         &mut self,
         servers: &Servers,
@@ -208,7 +208,7 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Lets a contender decide about every key once, so that nobody is measured on an empty server.
+/// Makes one decision on every key, so that no contender is measured on an empty server.
 async fn preload(contender: &Arc<Contender>, orders: &Arc<Orders>) -> Result<()> {
     let mut tasks = JoinSet::new();
     for task in 0..PRELOADERS {

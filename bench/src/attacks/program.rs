@@ -1,4 +1,4 @@
-//! The program in a process of its own: its settings, its memory, its log.
+//! The program under attack in its own process, with its settings, memory and log.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -14,18 +14,18 @@ use super::provider::PER_MINUTE;
 use crate::child::Program;
 use crate::machine;
 
-/// How often its memory is looked at.
+/// Interval between memory samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
-/// After how many looks a person is told.
+/// Number of samples between two progress messages.
 const SAMPLES_PER_MESSAGE: u32 = 150;
 
-/// The program, and the most memory that it was seen with.
+/// The running program, and its peak memory.
 pub(super) struct RunningProgram {
     program: Program,
     pub(super) http: SocketAddr,
     log: PathBuf,
-    /// Bytes before the attack, and the most of all.
+    /// Resident bytes before the attack, and the peak.
     pub(super) memory: [u64; 2],
     _folder: TempDir,
 }
@@ -49,23 +49,23 @@ impl RunningProgram {
         let (program, line) = Program::start(&mut command)?;
         let http = line.strip_prefix("http://").and_then(|address| address.parse().ok());
         let http = http.with_context(|| {
-            format!("tidegate told no address: {}", fs::read_to_string(&log).unwrap_or_default())
+            format!("tidegate printed no address: {}", fs::read_to_string(&log).unwrap_or_default())
         })?;
         Ok(Self { program, http, log, memory: [0; 2], _folder: folder })
     }
 
-    /// Looks at its memory at every tick.
+    /// Starts sampling its memory.
     pub(super) fn watch(&mut self) -> MemoryWatch<'_> {
         self.memory[0] = self.resident();
         MemoryWatch { running: self, clock: interval(SAMPLE_INTERVAL), ticks: 0 }
     }
 
-    /// Waits for a moment in which what the attackers left is cleaned up.
+    /// Waits until the program has cleaned up after the attackers.
     pub(super) async fn settle(&mut self) {
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
 
-    /// Whether it still runs, and so can be asked for its memory.
+    /// Whether the program is still running.
     pub(super) fn is_alive(&self) -> bool {
         self.resident() > 0
     }
@@ -74,7 +74,7 @@ impl RunningProgram {
         fs::metadata(&self.log).map_or(0, |log| log.len())
     }
 
-    /// How often its log tells of a panic.
+    /// Number of panics in its log.
     pub(super) fn panics(&self) -> usize {
         let log = fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&log).matches("panicked").count()
@@ -85,7 +85,7 @@ impl RunningProgram {
     }
 }
 
-/// Remembers the most memory that was seen, and tells it once in a while.
+/// Records the peak memory and prints it from time to time.
 pub(super) struct MemoryWatch<'s> {
     running: &'s mut RunningProgram,
     clock: Interval,

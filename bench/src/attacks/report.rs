@@ -1,4 +1,4 @@
-//! What came of it, as Markdown, and which bounds were missed.
+//! The report as Markdown, with the bounds.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,15 @@ use super::program::RunningProgram;
 use super::provider;
 use crate::measure::{as_float, percentiles};
 
-/// The least share of calls that succeed.
+/// Minimum share of successful calls.
 const SUCCESS: f64 = 0.999;
-/// The most that p99 may grow.
+/// Maximum growth factor of p99.
 const SLOWER: f64 = 2.0;
-/// The bounds that the program states, together: 512 MiB of bodies, 64 MiB of buckets, 64 MiB of
-/// accounts and queues, and 128 MiB for itself and its connections.
+/// The sum of the documented memory bounds: 512 MiB for bodies, 64 MiB for buckets, 64 MiB for
+/// accounts and queues, and 128 MiB for the program and its connections.
 const MEMORY: u64 = (512 + 64 + 64 + 128) << 20;
 
-/// Everything that was measured.
+/// All measurements.
 pub(super) struct Figures {
     pub(super) before: Calls,
     pub(super) attacked: Calls,
@@ -24,7 +24,7 @@ pub(super) struct Figures {
     pub(super) provider: provider::Figures,
 }
 
-/// One bound, and whether it holds.
+/// A bound, the measured value, and whether it holds.
 struct Bound {
     name: &'static str,
     seen: String,
@@ -33,7 +33,7 @@ struct Bound {
 }
 
 impl Figures {
-    /// The report, and the names of bounds that were missed.
+    /// Formats the report, and returns it with the names of missed bounds.
     pub(super) fn report(mut self) -> (String, Option<String>) {
         let mut text = String::new();
         // Writing to a String does not fail.
@@ -50,7 +50,8 @@ impl Figures {
     fn write_calls(&mut self, text: &mut String) -> std::fmt::Result {
         writeln!(text, "| callers | calls | failed | chats p50 | p99 | decisions p50 | p99 |")?;
         writeln!(text, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
-        for (name, calls) in [("alone", &mut self.before), ("beside attackers", &mut self.attacked)]
+        for (name, calls) in
+            [("alone", &mut self.before), ("during the attack", &mut self.attacked)]
         {
             let (count, failures) = (calls.count(), calls.failures);
             let [chat_50, chat_99] = milliseconds(&mut calls.chats);
@@ -62,7 +63,7 @@ impl Figures {
             )?;
         }
         if let Some(failure) = &self.attacked.first_failure {
-            writeln!(text, "\nThe first failure beside attackers: {failure}.")?;
+            writeln!(text, "\nThe first failure during the attack: {failure}.")?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Who decides: Tidegate, its peers, and floors that do nothing but decide.
+//! The contenders: Tidegate, its peers, and minimal baselines ("floors").
 
 pub(super) mod cell;
 pub(super) mod clocks;

@@ -1,4 +1,4 @@
-//! What came out, and how to find it again.
+//! The results of all axes.
 
 use crate::core::axis::footprint::Footprint;
 use crate::core::axis::growth::Size;
@@ -8,7 +8,7 @@ use crate::core::axis::{Axis, Case};
 use crate::core::contenders::role::Role;
 use crate::measure::Figure;
 
-/// Nanoseconds per decision and thread of everybody in one case.
+/// Nanoseconds per decision and thread of all contenders in one case.
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) axis: Axis,
@@ -28,7 +28,7 @@ impl Point {
     }
 }
 
-/// Everything that was measured; empty for what was left out.
+/// All results; empty for axes that were not measured.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) points: Vec<Point>,

@@ -11,13 +11,13 @@ use crate::machine;
 use crate::measure::{Figure, summary};
 use crate::report::cell;
 
-/// The least part of nginx's calls per second on fifty connections.
+/// Minimum throughput on fifty connections, relative to nginx.
 const LEAST_RATE: f64 = 0.7;
 
-/// The most times of what nginx adds to the p50 on one connection.
+/// Maximum of the added p50 on one connection, relative to nginx.
 const MOST_ADDED: f64 = 1.5;
 
-/// Everything that was measured, with what one must know to read it.
+/// Formats all measurements, with the notes needed to read them.
 pub(super) fn tables(rows: &[Row], rounds: usize, missing: Option<&str>) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -33,11 +33,11 @@ fn write_header(text: &mut String, rounds: usize, missing: Option<&str>) -> Resu
     let cores = machine::cores().len().max(1);
     writeln!(
         text,
-        "Calls to a provider on loopback that answers a kilobyte at once: direct, through nginx \
+        "Calls to a provider on loopback that returns a kilobyte immediately: direct, through nginx \
          with proxy_pass, and through tidegate with limits on requests, tokens and concurrency \
-         that are never reached. {cores} cores of {}, shared by the provider, whoever stands before \
-         it (with {cores} workers or threads) and whoever asks. Median [min .. max] of {rounds} turns \
-         of {} ms; what is added and what is divided are of the same round.",
+         that are never reached. {cores} cores of {}, shared by the provider, the proxy \
+         (with {cores} workers or threads) and the clients. Median [min .. max] of {rounds} turns of \
+         {} ms; differences and ratios are within a round.",
         machine::processor().as_deref().unwrap_or("an unknown processor"),
         TURN.as_millis()
     )?;
@@ -115,13 +115,13 @@ fn column_of(row: &Row, value: impl Fn(&Slice) -> f64) -> Figure {
     summary(&row.slices.iter().map(value).collect::<Vec<_>>(), 0)
 }
 
-/// Two rows round by round, so that what disturbed a round is on both sides.
+/// Compares two rows by round, so that a disturbance affects both sides.
 fn against(row: &Row, other: &Row, value: impl Fn(&Slice, &Slice) -> f64) -> Figure {
     let pairs = row.slices.iter().zip(&other.slices);
     summary(&pairs.map(|(row, other)| value(row, other)).collect::<Vec<_>>(), 0)
 }
 
-/// A figure of which the direct way has none.
+/// A value that the direct route does not have.
 fn of_those_between(row: &Row, figure: &Figure) -> String {
     if row.route == Route::Direct { String::new() } else { cell(figure) }
 }
@@ -148,7 +148,7 @@ mod tests {
         Row { axis, route, slices: [1.0, 2.0, 1.0].map(slice).to_vec() }
     }
 
-    fn told(ours: [f64; 2]) -> String {
+    fn report(ours: [f64; 2]) -> String {
         let rows = [
             row(Axis::One, Route::Direct, 9_000.0, 50.0),
             row(Axis::One, Route::Nginx, 9_000.0, 150.0),
@@ -162,12 +162,12 @@ mod tests {
 
     #[test]
     fn goals_are_told_by_rounds() {
-        let text = told([16_000.0, 180.0]);
+        let text = report([16_000.0, 180.0]);
         let rate = "| calls/s, 50 connections | at least 0.7 | 0.80 [0.80 .. 0.80] | met |";
         assert!(text.contains(rate), "{text}");
         assert!(text.contains("| added p50, 1 connection | at most 1.5 | 1.30 | met |"), "{text}");
         assert!(text.contains("| 1.50 [1.50 .. 1.50] | |"), "{text}");
-        let text = told([13_000.0, 210.0]);
+        let text = report([13_000.0, 210.0]);
         assert!(text.contains("| 0.65 [0.65 .. 0.65] | missed |"), "{text}");
         assert!(text.contains("| 1.60 | missed |"), "{text}");
     }

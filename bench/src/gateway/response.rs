@@ -1,21 +1,21 @@
-//! An answer of HTTP/1.1 as its bytes arrive, read no further than it takes to find its end.
+//! A minimal HTTP/1.1 response parser that only finds the end of a response.
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-/// More than any answer here has; whoever sends more is not what we think it is.
+/// Maximum size of a response; a larger one is an error.
 const MAX_RESPONSE: usize = 64 * 1024;
 
-/// The end of a body that comes in chunks.
+/// The end of a chunked body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-/// How far an answer is.
+/// Progress of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is nothing of the body yet.
+    /// No byte of the body has arrived.
     Head,
-    /// Some of the body is there.
+    /// A part of the body has arrived.
     Body,
-    /// All of it is there.
+    /// The response is complete.
     Whole,
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Stage {
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     bytes: Vec<u8>,
-    /// Where the body begins, and how it ends.
+    /// Start of the body, and its framing.
     body: Option<(usize, Framing)>,
 }
 
@@ -34,16 +34,16 @@ enum Framing {
 }
 
 impl Answer {
-    /// Forgets everything, for the next one.
+    /// Clears the state for the next response.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.body = None;
     }
 
-    /// Adds what has arrived.
+    /// Adds received bytes.
     pub(super) fn add(&mut self, bytes: &[u8]) -> Result<Stage> {
         self.bytes.extend_from_slice(bytes);
-        ensure!(self.bytes.len() <= MAX_RESPONSE, "an answer is too long");
+        ensure!(self.bytes.len() <= MAX_RESPONSE, "the response is too long");
         let (start, framing) = match self.body {
             Some(body) => body,
             None => match self.head()? {
@@ -63,16 +63,16 @@ impl Answer {
         })
     }
 
-    /// Reads the head once it is there.
+    /// Parses the head once it is complete.
     fn head(&self) -> Result<Option<(usize, Framing)>> {
         let end = self.bytes.windows(4).position(|four| four == b"\r\n\r\n");
         let Some(end) = end else { return Ok(None) };
-        let head = str::from_utf8(&self.bytes[..end]).context("a head is no text")?;
+        let head = str::from_utf8(&self.bytes[..end]).context("the response head is not UTF-8")?;
         let mut lines = head.lines();
         let first = lines.next().unwrap_or_default();
         if !first.starts_with("HTTP/1.1 200 ") {
             let rest = String::from_utf8_lossy(&self.bytes[end..]);
-            bail!("a call was answered with {first}: {}", rest.trim());
+            bail!("unexpected response {first}: {}", rest.trim());
         }
         let framing = lines.filter_map(|line| line.split_once(':')).find_map(|(name, value)| {
             if name.eq_ignore_ascii_case("content-length") {
@@ -82,7 +82,7 @@ impl Answer {
                 && value.trim().eq_ignore_ascii_case("chunked");
             chunked.then_some(Framing::Chunked)
         });
-        Ok(Some((end + 4, framing.context("an answer does not say where it ends")?)))
+        Ok(Some((end + 4, framing.context("the response has neither a length nor chunks")?)))
     }
 }
 

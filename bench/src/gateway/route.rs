@@ -1,4 +1,4 @@
-//! The three ways to the provider, and the processes behind them.
+//! The three routes to the provider, and their processes.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use super::nginx::Nginx;
 use crate::child::Program;
 use crate::machine;
 
-/// A way to the provider.
+/// A route to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// Nothing in between.
+    /// Without a proxy.
     Direct,
-    /// nginx, which passes everything on.
+    /// Through nginx.
     Nginx,
-    /// The program, which keeps limits that are never reached.
+    /// Through the program, with limits that are never reached.
     Ours,
 }
 
@@ -33,16 +33,16 @@ impl Route {
     }
 }
 
-/// Where a way begins.
+/// Address and path at which a route starts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouteStart {
     pub(super) address: SocketAddr,
     pub(super) path: &'static str,
-    /// The process that stands in the way, with its children.
+    /// The id of the proxy's process.
     pub(super) process: Option<u32>,
 }
 
-/// All ways. The processes end with this value.
+/// All routes. Their processes end on drop.
 #[derive(Debug)]
 pub(super) struct Routes {
     upstream: (Program, SocketAddr),
@@ -54,7 +54,7 @@ impl Routes {
     pub(super) fn open(tidegate: &Path, nginx: Result<PathBuf, String>) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let (program, line) = Program::start(command.arg("gateway-upstream"))?;
-        let address = line.parse().context("the provider told no address")?;
+        let address = line.parse().context("the provider printed no address")?;
         let ours = Tidegate::start(tidegate, address)?;
         let workers = machine::cores().len().max(1);
         let nginx = nginx.and_then(|program| {
@@ -63,7 +63,7 @@ impl Routes {
         Ok(Self { upstream: (program, address), ours, nginx })
     }
 
-    /// The ways that there are.
+    /// The available routes.
     pub(super) fn available(&self) -> impl Iterator<Item = Route> {
         let nginx = self.nginx.is_ok().then_some(Route::Nginx);
         [Some(Route::Direct), nginx, Some(Route::Ours)].into_iter().flatten()
@@ -85,13 +85,13 @@ impl Routes {
         })
     }
 
-    /// Why there is no nginx.
+    /// Why nginx is missing.
     pub(super) fn missing(&self) -> Option<&str> {
         self.nginx.as_ref().err().map(String::as_str)
     }
 }
 
-/// The program with limits on everything, all of them out of reach.
+/// The program with limits that are never reached.
 #[derive(Debug)]
 struct Tidegate {
     program: Program,
@@ -118,7 +118,7 @@ impl Tidegate {
         let (program, line) = Program::start(&mut command)?;
         let address = line.strip_prefix("http://").and_then(|address| address.parse().ok());
         let address = address.with_context(|| {
-            format!("tidegate told no address: {}", fs::read_to_string(&log).unwrap_or_default())
+            format!("tidegate printed no address: {}", fs::read_to_string(&log).unwrap_or_default())
         })?;
         Ok(Self { program, address, _folder: folder })
     }

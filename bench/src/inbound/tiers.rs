@@ -1,4 +1,4 @@
-//! Admission in process: what each tier adds, and what it costs when it is off.
+//! Admission in process: the cost of each tier, enabled and disabled.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
@@ -9,13 +9,13 @@ use crate::contender::{Contender, decide_each};
 use crate::keys::Keys;
 use crate::measure::{Effort, Figure, measure_shared};
 
-/// Clients, and requests that are prepared. A thousand clients fit the cache, a million do not.
+/// Numbers of clients and prepared requests. A thousand clients fit the cache, a million do not.
 const SIZES: [(usize, usize); 2] = [(1_000, 8_192), (1_000_000, 1 << 20)];
 const MAX_MEMORY: usize = 512 << 20;
-/// So many that nobody is ever rejected.
+/// Large enough that no request is rejected.
 const BURST: u64 = 1_000_000_000;
 
-/// How much of an admission there is.
+/// The enabled tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tiers {
     Off,
@@ -53,7 +53,7 @@ impl Tiers {
     }
 }
 
-/// The figures with so many clients, on one thread, in the order of [`Tiers::ALL`].
+/// Results for a number of clients on one thread, in the order of [`Tiers::ALL`].
 #[derive(Debug)]
 pub(crate) struct Point {
     pub(crate) clients: usize,

@@ -1,7 +1,7 @@
-//! What one writes without this crate: a retry loop, and perhaps a token bucket before it.
+//! Hand-written alternatives: a retry loop, with or without a token bucket.
 //!
-//! Both are written as well as such things are: the loop spreads its delays and waits as long as
-//! the provider asks, and the bucket is asked before every attempt, not only before the first one.
+//! Both follow good practice: the loop has jitter and honours the delay that the provider requests,
+//! and the bucket applies to every attempt, not only to the first one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 use super::network::Dice;
 use super::role::Model;
 
-/// Retries after the first attempt, the first delay, and the longest.
+/// Number of retries, first delay, and maximum delay.
 const RETRIES: u32 = 8;
 const BASE: Duration = Duration::from_secs(1);
 const CAP: Duration = Duration::from_secs(60);
@@ -32,10 +32,10 @@ impl RetryLoop {
         Self { model, dice, bucket: None }
     }
 
-    /// With a bucket that holds a minute's worth, begins full, and has so many more each minute.
+    /// Adds a token bucket with this rate and a capacity of one minute, initially full.
     pub(super) fn paced(mut self, requests_per_minute: u32) -> Self {
         let minute = requests_per_minute as usize;
-        // One at a time, which is gentler than all of a second at once.
+        // Refills one token at a time, which is smoother than once per second.
         let interval = Duration::from_secs(60) / requests_per_minute.max(1);
         let mut builder = RateLimiter::builder();
         builder.initial(minute).max(minute).refill(1).interval(interval);
@@ -43,7 +43,7 @@ impl RetryLoop {
         self
     }
 
-    /// Tries until there is an answer, or no retry is left.
+    /// Tries until there is a response, or no retry is left.
     pub(super) async fn call(self, call: Call) -> Result<Answer, CallError> {
         let (mut retries, mut longest) = (0, BASE);
         loop {

@@ -1,7 +1,6 @@
 //! Acquire and release by one task that never has to wait, on a current-thread runtime.
 //!
-//! All have so many tokens that they never run out, at a rate so low that they are never full
-//! again, as in `core`.
+//! All have enough tokens, at a rate so low that they are never full again, as in `core`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use crate::contender::{Contender, repeat};
 
 /// Tokens in a full bucket.
 const BURST: u32 = 1_000_000_000;
-/// Permits that may be out at the same time.
+/// Maximum number of concurrent permits.
 const SLOTS: u32 = 8;
 
 /// The rows of the table.
@@ -59,7 +58,7 @@ impl Role {
         }
     }
 
-    /// What one turn does.
+    /// The work of one iteration.
     pub(super) const fn work(self) -> &'static str {
         match self {
             Self::Ours => "`acquire([claim])`, drop: a token of a key and a slot, slot given back",
@@ -81,7 +80,7 @@ impl Role {
         }
     }
 
-    /// A limiter with a runtime of its own.
+    /// Creates the limiter with its own runtime.
     pub(super) fn enter(self) -> Result<Box<dyn Contender>> {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         Ok(match self {
@@ -153,7 +152,7 @@ impl<const N: usize> Contender for Ours<N> {
     }
 }
 
-/// Another limiter, which knows no keys.
+/// A peer, without keys.
 struct Peer<T>(Runtime, T);
 
 impl Contender for Peer<Semaphore> {

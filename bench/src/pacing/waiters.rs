@@ -1,4 +1,4 @@
-//! The roll of a crowd: who has come, who was granted, and when.
+//! Counts the arrivals and grants of a crowd, and measures the time to the last grant.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 use crate::stopwatch::Stopwatch;
 
-/// Shared by a crowd and whoever opens for it.
+/// State shared by the waiters and the task that opens the limiter.
 #[derive(Debug)]
 pub(super) struct Waiters {
     expected: usize,
@@ -21,7 +21,7 @@ pub(super) struct Waiters {
     granted: AtomicUsize,
     refused: AtomicUsize,
     stopwatch: Stopwatch,
-    /// When the last one was granted, in nanoseconds.
+    /// Time of the last grant, in nanoseconds.
     last: AtomicU64,
     all_arrived: Notify,
     all_answered: Notify,
@@ -41,7 +41,7 @@ impl Waiters {
         })
     }
 
-    /// Starts as many tasks as are expected, and waits until each has asked once.
+    /// Starts the expected number of tasks, and waits until each was polled once.
     pub(super) async fn fill<F>(self: &Arc<Self>, acquire: impl Fn() -> F) -> Result<()>
     where
         F: Future<Output: Answer> + Send + 'static,
@@ -54,18 +54,18 @@ impl Waiters {
             });
         }
         self.all_arrived.notified().await;
-        ensure!(self.answered() == 0, "some did not have to wait; the figures would not compare");
+        ensure!(self.answered() == 0, "some tasks did not wait; results would not be comparable");
         Ok(())
     }
 
-    /// Opens, and measures from just before that until the last one has its grant.
+    /// Opens the limiter, and measures from just before that to the last grant.
     pub(super) async fn drain(&self, open: impl FnOnce()) -> Result<Duration> {
         let opened = self.nanos();
         open();
         self.drain_since(opened).await
     }
 
-    /// Measures from the opening until the last one has its grant.
+    /// Measures from the opening to the last grant.
     pub(super) async fn drain_since(&self, opened: u64) -> Result<Duration> {
         self.all_answered.notified().await;
         let refused = self.refused.load(Ordering::Acquire);
@@ -73,7 +73,7 @@ impl Waiters {
         Ok(Duration::from_nanos(self.last.load(Ordering::Acquire).saturating_sub(opened)))
     }
 
-    /// The time now.
+    /// The current time in nanoseconds.
     pub(super) fn nanos(&self) -> u64 {
         self.stopwatch.nanos()
     }
@@ -90,7 +90,7 @@ impl Waiters {
 
     fn answer(&self, granted: bool) {
         if granted {
-            // The clock is read by the last one only, so that it does not slow down the others.
+            // Only the last waiter reads the clock, so that it does not slow down the others.
             if self.granted.fetch_add(1, Ordering::AcqRel) + 1 == self.expected {
                 self.last.store(self.nanos(), Ordering::Release);
             }
@@ -103,7 +103,7 @@ impl Waiters {
     }
 }
 
-/// What a contender answers in the end.
+/// The result of a contender's wait.
 pub(super) trait Answer {
     fn is_grant(&self) -> bool;
 }
@@ -121,8 +121,8 @@ impl<T, E> Answer for Result<T, E> {
 }
 
 pin_project! {
-    /// One of a crowd. Written by hand, since an async block would hold what it awaits twice and
-    /// so double the memory that is measured.
+    /// One waiter. A hand-written future, because an async block would store the awaited future
+    /// twice and double the measured memory.
     struct Waiter<F> {
         #[pin]
         acquire: F,
@@ -144,7 +144,7 @@ impl<F: Future<Output: Answer>> Future for Waiter<F> {
             *this.arrived = true;
             this.waiters_state.arrive();
         }
-        // A permit is dropped here, as soon as it is had.
+        // A permit is dropped here, as soon as it is granted.
         polled.map(drop)
     }
 }

@@ -1,14 +1,14 @@
-//! What is varied: how many callers, how many charges, which keys.
+//! The axes: number of callers, number of charges, distribution of keys.
 
 use crate::keys::Keys;
 
-/// How many ask at the same time.
+/// Numbers of concurrent callers.
 pub(super) const CALLERS: [usize; 3] = [1, 50, 500];
-/// The most of them.
+/// The largest of them.
 pub(super) const MAX_CALLERS: usize = 500;
-/// Keys in all, where there are many.
+/// Number of keys in the uniform distribution.
 const MANY: usize = 10_000;
-/// How many requests are prepared; callers start at different ones.
+/// Number of prepared requests; callers start at different ones.
 const REQUESTS: usize = 1 << 16;
 
 /// A point of the axes.
@@ -20,7 +20,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// All points, in groups that are compared with each other and so take turns: they differ in
+    /// All points, in groups that are compared and therefore measured alternately; they differ in
     /// the number of charges.
     pub(super) fn groups() -> Vec<[Self; 2]> {
         let group = |distribution, callers| {
@@ -31,7 +31,7 @@ impl Point {
     }
 }
 
-/// How many charges a decision has.
+/// Number of charges of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charges {
     One,
@@ -49,12 +49,12 @@ impl Charges {
     }
 }
 
-/// How requests are spread over keys.
+/// Distribution of requests over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyDistribution {
-    /// Ten thousand, uniform.
+    /// Uniform over ten thousand keys.
     Many,
-    /// All on one.
+    /// All requests on one key.
     Hot,
 }
 
@@ -69,8 +69,8 @@ impl KeyDistribution {
     }
 }
 
-/// A key, and what peers call its bucket for each charge. They are made beforehand, so that
-/// nobody but ours builds names while it is measured.
+/// A key, and its bucket names for the peers, built beforehand, so that only our contender builds
+/// names during the measurement.
 #[derive(Debug)]
 pub(super) struct Key {
     names: [String; 3],
@@ -90,7 +90,7 @@ impl Key {
     }
 }
 
-/// The keys that callers ask for, in order.
+/// The keys of the requests, in order.
 #[derive(Debug)]
 pub(super) struct Orders {
     /// Every key once.

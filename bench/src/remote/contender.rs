@@ -1,7 +1,7 @@
-//! Who is measured against the server, and how each of them asks.
+//! The contenders, and how each sends its decisions.
 //!
-//! All decide by the same policy over the same keys in the same order: one token per second and a
-//! burst of a thousand million, so that every decision is a yes and writes.
+//! All use the same policy on the same keys in the same order: one token per second and a burst of
+//! a thousand million, so that every decision is allowed and writes.
 
 mod ours;
 mod peer;
@@ -26,7 +26,7 @@ pub(super) enum Role {
     Ours,
     /// The plain script on one connection for all callers.
     Shared,
-    /// The same, one call for each charge.
+    /// The plain script on one connection for all callers, with one call per charge.
     SharedCalls,
     /// The plain script on a connection for each caller.
     Own,
@@ -65,8 +65,7 @@ impl Role {
         }
     }
 
-    /// Whether it makes a row of its own: a call per charge is the same as one call if there is
-    /// one charge.
+    /// Whether it has its own row: with one charge, a call per charge is equal to one call.
     pub(super) const fn measured_with(self, charges: Charges) -> bool {
         match self {
             Self::SharedCalls | Self::OwnCalls | Self::FreshCalls => {
@@ -76,7 +75,7 @@ impl Role {
         }
     }
 
-    /// Ready to decide for that many callers at once.
+    /// Prepares the contender for this many concurrent callers.
     pub(super) async fn enter(self, servers: &Servers, callers: usize) -> Result<Contender> {
         let script = || Ask::script(servers);
         let (lines, ask) = match self {
@@ -87,7 +86,7 @@ impl Role {
             Self::OwnCalls => (Lines::own(servers, callers).await?, Ask::calls(servers).await?),
             Self::Fresh => (Lines::fresh(servers)?, script().await?),
             Self::FreshCalls => (Lines::fresh(servers)?, Ask::calls(servers).await?),
-            // In databases of their own: what they store is of another kind.
+            // In separate databases, because they store other types of values.
             Self::Cell => (Lines::shared(servers, 1).await?, Ask::Cell),
             Self::Floor => (Lines::shared(servers, 2).await?, Ask::Increment),
         };
@@ -95,20 +94,19 @@ impl Role {
     }
 }
 
-/// One of them, ready to decide. An enum and not a trait, so that nobody's calls are boxed for
-/// the sake of the benchmark.
+/// A prepared contender. An enum instead of a trait, so that no call is boxed for the benchmark.
 #[derive(Debug)]
 pub(super) enum Contender {
     Ours(Ours),
     Peer(Box<Peer>),
 }
 
-/// What a caller keeps between its decisions.
+/// The connection that a caller keeps between its decisions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallerConnection(Option<redis::aio::MultiplexedConnection>);
 
 impl Contender {
-    /// The place of a caller.
+    /// Returns the connection of a caller.
     pub(super) fn caller_connection(&self, caller: usize) -> CallerConnection {
         match self {
             Self::Ours(_) => CallerConnection::default(),
@@ -116,7 +114,7 @@ impl Contender {
         }
     }
 
-    /// Makes one decision; says whether it was allowed.
+    /// Makes one decision and returns whether it was allowed.
     pub(super) async fn decide(
         &self,
         caller_connection: &mut CallerConnection,

@@ -1,8 +1,8 @@
-//! Callers in a closed loop: each asks, waits for its answer, and asks again.
+//! Callers in a closed loop: each sends a request, waits for the response, and repeats.
 //!
-//! A run lasts its length, and until every caller has had two answers. What callers have per
-//! second is summed up, each over its own time, so that it does not matter when the last one
-//! ends. The first answer of a caller counts for nothing: all ask at once then.
+//! A run lasts its length, and until every caller has two responses. The rates of the callers, each
+//! over its own time, are added, so that the end of the last one does not matter. The first
+//! response of a caller is not counted, because all callers start at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::machine;
 use crate::measure::{as_float, percentiles};
 use crate::stopwatch::Stopwatch;
 
-/// The fewest decisions of a caller that make a run.
+/// Minimum number of decisions of a caller in a run.
 const MIN_DECISIONS: usize = 2;
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     /// Decisions per second.
@@ -31,11 +31,11 @@ pub(super) struct Run {
     /// Microseconds of processor time per decision: of the server, and of this process.
     pub(super) server: Option<f64>,
     pub(super) client: Option<f64>,
-    /// The share of all cores that other processes had meanwhile.
+    /// Share of all cores used by other processes.
     pub(super) others: Option<f64>,
 }
 
-/// Makes one run. `server` is the number of the server's process.
+/// Makes one run. `server` is the process id of the server.
 pub(super) async fn run(
     contender: &Arc<Contender>,
     point: Point,
@@ -70,7 +70,7 @@ pub(super) async fn run(
     Ok(Run { rate, p50, p99, server, client, others: spent.others(length) })
 }
 
-/// Processor times, where they are known.
+/// Processor times, if known.
 #[derive(Clone, Copy)]
 struct Times {
     server: Option<Duration>,
@@ -96,7 +96,7 @@ impl Times {
         }
     }
 
-    /// The share that others had of all cores in a time of this length.
+    /// Share of all cores used by other processes in a time of this length.
     fn others(self, length: Duration) -> Option<f64> {
         let others = self.all?.saturating_sub(self.server? + self.client?);
         let cores = as_float(machine::cores().len() as u64);
@@ -111,9 +111,9 @@ struct Caller<'a> {
     caller: usize,
 }
 
-/// What a caller tells in the end.
+/// Results of a caller.
 struct CallerResult {
-    /// How long each decision took.
+    /// Duration of each decision.
     nanos: Vec<u64>,
     lasted: Duration,
 }
@@ -130,10 +130,10 @@ impl Caller<'_> {
         let mut nanos = Vec::with_capacity(1_024);
         let (mut begun, mut asked) = (None, 0);
         loop {
-            let key = keys.next().context("there are keys")?;
+            let key = keys.next().context("no keys")?;
             let allowed =
                 self.contender.decide(&mut caller_connection, key, self.point.charges).await?;
-            ensure!(allowed, "a contender denied; the figures would not compare");
+            ensure!(allowed, "a contender denied; results would not be comparable");
             let now = stopwatch.nanos();
             let Some(begun) = begun else {
                 start.wait().await;

@@ -1,7 +1,7 @@
-//! The latency around a server that goes away and comes back, under a guard.
+//! Latency during an outage of the server, with a guarded store.
 //!
-//! Callers ask in a loop with a short pause: without one they would fill both cores as soon as
-//! answers need no server, and what is measured would be the scheduler.
+//! Callers loop with a short pause. Without it they would saturate the cores as soon as decisions
+//! need no server, and the scheduler would be measured.
 
 mod exact;
 mod log;
@@ -27,25 +27,25 @@ pub(super) use exact::{CAPACITY, TAKES};
 use log::{Entry, Moments};
 pub(super) use log::{OutageLog, Phase};
 
-/// Callers in the loop.
+/// Number of callers.
 pub(super) const CALLERS: usize = 50;
-/// How long each of them pauses.
+/// Pause between two decisions of a caller.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The longest that a call may take.
+/// Timeout of a store call.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(50);
-/// A guard that has not found its store by then will not.
+/// Timeout for the recovery of a guard.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How a server goes away.
+/// The kind of outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scenario {
-    /// SIGKILL, and a start from nothing.
+    /// SIGKILL, and a restart with an empty server.
     Killed,
-    /// SIGSTOP and SIGCONT: connections stay and nobody answers.
+    /// SIGSTOP and SIGCONT: connections stay open without responses.
     Frozen,
 }
 
-/// How long each part lasts.
+/// Duration of each phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
     pub(super) before: Duration,
@@ -71,7 +71,7 @@ impl Scenario {
         }
     }
 
-    /// Brings the server back; when this returns, it answers.
+    /// Restores the server and waits until it responds.
     fn bring_back(self, servers: &Servers) {
         match self {
             Self::Killed => servers.server().start_again(),
@@ -83,7 +83,7 @@ impl Scenario {
     }
 }
 
-/// Lets the server go away and come back so many times, each time under a new guard.
+/// Repeats the outage, each time with a new guard.
 pub(super) async fn run(
     scenario: Scenario,
     script: Script,
@@ -91,25 +91,25 @@ pub(super) async fn run(
     orders: &Arc<Orders>,
 ) -> Result<OutageLog> {
     let mut log = OutageLog::default();
-    let (mut repeats, mut patience) = (0, script.repeats);
+    let (mut repeats, mut retries) = (0, script.repeats);
     while repeats < script.repeats {
         let guarded = guard(servers).await?;
         let (entries, moments) = once(scenario, script, servers, orders, &guarded).await?;
-        // A machine on which a healthy server does not answer in time tells nothing.
-        if patience > 0 && moments.were_disturbed(&entries) {
-            patience -= 1;
+        // Results are meaningless if a healthy server does not respond in time.
+        if retries > 0 && moments.were_disturbed(&entries) {
+            retries -= 1;
             continue;
         }
         repeats += 1;
         log.add(entries, moments, guarded.stats());
         let other = guard(servers).await?;
         let exact = timeout(RECOVERY_TIMEOUT, exact::is_exact(&guarded, &other)).await;
-        log.exact &= exact.context("decisions are not shared again")??;
+        log.exact &= exact.context("decisions are not shared after the outage")??;
     }
     Ok(log)
 }
 
-/// A node: a store, which is one connection, under a guard.
+/// A node: a store with one connection, under a guard.
 async fn guard(servers: &Servers) -> Result<Guarded> {
     let store = RedisStore::builder(&servers.url()).open()?;
     store.connected().await?;
@@ -142,7 +142,7 @@ async fn once(
             sleep(PAUSE).await;
         }
     };
-    timeout(RECOVERY_TIMEOUT, found).await.context("the store was not found again")?;
+    timeout(RECOVERY_TIMEOUT, found).await.context("the guard did not recover")?;
     sleep(script.after).await;
     over.store(true, Ordering::Relaxed);
     let mut entries = Vec::new();
@@ -152,7 +152,7 @@ async fn once(
     Ok((entries, Moments { lost, back }))
 }
 
-/// Starting and killing wait for other processes, and callers must not wait for that.
+/// Runs blocking work on another thread, so that callers are not delayed.
 async fn off_the_runtime(
     servers: &Arc<Servers>,
     act: impl FnOnce(&Servers) + Send + 'static,
@@ -180,7 +180,9 @@ impl Caller {
             let asked = self.stopwatch.elapsed();
             self.guarded.submit(&[Operation::Take(&charges)], &mut answers).await;
             let ended = self.stopwatch.elapsed();
-            let Answer::Decision(decision) = answers.pop().context("a store answers")?? else {
+            let Answer::Decision(decision) =
+                answers.pop().context("the store returned no answer")??
+            else {
                 anyhow::bail!("not a decision");
             };
             let degraded = decision.degraded().is_some();

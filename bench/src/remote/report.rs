@@ -12,7 +12,7 @@ use super::{Effort, Figures, Row};
 use crate::machine;
 use crate::report::cell;
 
-/// Everything that was measured, with what one must know to read it.
+/// Formats all measurements, with the notes needed to read them.
 pub(super) fn tables(figures: &Figures, effort: Effort) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -29,11 +29,11 @@ fn write_header(text: &mut String, figures: &Figures, effort: Effort) -> Result 
         "Decisions through Redis {} on loopback, plain TCP, nothing on disk, all allowed (one \
          token per second, burst of a thousand million; every decision writes). {} cores of {}, \
          shared by the server and by callers on a runtime of two workers; nothing is pinned. \
-         Median [min .. max] of {} runs of {} ms, contenders in turns; runs in which other \
-         processes had more than a tenth of the cores are repeated as far as patience goes, those \
-         that count nevertheless are called disturbed. Ratios are medians of those of each turn. \
-         Callers ask in a closed loop: latencies at 50 and 500 callers are those of a queue, and \
-         that of one caller is mostly how fast sleeping cores wake up.\n",
+         Median [min .. max] of {} runs of {} ms, contenders interleaved; runs in which \
+         other processes used more than a tenth of the cores are repeated a limited number of \
+         times, and then count as disturbed. Ratios are medians of the ratios of each round. \
+         Callers use a closed loop: latencies at 50 and 500 callers include queueing, and that of \
+         one caller is mostly the wake-up time of idle cores.\n",
         figures.server,
         machine::cores().len().max(1),
         machine::processor().as_deref().unwrap_or("an unknown processor"),
@@ -42,10 +42,10 @@ fn write_header(text: &mut String, figures: &Figures, effort: Effort) -> Result 
     )?;
     writeln!(
         text,
-        "Ours goes through the contract of stores, on one connection. Peers use the same client \
-         with no-delay, without time-outs for answers, with names made beforehand; a script of \
+        "Tidegate uses its `Store` implementation, on one connection. Peers use the same client \
+         with TCP_NODELAY, without response timeouts, with names built beforehand; a script for \
          several keys is all-or-nothing, a call per charge is not, and `INCR` decides nothing. A \
-         connection per decision is opened for it and sends nothing else.\n"
+         connection per decision is opened for that decision only.\n"
     )?;
     match &figures.without_cell {
         None => writeln!(text, "redis-cell is version 0.2.2, the newest in the crate registry.\n"),
@@ -90,7 +90,7 @@ fn find(rows: &[Row], point: Point, role: Role) -> Option<&Row> {
     rows.iter().find(|row| row.point == point && row.role == role)
 }
 
-/// The median of a time that is not known everywhere.
+/// The median of a time that may be unknown.
 fn time(row: &Row, value: impl Fn(&Run) -> Option<f64>) -> String {
     let median = row.figure(|run| value(run).unwrap_or(f64::NAN)).median;
     if median.is_nan() { "unknown".to_owned() } else { format!("{median:.1}") }

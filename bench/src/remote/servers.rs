@@ -1,4 +1,4 @@
-//! The server that everybody is measured on, started for this run.
+//! The Redis server of the benchmark.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, IntoConnectionInfo as _};
 use tidegate_testkit::launch::{Flavor, RedisServer, Reply};
 
-/// A server of our own on loopback: plain, and nothing on disk.
+/// A server on loopback, without TLS or persistence.
 #[derive(Debug)]
 pub(super) struct Servers {
     server: RedisServer,
@@ -15,7 +15,7 @@ pub(super) struct Servers {
 
 impl Servers {
     pub(super) fn start() -> Self {
-        // Modules are loaded later: one that does not load must not keep the server from starting.
+        // Modules are loaded later, so that a broken module does not prevent the start.
         let builder = RedisServer::builder(Flavor::Redis).setting("enable-module-command", "local");
         Self { server: builder.start() }
     }
@@ -28,12 +28,12 @@ impl Servers {
         self.server.url()
     }
 
-    /// The version that the server tells.
+    /// The version of the server.
     pub(super) fn version(&self) -> String {
         self.server.info("server").remove("redis_version").unwrap_or_default()
     }
 
-    /// A client of one of the databases that does no more than it must when it connects.
+    /// A client of one of the databases with a minimal handshake.
     pub(super) fn client(&self, database: u8) -> Result<Client> {
         let info = self.url().into_connection_info()?;
         let settings = info.redis_settings().clone().set_skip_set_lib_name();
@@ -44,7 +44,7 @@ impl Servers {
 
     /// Loads redis-cell.
     pub(super) fn load_module(&self, path: &Path) -> Result<()> {
-        let path = path.to_str().context("the path of the module is no text")?;
+        let path = path.to_str().context("the path of the module is not UTF-8")?;
         match self.server.command(&["MODULE", "LOAD", path]) {
             Reply::Error(text) => anyhow::bail!("{text}"),
             _ => Ok(()),

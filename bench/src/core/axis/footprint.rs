@@ -1,7 +1,7 @@
-//! Bytes per key, of every size in a process of its own.
+//! Bytes per key, measured in a separate process for every size.
 //!
-//! What an allocator has kept from earlier is used again and would not be seen; a fresh process
-//! has kept nothing. Keys are made one at a time, for the same reason.
+//! An allocator reuses memory it has kept, which would hide growth; a new process has kept none.
+//! Keys are generated one at a time for the same reason.
 
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -21,10 +21,10 @@ use crate::measure::as_float;
 
 const SIZES: [usize; 9] =
     [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000];
-/// The size at which others are measured.
+/// The size at which peers are measured.
 const COMPARED_AT: usize = 1_000_000;
 
-/// Whose memory it is.
+/// The measured limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
     Tidegate,
@@ -42,7 +42,7 @@ impl Subject {
     }
 }
 
-/// What so many keys take.
+/// Memory use of a number of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::core) struct Footprint {
     pub(in crate::core) subject: Subject,
@@ -50,7 +50,7 @@ pub(in crate::core) struct Footprint {
     pub(in crate::core) bytes: Bytes,
 }
 
-/// In all; unknown where the system does not tell, or the limiter.
+/// Total bytes; `None` if the system or the limiter does not report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Bytes {
     resident: Option<u64>,
@@ -58,12 +58,12 @@ pub(in crate::core) struct Bytes {
 }
 
 impl Footprint {
-    /// Bytes per key that the process grew by.
+    /// Growth of the process in bytes per key.
     pub(in crate::core) fn resident(&self) -> Option<f64> {
         self.bytes.resident.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
     }
 
-    /// Bytes per key that the store says it has.
+    /// Bytes per key reported by the store.
     pub(in crate::core) fn reported(&self) -> Option<f64> {
         self.bytes.reported.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
     }
@@ -88,21 +88,21 @@ pub(in crate::core) fn measure(progress: &ProgressBar) -> Result<Vec<Footprint>>
     plan().map(measure).collect()
 }
 
-/// Starts this program again for one size, and reads what it prints.
+/// Runs this program in a child process for one size, and parses its output.
 fn in_child_process(subject: Subject, keys: usize) -> Result<Bytes> {
     let name = subject.to_possible_value().context("a subject without a name")?;
     let output = Command::new(std::env::current_exe()?)
         .args(["core-memory", name.get_name(), &keys.to_string()])
         .stderr(Stdio::inherit())
         .output()?;
-    ensure!(output.status.success(), "the memory of {} came to no good end", subject.name());
+    ensure!(output.status.success(), "the memory measurement of {} failed", subject.name());
     let text = String::from_utf8(output.stdout)?;
     Bytes::read(&text).with_context(|| format!("not a number of bytes: {text:?}"))
 }
 
-/// Lets a limiter see so many keys in this process, and prints what they took.
+/// Inserts this many keys in this process, and prints their memory use.
 pub(crate) fn alone(subject: Subject, keys: usize) -> Result<()> {
-    ensure!(keys > 0, "no keys take no memory");
+    ensure!(keys > 0, "the number of keys must not be zero");
     println!("{}", fill(subject, keys)?);
     Ok(())
 }
@@ -112,7 +112,7 @@ fn fill(subject: Subject, keys: usize) -> Result<Bytes> {
         Subject::Tidegate => {
             let (bank, resident) = grow(keys, || StoreContender::new(keys, NEW))?;
             let stats = bank.store.stats();
-            ensure!(are_all(stats.keys, keys), "the store has {} keys of {keys}", stats.keys);
+            ensure!(are_all(stats.keys, keys), "the store has {} of {keys} keys", stats.keys);
             Ok(Bytes { resident, reported: Some(stats.memory_bytes as u64) })
         }
         Subject::Governor => {
@@ -126,7 +126,7 @@ fn fill(subject: Subject, keys: usize) -> Result<Bytes> {
     }
 }
 
-/// A gate that has seen so many keys, and by how much the process grew for it.
+/// Inserts this many keys into a limiter, and returns it with the growth of the process.
 fn grow<G: KeyedLimiter>(
     keys: usize,
     gate: impl FnOnce() -> Result<G>,

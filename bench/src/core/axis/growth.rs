@@ -1,7 +1,7 @@
-//! How a decision takes longer as keys grow more.
+//! Decision time by number of keys.
 //!
-//! Keys are made as they are asked for, which takes some time itself; that is measured too. What
-//! is beyond the floor is ours, what the floor takes longer is the memory.
+//! Keys are generated during the measurement; that time is also measured alone. The difference to
+//! the baseline is our overhead; the growth of the baseline is due to memory.
 
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
@@ -15,20 +15,20 @@ use crate::machine;
 use crate::measure::{Answer, Effort, Figure, Worker, measure_interleaved};
 
 const SIZES: [usize; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-/// What the store and the floor together take for a key at most, with some room.
+/// Upper bound of the memory per key of the store and the baseline together.
 const BYTES_PER_KEY: u64 = 128;
 
-/// Nanoseconds per decision with so many keys.
+/// Nanoseconds per decision with a number of keys.
 #[derive(Debug)]
 pub(in crate::core) struct Size {
     pub(in crate::core) keys: usize,
     pub(in crate::core) ours: Figure,
     pub(in crate::core) floor: Figure,
-    /// Making a key and deciding nothing.
+    /// Generating a key without a decision.
     pub(in crate::core) idle: Figure,
 }
 
-/// The sizes up to a largest for which there is memory.
+/// The sizes up to `largest` for which there is enough memory.
 pub(in crate::core) fn sizes(largest: usize) -> impl Iterator<Item = usize> {
     let memory = machine::available_bytes().unwrap_or(u64::MAX);
     SIZES.into_iter().filter(move |keys| {
@@ -40,8 +40,8 @@ pub(in crate::core) fn steps(largest: usize, effort: Effort) -> usize {
     sizes(largest).count() * 3 * effort.runs
 }
 
-/// Whether none was forgotten. Two keys share a bucket with a probability of 2^-48, which makes some
-/// eighteen pairs of a hundred million.
+/// Whether no key was dropped. Two keys share a bucket with a probability of 2^-48, which gives
+/// about eighteen pairs among a hundred million.
 pub(in crate::core) fn are_all(stored: usize, keys: usize) -> bool {
     stored <= keys && keys - stored <= keys / 1_000_000
 }
@@ -55,7 +55,7 @@ pub(in crate::core) fn measure(
         progress.set_message(format!("filling with {keys} keys"));
         let ours = RandomKeys::fill(StoreContender::new(keys, NEW)?, keys);
         let stored = ours.gate.store.len();
-        ensure!(are_all(stored, keys), "the store has {stored} keys of {keys}");
+        ensure!(are_all(stored, keys), "the store has {stored} of {keys} keys");
         let floor = RandomKeys::fill(flat(keys, NEW), keys);
         let idle = RandomKeys::fill(Idle, keys);
         progress.set_message(format!("{keys} keys"));

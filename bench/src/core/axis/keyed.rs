@@ -12,7 +12,7 @@ use crate::core::results::Point;
 use crate::keys;
 use crate::measure::{Answer, Effort, measure_interleaved, shared_workers};
 
-/// So many keys, the requests that are prepared for each thread, and what is asked about them.
+/// Number of keys, prepared requests per thread, and the cases.
 #[derive(Debug)]
 struct Set {
     keys: usize,
@@ -21,7 +21,7 @@ struct Set {
     policy: BenchPolicy,
 }
 
-/// A thousand keys and their requests fit the cache of a core; of a million neither does.
+/// A thousand keys and their requests fit the cache of a core; a million do not.
 const SETS: [Set; 2] = [
     Set {
         keys: 1_000,
@@ -38,7 +38,7 @@ pub(in crate::core) fn steps(axis: Axis, effort: Effort) -> usize {
     points * roles(axis).len() * effort.runs
 }
 
-/// Measures one of the two axes that are about keys.
+/// Measures one of the two keyed axes.
 pub(in crate::core) fn measure(
     axis: Axis,
     effort: Effort,
@@ -78,7 +78,7 @@ const fn roles(axis: Axis) -> &'static [Role] {
     }
 }
 
-/// On how many threads this is asked; on none if it is not.
+/// The numbers of threads on which a case is measured; empty if it is not.
 fn threads(axis: Axis, case: Case) -> impl Iterator<Item = usize> {
     let threads: &[usize] = match (axis, case) {
         (Axis::Batch, Case::Halves | Case::Hot | Case::ThousandDenied) => &[],
@@ -88,7 +88,7 @@ fn threads(axis: Axis, case: Case) -> impl Iterator<Item = usize> {
     threads.iter().copied().filter(|threads| *threads <= crate::core::cores())
 }
 
-/// Lets everybody see every key once.
+/// Inserts every key into every contender.
 fn enter(axis: Axis, all: &[String], policy: BenchPolicy) -> Result<Vec<Box<dyn Contender>>> {
     let enter = |role: &Role| {
         let contender = role.enter(all.len(), policy)?;

@@ -1,7 +1,7 @@
-//! New keys: what they take on the whole, and the longest that one of them takes.
+//! Inserting new keys: total time, and maximum time for one key.
 //!
-//! Everybody starts empty and grows. The whole is what a flood of new clients costs; the longest
-//! is what the unluckiest of them waits for, while a table is made larger.
+//! All contenders start empty and grow. The total is the cost of a flood of new clients; the
+//! maximum is the pause while a table grows.
 
 use anyhow::{Context as _, Result};
 use indicatif::ProgressBar;
@@ -19,13 +19,13 @@ use crate::{keys, machine};
 const KEYS: usize = 1_000_000;
 const ROLES: [Role; 2] = [Role::Spend, Role::Governor];
 
-/// The longest waits of several passes, in microseconds.
+/// Maximum pauses of several passes, in microseconds.
 #[derive(Debug)]
 pub(in crate::core) struct Pauses {
-    /// What one key in a thousand waits longer than.
+    /// The pause that one key in a thousand exceeds.
     pub(in crate::core) one_in_a_thousand: Figure,
-    /// The longest of each pass. Whatever else the machine does makes it longer, so the smallest
-    /// of them says the most about the limiter.
+    /// The maximum of each pass. Other load on the machine only increases it, so the smallest one
+    /// says most about the limiter.
     pub(in crate::core) longest: Figure,
 }
 
@@ -49,7 +49,7 @@ pub(in crate::core) fn measure(
     Ok(passes.into_iter().map(|(role, nanos)| (role, summary(&nanos, 0))).collect())
 }
 
-/// Waits of single keys.
+/// Pauses of single keys.
 pub(in crate::core) fn pauses(
     passes: usize,
     progress: &ProgressBar,
@@ -68,7 +68,7 @@ pub(in crate::core) fn pauses(
     Ok(pauses.collect())
 }
 
-/// Everybody in turn, pass by pass, on one core.
+/// Measures all contenders alternately, pass by pass, on one core.
 fn measure_shared<T: Send>(
     what: &'static str,
     passes: usize,
@@ -88,10 +88,10 @@ fn measure_shared<T: Send>(
     })
 }
 
-/// The wait that one key in a thousand exceeds, and the longest, in microseconds.
+/// The pause that one key in a thousand exceeds, and the maximum, in microseconds.
 fn one_by_one(gate: &impl KeyedLimiter, keys: &[String]) -> Result<[f64; 2]> {
     let clock = clocks::exact();
-    // Written once beforehand, so that this memory is not part of the waits.
+    // Written beforehand, so that page faults of this memory are not measured.
     let mut waits = vec![u64::MAX; keys.len()];
     let mut before = clock.now();
     for (key, wait) in keys.iter().zip(&mut waits) {

@@ -1,4 +1,4 @@
-//! Removing keys whose bucket is full again, of a million keys.
+//! Removing the keys whose bucket is full again from a million keys.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use crate::stopwatch::Stopwatch;
 use crate::{keys, machine};
 
 const KEYS: usize = 1_000_000;
-/// After which every key is full again.
+/// Time after which every bucket is full again.
 const LONG: Duration = Duration::from_secs(2 * NEW.period.as_secs());
 
-/// How many of the keys are to go.
+/// The share of keys to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) enum Stale {
     All,
@@ -89,7 +89,7 @@ fn sweep_governor(keys: &[String], stale: Stale) -> Result<f64> {
     timed(&limiter, keys, stale, pass_time, || limiter.retain_recent(), || limiter.len())
 }
 
-/// Lets a gate see the keys, and times a sweep in milliseconds.
+/// Inserts the keys into a limiter, and measures a sweep in milliseconds.
 fn timed<T>(
     gate: &impl KeyedLimiter,
     keys: &[String],
@@ -108,7 +108,7 @@ fn timed<T>(
     sweep();
     let millis = stopwatch.elapsed().as_secs_f64() * 1e3;
     let (left, wanted) = (left(), stale.left(keys.len()));
-    ensure!(left == wanted, "a sweep left {left} keys in place of {wanted}");
+    ensure!(left == wanted, "a sweep left {left} keys, expected {wanted}");
     Ok(millis)
 }
 

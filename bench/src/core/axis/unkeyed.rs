@@ -40,18 +40,18 @@ fn roles() -> impl Iterator<Item = Role> {
     Role::EXACT.into_iter().chain(Role::CACHED)
 }
 
-/// So many buckets, which will give this answer.
+/// Creates this many buckets that return the given decision.
 fn enter(role: Role, answer: Answer, buckets: usize) -> Result<Vec<Box<dyn Contender>>> {
     let enter = |_| {
         let policy = if answer == Answer::No { ONCE } else { UNKEYED };
         let contender = role.enter(0, policy)?;
-        ensure!(contender.decide(&[], 1) == 1, "{} has no token to begin with", role.name());
+        ensure!(contender.decide(&[], 1) == 1, "{} has no initial token", role.name());
         Ok(contender)
     };
     (0..buckets).map(enter).collect()
 }
 
-/// The threads in turn over the buckets.
+/// Assigns the threads to the buckets round robin.
 fn workers(buckets: &[Box<dyn Contender>], threads: usize) -> Vec<Worker<'_>> {
     let buckets = buckets.iter().cycle().take(threads);
     buckets.map(|contender| Worker { contender: contender.as_ref(), order: &[] }).collect()

@@ -1,6 +1,6 @@
-//! The floor without keys: one arrival time, compared and swapped.
+//! The baseline without keys: one arrival time, updated by compare-and-swap.
 //!
-//! It is a yardstick: it knows one cost and tells nothing of what is left.
+//! For comparison only: it has a fixed cost and does not report the remaining tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ impl Timing {
         Self { per_token, to_full: per_token.saturating_mul(policy.burst.into()) }
     }
 
-    /// Moves an arrival time by one token, unless that is too far ahead of now.
+    /// Advances an arrival time by one token, unless it is too far ahead of now.
     #[inline]
     pub(in crate::core) fn spend(&self, arrival: &AtomicU64, now: u64) -> bool {
         let mut before = arrival.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ pub(in crate::core) struct Cell<C> {
     clock: C,
 }
 
-/// What is written stands apart from what is only read.
+/// Keeps the written value on another cache line than the read-only values.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(AtomicU64);

@@ -1,8 +1,8 @@
-//! The floor with keys: what the hardware allows a limiter that does nothing but limit.
+//! The baseline with keys: the least that a limiter on this hardware must do.
 //!
-//! A flat table of 16-byte slots, a fingerprint and an arrival time, both atomic; twice as many
-//! slots as keys. It keeps no key, forgets none, never grows, and takes equal fingerprints for
-//! equal keys. It is a yardstick and must not be used as a limiter.
+//! A flat table of 16-byte slots, each with an atomic fingerprint and arrival time; twice as many
+//! slots as keys. It stores no keys, never removes an entry, never grows, and treats equal
+//! fingerprints as equal keys. For comparison only; do not use it as a limiter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use crate::core::contenders::cell::Timing;
 use crate::core::contenders::gate::KeyedLimiter;
 use crate::core::contenders::policy::BenchPolicy;
 
-/// A key's place; a fingerprint of zero marks a vacant one.
+/// The slot of a key; a fingerprint of zero marks an empty one.
 #[derive(Debug, Default)]
 #[repr(align(16))]
 struct Slot {
@@ -45,7 +45,7 @@ pub(in crate::core) fn flat(keys: usize, policy: BenchPolicy) -> Flat<impl Clock
 }
 
 impl<C: Clock> Flat<C> {
-    /// By the same function as the store, so that the two differ in nothing else.
+    /// Uses the same hash function as the store.
     #[inline]
     fn hash(&self, key: &str) -> u64 {
         rapidhash_v3_nano_inline::<true, false>(key.as_bytes(), &self.secrets).max(1)
@@ -71,7 +71,7 @@ impl<C: Clock> Flat<C> {
     }
 }
 
-/// Takes a vacant slot; also true if another thread has just taken it for the same key.
+/// Claims an empty slot. Also returns true if another thread has just claimed it for the same key.
 #[cold]
 fn claim(slot: &Slot, hash: u64) -> bool {
     let taken = slot.fingerprint.compare_exchange(0, hash, Ordering::Relaxed, Ordering::Relaxed);
@@ -86,8 +86,8 @@ impl<C: Clock> KeyedLimiter for Flat<C> {
     }
 }
 
-/// The same table, asked about several keys at once: all are hashed and their memory is asked for,
-/// the clock is read once, and only then is the first one looked at.
+/// The table with batched decisions: it hashes all keys and prefetches their slots, reads the clock
+/// once, and then decides.
 #[derive(Debug)]
 pub(in crate::core) struct Batched<C>(pub(in crate::core) Flat<C>);
 

@@ -1,4 +1,4 @@
-//! The two kinds of limiters, with and without keys, and the loops that ask them.
+//! Limiters with and without keys, and adapters that drive them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::contender::{Contender, decide_each};
 use crate::keys::{Name, SplitMix};
 
-/// A limiter of keys.
+/// A keyed limiter.
 pub(in crate::core) trait KeyedLimiter: Sync {
-    /// Spends one token of a key, or denies.
+    /// Takes one token of a key, or denies.
     #[allow(clippy::ptr_arg, reason = "governor wants its keys as they are stored")]
     fn allow(&self, key: &String) -> bool;
 }
@@ -19,7 +19,7 @@ pub(in crate::core) trait UnkeyedLimiter: Sync {
     fn allow(&self) -> bool;
 }
 
-/// A gate that is asked about a list of keys in turn.
+/// Decides on a list of keys in order.
 #[derive(Debug)]
 pub(in crate::core) struct KeysInOrder<G>(pub(in crate::core) G);
 
@@ -29,7 +29,7 @@ impl<G: KeyedLimiter> Contender for KeysInOrder<G> {
     }
 }
 
-/// A gate that is asked about keys at random, made on the spot: a list of a hundred million would
+/// Decides on random keys that are generated during the run: a list of a hundred million keys would
 /// take more memory than the limiter.
 #[derive(Debug)]
 pub(in crate::core) struct RandomKeys<G> {
@@ -39,7 +39,7 @@ pub(in crate::core) struct RandomKeys<G> {
 }
 
 impl<G: KeyedLimiter> RandomKeys<G> {
-    /// Lets the gate see `keys` keys once.
+    /// Inserts `keys` keys.
     pub(in crate::core) fn fill(gate: G, keys: usize) -> Self {
         let mut buffer = String::new();
         for number in 0..keys {
@@ -51,8 +51,7 @@ impl<G: KeyedLimiter> RandomKeys<G> {
 
 impl<G: KeyedLimiter> Contender for RandomKeys<G> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        // Another start for every run: otherwise it would find what the one before it left in the
-        // caches.
+        // Each run starts at another key, so that it does not find the caches of the previous one.
         let mut random = SplitMix(self.runs.fetch_add(1, Ordering::Relaxed) << 40);
         let mut buffer = String::new();
         let mut allow = |_| {
@@ -63,7 +62,7 @@ impl<G: KeyedLimiter> Contender for RandomKeys<G> {
     }
 }
 
-/// The key with this number, in a buffer that is used again.
+/// Writes the key with this number into a reused buffer.
 #[inline]
 pub(in crate::core) fn named(number: usize, buffer: &mut String) -> &String {
     buffer.clear();
@@ -71,7 +70,7 @@ pub(in crate::core) fn named(number: usize, buffer: &mut String) -> &String {
     buffer
 }
 
-/// A tap with memory to itself, as far as the next cache line but one, which processors fetch too.
+/// A limiter aligned to two cache lines, because processors also fetch the adjacent one.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(in crate::core) struct CacheLineAligned<T>(pub(in crate::core) T);

@@ -22,12 +22,12 @@ pub(in crate::core) type Keyed<C, S> =
 pub(in crate::core) type Direct<C> =
     RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
-/// As its documentation shows it.
+/// As in its documentation.
 pub(in crate::core) fn as_it_comes(policy: BenchPolicy) -> Result<DefaultKeyedRateLimiter<String>> {
     Ok(RateLimiter::keyed(policy.quota()?))
 }
 
-/// With a hasher that is several times as fast as the one of the standard library.
+/// With a hasher several times faster than that of the standard library.
 pub(in crate::core) fn with_fast_hasher(
     policy: BenchPolicy,
 ) -> Result<Keyed<DefaultClock, foldhash::fast::RandomState>> {
@@ -35,16 +35,16 @@ pub(in crate::core) fn with_fast_hasher(
     Ok(RateLimiter::dashmap_with_hasher(policy.quota()?, hasher))
 }
 
-/// Without keys, as its documentation shows it.
+/// Without keys, as in its documentation.
 pub(in crate::core) fn direct(policy: BenchPolicy) -> Result<Direct<DefaultClock>> {
     Ok(RateLimiter::direct(policy.quota()?))
 }
 
-/// Without keys, on its clock that remembers the time.
+/// Without keys, on its cached clock.
 pub(in crate::core) fn direct_on_cached_clock(
     policy: BenchPolicy,
 ) -> Result<Direct<QuantaUpkeepClock>> {
-    // A process can have one such clock, which whoever is first starts.
+    // A process can have only one such clock.
     static CLOCK: Mutex<Option<QuantaUpkeepClock>> = Mutex::new(None);
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let clock = match &mut *clock {

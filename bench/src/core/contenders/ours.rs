@@ -1,4 +1,4 @@
-//! Tidegate: its in-process store by each of its doors, and its direct limiter.
+//! Tidegate: each API of its in-process store, and its direct limiter.
 
 use anyhow::Result;
 use tidegate::{Decision, Engine, Limiter};
@@ -11,12 +11,12 @@ use crate::core::BATCH;
 use crate::core::contenders::gate::{KeyedLimiter, UnkeyedLimiter};
 use crate::core::contenders::policy::BenchPolicy;
 
-/// What a store has unless told otherwise: room for some 1.5 million keys.
+/// The default memory of a store, enough for about 1.5 million keys.
 const MEMORY: usize = 64 << 20;
-/// More than a key takes, so that the bound plays no part.
+/// More than a key takes, so that the bound has no effect.
 const BYTES_PER_KEY: usize = 64;
 
-/// A store with room for `keys`.
+/// A store with capacity for `keys`.
 pub(in crate::core) fn store(keys: usize) -> MemoryStoreBuilder {
     MemoryStore::builder().max_memory(MEMORY.max(keys * BYTES_PER_KEY))
 }
@@ -38,7 +38,7 @@ impl StoreContender {
     }
 }
 
-/// Without a receipt.
+/// Decides without a receipt.
 impl KeyedLimiter for StoreContender {
     #[inline]
     fn allow(&self, key: &String) -> bool {
@@ -46,7 +46,7 @@ impl KeyedLimiter for StoreContender {
     }
 }
 
-/// With a receipt.
+/// Decides with a receipt.
 #[derive(Debug)]
 pub(in crate::core) struct Receipts(pub(in crate::core) StoreContender);
 
@@ -58,7 +58,7 @@ impl KeyedLimiter for Receipts {
     }
 }
 
-/// As a user calls it.
+/// Decides through `Limiter`, the usual API.
 #[derive(Debug)]
 pub(in crate::core) struct LimiterContender(Limiter);
 
@@ -76,7 +76,7 @@ impl KeyedLimiter for LimiterContender {
     }
 }
 
-/// Several at once.
+/// Decides in batches.
 #[derive(Debug)]
 pub(in crate::core) struct Many(pub(in crate::core) StoreContender);
 
@@ -92,12 +92,12 @@ impl Contender for Many {
     }
 }
 
-/// One bucket without a key, on the clock that it comes with.
+/// One bucket without a key, on the default clock.
 pub(in crate::core) fn valve(policy: BenchPolicy) -> Result<DirectLimiter> {
     Ok(DirectLimiter::new(policy.policy()?)?)
 }
 
-/// The same on another clock.
+/// One bucket without a key, on the given clock.
 pub(in crate::core) fn valve_on(
     policy: BenchPolicy,
     clock: impl Clock + 'static,

@@ -14,12 +14,12 @@ pub(in crate::core) fn ratelimit(policy: BenchPolicy) -> Result<Ratelimiter> {
     Ok(builder.max_tokens(burst).initial_available(burst).build()?)
 }
 
-/// Who is served first when somebody waits for `leaky-bucket`.
+/// Whether `leaky-bucket` is fair to waiters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) enum Served {
-    /// Whoever came first, which is its default and takes a lock.
+    /// First come, first served: its default, which takes a lock.
     InOrder,
-    /// Whoever is there.
+    /// In any order.
     InAnyOrder,
 }
 

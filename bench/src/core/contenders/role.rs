@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The measured limiters.
 
 use anyhow::Result;
 
@@ -49,11 +49,11 @@ impl Role {
     /// Several decisions at once.
     pub(in crate::core) const BATCH: [Self; 2] = [Self::Many, Self::FlatBatched];
 
-    /// One decision without a key, by the time of the moment.
+    /// One decision without a key, with an exact clock.
     pub(in crate::core) const EXACT: [Self; 5] =
         [Self::Direct, Self::GovernorDirect, Self::Ratelimit, Self::LeakyBucket, Self::Cell];
 
-    /// One decision without a key, by a time that is remembered.
+    /// One decision without a key, with a cached clock.
     pub(in crate::core) const CACHED: [Self; 4] =
         [Self::DirectCached, Self::GovernorDirectCached, Self::LeakyBucketUnfair, Self::CellCached];
 
@@ -77,7 +77,7 @@ impl Role {
         }
     }
 
-    /// An unused limiter with room for `keys`.
+    /// A new limiter with capacity for `keys`.
     pub(in crate::core) fn enter(
         self,
         keys: usize,

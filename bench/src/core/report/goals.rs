@@ -1,4 +1,4 @@
-//! What was to be reached, beside what was.
+//! The goals, and the measured values.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(in crate::core) struct Goal {
     pub(in crate::core) reached: f64,
 }
 
-/// What a figure should be.
+/// The wanted range of a value.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::core) enum Wanted {
     AtLeast(f64),
@@ -50,7 +50,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// The goals about which something was measured.
+/// The goals for which there are measurements.
 pub(in crate::core) fn goals(results: &Results) -> Vec<Goal> {
     let mut goals = Vec::new();
     goals.extend(of_keys(results));
@@ -101,7 +101,7 @@ fn of_one_bucket(results: &Results) -> impl Iterator<Item = Goal> {
     })
 }
 
-/// How much more two threads get done together than one, where they gain the least.
+/// The throughput of two threads relative to one, in the worst case.
 fn of_threads(results: &Results) -> Option<Goal> {
     let gain = |axis, case: Case, role| {
         let two = results.point(axis, case, 2)?.figure(role)?.median;

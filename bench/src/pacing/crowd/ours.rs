@@ -1,4 +1,4 @@
-//! Crowds at a pacer.
+//! Crowds that wait at a pacer.
 
 use std::future::IntoFuture as _;
 use std::time::Duration;
@@ -24,11 +24,11 @@ pub(super) async fn rate(waiters: usize) -> Result<Run> {
     let waiters_state = Waiters::new(waiters);
     let before = machine::resident_bytes();
     waiters_state.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
-    ensure!(pacer.gauges().waiting == waiters, "not all wait");
+    ensure!(pacer.gauges().waiting == waiters, "not all tasks wait");
     let grown = grown(before);
     let open = || {
         let _ = limiter.reset(KEY).now();
-        // Like the others it opens empty.
+        // Like the peers, it opens with an empty bucket.
         let _ = limiter.take(KEY).cost(BURST.into()).now();
         pacer.nudge();
     };
@@ -46,7 +46,7 @@ pub(super) async fn slot(waiters: usize) -> Result<Run> {
     let waiters_state = Waiters::new(waiters);
     let before = machine::resident_bytes();
     waiters_state.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
-    ensure!(pacer.gauges().waiting == waiters, "not all wait");
+    ensure!(pacer.gauges().waiting == waiters, "not all tasks wait");
     let grown = grown(before);
     let drained = Some(waiters_state.drain(|| drop(first)).await?);
     Ok(Run { grown, drained })

@@ -1,6 +1,6 @@
-//! The peers: what one writes with the same client and no library for rate limiting.
+//! The peers: hand-written scripts on the same client, without a rate limiting library.
 //!
-//! Connections have no-delay set and no time-out for answers, which would cost a timer per call.
+//! Connections have `TCP_NODELAY` and no response timeout, which would cost a timer per call.
 
 use anyhow::Result;
 use redis::aio::MultiplexedConnection;
@@ -16,27 +16,27 @@ pub(in crate::remote) struct Peer {
     pub(super) ask: Ask,
 }
 
-/// Who uses which connection.
+/// How callers share connections.
 #[derive(Debug)]
 pub(super) enum Lines {
-    /// All callers one, pipelined.
+    /// All callers share one, pipelined.
     Shared(MultiplexedConnection),
-    /// Each caller its own.
+    /// Each caller has its own.
     Own(Vec<MultiplexedConnection>),
-    /// Each decision a new one.
+    /// Each decision opens a new one.
     Fresh(Client),
 }
 
-/// What is sent for a decision.
+/// The commands of a decision.
 #[derive(Debug)]
 pub(super) enum Ask {
-    /// The script of one key, or that of several.
+    /// The script for one key or for several.
     Script { one: String, several: String },
-    /// The script of one key for each charge, pipelined: nobody guarantees all or nothing.
+    /// The script for one key per charge, pipelined, without an all-or-nothing guarantee.
     Calls { one: String },
     /// `CL.THROTTLE` for each charge, pipelined.
     Cell,
-    /// `INCR` for each charge, pipelined: no decision at all.
+    /// `INCR` for each charge, pipelined, without a decision.
     Increment,
 }
 
@@ -94,7 +94,7 @@ impl Ask {
         }
     }
 
-    /// Whether what came for one charge means yes.
+    /// Whether the reply for one charge means allowed.
     fn is_yes(&self, answer: &[i64]) -> bool {
         match self {
             Self::Script { .. } | Self::Calls { .. } => answer.first() == Some(&1),

@@ -1,12 +1,12 @@
-//! What callers noted while a server went away and came back.
+//! The decisions of callers during an outage.
 
 use std::time::Duration;
 
 use tidegate::guard::GuardStats;
 
-/// The time right after the loss that is told apart.
+/// Time after the start of the outage that is reported separately.
 pub(in crate::remote) const SHOCK: Duration = Duration::from_millis(200);
-/// A call that takes longer than this is counted.
+/// Calls that take longer are counted as slow.
 pub(in crate::remote) const LONG: Duration = Duration::from_millis(1);
 
 /// One decision.
@@ -17,7 +17,7 @@ pub(in crate::remote) struct Entry {
     pub(super) degraded: bool,
 }
 
-/// When the server went away, and when it answered again.
+/// Start of the outage, and the time of the first response after it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::remote) struct Moments {
     pub(super) lost: Duration,
@@ -25,19 +25,19 @@ pub(in crate::remote) struct Moments {
 }
 
 impl Moments {
-    /// Whether the failure rule had to decide while the server was there.
+    /// Whether the failure rule decided although the server was available.
     pub(super) fn were_disturbed(self, entries: &[Entry]) -> bool {
         entries.iter().any(|entry| entry.degraded && entry.ended < self.lost)
     }
 }
 
-/// The parts of the story, by when a call ended.
+/// The phases of an outage, by the end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::remote) enum Phase {
     Before,
     Shock,
     Down,
-    /// The server answers, and not everybody is back with it.
+    /// The server responds again, but not all decisions are shared yet.
     Returning,
     After,
 }
@@ -57,18 +57,18 @@ impl Phase {
     }
 }
 
-/// All repeats together.
+/// The decisions of all repetitions.
 #[derive(Debug)]
 pub(in crate::remote) struct OutageLog {
-    /// Nanoseconds of each call and whether its decision was degraded, by phase.
+    /// Duration of each call in nanoseconds, and whether its decision was degraded, by phase.
     calls: [Vec<(u64, bool)>; 5],
-    /// Milliseconds from when the server answered to the first decision that was shared, and to
-    /// the last one that was not; one for each repeat.
+    /// Milliseconds from the first response of the server to the first shared decision, and to the
+    /// last degraded one; one entry per repetition.
     pub(in crate::remote) first_shared: Vec<f64>,
     pub(in crate::remote) last_degraded: Vec<f64>,
-    /// Calls that the store failed or did not answer in time.
+    /// Number of store calls that failed or timed out.
     pub(in crate::remote) in_vain: u64,
-    /// Whether the limit held exactly afterwards.
+    /// Whether the limit was exact afterwards.
     pub(in crate::remote) exact: bool,
 }
 
@@ -109,18 +109,18 @@ impl OutageLog {
         }
     }
 
-    /// How long the calls of a phase took, in nanoseconds.
+    /// Durations of the calls of a phase, in nanoseconds.
     pub(in crate::remote) fn nanos(&self, phase: Phase) -> Vec<u64> {
         self.calls[phase as usize].iter().map(|&(nanos, _)| nanos).collect()
     }
 
-    /// How many of them took long.
+    /// Number of slow calls of a phase.
     pub(in crate::remote) fn long(&self, phase: Phase) -> usize {
         let long = |&&(nanos, _): &&(u64, bool)| u128::from(nanos) > LONG.as_nanos();
         self.calls[phase as usize].iter().filter(long).count()
     }
 
-    /// How many of their decisions the failure rule took.
+    /// Number of degraded decisions of a phase.
     pub(in crate::remote) fn degraded(&self, phase: Phase) -> usize {
         self.calls[phase as usize].iter().filter(|&&(_, degraded)| degraded).count()
     }

@@ -1,4 +1,4 @@
-//! What the shared store is to reach, beside what it reached.
+//! The goals of the shared store, and the measured values.
 
 use std::fmt::{Result, Write as _};
 
@@ -7,7 +7,7 @@ use crate::remote::Row;
 use crate::remote::axes::{CALLERS, Charges, KeyDistribution, MAX_CALLERS, Point};
 use crate::remote::contender::Role;
 
-/// With the most callers: whom to beat, and by how many times the decisions per second.
+/// Peers to beat with the most callers, and by which factor in decisions per second.
 const RIVALS: [(Role, f64); 6] = [
     (Role::Shared, 2.0),
     (Role::SharedCalls, 2.0),
@@ -17,7 +17,7 @@ const RIVALS: [(Role, f64); 6] = [
     (Role::FreshCalls, 3.0),
 ];
 
-/// How many times as long as one charge three may take at the most.
+/// Maximum ratio of the time of three charges to that of one.
 const THREE_TO_ONE: f64 = 1.3;
 
 pub(super) fn write(text: &mut String, rows: &[Row]) -> Result {
@@ -28,8 +28,8 @@ pub(super) fn write(text: &mut String, rows: &[Row]) -> Result {
 fn write_rivals(text: &mut String, rows: &[Row]) -> Result {
     writeln!(
         text,
-        "Goals with {MAX_CALLERS} callers: so many times the decisions per second of a rival, at \
-         a p99 that is no longer.\n"
+        "Goals with {MAX_CALLERS} callers: decisions per second as a multiple of a rival's, at a \
+         p99 that is not higher.\n"
     )?;
     writeln!(text, "| keys | charges | rival | decisions/s: goal | reached | | p99: reached | |")?;
     writeln!(text, "| ---: | ---: | --- | ---: | ---: | --- | ---: | --- |")?;

@@ -1,4 +1,4 @@
-//! The table around a server that goes away and comes back.
+//! The table of outages.
 
 use std::fmt::{Result, Write as _};
 
