@@ -1,4 +1,4 @@
-//! Targets of requests: paths as servers may come to read them, and routes of users.
+//! Request targets: normalized paths, and configured routes.
 
 use tidegate_providers::Dialect;
 use tidegate_providers::request::{Base, Purpose, RoutePath, plain_path, with_model};
@@ -14,7 +14,7 @@ pub(super) fn paths(bytes: &[u8]) {
         && path.starts_with('/')
         && !path.contains("//")
     {
-        assert_eq!(plain, path.trim_end_matches('/'), "a plain path has changed");
+        assert_eq!(plain, path.trim_end_matches('/'), "a normalized path was changed");
     }
     for empty in ["//", ";", "\\"] {
         assert!(!plain.contains(empty), "{plain:?} has {empty:?} in it");
