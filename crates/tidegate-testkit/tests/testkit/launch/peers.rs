@@ -42,7 +42,7 @@ fn a_peer_receives_lines_and_reports() {
 #[test]
 fn a_peer_that_fails_fails_the_test() {
     if Peer::told(ROLE).is_some() {
-        panic!("as it was told");
+        panic!("this panic is intended");
     }
     let failure = |name: &str| {
         let peer = Peer::spawn(name, &[(ROLE, "failing")]);
@@ -50,7 +50,10 @@ fn a_peer_that_fails_fails_the_test() {
         panic.downcast_ref::<String>().unwrap().clone()
     };
     let message = failure("launch::peers::a_peer_that_fails_fails_the_test");
-    assert!(message.contains("the peer failed") && message.contains("as it was told"), "{message}");
+    assert!(
+        message.contains("the peer failed") && message.contains("this panic is intended"),
+        "{message}"
+    );
     let message = failure("launch::peers::no_such_test");
     assert!(message.contains("no test of that name"), "{message}");
 }
