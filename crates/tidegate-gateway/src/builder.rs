@@ -18,7 +18,7 @@ use crate::call_observer::{CallObserver, NoObserver};
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
 use crate::request::body::RequestBody;
-use crate::request::caller::Peers;
+use crate::request::caller::PeerResolver;
 use crate::state::accounts::Engines;
 use crate::state::routing_table::Shared;
 use crate::upstream::http_service::HttpService;
@@ -111,8 +111,8 @@ impl GatewayBuilder {
         let memory = MemoryBudget::new(self.max_memory);
         let engines = Engines::new(self.engine);
         let shared = Shared { engines, observer: self.observer, http, memory };
-        let peers = Peers::behind(self.trusted_proxies);
-        Gateway::open(shared, self.call_observer, self.upstreams, peers)
+        let peer_resolver = PeerResolver::new(self.trusted_proxies);
+        Gateway::new(shared, self.call_observer, self.upstreams, peer_resolver)
     }
 }
 

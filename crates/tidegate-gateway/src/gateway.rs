@@ -15,10 +15,10 @@ use crate::builder::GatewayBuilder;
 use crate::call_observer::CallObserver;
 use crate::error::GatewayError;
 use crate::proxy::Proxy;
-use crate::request::address;
 use crate::request::buffer_budget::BufferBudget;
-use crate::request::caller::Peers;
-use crate::request::heavy_work::HeavyWork;
+use crate::request::caller::PeerResolver;
+use crate::request::uri_path;
+use crate::request::work_pool::WorkPool;
 use crate::response::body::ResponseBody;
 use crate::response::proxy_error;
 use crate::state::call_context::CallContext;
@@ -58,14 +58,14 @@ pub struct Gateway {
 struct Inner {
     table: ArcSwap<RoutingTable>,
     /// Held while a configuration is changed.
-    changing: Mutex<()>,
+    reconfigure_lock: Mutex<()>,
     shared: Shared,
     call_observer: Arc<dyn CallObserver>,
     drain: Drain,
     budget: BufferBudget,
-    heavy_work: HeavyWork,
+    work_pool: WorkPool,
     request_ids: RequestIds,
-    peers: Peers,
+    peer_resolver: PeerResolver,
 }
 
 impl Gateway {
@@ -75,24 +75,24 @@ impl Gateway {
         GatewayBuilder::new(engine.clone())
     }
 
-    pub(crate) fn open(
+    pub(crate) fn new(
         shared: Shared,
         call_observer: Arc<dyn CallObserver>,
         upstreams: Vec<Upstream>,
-        peers: Peers,
+        peer_resolver: PeerResolver,
     ) -> Result<Self, GatewayError> {
         let request_ids = RequestIds::new().ok_or(GatewayError::Random)?;
         let table = RoutingTable::default().reconfigured(upstreams, &shared)?;
         let inner = Inner {
             table: ArcSwap::from_pointee(table),
-            changing: Mutex::new(()),
+            reconfigure_lock: Mutex::new(()),
             shared,
             call_observer,
             drain: Drain::default(),
             budget: BufferBudget::default(),
-            heavy_work: HeavyWork::default(),
+            work_pool: WorkPool::default(),
             request_ids,
-            peers,
+            peer_resolver,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -102,7 +102,7 @@ impl Gateway {
     /// # Errors
     /// If something is wrong with them.
     pub fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
-        routing_table::check(upstreams)
+        routing_table::validate(upstreams)
     }
 
     /// Serves these upstreams from now on, in place of all before. What was spent counts on, and
@@ -112,7 +112,7 @@ impl Gateway {
     /// # Errors
     /// If something is wrong with them. Then everything stays as it was.
     pub fn reconfigure(&self, upstreams: Vec<Upstream>) -> Result<(), GatewayError> {
-        let _changing = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.inner.reconfigure_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.inner.table.load().reconfigured(upstreams, &self.inner.shared)?;
         self.inner.table.store(Arc::new(next));
         Ok(())
@@ -127,7 +127,7 @@ impl Gateway {
     /// Whether a path leads to a provider.
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {
-        let name = address::split(path).map(|(name, _)| name);
+        let name = uri_path::split_provider(path).map(|(name, _)| name);
         name.is_some_and(|name| self.inner.table.load().route(name).is_some())
     }
 
@@ -141,7 +141,7 @@ impl Gateway {
         let uri = request.uri();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let table = self.inner.table.load();
-        let found = address::split(target)
+        let found = uri_path::split_provider(target)
             .and_then(|(name, rest)| Some((table.route(name)?.clone(), rest)));
         let Some((route, rest)) = found else {
             return proxy_error::unknown_provider(&table.names());
@@ -154,11 +154,11 @@ impl Gateway {
             route.provider_state.clone(),
             call_observer,
         ));
-        let peer = inner.peers.find(peer, request.headers());
+        let peer = inner.peer_resolver.resolve(peer, request.headers());
         let rest: Arc<str> =
             if rest.starts_with('/') { rest.into() } else { ["/", rest].concat().into() };
-        let Inner { drain, budget, heavy_work, .. } = inner;
-        let proxy = Proxy { route, context, drain, budget, heavy_work, peer };
+        let Inner { drain, budget, work_pool, .. } = inner;
+        let proxy = Proxy { route, context, drain, budget, work_pool, peer };
         proxy.serve(request, rest).await
     }
 
@@ -180,7 +180,7 @@ impl Gateway {
     pub fn status(&self) -> Vec<Status> {
         let table = self.inner.table.load();
         let mut all: Vec<Status> =
-            table.routes().map(|route| status::of(&route.provider_state)).collect();
+            table.routes().map(|route| status::current(&route.provider_state)).collect();
         all.sort_by(|a, b| a.provider.cmp(&b.provider));
         all
     }
@@ -208,7 +208,7 @@ impl Gateway {
         routes.sort_by(|one, other| one.upstream.name.cmp(&other.upstream.name));
         let mut views = Vec::with_capacity(routes.len());
         for route in routes {
-            views.push(provider_view::of(&route.provider_state).await);
+            views.push(provider_view::inspect(&route.provider_state).await);
         }
         views
     }

@@ -5,7 +5,7 @@ pub(crate) mod call_context;
 pub(crate) mod drain;
 pub(crate) mod provider_state;
 pub(crate) mod provider_view;
-pub(crate) mod queue_bounds;
+pub(crate) mod queue_limits;
 pub(crate) mod queued_calls;
 pub(crate) mod request_ids;
 pub(crate) mod routing_table;

@@ -3,7 +3,7 @@
 pub(crate) mod attempt;
 pub(crate) mod breaker;
 pub(crate) mod http_service;
-mod received;
 pub(crate) mod redaction;
+mod sanitize;
 pub(crate) mod settings;
 pub(crate) mod stack;

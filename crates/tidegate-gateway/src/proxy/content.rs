@@ -13,9 +13,9 @@ use crate::request::body_reader::{self, BodyMode, MAX_PEEK, content_length};
 use crate::request::body_summary::{self, BodySummary};
 use crate::request::call::{BufferedContent, Content};
 use crate::request::content_decoding::Codings;
-use crate::request::heavy_work::HeavyWork;
+use crate::request::work_pool::WorkPool;
 use crate::response::body::ResponseBody;
-use crate::response::error_response::internal;
+use crate::response::error_response::internal_error;
 
 impl Proxy<'_> {
     /// What is sent as the body of a call, and what it asks for.
@@ -31,19 +31,19 @@ impl Proxy<'_> {
         B::Error: Into<BoxError>,
     {
         let refuse = |error| self.refuse_body(purpose.dialect, &error);
-        let budget = self.budget.of(self.peer.address);
-        let codings = Codings::of(headers);
-        match BodyMode::of(purpose, headers) {
-            BodyMode::Collect => {
+        let budget = self.budget.for_peer(self.peer.address);
+        let codings = Codings::from_headers(headers);
+        match BodyMode::for_request(purpose, headers) {
+            BodyMode::Buffer => {
                 let read = body_reader::collect(body, limit, budget).await;
                 let (bytes, permit) = read.map_err(refuse)?;
                 self.read_buffered(purpose, codings, BufferedContent::new(bytes, permit)).await
             }
             BodyMode::Peek => {
                 let mut body = StreamedBody::new(body, limit);
-                let Peeked { begin, is_whole } =
+                let Peeked { prefix, is_complete } =
                     body.peek(MAX_PEEK, budget).await.map_err(refuse)?;
-                if !is_whole && !purpose.is_other() && body_summary::begins_like_json(&begin) {
+                if !is_complete && !purpose.is_other() && body_summary::looks_like_json(&prefix) {
                     // Whatever its type says, a server may read it as JSON, and its model may follow.
                     let body = RequestBody::streamed(Box::new(body));
                     let read = body_reader::collect(body, limit, budget).await;
@@ -51,18 +51,18 @@ impl Proxy<'_> {
                     let content = BufferedContent::new(bytes, permit);
                     return self.read_buffered(purpose, codings, content).await;
                 }
-                let whole = || u64::try_from(begin.len()).ok();
-                let size = if is_whole { whole() } else { content_length(headers) };
-                let summary = self.read_beginning(purpose, codings, begin.clone(), size).await?;
-                let content = match is_whole && purpose.is_other() {
-                    true => Content::Buffered(BufferedContent::new(begin, body.into_permit())),
+                let full_size = || u64::try_from(prefix.len()).ok();
+                let size = if is_complete { full_size() } else { content_length(headers) };
+                let summary = self.read_beginning(purpose, codings, prefix.clone(), size).await?;
+                let content = match is_complete && purpose.is_other() {
+                    true => Content::Buffered(BufferedContent::new(prefix, body.into_permit())),
                     false => Content::streamed(body),
                 };
                 Ok((content, summary))
             }
             BodyMode::Stream => {
                 let content = Content::streamed(StreamedBody::new(body, limit));
-                Ok((content, BodySummary::uncounted(purpose)))
+                Ok((content, BodySummary::without_tokens(purpose)))
             }
         }
     }
@@ -76,21 +76,24 @@ impl Proxy<'_> {
     ) -> Result<(Content, BodySummary), Response<ResponseBody>> {
         let size = body_summary::read_size(&codings, &content.bytes);
         let has_fallbacks = !self.route.upstream.fallback.is_empty();
-        let asks_for_usage = self.route.client.asks_for_usage || has_fallbacks;
-        let read = self.read_away(purpose, size, move |kind| {
-            let BufferedContent { bytes, places, .. } = &content;
+        let may_inject_usage_option = self.route.client.injects_usage_option || has_fallbacks;
+        let read = self.read_on_worker(purpose, size, move |kind| {
+            let BufferedContent { bytes, edit_spans, .. } = &content;
             let length = u64::try_from(bytes.len()).ok();
             let summary = BodySummary::read(kind, &codings, bytes, length);
-            if HeavyWork::is_heavy(size) && has_fallbacks {
-                places.models(bytes);
+            if WorkPool::is_offloaded(size) && has_fallbacks {
+                edit_spans.models(bytes);
             }
-            if HeavyWork::is_heavy(size) && asks_for_usage && summary.asked.mode == Mode::Stream {
-                places.usage_option(bytes);
+            if WorkPool::is_offloaded(size)
+                && may_inject_usage_option
+                && summary.request.mode == Mode::Stream
+            {
+                edit_spans.usage_option(bytes);
             }
             (Content::Buffered(content), summary)
         });
         let (content, mut summary) = read.await?;
-        summary.name_model(purpose);
+        summary.set_model_from_path(purpose);
         Ok((content, summary))
     }
 
@@ -99,29 +102,29 @@ impl Proxy<'_> {
         &self,
         purpose: &Purpose<'_>,
         codings: Codings,
-        begin: Bytes,
+        prefix: Bytes,
         size: Option<u64>,
     ) -> Result<BodySummary, Response<ResponseBody>> {
-        let read_size = body_summary::read_size(&codings, &begin);
-        let read = self.read_away(purpose, read_size, move |kind| {
-            BodySummary::read(kind, &codings, &begin, size)
+        let read_size = body_summary::read_size(&codings, &prefix);
+        let read = self.read_on_worker(purpose, read_size, move |kind| {
+            BodySummary::read(kind, &codings, &prefix, size)
         });
         let mut summary = read.await?;
-        summary.name_model(purpose);
+        summary.set_model_from_path(purpose);
         Ok(summary)
     }
 
     /// Reads a body of this size, by another thread if that takes long.
-    async fn read_away<T: Send + 'static>(
+    async fn read_on_worker<T: Send + 'static>(
         &self,
         purpose: &Purpose<'_>,
         size: usize,
         read: impl FnOnce(&Purpose<'static>) -> T + Send + 'static,
     ) -> Result<T, Response<ResponseBody>> {
         let kind = purpose.without_model();
-        self.heavy_work.run(self.peer.address, size, move || read(&kind)).await.map_err(|error| {
+        self.work_pool.run(self.peer.address, size, move || read(&kind)).await.map_err(|error| {
             tracing::error!(provider = %self.route.upstream.name, %error, "body not read");
-            self.refuse(purpose.dialect, &internal(), Outcome::Rejected)
+            self.refuse(purpose.dialect, &internal_error(), Outcome::Rejected)
         })
     }
 }

@@ -18,8 +18,8 @@ use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::body_pace::Pace;
 use crate::request::body_reader::{self, BodyError};
+use crate::request::body_timeout::BodyTimeout;
 use crate::request::buffer_budget::{BufferPermit, PeerBudget};
 
 /// A body that is received, from a caller or from a provider.
@@ -71,28 +71,32 @@ impl Body for RequestBody {
         match &self.0 {
             Kind::Buffered(bytes) => bytes.is_none(),
             Kind::Parts(parts) => parts.is_empty(),
-            Kind::Streamed(body) => body.first.is_none() && body.rest.is_end_stream(),
+            Kind::Streamed(body) => body.prefix.is_none() && body.rest.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
+            Kind::Buffered(bytes) => {
+                size_hint_with_prefix(bytes.as_ref(), &SizeHint::with_exact(0))
+            }
             Kind::Parts(parts) => {
                 let size = parts.iter().map(Bytes::len).sum::<usize>();
                 SizeHint::with_exact(u64::try_from(size).unwrap_or(u64::MAX))
             }
-            Kind::Streamed(body) => size_with(body.first.as_ref(), &body.rest.size_hint()),
+            Kind::Streamed(body) => {
+                size_hint_with_prefix(body.prefix.as_ref(), &body.rest.size_hint())
+            }
         }
     }
 }
 
 /// The size of a body whose first bytes were read ahead.
-pub(crate) fn size_with(first: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
-    let first = u64::try_from(first.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
+pub(crate) fn size_hint_with_prefix(prefix: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
+    let prefix = u64::try_from(prefix.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
     let mut hint = SizeHint::new();
-    hint.set_lower(rest.lower().saturating_add(first));
-    if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
+    hint.set_lower(rest.lower().saturating_add(prefix));
+    if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(prefix)) {
         hint.set_upper(upper);
     }
     hint
@@ -100,23 +104,23 @@ pub(crate) fn size_with(first: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
 
 /// What was read ahead of a body, which is sent all the same.
 pub(crate) struct Peeked {
-    pub(crate) begin: Bytes,
+    pub(crate) prefix: Bytes,
     /// Whether nothing follows.
-    pub(crate) is_whole: bool,
+    pub(crate) is_complete: bool,
 }
 
 /// The body of a caller that is sent on as it comes.
 pub(crate) struct StreamedBody {
     /// What was read ahead, within the budget.
-    first: Option<Bytes>,
+    prefix: Option<Bytes>,
     permit: BufferPermit,
     rest: IncomingBody,
     limit: Option<usize>,
     size: usize,
     /// Runs while the caller is waited for, not while the provider does not read.
-    pace: Pace,
+    timeout: BodyTimeout,
     timer: Option<Pin<Box<Sleep>>>,
-    upload: Upload,
+    upload: UploadProgress,
 }
 
 impl StreamedBody {
@@ -127,19 +131,19 @@ impl StreamedBody {
     {
         let rest = body.map_err(Into::into).boxed_unsync();
         Self {
-            first: None,
+            prefix: None,
             permit: BufferPermit::none(),
             rest,
             limit,
             size: 0,
-            pace: Pace::streamed(),
+            timeout: BodyTimeout::streamed(),
             timer: None,
-            upload: Upload::default(),
+            upload: UploadProgress::default(),
         }
     }
 
     /// The progress of the upload.
-    pub(crate) fn upload(&self) -> Upload {
+    pub(crate) fn upload(&self) -> UploadProgress {
         self.upload.clone()
     }
 
@@ -156,22 +160,22 @@ impl StreamedBody {
     ) -> Result<Peeked, BodyError> {
         let expected = self.rest.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let capacity = expected.unwrap_or(size).min(size);
-        let mut first = BytesMut::new();
-        let mut is_whole = self.rest.is_end_stream();
-        while first.len() < size && !is_whole {
+        let mut prefix = BytesMut::new();
+        let mut is_complete = self.rest.is_end_stream();
+        while prefix.len() < size && !is_complete {
             let Some(frame) = poll_fn(|context| self.poll_rest(context)).await? else {
-                is_whole = true;
+                is_complete = true;
                 break;
             };
-            is_whole = self.rest.is_end_stream();
+            is_complete = self.rest.is_end_stream();
             let Ok(data) = frame.into_data() else { continue };
-            budget.grow(&mut self.permit, first.len() + data.len())?;
-            first.reserve(capacity.saturating_sub(first.len()));
-            first.extend_from_slice(&data);
+            budget.grow(&mut self.permit, prefix.len() + data.len())?;
+            prefix.reserve(capacity.saturating_sub(prefix.len()));
+            prefix.extend_from_slice(&data);
         }
-        let first = first.freeze();
-        self.first = Some(first.clone()).filter(|first| !first.is_empty());
-        Ok(Peeked { begin: first, is_whole })
+        let prefix = prefix.freeze();
+        self.prefix = Some(prefix.clone()).filter(|prefix| !prefix.is_empty());
+        Ok(Peeked { prefix, is_complete })
     }
 
     /// The next frame of the caller.
@@ -179,14 +183,14 @@ impl StreamedBody {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Frame<Bytes>>, BodyError>> {
-        let Self { pace, timer, rest, .. } = self;
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(pace.end())));
-        body_reader::poll_frame(&mut Pin::new(rest), pace, timer.as_mut(), context)
+        let Self { timeout, timer, rest, .. } = self;
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(timeout.deadline())));
+        body_reader::poll_frame(&mut Pin::new(rest), timeout, timer.as_mut(), context)
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = match self.first.take() {
-            Some(first) => Frame::data(first),
+        let frame = match self.prefix.take() {
+            Some(prefix) => Frame::data(prefix),
             None => {
                 self.permit = BufferPermit::none();
                 match ready!(self.poll_rest(context)) {
@@ -201,7 +205,7 @@ impl StreamedBody {
             }
         };
         let size = frame.data_ref().map_or(0, Bytes::len);
-        self.upload.sent(size);
+        self.upload.add_sent(size);
         self.size = self.size.saturating_add(size);
         if let Some(limit) = self.limit.filter(|limit| self.size > *limit) {
             return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooLarge(limit)))));
@@ -218,10 +222,10 @@ impl fmt::Debug for StreamedBody {
 
 /// The progress of a streamed body. Clones refer to the same body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Upload(Arc<Progress>);
+pub(crate) struct UploadProgress(Arc<UploadState>);
 
 #[derive(Debug, Default)]
-struct Progress {
+struct UploadState {
     error: OnceLock<UploadError>,
     size: AtomicU64,
     last_sent: Mutex<Option<Instant>>,
@@ -243,7 +247,7 @@ impl From<UploadError> for BodyError {
     }
 }
 
-impl Upload {
+impl UploadProgress {
     /// Why the body was cut off, if it was.
     pub(crate) fn error(&self) -> Option<BodyError> {
         self.0.error.get().map(|error| (*error).into())
@@ -259,7 +263,7 @@ impl Upload {
         self.0.size.load(Ordering::Relaxed)
     }
 
-    fn sent(&self, size: usize) {
+    fn add_sent(&self, size: usize) {
         self.0.size.fetch_add(u64::try_from(size).unwrap_or(u64::MAX), Ordering::Relaxed);
         *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

@@ -18,17 +18,17 @@ use tidegate_providers::request::{Purpose, size_limit};
 use tidegate_providers::{Dialect, Endpoint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::body_pace::{COLLECTED_PAUSE, Pace};
+use crate::request::body_timeout::{BUFFERED_IDLE, BodyTimeout};
 use crate::request::buffer_budget::{BufferBudgetExceeded, BufferPermit, PeerBudget};
 
 /// The largest buffered body where the path has no limit of its own: 64 MiB.
-const MAX_COLLECTED: usize = 64 * 1_024 * 1_024;
+const MAX_BUFFERED: usize = 64 * 1_024 * 1_024;
 /// The largest buffered body of a path that is not known: 8 MiB.
-const MAX_COLLECTED_OTHER: u64 = 8 * 1_024 * 1_024;
+const MAX_BUFFERED_OTHER: u64 = 8 * 1_024 * 1_024;
 /// How much of a streamed body is read before it is sent.
 pub(crate) const MAX_PEEK: usize = 64 * 1_024;
 /// The memory of a body that comes in pieces is counted in steps of 64 KiB.
-const STEP: usize = 64 * 1_024;
+const MEMORY_STEP: usize = 64 * 1_024;
 /// How many times the size of a body is set aside when it grows. What is set aside and not written to
 /// takes no memory; to move a body often would, since what it leaves is not given back at once.
 const GROWTH: usize = 64;
@@ -50,7 +50,7 @@ pub(crate) enum BodyError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyMode {
     /// Buffered whole before the call is made.
-    Collect,
+    Buffer,
     /// Streamed, after a look at its beginning.
     Peek,
     /// Streamed, since it has no tokens to count.
@@ -60,32 +60,35 @@ pub(crate) enum BodyMode {
 impl BodyMode {
     /// JSON is buffered, and so is a body without a content type. On paths that are not known only
     /// JSON is, of a size that is known and not large: uploads go there too.
-    pub(crate) fn of(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
+    pub(crate) fn for_request(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
         if !purpose.is_readable() {
             return Self::Stream;
         }
-        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let begins = |start: &str| {
-            kind.get(..start.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(start))
+        let content_type =
+            headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let has_prefix = |prefix: &str| {
+            content_type
+                .get(..prefix.len())
+                .is_some_and(|content_type| content_type.eq_ignore_ascii_case(prefix))
         };
         let is_streamed = match purpose.is_other() {
             true => {
-                !begins("application/json")
-                    || content_length(headers).is_none_or(|length| length > MAX_COLLECTED_OTHER)
+                !has_prefix("application/json")
+                    || content_length(headers).is_none_or(|length| length > MAX_BUFFERED_OTHER)
             }
             false => {
-                begins("multipart/")
-                    || begins("audio/")
-                    || begins("video/")
-                    || begins("application/octet-stream")
+                has_prefix("multipart/")
+                    || has_prefix("audio/")
+                    || has_prefix("video/")
+                    || has_prefix("application/octet-stream")
             }
         };
-        if is_streamed { Self::Peek } else { Self::Collect }
+        if is_streamed { Self::Peek } else { Self::Buffer }
     }
 }
 
 /// The size limit of a body by its path; `None` for streamed bodies without a known limit.
-pub(crate) fn limit(
+pub(crate) fn body_limit(
     dialect: Dialect,
     purpose: Option<&Purpose<'_>>,
     path: &str,
@@ -94,8 +97,8 @@ pub(crate) fn limit(
     match purpose {
         Some(purpose) => {
             let known = size_limit(purpose.dialect, &purpose.endpoint());
-            let is_collected = BodyMode::of(purpose, headers) == BodyMode::Collect;
-            known.or(is_collected.then_some(MAX_COLLECTED))
+            let is_buffered = BodyMode::for_request(purpose, headers) == BodyMode::Buffer;
+            known.or(is_buffered.then_some(MAX_BUFFERED))
         }
         None if path.contains("/files") => size_limit(dialect, &Endpoint::new("files")),
         None => None,
@@ -129,16 +132,16 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let limit = limit.unwrap_or(MAX_COLLECTED);
+    let limit = limit.unwrap_or(MAX_BUFFERED);
     let expected = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
     budget.check(expected.unwrap_or(0))?;
     let now = Instant::now();
-    let (mut body, mut pace) = (pin!(body), Pace::collected(now));
-    let mut timer = pin!(sleep_until(now + COLLECTED_PAUSE));
-    let mut buffer = Buffer { size_limit: expected.unwrap_or(limit), ..Buffer::default() };
+    let (mut body, mut timeout) = (pin!(body), BodyTimeout::buffered(now));
+    let mut timer = pin!(sleep_until(now + BUFFERED_IDLE));
+    let mut buffer = BodyBuffer { size_limit: expected.unwrap_or(limit), ..BodyBuffer::default() };
     let mut permit = BufferPermit::none();
     loop {
-        let next = poll_fn(|context| poll_frame(&mut body, &mut pace, timer.as_mut(), context));
+        let next = poll_fn(|context| poll_frame(&mut body, &mut timeout, timer.as_mut(), context));
         let Some(frame) = next.await? else { return Ok((buffer.into_bytes(), permit)) };
         let Ok(data) = frame.into_data() else { continue };
         if data.len() > limit.saturating_sub(buffer.len()) {
@@ -152,7 +155,7 @@ where
 /// The next frame of a body, if there is one and if it comes in time.
 pub(crate) fn poll_frame<B>(
     body: &mut Pin<&mut B>,
-    pace: &mut Pace,
+    timeout: &mut BodyTimeout,
     timer: Pin<&mut Sleep>,
     context: &mut Context<'_>,
 ) -> Poll<Result<Option<Frame<Bytes>>, BodyError>>
@@ -163,12 +166,12 @@ where
     let frame = match body.as_mut().poll_frame(context) {
         Poll::Ready(None) => Ok(None),
         Poll::Ready(Some(Ok(frame))) => {
-            pace.came(frame.data_ref().map_or(0, Bytes::len));
+            timeout.received(frame.data_ref().map_or(0, Bytes::len));
             Ok(Some(frame))
         }
         Poll::Ready(Some(Err(error))) => Err(BodyError::Broken(error.into())),
         Poll::Pending => {
-            ready!(pace.poll_end(timer, context));
+            ready!(timeout.poll_expired(timer, context));
             Err(BodyError::TooSlow)
         }
     };
@@ -177,7 +180,7 @@ where
 
 /// What has come of a body.
 #[derive(Debug, Default)]
-struct Buffer {
+struct BodyBuffer {
     /// Most bodies come in one frame, which is not copied.
     first: Bytes,
     more: Vec<u8>,
@@ -185,7 +188,7 @@ struct Buffer {
     size_limit: usize,
 }
 
-impl Buffer {
+impl BodyBuffer {
     const fn len(&self) -> usize {
         self.first.len() + self.more.len()
     }
@@ -196,7 +199,7 @@ impl Buffer {
         if self.len() == 0 {
             size
         } else {
-            size.next_multiple_of(STEP).min(self.size_limit).max(size)
+            size.next_multiple_of(MEMORY_STEP).min(self.size_limit).max(size)
         }
     }
 
@@ -227,15 +230,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_whole_and_what_is_written_is_counted() {
+    fn body_is_complete_and_written_memory_is_counted() {
         for (expected, frame) in [(1 << 20, 16_384), (1 << 20, 1_000), (300, 7), (70_000, 65_537)] {
             for size_limit in [expected, 64 << 20] {
-                let mut buffer = Buffer { size_limit, ..Buffer::default() };
+                let mut buffer = BodyBuffer { size_limit, ..BodyBuffer::default() };
                 let text: Vec<u8> = (0..=250).cycle().take(expected).collect();
                 for data in text.chunks(frame) {
                     let counted = buffer.memory_with(data.len());
                     buffer.push(Bytes::copy_from_slice(data));
-                    assert!((buffer.len()..buffer.len() + STEP).contains(&counted));
+                    assert!((buffer.len()..buffer.len() + MEMORY_STEP).contains(&counted));
                     assert!(counted <= size_limit && buffer.more.capacity() <= size_limit);
                 }
                 assert_eq!(buffer.into_bytes(), text);

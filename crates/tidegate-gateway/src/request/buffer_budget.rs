@@ -17,11 +17,11 @@ const MIB: usize = 1_024 * 1_024;
 /// The pool: 352 MiB, a quarter of which has room for a body of the largest size and some others.
 const POOL: usize = 352 * MIB;
 /// A peer may have one part of the pool for so many that stay free.
-const FREE_PARTS: usize = 3;
+const FREE_SHARES: usize = 3;
 /// What only small bodies may use.
 const RESERVE: usize = 32 * MIB;
 /// The largest small body: 256 KiB.
-pub(crate) const SMALL: usize = 256 * 1_024;
+pub(crate) const MAX_SMALL: usize = 256 * 1_024;
 
 /// The budget has no room for a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,10 +45,10 @@ pub(crate) struct PeerBudget<'b> {
 
 /// The part of the budget that one body uses, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct BufferPermit(Option<Held>);
+pub(crate) struct BufferPermit(Option<Reserved>);
 
 #[derive(Debug)]
-struct Held {
+struct Reserved {
     usage: Arc<Usage>,
     size: usize,
     source: Source,
@@ -76,7 +76,7 @@ struct Pool {
 }
 
 impl BufferBudget {
-    pub(crate) const fn of(&self, peer: IpAddr) -> PeerBudget<'_> {
+    pub(crate) const fn for_peer(&self, peer: IpAddr) -> PeerBudget<'_> {
         PeerBudget { usage: &self.0, peer }
     }
 }
@@ -84,7 +84,7 @@ impl BufferBudget {
 impl PeerBudget<'_> {
     /// Whether a body of this size would fit now. Nothing is held for it.
     pub(crate) fn check(self, size: usize) -> Result<(), BufferBudgetExceeded> {
-        if size <= SMALL {
+        if size <= MAX_SMALL {
             return Ok(());
         }
         self.usage.pool().check(self.network(), size)
@@ -103,7 +103,7 @@ impl PeerBudget<'_> {
         }
         let source = permit.0.as_ref().map_or(Source::Reserve, |held| held.source);
         let source = match source {
-            Source::Reserve if size <= SMALL && self.usage.take_reserve(size - held) => source,
+            Source::Reserve if size <= MAX_SMALL && self.usage.take_reserve(size - held) => source,
             Source::Reserve => {
                 let network = self.network();
                 self.usage.pool().take(network, size)?;
@@ -118,7 +118,7 @@ impl PeerBudget<'_> {
         };
         match &mut permit.0 {
             Some(held) => held.size = size,
-            none => *none = Some(Held { usage: self.usage.clone(), size, source }),
+            none => *none = Some(Reserved { usage: self.usage.clone(), size, source }),
         }
         Ok(())
     }
@@ -149,10 +149,10 @@ impl Pool {
         let held = self.peers.get(&network).copied().unwrap_or(0);
         let share = held.saturating_add(more);
         let needed =
-            share.saturating_mul(FREE_PARTS).saturating_add(self.used).saturating_add(more);
+            share.saturating_mul(FREE_SHARES).saturating_add(self.used).saturating_add(more);
         if needed <= POOL {
             Ok(())
-        } else if share > POOL / (FREE_PARTS + 1) {
+        } else if share > POOL / (FREE_SHARES + 1) {
             Err(BufferBudgetExceeded::Peer)
         } else {
             Err(BufferBudgetExceeded::All)
@@ -166,7 +166,7 @@ impl Pool {
         Ok(())
     }
 
-    fn give_back(&mut self, network: IpAddr, size: usize) {
+    fn release(&mut self, network: IpAddr, size: usize) {
         self.used -= size;
         if let Entry::Occupied(mut held) = self.peers.entry(network) {
             *held.get_mut() -= size;
@@ -184,13 +184,13 @@ impl BufferPermit {
     }
 }
 
-impl Drop for Held {
+impl Drop for Reserved {
     fn drop(&mut self) {
         match self.source {
             Source::Reserve => {
                 self.usage.reserve.fetch_sub(self.size, Ordering::Relaxed);
             }
-            Source::Pool(network) => self.usage.pool().give_back(network, self.size),
+            Source::Pool(network) => self.usage.pool().release(network, self.size),
         }
     }
 }
@@ -207,52 +207,52 @@ mod tests {
     fn fill(budget: &BufferBudget, peer: IpAddr, size: usize) -> Vec<BufferPermit> {
         std::iter::from_fn(|| {
             let mut permit = BufferPermit::none();
-            budget.of(peer).grow(&mut permit, size).ok().map(|()| permit)
+            budget.for_peer(peer).grow(&mut permit, size).ok().map(|()| permit)
         })
         .collect()
     }
 
     #[test]
-    fn one_peer_has_a_quarter_and_leaves_room_for_small_bodies_and_for_others() {
+    fn one_peer_is_limited_to_a_quarter_of_the_pool() {
         let budget = BufferBudget::default();
         let held = fill(&budget, peer(1), MIB);
         assert_eq!(held.len() * MIB, POOL / 4);
         let mut more = BufferPermit::none();
-        let refused = budget.of(peer(1)).grow(&mut more, SMALL + 1);
+        let refused = budget.for_peer(peer(1)).grow(&mut more, MAX_SMALL + 1);
         assert_eq!(refused, Err(BufferBudgetExceeded::Peer));
-        assert_eq!(budget.of(peer(1)).check(SMALL + 1), refused);
-        assert_eq!(budget.of(peer(1)).grow(&mut more, SMALL), Ok(()));
-        assert_eq!(budget.of(peer(2)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
+        assert_eq!(budget.for_peer(peer(1)).check(MAX_SMALL + 1), refused);
+        assert_eq!(budget.for_peer(peer(1)).grow(&mut more, MAX_SMALL), Ok(()));
+        assert_eq!(budget.for_peer(peer(2)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
         drop((held, more));
-        assert_eq!(budget.of(peer(1)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
+        assert_eq!(budget.for_peer(peer(1)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
     }
 
     #[test]
-    fn many_peers_leave_a_part_of_the_pool_free() {
+    fn many_peers_leave_part_of_the_pool_free() {
         let budget = BufferBudget::default();
         let held: Vec<_> = (1..=100).map(|number| fill(&budget, peer(number), MIB)).collect();
         assert!(held.iter().flatten().count() * MIB < POOL);
-        let refused = budget.of(peer(200)).check(32 * MIB);
+        let refused = budget.for_peer(peer(200)).check(32 * MIB);
         assert_eq!(refused, Err(BufferBudgetExceeded::All));
-        assert_eq!(budget.of(peer(200)).check(SMALL + 1), Ok(()));
+        assert_eq!(budget.for_peer(peer(200)).check(MAX_SMALL + 1), Ok(()));
     }
 
     #[test]
-    fn a_body_that_grows_leaves_the_reserve_and_nothing_is_left_behind() {
+    fn a_growing_body_moves_to_the_pool_and_releases_everything() {
         let budget = BufferBudget::default();
         let addresses = ["2001:db8::1", "2001:db8::2", "192.0.2.1"].map(|it| it.parse().unwrap());
         let mut held = Vec::new();
         for address in addresses {
             let mut permit = BufferPermit::none();
-            for size in [1, SMALL, SMALL, SMALL + 1, MIB, 1] {
-                assert_eq!(budget.of(address).grow(&mut permit, size), Ok(()));
+            for size in [1, MAX_SMALL, MAX_SMALL, MAX_SMALL + 1, MIB, 1] {
+                assert_eq!(budget.for_peer(address).grow(&mut permit, size), Ok(()));
             }
             held.push(permit);
         }
         assert_eq!(budget.0.reserve.load(Ordering::Relaxed), 0);
         assert_eq!(budget.0.pool().peers.len(), 2, "a /64 is one peer");
         assert_eq!(budget.0.pool().used, 3 * MIB);
-        let refused = budget.of(addresses[0]).grow(&mut held[0], usize::MAX);
+        let refused = budget.for_peer(addresses[0]).grow(&mut held[0], usize::MAX);
         assert_eq!(refused, Err(BufferBudgetExceeded::Peer));
         drop(held);
         assert!(budget.0.pool().peers.is_empty());
@@ -260,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn small_bodies_go_to_the_pool_when_the_reserve_is_full() {
+    fn small_bodies_use_the_pool_when_the_reserve_is_full() {
         let budget = BufferBudget::default();
-        let held = fill(&budget, peer(1), SMALL);
-        assert_eq!(held.len() * SMALL, RESERVE + POOL / 4);
-        assert_eq!(budget.of(peer(2)).grow(&mut BufferPermit::none(), SMALL), Ok(()));
+        let held = fill(&budget, peer(1), MAX_SMALL);
+        assert_eq!(held.len() * MAX_SMALL, RESERVE + POOL / 4);
+        assert_eq!(budget.for_peer(peer(2)).grow(&mut BufferPermit::none(), MAX_SMALL), Ok(()));
     }
 }

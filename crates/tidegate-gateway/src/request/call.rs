@@ -8,16 +8,16 @@ use tidegate_llm::{Outgoing, Terms};
 use tidegate_providers::{Dialect, Endpoint, RequestSummary};
 use tokio::time::Instant;
 
-use crate::request::body::{RequestBody, StreamedBody, Upload};
+use crate::request::body::{RequestBody, StreamedBody, UploadProgress};
 use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
-use crate::request::edits::{self, Edit, EditPlaces};
+use crate::request::edits::{self, Edit, EditSpans};
 use crate::request::token_estimate::TokenEstimate;
-use crate::response::usage_reader::ExpectedAnswer;
+use crate::response::usage_reader::ExpectedResponse;
 use crate::state::call_context::CallContext;
 
 /// The model of a request whose model is not known.
-const UNKNOWN: &str = "unknown";
+const UNKNOWN_MODEL: &str = "unknown";
 /// The endpoint that answers with words.
 const CHAT: &str = "chat";
 /// The endpoint of paths that are not known.
@@ -41,26 +41,26 @@ pub(crate) struct OutgoingRequest {
     /// The headers for the provider that the caller named.
     pub(crate) headers: HeaderMap,
     pub(crate) content: Content,
-    pub(crate) asked: RequestSummary,
+    pub(crate) summary: RequestSummary,
     /// The dialect that the caller speaks.
     pub(crate) dialect: Dialect,
     /// What its path is for, whatever endpoint it was declared to belong to.
-    pub(crate) purpose: Endpoint,
+    pub(crate) path_endpoint: Endpoint,
     /// Whether it is a stream that tells its usage only if `stream_options` ask for it.
-    pub(crate) takes_usage_option: bool,
+    pub(crate) supports_usage_option: bool,
     /// How its tokens were estimated; `None` if they were counted.
     pub(crate) estimate: Option<TokenEstimate>,
-    pub(crate) repetition: Repetition,
+    pub(crate) resend_policy: ResendPolicy,
 }
 
 /// When a request whose body can be sent again is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repetition {
+pub(crate) enum ResendPolicy {
     /// After every failure that may heal, also at fallbacks: it asks a model for an answer.
-    Always,
+    AnyFailure,
     /// Only if it was surely not acted on: the provider could not be reached, or said 429. Nobody knows
     /// what a second one would do.
-    IfRefused,
+    IfNotProcessed,
 }
 
 /// The body of a call.
@@ -68,21 +68,21 @@ pub(crate) enum Content {
     /// It can be sent any number of times.
     Buffered(BufferedContent),
     /// It can be sent any number of times: the buffered body of another request, with these edits.
-    Edited { edits: Vec<Edit>, of: Arc<OutgoingRequest> },
+    Edited { edits: Vec<Edit>, base: Arc<OutgoingRequest> },
     /// It can be sent once. `None` after that.
-    Streamed(Mutex<Option<Box<StreamedBody>>>, Upload),
+    Streamed(Mutex<Option<Box<StreamedBody>>>, UploadProgress),
 }
 
 /// A buffered body, within the budget.
 pub(crate) struct BufferedContent {
     pub(crate) bytes: Bytes,
-    pub(crate) places: EditPlaces,
+    pub(crate) edit_spans: EditSpans,
     _permit: BufferPermit,
 }
 
 impl BufferedContent {
     pub(crate) const fn new(bytes: Bytes, permit: BufferPermit) -> Self {
-        Self { bytes, places: EditPlaces::unknown(), _permit: permit }
+        Self { bytes, edit_spans: EditSpans::new(), _permit: permit }
     }
 }
 
@@ -95,7 +95,7 @@ impl Content {
     pub(crate) fn original(&self) -> Option<&BufferedContent> {
         match self {
             Self::Buffered(content) => Some(content),
-            Self::Edited { of, .. } => of.content.original(),
+            Self::Edited { base, .. } => base.content.original(),
             Self::Streamed(..) => None,
         }
     }
@@ -135,7 +135,7 @@ impl Content {
             Self::Buffered(content) => Some(RequestBody::buffered(content.bytes.clone())),
             Self::Edited { edits, .. } => {
                 let original = self.original()?;
-                Some(RequestBody::parts(edits::pieces(&original.bytes, edits)))
+                Some(RequestBody::parts(edits::apply(&original.bytes, edits)))
             }
             Self::Streamed(body, _) => {
                 let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -145,35 +145,35 @@ impl Content {
     }
 
     /// Whether it can be sent again.
-    pub(crate) const fn is_repeatable(&self) -> bool {
+    pub(crate) const fn is_replayable(&self) -> bool {
         matches!(self, Self::Buffered(_) | Self::Edited { .. })
     }
 }
 
 impl Call {
     /// What is known of the answer before it comes.
-    pub(crate) fn expected_answer(&self) -> ExpectedAnswer {
-        let endpoint = self.request.purpose.as_str();
+    pub(crate) fn expected_response(&self) -> ExpectedResponse {
+        let endpoint = self.request.path_endpoint.as_str();
         // On a path that is not known, whoever puts a text to a model gets words.
-        let is_prompt = self.request.asked.max_output != Some(0);
-        ExpectedAnswer {
-            has_words: endpoint == CHAT || endpoint == OTHER && is_prompt,
+        let is_prompt = self.request.summary.max_output != Some(0);
+        ExpectedResponse {
+            is_text: endpoint == CHAT || endpoint == OTHER && is_prompt,
             uses_tokens: !WITHOUT_TOKENS.contains(&endpoint),
-            max_output: self.request.asked.max_output,
+            max_output: self.request.summary.max_output,
         }
     }
 }
 
 impl OutgoingRequest {
     /// The pieces of the body with the option that asks for usage, where it makes a difference.
-    pub(crate) fn with_usage(&self) -> Option<Vec<Bytes>> {
-        let original = self.content.original().filter(|_| self.takes_usage_option)?;
-        let option = original.places.usage_option(&original.bytes)?;
+    pub(crate) fn parts_with_usage(&self) -> Option<Vec<Bytes>> {
+        let original = self.content.original().filter(|_| self.supports_usage_option)?;
+        let option = original.edit_spans.usage_option(&original.bytes)?;
         let others = match &self.content {
             Content::Edited { edits, .. } => edits.as_slice(),
             Content::Buffered(_) | Content::Streamed(..) => &[],
         };
-        Some(edits::pieces(&original.bytes, others.iter().chain([option])))
+        Some(edits::apply(&original.bytes, others.iter().chain([option])))
     }
 
     /// Tokens that were sent beyond those that were reserved for it.
@@ -183,7 +183,7 @@ impl OutgoingRequest {
 
     /// The model, as far as it is known.
     pub(crate) fn model_name(&self) -> &str {
-        self.asked.model.as_deref().unwrap_or(UNKNOWN)
+        self.summary.model.as_deref().unwrap_or(UNKNOWN_MODEL)
     }
 }
 
@@ -201,7 +201,7 @@ impl Outgoing for Call {
     }
 
     fn input_tokens(&self) -> u64 {
-        self.request.asked.input_tokens
+        self.request.summary.input_tokens
     }
 
     fn has_estimated_input(&self) -> bool {
@@ -209,13 +209,13 @@ impl Outgoing for Call {
     }
 
     fn max_output(&self) -> Option<u64> {
-        self.request.asked.max_output
+        self.request.summary.max_output
     }
 
     fn extra_input(&self) -> Option<Box<dyn Fn() -> u64 + Send + Sync>> {
         let OutgoingRequest { estimate, content, .. } = &*self.request;
-        let is_measured = estimate.is_none() || content.is_repeatable();
-        let request = (!is_measured).then(|| self.request.clone())?;
+        let is_final = estimate.is_none() || content.is_replayable();
+        let request = (!is_final).then(|| self.request.clone())?;
         Some(Box::new(move || request.extra_input()))
     }
 }

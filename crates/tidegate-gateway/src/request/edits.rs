@@ -14,19 +14,19 @@ use crate::request::stream_options;
 /// A text in place of a part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Edit {
-    pub(crate) place: Range<usize>,
+    pub(crate) span: Range<usize>,
     pub(crate) text: Bytes,
 }
 
 /// Where a body may have to be edited, as far as that was looked for.
 #[derive(Debug, Default)]
-pub(crate) struct EditPlaces {
+pub(crate) struct EditSpans {
     usage_option: OnceLock<Option<Edit>>,
     models: OnceLock<Vec<Range<usize>>>,
 }
 
-impl EditPlaces {
-    pub(crate) const fn unknown() -> Self {
+impl EditSpans {
+    pub(crate) const fn new() -> Self {
         Self { usage_option: OnceLock::new(), models: OnceLock::new() }
     }
 
@@ -42,17 +42,17 @@ impl EditPlaces {
 }
 
 /// The pieces of an edited body. The edits may come in any order and do not overlap.
-pub(crate) fn pieces<'e>(body: &Bytes, edits: impl IntoIterator<Item = &'e Edit>) -> Vec<Bytes> {
+pub(crate) fn apply<'e>(body: &Bytes, edits: impl IntoIterator<Item = &'e Edit>) -> Vec<Bytes> {
     let mut edits: Vec<&Edit> = edits.into_iter().collect();
-    edits.sort_by_key(|edit| edit.place.start);
-    let (mut pieces, mut end) = (Vec::with_capacity(edits.len() * 2 + 1), 0);
+    edits.sort_by_key(|edit| edit.span.start);
+    let (mut parts, mut end) = (Vec::with_capacity(edits.len() * 2 + 1), 0);
     for edit in edits {
-        pieces.push(body.slice(end..edit.place.start));
-        pieces.push(edit.text.clone());
-        end = edit.place.end;
+        parts.push(body.slice(end..edit.span.start));
+        parts.push(edit.text.clone());
+        end = edit.span.end;
     }
-    pieces.push(body.slice(end..));
-    pieces
+    parts.push(body.slice(end..));
+    parts
 }
 
 #[cfg(test)]
@@ -60,11 +60,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_made_in_their_places_in_any_order() {
+    fn edits_apply_in_any_order() {
         let body = Bytes::from_static(b"0123456789");
-        let edit = |place, text: &'static str| Edit { place, text: text.into() };
+        let edit = |span, text: &'static str| Edit { span, text: text.into() };
         let edits = [edit(5..7, "B"), edit(1..1, "A"), edit(9..10, "")];
-        assert_eq!(pieces(&body, &edits).concat(), b"0A1234B78");
-        assert_eq!(pieces(&body, []).concat(), body);
+        assert_eq!(apply(&body, &edits).concat(), b"0A1234B78");
+        assert_eq!(apply(&body, []).concat(), body);
     }
 }

@@ -29,19 +29,19 @@ impl EndpointRoutes {
     }
 
     /// The endpoint of a plain path, if a route leads there.
-    pub(crate) fn of_path(&self, path: &str) -> Option<&Endpoint> {
+    pub(crate) fn for_path(&self, path: &str) -> Option<&Endpoint> {
         let mut routes = self.routes.iter();
         routes.find(|(route, _)| route.matches(path)).map(|(_, endpoint)| endpoint)
     }
 
     /// The endpoint that a caller names, if it is declared.
-    pub(crate) fn named(&self, name: &str) -> Option<&Endpoint> {
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Endpoint> {
         let name = Endpoint::new(name);
         self.names.iter().find(|known| **known == name)
     }
 
     /// The names of all, for people.
-    pub(crate) fn known(&self) -> String {
+    pub(crate) fn list_names(&self) -> String {
         match self.names.as_slice() {
             [] => "none".to_owned(),
             names => names.iter().map(Endpoint::as_str).collect::<Vec<_>>().join(", "),
@@ -54,19 +54,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_specific_route_counts() {
+    fn most_specific_route_wins() {
         let mut routes = EndpointRoutes::default();
         let path = |text| RoutePath::parse(text).unwrap();
         routes.declare(Endpoint::new("rest"), [path("/*")]);
         routes.declare(Endpoint::new("vision"), [path("/v1/vision/*")]);
         routes.declare(Endpoint::new("chat"), [path("/v1/vision/chat")]);
         routes.declare(Endpoint::new("extraction"), []);
-        let of = |path| routes.of_path(path).unwrap().as_str().to_owned();
+        let of = |path| routes.for_path(path).unwrap().as_str().to_owned();
         assert_eq!(of("/v1/vision/chat"), "chat");
         assert_eq!(of("/vision/describe"), "vision");
         assert_eq!(of("/v1/embeddings"), "rest");
-        assert_eq!(routes.named("Extraction").unwrap().as_str(), "extraction");
-        assert!(routes.named("translation").is_none());
-        assert_eq!(routes.known(), "chat, extraction, rest, vision");
+        assert_eq!(routes.by_name("Extraction").unwrap().as_str(), "extraction");
+        assert!(routes.by_name("translation").is_none());
+        assert_eq!(routes.list_names(), "chat, extraction, rest, vision");
     }
 }

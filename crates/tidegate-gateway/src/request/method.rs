@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_spelling_of_trace_and_connect_passes() {
+    fn trace_and_connect_are_refused_in_any_case() {
         for name in ["TRACE", "trace", "Trace", "CONNECT", "connect", "TRACK", "dEBUG"] {
             assert!(is_refused(&Method::from_bytes(name.as_bytes()).unwrap()), "{name}");
         }

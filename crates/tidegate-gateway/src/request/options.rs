@@ -17,7 +17,7 @@ const PRIORITY: &str = "x-tidegate-priority";
 pub(crate) const ENDPOINT: &str = "x-tidegate-endpoint";
 
 /// A longer tenant name is replaced by its hash.
-const LONGEST_TENANT: usize = 64;
+const MAX_TENANT_LEN: usize = 64;
 
 /// The options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,32 +32,37 @@ pub(crate) struct RequestOptions {
 
 /// An invalid header, and the rule that it breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the header field {field} must be {rule}")]
+#[error("the header field {header} must be {expected}")]
 pub(crate) struct InvalidOption {
-    field: &'static str,
-    rule: &'static str,
+    header: &'static str,
+    expected: &'static str,
 }
 
 impl RequestOptions {
     pub(crate) fn read(headers: &HeaderMap) -> Result<Self, InvalidOption> {
         let max_wait = headers.get(MAX_WAIT).map(|value| {
             let millis = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-            let rule = "a whole number of milliseconds";
-            millis.map(Duration::from_millis).ok_or(InvalidOption { field: MAX_WAIT, rule })
+            let expected = "a whole number of milliseconds";
+            millis.map(Duration::from_millis).ok_or(InvalidOption { header: MAX_WAIT, expected })
         });
         let priority = headers.get(PRIORITY).map(|value| match value.to_str().map(str::trim) {
             Ok(name) if name.eq_ignore_ascii_case("high") => Ok(Priority::High),
             Ok(name) if name.eq_ignore_ascii_case("normal") => Ok(Priority::Normal),
             Ok(name) if name.eq_ignore_ascii_case("low") => Ok(Priority::Low),
-            _ => Err(InvalidOption { field: PRIORITY, rule: "`high`, `normal` or `low`" }),
+            _ => Err(InvalidOption { header: PRIORITY, expected: "`high`, `normal` or `low`" }),
         });
         let tenant = headers.get(TENANT).map(|value| match value.to_str().map(str::trim) {
-            Ok(name) if !name.is_empty() => Ok(bounded(name)),
-            _ => Err(InvalidOption { field: TENANT, rule: "a name of visible ASCII characters" }),
+            Ok(name) if !name.is_empty() => Ok(bounded_tenant(name)),
+            _ => Err(InvalidOption {
+                header: TENANT,
+                expected: "a name of visible ASCII characters",
+            }),
         });
         let endpoint = headers.get(ENDPOINT).map(|value| match value.to_str().map(str::trim) {
             Ok(name) if !name.is_empty() => Ok(name.into()),
-            _ => Err(InvalidOption { field: ENDPOINT, rule: "the name of a declared endpoint" }),
+            _ => {
+                Err(InvalidOption { header: ENDPOINT, expected: "the name of a declared endpoint" })
+            }
         });
         Ok(Self {
             endpoint: endpoint.transpose()?,
@@ -68,8 +73,8 @@ impl RequestOptions {
     }
 }
 
-fn bounded(name: &str) -> Arc<str> {
-    if name.len() <= LONGEST_TENANT {
+fn bounded_tenant(name: &str) -> Arc<str> {
+    if name.len() <= MAX_TENANT_LEN {
         return name.into();
     }
     Credential::new(name).id().into()
@@ -91,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read() {
+    fn options_are_parsed() {
         let options = read(&[(MAX_WAIT, "1500"), (PRIORITY, "Low"), (TENANT, " team-a ")]).unwrap();
         assert_eq!(options.max_wait, Some(Duration::from_millis(1_500)));
         assert_eq!(options.priority, Priority::Low);
@@ -105,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn invalid_options_are_reported() {
         for (name, value) in [(MAX_WAIT, "soon"), (MAX_WAIT, "-1"), (PRIORITY, "1"), (TENANT, "")] {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");

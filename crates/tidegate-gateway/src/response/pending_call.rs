@@ -16,7 +16,7 @@ use crate::state::call_context::CallContext;
 use crate::upstream::attempt::UpstreamClient;
 
 /// The longest id of a provider that is logged.
-const LONGEST_ID: usize = 128;
+const MAX_ID_LEN: usize = 128;
 
 /// A call whose answer has not ended.
 pub(crate) struct PendingCall {
@@ -35,14 +35,14 @@ pub(crate) struct PendingCall {
 #[derive(Debug)]
 pub(crate) enum Ending {
     Complete,
-    Failed(CallError, Cause),
+    Failed(CallError, FailureCause),
     /// The caller has gone.
-    Left,
+    CallerGone,
 }
 
 /// What ended an answer before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
+pub(crate) enum FailureCause {
     /// The provider reports an error in it.
     Reported,
     /// It ends without saying that it is over.
@@ -53,7 +53,7 @@ pub(crate) enum Cause {
     IdleTimeout,
 }
 
-impl Cause {
+impl FailureCause {
     const fn name(self) -> &'static str {
         match self {
             Self::Reported => "reported",
@@ -84,15 +84,15 @@ impl PendingCall {
     }
 
     /// Keeps what the call was granted, until the answer ends.
-    pub(crate) fn keep(&mut self, mut reservation: Reservation) {
+    pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
         self.usage_reader.report_to(Some(&mut reservation));
         self.reservation = Some(reservation);
     }
 
     /// Whether the answer has announced its end. Callers close the connection then, before the body
     /// has ended.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_settled || self.usage_reader.is_over()
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_settled || self.usage_reader.has_ended()
     }
 
     /// Reads a part of the body.
@@ -103,9 +103,9 @@ impl PendingCall {
         let read = self.usage_reader.read(data, &self.client.provider);
         self.usage_reader.report_to(self.reservation.as_mut());
         match read {
-            Ok(()) if self.usage_reader.is_over() => self.settle(Ending::Complete),
+            Ok(()) if self.usage_reader.has_ended() => self.settle(Ending::Complete),
             Ok(()) => {}
-            Err(error) => self.settle(Ending::Failed(error, Cause::Reported)),
+            Err(error) => self.settle(Ending::Failed(error, FailureCause::Reported)),
         }
     }
 
@@ -116,25 +116,26 @@ impl PendingCall {
         }
         let end = match ending {
             Ending::Complete => BodyEnd::Complete,
-            Ending::Failed(..) | Ending::Left => BodyEnd::Incomplete,
+            Ending::Failed(..) | Ending::CallerGone => BodyEnd::Incomplete,
         };
         let provider = &self.client.provider;
-        let read = self.usage_reader.end(end, self.reservation.as_mut(), provider);
+        let read = self.usage_reader.finish(end, self.reservation.as_mut(), provider);
         let ending = match (ending, read) {
             (Ending::Complete, Err(error)) => {
                 let is_reported = matches!(error, CallError::Provider(_));
-                let cause = if is_reported { Cause::Reported } else { Cause::EndedEarly };
+                let cause =
+                    if is_reported { FailureCause::Reported } else { FailureCause::EndedEarly };
                 Ending::Failed(error, cause)
             }
             (ending, _) => ending,
         };
         let reservation = self.reservation.take();
         if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
-            let is_told = measured.is_input_reported || measured.is_output_reported;
-            if is_told || self.usage_reader.uses_tokens() {
+            let has_reported_usage = measured.is_input_reported || measured.is_output_reported;
+            if has_reported_usage || self.usage_reader.uses_tokens() {
                 self.context.set_usage(measured);
             } else {
-                self.context.no_usage();
+                self.context.clear_sent_input();
             }
         }
         match ending {
@@ -145,30 +146,30 @@ impl PendingCall {
                 }
             }
             Ending::Failed(error, cause) => {
-                self.failed(&error, cause);
+                self.record_failure(&error, cause);
                 if let Some(reservation) = reservation {
                     reservation.broke_off(&error, None);
                 }
             }
-            Ending::Left => drop(reservation),
+            Ending::CallerGone => drop(reservation),
         }
     }
 
-    fn failed(&self, error: &CallError, cause: Cause) {
+    fn record_failure(&self, error: &CallError, cause: FailureCause) {
         let class = error.class();
         self.context.answer_failed(class);
-        if cause == Cause::IdleTimeout {
+        if cause == FailureCause::IdleTimeout {
             // Logged where the time ran out.
             return;
         }
-        let told = self.upstream_id.as_ref().and_then(|id| id.to_str().ok());
-        let told = told.or_else(|| error.failure()?.request_id.as_deref());
+        let upstream_id = self.upstream_id.as_ref().and_then(|id| id.to_str().ok());
+        let upstream_id = upstream_id.or_else(|| error.failure()?.request_id.as_deref());
         tracing::warn!(
             provider = %self.client.provider,
             class = class.name(),
             cause = cause.name(),
             request_id = %self.context.id,
-            upstream_request_id = told.filter(|id| id.len() <= LONGEST_ID),
+            upstream_request_id = upstream_id.filter(|id| id.len() <= MAX_ID_LEN),
             "answer failed after it had begun"
         );
     }

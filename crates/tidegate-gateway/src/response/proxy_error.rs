@@ -39,7 +39,7 @@ pub(crate) enum ErrorKind {
     /// The provider cannot be reached.
     Unreachable,
     /// The provider does not answer.
-    Silent,
+    Timeout,
     /// The provider is left alone.
     BreakerOpen,
     /// The buffer budget is exhausted.
@@ -55,9 +55,9 @@ pub(crate) enum ErrorKind {
 /// An error of the gateway itself.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyError {
-    pub(crate) reason: ErrorKind,
+    pub(crate) kind: ErrorKind,
     pub(crate) message: String,
-    pub(crate) after: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
     /// The status that the provider answered with, in place of that of the kind.
     status: Option<StatusCode>,
 }
@@ -79,7 +79,7 @@ impl ErrorKind {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::Unreachable => StatusCode::BAD_GATEWAY,
-            Self::Silent => StatusCode::GATEWAY_TIMEOUT,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Upgrade => StatusCode::UPGRADE_REQUIRED,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
@@ -100,7 +100,7 @@ impl ErrorKind {
             Self::Upgrade => ("invalid_request_error", "upgrade_not_supported"),
             Self::Method => ("invalid_request_error", "method_not_allowed"),
             Self::Unreachable => ("server_error", "provider_unreachable"),
-            Self::Silent => ("server_error", "provider_timeout"),
+            Self::Timeout => ("server_error", "provider_timeout"),
             Self::BreakerOpen => ("server_error", "provider_unavailable"),
             Self::Internal => ("server_error", "internal_error"),
         }
@@ -112,7 +112,7 @@ impl ErrorKind {
             Self::TooLarge => "request_too_large",
             Self::TooSlow | Self::Invalid | Self::Upgrade | Self::Method => "invalid_request_error",
             Self::Busy => "overloaded_error",
-            Self::Silent => "timeout_error",
+            Self::Timeout => "timeout_error",
             Self::Draining | Self::Unreachable | Self::BreakerOpen | Self::Internal => "api_error",
         }
     }
@@ -123,24 +123,24 @@ impl ErrorKind {
             Self::TooLarge | Self::Invalid => "INVALID_ARGUMENT",
             Self::Draining | Self::Unreachable | Self::Busy | Self::BreakerOpen => "UNAVAILABLE",
             Self::Upgrade | Self::Method => "UNIMPLEMENTED",
-            Self::TooSlow | Self::Silent => "DEADLINE_EXCEEDED",
+            Self::TooSlow | Self::Timeout => "DEADLINE_EXCEEDED",
             Self::Internal => "INTERNAL",
         }
     }
 }
 
 impl ProxyError {
-    pub(crate) fn new(reason: ErrorKind, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), after: None, status: None }
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after: None, status: None }
     }
 
-    pub(crate) const fn after(mut self, after: Option<Duration>) -> Self {
-        self.after = after;
+    pub(crate) const fn retry_after(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
         self
     }
 
     /// Has the status that the provider answered with, if that is the status of an error.
-    pub(crate) fn status(mut self, status: StatusCode) -> Self {
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
         let is_error = status.is_client_error() || status.is_server_error();
         self.status = Some(status).filter(|_| is_error);
         self
@@ -148,11 +148,11 @@ impl ProxyError {
 
     /// The response in the format of a dialect.
     pub(crate) fn response(&self, dialect: Dialect) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody::buffered(self.bytes(dialect)));
-        *response.status_mut() = self.status.unwrap_or(self.reason.status());
+        let mut response = Response::new(ResponseBody::buffered(self.body_bytes(dialect)));
+        *response.status_mut() = self.status.unwrap_or(self.kind.status());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, JSON);
-        match self.reason {
+        match self.kind {
             ErrorKind::Method => {
                 headers.insert(ALLOW, HeaderValue::from_static(method::ALLOWED));
             }
@@ -162,31 +162,31 @@ impl ProxyError {
             }
             _ => {}
         }
-        if let Some(after) = self.after {
+        if let Some(after) = self.retry_after {
             RetryAfter::from(after).write(headers);
         }
         response
     }
 
     /// The body in the format of a dialect.
-    pub(crate) fn bytes(&self, dialect: Dialect) -> Bytes {
+    pub(crate) fn body_bytes(&self, dialect: Dialect) -> Bytes {
         self.body(dialect).to_string().into()
     }
 
     fn body(&self, dialect: Dialect) -> Value {
-        let (reason, message) = (self.reason, &self.message);
+        let (kind, message) = (self.kind, &self.message);
         match dialect.family() {
             Dialect::Anthropic => {
-                let kind = self.status.and_then(anthropic_type).unwrap_or(reason.anthropic());
-                json!({ "type": "error", "error": { "type": kind, "message": message } })
+                let error_type = self.status.and_then(anthropic_type).unwrap_or(kind.anthropic());
+                json!({ "type": "error", "error": { "type": error_type, "message": message } })
             }
             Dialect::Gemini => {
                 let mut error = json!({
-                    "code": self.status.unwrap_or(reason.status()).as_u16(),
-                    "status": self.status.and_then(google_status).unwrap_or(reason.google()),
+                    "code": self.status.unwrap_or(kind.status()).as_u16(),
+                    "status": self.status.and_then(google_status).unwrap_or(kind.google()),
                     "message": message,
                 });
-                if let Some(after) = self.after {
+                if let Some(after) = self.retry_after {
                     let delay = Duration::from_millis(RetryAfter::from(after).millis());
                     let delay = format!("{:.3}s", delay.as_secs_f64());
                     error["details"] = json!([{
@@ -198,8 +198,8 @@ impl ProxyError {
             }
             Dialect::Ollama => json!({ "error": message }),
             _ => {
-                let (kind, code) = reason.openai();
-                json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
+                let (error_type, code) = kind.openai();
+                json!({ "error": { "message": message, "type": error_type, "param": null, "code": code } })
             }
         }
     }
@@ -240,7 +240,7 @@ pub(crate) fn extend_retry_after(headers: &mut HeaderMap, after: Duration) {
 }
 
 /// Says that the same again does not help: it is wrong, or the gateway has tried often enough for both.
-pub(crate) fn no_retry(headers: &mut HeaderMap) {
+pub(crate) fn set_no_retry(headers: &mut HeaderMap) {
     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
 }
 
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_by_tokens_has_the_type_tokens() {
+    fn token_limits_have_type_tokens() {
         let types = [
             (Some("tokens"), "tokens"),
             (Some("input_tokens"), "tokens"),

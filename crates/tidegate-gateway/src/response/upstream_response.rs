@@ -13,7 +13,7 @@ use crate::response::provider_body::ProviderBody;
 use crate::response::usage_stripper::UsageStripper;
 use crate::state::call_context::CallContext;
 
-const WAIT: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
+const WAIT_MS: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
 const PROVIDER: HeaderName = HeaderName::from_static("x-tidegate-provider");
 const LIMITED_BY: HeaderName = HeaderName::from_static("x-tidegate-limited-by");
@@ -24,7 +24,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-tidegate-request-id");
 /// An answer whose head has arrived, and of a stream the first event.
 pub(crate) struct UpstreamResponse {
     pub(crate) head: Parts,
-    pub(crate) told: ReportedLimits,
+    pub(crate) reported_limits: ReportedLimits,
     /// The part of the body that was read ahead.
     pub(crate) first: Option<Bytes>,
     pub(crate) rest: ProviderBody,
@@ -35,19 +35,19 @@ pub(crate) struct UpstreamResponse {
 
 impl UpstreamResponse {
     /// Takes the reservation of the call, to be settled with what the call turns out to use.
-    pub(crate) fn keep(&mut self, mut reservation: Reservation) {
-        reservation.heard(&self.told);
+    pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
+        reservation.heard(&self.reported_limits);
         if let Some((limit, _)) = reservation.waited_for().first() {
             self.call.context.set_limited_by(limit);
         }
-        self.call.context.set_expected(reservation.expected());
-        self.call.keep(reservation);
+        self.call.context.set_reserved(reservation.expected());
+        self.call.attach_reservation(reservation);
     }
 
     /// The response to the caller.
     pub(crate) fn into_response(self) -> Response<ResponseBody> {
         let Self { mut head, first, rest, stripper, call, .. } = self;
-        headers::without_hops(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
         add_call_headers(&mut head.headers, &call.context, &call.client.label);
         call.context.set_status(head.status);
         Response::from_parts(head, ResponseBody::streamed(first, rest, stripper, call))
@@ -63,7 +63,7 @@ pub(crate) fn add_call_headers(
     let summary = context.summary();
     let wait = u64::try_from(summary.wait.as_millis()).unwrap_or(u64::MAX);
     headers.reserve(5);
-    headers.insert(WAIT, number(wait));
+    headers.insert(WAIT_MS, number(wait));
     headers.insert(ATTEMPTS, number(summary.attempts.into()));
     headers.insert(PROVIDER, provider.clone());
     if let Some(limit) = summary.limited_by {

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::request::stream_options::{Members, place};
+use crate::request::stream_options::{Members, span_of};
 
 /// No event is longer than this: 1 MiB. What is longer passes as it is.
 const MAX_HELD: usize = 1_024 * 1_024;
@@ -27,26 +27,26 @@ impl UsageStripper {
             return data.clone();
         }
         self.held.extend_from_slice(data);
-        let mut passed = Vec::with_capacity(self.held.len());
+        let mut output = Vec::with_capacity(self.held.len());
         let mut rest = self.held.as_slice();
         while let Some(end) = event_end(rest) {
             let (event, after) = rest.split_at(end);
-            push_stripped(event, &mut passed);
+            push_edited(event, &mut output);
             rest = after;
         }
         self.held = rest.to_vec();
         if self.held.len() > MAX_HELD {
             self.is_off = true;
-            passed.append(&mut self.held);
+            output.append(&mut self.held);
         }
-        passed.into()
+        output.into()
     }
 
     /// What is left when the stream has ended.
     pub(crate) fn finish(&mut self) -> Bytes {
-        let mut passed = Vec::new();
-        push_stripped(&std::mem::take(&mut self.held), &mut passed);
-        passed.into()
+        let mut output = Vec::new();
+        push_edited(&std::mem::take(&mut self.held), &mut output);
+        output.into()
     }
 }
 
@@ -59,49 +59,49 @@ fn event_end(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-fn push_stripped(event: &[u8], passed: &mut Vec<u8>) {
-    match stripped(event) {
-        Stripped::Unchanged => passed.extend_from_slice(event),
-        Stripped::Without(begin, end) => {
-            passed.extend_from_slice(event.get(..begin).unwrap_or_default());
-            passed.extend_from_slice(event.get(end..).unwrap_or_default());
+fn push_edited(event: &[u8], output: &mut Vec<u8>) {
+    match event_edit(event) {
+        EventEdit::Keep => output.extend_from_slice(event),
+        EventEdit::Remove(start, end) => {
+            output.extend_from_slice(event.get(..start).unwrap_or_default());
+            output.extend_from_slice(event.get(end..).unwrap_or_default());
         }
-        Stripped::Nothing => {}
+        EventEdit::Drop => {}
     }
 }
 
 /// What is left of an event.
 #[derive(Debug, PartialEq, Eq)]
-enum Stripped {
-    Unchanged,
+enum EventEdit {
+    Keep,
     /// All but these bytes.
-    Without(usize, usize),
-    Nothing,
+    Remove(usize, usize),
+    Drop,
 }
 
-fn stripped(event: &[u8]) -> Stripped {
-    let Some(data) = event.trim_ascii().strip_prefix(b"data:") else { return Stripped::Unchanged };
+fn event_edit(event: &[u8]) -> EventEdit {
+    let Some(data) = event.trim_ascii().strip_prefix(b"data:") else { return EventEdit::Keep };
     let Ok(members) = serde_json::from_slice::<Members<'_>>(data) else {
-        return Stripped::Unchanged;
+        return EventEdit::Keep;
     };
     let text = |value: Option<&&RawValue>| value.map(|value| value.get().trim().to_owned());
     let choices = text(members.get("choices")).unwrap_or_default();
     let has_no_choice =
         choices.strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with(']'));
     match (members.get(USAGE), text(members.get(USAGE)).as_deref()) {
-        (Some(value), Some("null")) => match member(event, value) {
-            Some((begin, end)) => Stripped::Without(begin, end),
-            None => Stripped::Unchanged,
+        (Some(value), Some("null")) => match usage_member_span(event, value) {
+            Some((start, end)) => EventEdit::Remove(start, end),
+            None => EventEdit::Keep,
         },
-        (Some(_), Some(usage)) if usage.starts_with('{') && has_no_choice => Stripped::Nothing,
-        _ => Stripped::Unchanged,
+        (Some(_), Some(usage)) if usage.starts_with('{') && has_no_choice => EventEdit::Drop,
+        _ => EventEdit::Keep,
     }
 }
 
 /// Where a member stands in an event, with the comma that goes with it.
-fn member(event: &[u8], value: &RawValue) -> Option<(usize, usize)> {
-    let (begin, end) = place(event, value)?;
-    let before = event.get(..begin)?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
+fn usage_member_span(event: &[u8], value: &RawValue) -> Option<(usize, usize)> {
+    let (start, end) = span_of(event, value)?;
+    let before = event.get(..start)?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
     let before = before.strip_suffix(b"\"usage\"")?.trim_ascii_end();
     if let Some(before) = before.strip_suffix(b",") {
         return Some((before.len(), end));
@@ -115,7 +115,7 @@ fn member(event: &[u8], value: &RawValue) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    const ASKED: &str = concat!(
+    const WITH_USAGE: &str = concat!(
         "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n",
         ": comment\n\n",
         "data: {\"usage\": null, \"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n\r\n",
@@ -129,34 +129,34 @@ mod tests {
         "data: [DONE]\n\n",
     );
 
-    fn strip(text: &str, piece: usize) -> String {
+    fn strip(text: &str, chunk: usize) -> String {
         let mut stripper = UsageStripper::default();
-        let mut passed = Vec::new();
-        for piece in text.as_bytes().chunks(piece) {
-            passed.extend_from_slice(&stripper.strip(&Bytes::copy_from_slice(piece)));
+        let mut output = Vec::new();
+        for chunk in text.as_bytes().chunks(chunk) {
+            output.extend_from_slice(&stripper.strip(&Bytes::copy_from_slice(chunk)));
         }
-        passed.extend_from_slice(&stripper.finish());
-        String::from_utf8(passed).unwrap()
+        output.extend_from_slice(&stripper.finish());
+        String::from_utf8(output).unwrap()
     }
 
     #[test]
-    fn a_caller_sees_what_it_would_have_seen() {
-        for piece in [1, 10, 1_000] {
-            assert_eq!(strip(ASKED, piece), WITHOUT, "in pieces of {piece}");
-            assert_eq!(strip(WITHOUT, piece), WITHOUT);
+    fn injected_usage_is_removed() {
+        for chunk in [1, 10, 1_000] {
+            assert_eq!(strip(WITH_USAGE, chunk), WITHOUT, "in pieces of {chunk}");
+            assert_eq!(strip(WITHOUT, chunk), WITHOUT);
         }
     }
 
     #[test]
-    fn counts_that_come_with_words_stay() {
-        let told = "data: {\"choices\":[{\"delta\":{}}],\"usage\":{\"prompt_tokens\":1}}\n\n";
-        assert_eq!(strip(told, 7), told);
+    fn usage_next_to_content_is_kept() {
+        let event = "data: {\"choices\":[{\"delta\":{}}],\"usage\":{\"prompt_tokens\":1}}\n\n";
+        assert_eq!(strip(event, 7), event);
         let cut = "data: {\"choices\":[";
         assert_eq!(strip(cut, 7), cut);
     }
 
     #[test]
-    fn what_is_held_is_bounded() {
+    fn held_bytes_are_bounded() {
         let mut stripper = UsageStripper::default();
         let long = Bytes::from(vec![b'x'; MAX_HELD + 1]);
         assert_eq!(stripper.strip(&long), long);

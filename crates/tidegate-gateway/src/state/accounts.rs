@@ -30,8 +30,8 @@ use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
 
 /// So many accounts are looked at when room is to be made, and of each so many models.
-const LOOKS: usize = 16;
-const LOOKS_AT_MODELS: usize = 4;
+const RECLAIM_ACCOUNTS: usize = 16;
+const RECLAIM_MODELS: usize = 4;
 /// The account that further keys share. No key has this hash.
 const OVERFLOW: &str = "\u{0}overflow";
 
@@ -85,7 +85,7 @@ pub(crate) struct AccountConfig {
 }
 
 impl AccountConfig {
-    pub(crate) fn of(upstream: &Upstream) -> Self {
+    pub(crate) fn from_upstream(upstream: &Upstream) -> Self {
         Self {
             limits: upstream.limits.clone(),
             ramp: upstream.ramp,
@@ -141,7 +141,7 @@ pub(crate) struct Accounts {
 
 struct State {
     config: AccountConfig,
-    known: SecondChance<Arc<str>, Arc<AccountEntry>>,
+    entries: SecondChance<Arc<str>, Arc<AccountEntry>>,
     /// The group of the keys of callers, with the ceiling over all of them; `None` while there are
     /// none.
     all_keys: Option<AccountGroup>,
@@ -150,11 +150,11 @@ struct State {
 impl Accounts {
     /// No accounts yet, but for that of a key of our own.
     pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, AccountError> {
-        let has_callers = config.credential.is_none() && !params.upstream.dialect.is_keyless();
-        let state = State { config, known: SecondChance::default(), all_keys: None };
+        let has_caller_keys = config.credential.is_none() && !params.upstream.dialect.is_keyless();
+        let state = State { config, entries: SecondChance::default(), all_keys: None };
         let accounts = Self { params, state: Mutex::new(state) };
         accounts.own()?;
-        if has_callers {
+        if has_caller_keys {
             accounts.all_keys(&mut lock(&accounts.state))?;
         }
         Ok(accounts)
@@ -168,7 +168,7 @@ impl Accounts {
     }
 
     /// The account of a caller's key.
-    pub(crate) fn of_caller(
+    pub(crate) fn for_caller(
         &self,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
@@ -177,7 +177,7 @@ impl Accounts {
             return self.own();
         }
         let state = lock(&self.state);
-        if let Some(entry) = state.known.get(credential.id()) {
+        if let Some(entry) = state.entries.get(credential.id()) {
             return Ok(entry.clone());
         }
         let footprint = account_footprint(&state.config.limits, dialect);
@@ -194,18 +194,18 @@ impl Accounts {
 
     /// Looks at some accounts: forgets models that are not in use, and accounts that are not. What owes
     /// something stays.
-    pub(crate) fn reclaim(&self, most: Loss) {
+    pub(crate) fn reclaim(&self, max_loss: Loss) {
         let mut state = lock(&self.state);
-        let State { config, known, .. } = &mut *state;
+        let State { config, entries, .. } = &mut *state;
         let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, is_used: bool| {
-            entry.account.release_models(LOOKS_AT_MODELS, most);
+            entry.account.release_models(RECLAIM_MODELS, max_loss);
             let is_kept = config.is_own(id) || **id == *OVERFLOW;
             let is_idle = !is_used && Arc::strong_count(entry) == 1;
-            let is_unproven = !entry.was_accepted.load(Ordering::Relaxed);
-            let is_next = most > Loss::Nothing || is_unproven;
-            !is_kept && is_idle && is_next && entry.account.loss() <= most
+            let never_accepted = !entry.was_accepted.load(Ordering::Relaxed);
+            let is_eligible = max_loss > Loss::Nothing || never_accepted;
+            !is_kept && is_idle && is_eligible && entry.account.loss() <= max_loss
         };
-        for (_, entry) in known.release(LOOKS, may_go) {
+        for (_, entry) in entries.release(RECLAIM_ACCOUNTS, may_go) {
             entry.account.retire();
         }
     }
@@ -218,10 +218,10 @@ impl Accounts {
         let mut state = lock(&self.state);
         let id = entry.account.credential_id();
         let is_own = state.config.is_own(id);
-        let is_same = state.known.get(id).is_some_and(|known| Arc::ptr_eq(known, entry));
+        let is_current = state.entries.get(id).is_some_and(|current| Arc::ptr_eq(current, entry));
         // The table has one, and the call that leaves.
-        if is_same && !is_own && Arc::strong_count(entry) == 2 {
-            state.forget(id);
+        if is_current && !is_own && Arc::strong_count(entry) == 2 {
+            state.remove(id);
         }
     }
 
@@ -232,23 +232,23 @@ impl Accounts {
         if state.config == config {
             return Ok(());
         }
-        let before = std::mem::replace(&mut state.config, config);
+        let previous = std::mem::replace(&mut state.config, config);
         let configure = |entry: &Arc<AccountEntry>, config: &AccountConfig| {
             entry.account.configure(config.limits.clone())?;
             entry.account.set_ramp(config.ramp);
             Ok(())
         };
-        let follow = |state: &State, config: &AccountConfig| {
+        let apply = |state: &State, config: &AccountConfig| {
             let all_keys = state.all_keys.as_ref();
             all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits))?;
-            state.known.iter().try_for_each(|(_, entry)| configure(entry, config))
+            state.entries.iter().try_for_each(|(_, entry)| configure(entry, config))
         };
-        if let Err(error) = follow(&state, &state.config) {
+        if let Err(error) = apply(&state, &state.config) {
             // Those that were changed go back.
-            if let Err(error) = follow(&state, &before) {
+            if let Err(error) = apply(&state, &previous) {
                 tracing::error!(%error, "rollback failed: accounts run with mixed limits");
             }
-            state.config = before;
+            state.config = previous;
             return Err(error);
         }
         Ok(())
@@ -265,7 +265,7 @@ impl Accounts {
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.state).known.len()
+        lock(&self.state).entries.len()
     }
 
     /// All accounts, and whose they are. Entries are not held on to, since their number of
@@ -277,7 +277,7 @@ impl Accounts {
             OVERFLOW => AccountOwner::Shared,
             _ => AccountOwner::Caller,
         };
-        state.known.iter().map(|(id, entry)| (owner(id), entry.account.clone())).collect()
+        state.entries.iter().map(|(id, entry)| (owner(id), entry.account.clone())).collect()
     }
 
     fn entry(
@@ -286,26 +286,26 @@ impl Accounts {
         id: &str,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
-        if let Some(entry) = state.known.get(id) {
+        if let Some(entry) = state.entries.get(id) {
             return Ok(entry.clone());
         }
-        let entry = self.open(state, credential)?;
-        state.known.insert(id.into(), entry.clone());
+        let entry = self.create_entry(state, credential)?;
+        state.entries.insert(id.into(), entry.clone());
         Ok(entry)
     }
 
-    fn open(
+    fn create_entry(
         &self,
         state: &mut State,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, AccountError> {
         let AccountParams { upstream, engines, observer, pool, group, memory } = &self.params;
-        let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
-        let group = if is_callers { self.all_keys(state)? } else { group.clone() };
+        let is_caller_key = !state.config.is_own(credential.id()) && credential.reveal().is_some();
+        let group = if is_caller_key { self.all_keys(state)? } else { group.clone() };
         let config = &state.config;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
-            .engine(if is_callers { &engines.callers } else { &engines.own })
+            .engine(if is_caller_key { &engines.callers } else { &engines.own })
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
@@ -325,8 +325,8 @@ impl Accounts {
 
     /// The group of the keys of callers, made with the first of them.
     fn all_keys(&self, state: &mut State) -> Result<AccountGroup, AccountError> {
-        if let Some(known) = &state.all_keys {
-            return Ok(known.clone());
+        if let Some(group) = &state.all_keys {
+            return Ok(group.clone());
         }
         let AccountParams { upstream, engines, group, .. } = &self.params;
         let all_keys =
@@ -337,8 +337,8 @@ impl Accounts {
 }
 
 impl State {
-    fn forget(&mut self, id: &str) {
-        if let Some(entry) = self.known.remove(id) {
+    fn remove(&mut self, id: &str) {
+        if let Some(entry) = self.entries.remove(id) {
             entry.account.retire();
         }
     }

@@ -13,23 +13,23 @@ use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
 use tokio::time::Instant;
 
 use crate::call_observer::{CallDetails, CallObserver, FinishedCall, Outcome};
-use crate::request::caller::CallerName;
+use crate::request::caller::CallerIdentity;
 use crate::state::accounts::AccountEntry;
 use crate::state::provider_state::{ProviderState, QueuedCall};
-use crate::state::queue_bounds::{QueueFull, QueueMember};
+use crate::state::queue_limits::{QueueFull, QueueMember};
 use crate::state::request_ids::RequestId;
 
 /// What calls of models without a configured name are counted as.
-const OTHER: &str = "other";
+const OTHER_MODEL: &str = "other";
 
 /// A delay that is longer than this closes a model.
-const LONG: Duration = Duration::from_secs(600);
+const LONG_DELAY: Duration = Duration::from_secs(600);
 
 /// Whether a failure of this class lasts for a long time.
-pub(crate) fn is_long(class: Class) -> bool {
+pub(crate) fn is_long_lasting(class: Class) -> bool {
     match class {
         Class::ExhaustedQuota { .. } => true,
-        class => class.after().is_some_and(|after| after > LONG),
+        class => class.after().is_some_and(|after| after > LONG_DELAY),
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct CallContext {
     pub(crate) provider_state: Arc<ProviderState>,
     call_observer: Arc<dyn CallObserver>,
     wants_details: bool,
-    began: Instant,
+    started_at: Instant,
     /// Whether an attempt is at a provider.
     is_at_provider: AtomicBool,
     state: Mutex<State>,
@@ -56,17 +56,17 @@ pub(crate) struct CallContext {
 struct State {
     entry: Option<Arc<AccountEntry>>,
     endpoint: Option<Endpoint>,
-    label: Option<Arc<str>>,
+    model_label: Option<Arc<str>>,
     /// Since when it waits; `None` while an attempt is at a provider, and after it.
     waiting_since: Option<Instant>,
     /// Whose call it is; unknown before it waits.
-    caller: Option<CallerName>,
+    caller: Option<CallerIdentity>,
     queued_call: Option<QueuedCall>,
     wait: Duration,
     limited_by: Option<&'static str>,
     attempts: u32,
-    throttled: u32,
-    original: Option<OriginalError>,
+    upstream_429s: u32,
+    original_error: Option<OriginalError>,
     /// The provider of the last attempt.
     used_at: Option<Provider>,
     /// Input tokens of an attempt that is not answered yet.
@@ -81,7 +81,7 @@ struct State {
 }
 
 /// What the headers of an answer say about a call.
-pub(crate) struct Summary {
+pub(crate) struct CallSummary {
     pub(crate) wait: Duration,
     pub(crate) attempts: u32,
     pub(crate) limited_by: Option<&'static str>,
@@ -97,15 +97,15 @@ impl CallContext {
         let state = State {
             entry: None,
             endpoint: None,
-            label: None,
+            model_label: None,
             waiting_since: None,
             caller: None,
             queued_call: None,
             wait: Duration::ZERO,
             limited_by: None,
             attempts: 0,
-            throttled: 0,
-            original: None,
+            upstream_429s: 0,
+            original_error: None,
             used_at: None,
             sent_input: None,
             usage: None,
@@ -121,7 +121,7 @@ impl CallContext {
             id,
             provider_state,
             wants_details: call_observer.wants_details(),
-            began: Instant::now(),
+            started_at: Instant::now(),
             call_observer,
             is_at_provider: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -129,13 +129,13 @@ impl CallContext {
     }
 
     /// Sets the endpoint, and the name of the model in metrics.
-    pub(crate) fn set_endpoint(&self, endpoint: Endpoint, label: Option<Arc<str>>) {
+    pub(crate) fn set_endpoint(&self, endpoint: Endpoint, model_label: Option<Arc<str>>) {
         let mut state = self.lock();
-        (state.endpoint, state.label) = (Some(endpoint), label);
+        (state.endpoint, state.model_label) = (Some(endpoint), model_label);
     }
 
     /// The tokens of the request were estimated by its size.
-    pub(crate) fn tokens_estimated(&self) {
+    pub(crate) fn set_tokens_estimated(&self) {
         self.lock().has_estimated_tokens = true;
     }
 
@@ -147,7 +147,7 @@ impl CallContext {
     }
 
     /// Sets the account and the caller, and starts to measure the wait.
-    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, caller: CallerName) {
+    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, caller: CallerIdentity) {
         let mut state = self.lock();
         state.caller = Some(caller);
         (state.entry, state.waiting_since) = (Some(entry), Some(Instant::now()));
@@ -168,7 +168,7 @@ impl CallContext {
         if let (Some(since), None, Some(caller)) = (*waiting_since, &queued_call, caller) {
             let member = QueueMember {
                 account: entry.as_ref().map_or(0, |entry| Arc::as_ptr(entry).addr()),
-                caller: caller.caller(),
+                caller: caller.pacer_caller(),
                 tenant: caller.tenant.clone(),
             };
             *queued_call = Some(self.provider_state.enqueue(since, caller.label(), member)?);
@@ -215,10 +215,10 @@ impl CallContext {
     }
 
     /// A provider answered an attempt with this status.
-    pub(crate) fn provider_answered(&self, status: StatusCode) {
+    pub(crate) fn response_received(&self, status: StatusCode) {
         let mut state = self.lock();
         if status == StatusCode::TOO_MANY_REQUESTS {
-            state.throttled = state.throttled.saturating_add(1);
+            state.upstream_429s = state.upstream_429s.saturating_add(1);
         }
     }
 
@@ -231,13 +231,13 @@ impl CallContext {
     }
 
     /// Keeps the error of the provider that the caller named, for this call.
-    pub(crate) fn keep_original_error(&self, original: OriginalError) {
-        self.lock().original = Some(original);
+    pub(crate) fn set_original_error(&self, error: OriginalError) {
+        self.lock().original_error = Some(error);
     }
 
     /// The last error of the provider that the caller named.
     pub(crate) fn original_error(&self) -> Option<OriginalError> {
-        self.lock().original.clone()
+        self.lock().original_error.clone()
     }
 
     /// Sets what was used.
@@ -246,12 +246,12 @@ impl CallContext {
     }
 
     /// The call used no tokens.
-    pub(crate) fn no_usage(&self) {
+    pub(crate) fn clear_sent_input(&self) {
         self.lock().sent_input = None;
     }
 
     /// Sets the tokens that were reserved, input and output.
-    pub(crate) fn set_expected(&self, reserved: (u64, u64)) {
+    pub(crate) fn set_reserved(&self, reserved: (u64, u64)) {
         self.lock().reserved = Some(reserved);
     }
 
@@ -271,10 +271,10 @@ impl CallContext {
         self.lock().outcome = outcome;
     }
 
-    pub(crate) fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> CallSummary {
         let state = self.lock();
         let State { wait, attempts, limited_by, has_estimated_tokens, .. } = *state;
-        Summary { wait, attempts, limited_by, has_estimated_tokens }
+        CallSummary { wait, attempts, limited_by, has_estimated_tokens }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -292,7 +292,8 @@ impl Drop for CallContext {
         // A caller that leaves before the answer leaves its prompt with the provider.
         let sent = state.sent_input.take().map(MeasuredUsage::of_input);
         let request_id = self.wants_details.then(|| self.id.to_string());
-        let tenant = state.caller.as_ref().filter(|_| self.wants_details).map(CallerName::label);
+        let tenant =
+            state.caller.as_ref().filter(|_| self.wants_details).map(CallerIdentity::label);
         let details = request_id.as_deref().map(|request_id| CallDetails {
             request_id,
             tenant: tenant.as_deref(),
@@ -301,18 +302,18 @@ impl Drop for CallContext {
         });
         self.call_observer.finished(&FinishedCall {
             provider: self.provider_state.provider(),
-            model: state.label.as_deref().unwrap_or(OTHER),
+            model: state.model_label.as_deref().unwrap_or(OTHER_MODEL),
             endpoint: state.endpoint.as_ref(),
             outcome: state.outcome,
             wait: state.wait,
             limited_by: state.limited_by,
             attempts: state.attempts,
-            upstream_429s: state.throttled,
+            upstream_429s: state.upstream_429s,
             usage: state.usage.or(sent),
             used_at: state.used_at.as_ref(),
             answer_failure: state.answer_failure,
             status: state.status,
-            duration: self.began.elapsed(),
+            duration: self.started_at.elapsed(),
             details,
         });
         if let Some(entry) = state.entry.take() {

@@ -10,14 +10,14 @@ use tidegate_providers::Provider;
 use tokio::time::Instant;
 
 use crate::state::accounts::{AccountConfig, AccountParams, Accounts};
-use crate::state::queue_bounds::{QueueFull, QueueMember};
+use crate::state::queue_limits::{QueueFull, QueueMember};
 use crate::state::queued_calls::{Arrival, QueuedCalls, TenantQueues};
 use crate::state::routing_table::Shared;
 use crate::upstream::breaker::ProviderBreaker;
 use crate::upstream::settings::Upstream;
 
 /// For how long the limit that a call waited for is reported as the binding one.
-const RECENT: Duration = Duration::from_secs(60);
+const BINDING_TTL: Duration = Duration::from_secs(60);
 
 /// The state of a provider: its accounts, its queued calls, the binding limit.
 pub(crate) struct ProviderState {
@@ -27,7 +27,7 @@ pub(crate) struct ProviderState {
     pool: SlotPool,
     breaker: ProviderBreaker,
     queued: Mutex<QueuedCalls>,
-    next_queued: AtomicU64,
+    next_sequence: AtomicU64,
     /// The limit that a call waited for last.
     binding: Mutex<Option<(&'static str, Instant)>>,
 }
@@ -54,7 +54,7 @@ impl ProviderState {
             group: AccountGroup::new(),
             memory: shared.memory.clone(),
         };
-        let accounts = Accounts::new(params, AccountConfig::of(upstream))?;
+        let accounts = Accounts::new(params, AccountConfig::from_upstream(upstream))?;
         log_pool(&upstream.name, upstream.concurrency);
         Ok(Self {
             provider: upstream.name.clone(),
@@ -62,7 +62,7 @@ impl ProviderState {
             pool,
             breaker,
             queued: Mutex::default(),
-            next_queued: AtomicU64::new(0),
+            next_sequence: AtomicU64::new(0),
             binding: Mutex::default(),
         })
     }
@@ -87,7 +87,7 @@ impl ProviderState {
     /// Applies another configuration. What was spent still counts, and waiting calls follow it at
     /// once.
     pub(crate) fn reconfigure(&self, upstream: &Upstream) -> Result<(), AccountError> {
-        self.accounts.reconfigure(AccountConfig::of(upstream))?;
+        self.accounts.reconfigure(AccountConfig::from_upstream(upstream))?;
         self.pool.resize(upstream.concurrency);
         Ok(())
     }
@@ -102,9 +102,9 @@ impl ProviderState {
         tenant: Arc<str>,
         member: QueueMember,
     ) -> Result<QueuedCall, QueueFull> {
-        let arrival = (since, self.next_queued.fetch_add(1, Ordering::Relaxed));
+        let arrival = (since, self.next_sequence.fetch_add(1, Ordering::Relaxed));
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        queued.counts.enter(&member)?;
+        queued.counts.try_add(&member)?;
         queued.add(&tenant, arrival);
         drop(queued);
         Ok(QueuedCall { provider_state: self.clone(), tenant, member, arrival })
@@ -116,8 +116,8 @@ impl ProviderState {
     }
 
     /// The tenants with most queued calls, at most so many.
-    pub(crate) fn tenant_queues(&self, most: usize) -> TenantQueues {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner).longest(most)
+    pub(crate) fn tenant_queues(&self, max: usize) -> TenantQueues {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).longest(max)
     }
 
     /// A call has waited for this limit.
@@ -129,14 +129,14 @@ impl ProviderState {
     /// The binding limit, if there is one.
     pub(crate) fn binding(&self) -> Option<&'static str> {
         let binding = *self.binding.lock().unwrap_or_else(PoisonError::into_inner);
-        binding.filter(|(_, when)| when.elapsed() < RECENT).map(|(limit, _)| limit)
+        binding.filter(|(_, when)| when.elapsed() < BINDING_TTL).map(|(limit, _)| limit)
     }
 }
 
 impl Drop for QueuedCall {
     fn drop(&mut self) {
         let mut queued = self.provider_state.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        queued.counts.leave(&self.member);
+        queued.counts.remove(&self.member);
         queued.remove(&self.tenant, self.arrival);
     }
 }

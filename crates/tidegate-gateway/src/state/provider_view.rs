@@ -10,7 +10,7 @@ use crate::state::queued_calls::TenantQueues;
 use crate::state::status::{self, Status};
 
 /// How long a shared store has to tell what its buckets hold, all together.
-const PATIENCE: Duration = Duration::from_millis(500);
+const INSPECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// So many accounts are looked at.
 const MAX_ACCOUNTS: usize = 64;
 /// So many tenants are named.
@@ -74,19 +74,19 @@ impl ProviderView {
 }
 
 /// How a provider is seen now.
-pub(crate) async fn of(provider_state: &ProviderState) -> ProviderView {
-    let status = status::of(provider_state);
+pub(crate) async fn inspect(provider_state: &ProviderState) -> ProviderView {
+    let status = status::current(provider_state);
     let tenants = provider_state.tenant_queues(MAX_TENANTS);
-    let mut known: Vec<_> = provider_state.accounts().with_owners();
+    let mut selected: Vec<_> = provider_state.accounts().with_owners();
     // Of accounts that cannot all be shown, the busiest are.
-    known.sort_by_cached_key(|(owner, account)| {
+    selected.sort_by_cached_key(|(owner, account)| {
         let id = account.credential_id().to_owned();
         (*owner != AccountOwner::Own, Reverse(account.pending()), id)
     });
-    known.truncate(MAX_ACCOUNTS);
-    let mut accounts = Vec::with_capacity(known.len());
-    for (owner, account) in known {
-        let queues = account.inspect(PATIENCE).await;
+    selected.truncate(MAX_ACCOUNTS);
+    let mut accounts = Vec::with_capacity(selected.len());
+    for (owner, account) in selected {
+        let queues = account.inspect(INSPECT_TIMEOUT).await;
         let id = account.credential_id().to_owned();
         accounts.push(AccountView { owner, id, queues });
     }

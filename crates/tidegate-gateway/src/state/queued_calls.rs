@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::state::queue_bounds::QueueCounts;
+use crate::state::queue_limits::QueueCounts;
 
 /// The arrival of a call, and a number that tells it from others of the same instant.
 pub(crate) type Arrival = (Instant, u64);
@@ -63,20 +63,20 @@ impl QueuedCalls {
 
     /// How many wait, and how long the oldest has waited.
     pub(crate) fn total(&self) -> (usize, Duration) {
-        (self.all.len(), oldest(&self.all))
+        (self.all.len(), oldest_wait_of(&self.all))
     }
 
     /// The tenants with most calls that wait, at most so many.
-    pub(crate) fn longest(&self, most: usize) -> TenantQueues {
+    pub(crate) fn longest(&self, max: usize) -> TenantQueues {
         let mut ranked: Vec<_> = self.by_tenant.iter().collect();
         ranked
             .sort_by_key(|(tenant, calls)| (Reverse(calls.len()), calls.first().copied(), *tenant));
         let view = |(tenant, calls): &(&Arc<str>, &BTreeSet<Arrival>)| TenantQueue {
             tenant: (*tenant).clone(),
             waiting: calls.len(),
-            oldest_wait: oldest(calls),
+            oldest_wait: oldest_wait_of(calls),
         };
-        let longest: Vec<_> = ranked.iter().take(most).map(view).collect();
+        let longest: Vec<_> = ranked.iter().take(max).map(view).collect();
         let shown: usize = longest.iter().map(|queue| queue.waiting).sum();
         TenantQueues {
             longest,
@@ -86,7 +86,7 @@ impl QueuedCalls {
     }
 }
 
-fn oldest(calls: &BTreeSet<Arrival>) -> Duration {
+fn oldest_wait_of(calls: &BTreeSet<Arrival>) -> Duration {
     calls.first().map_or(Duration::ZERO, |(since, _)| since.elapsed())
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_queues_are_named_and_the_others_are_summed_up() {
+    async fn longest_queues_are_listed_and_others_are_summed() {
         let mut calls = QueuedCalls::default();
         let start = Instant::now();
         let names: Vec<Arc<str>> = (0..100).map(|n| format!("tenant-{n:02}").into()).collect();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_forgotten_with_its_last_call() {
+    fn tenant_is_removed_with_its_last_call() {
         let mut calls = QueuedCalls::default();
         let (tenant, now): (Arc<str>, _) = ("a".into(), Instant::now());
         for number in 0..1_000 {

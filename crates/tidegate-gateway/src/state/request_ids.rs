@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_ids_are_alike() {
+    fn ids_are_unique() {
         let ids = RequestIds::new().unwrap();
-        let made: HashSet<_> = (0..10_000).map(|_| ids.next().header()).collect();
-        assert_eq!(made.len(), 10_000);
-        assert!(made.iter().all(|id| id.len() == 16));
+        let ids_seen: HashSet<_> = (0..10_000).map(|_| ids.next().header()).collect();
+        assert_eq!(ids_seen.len(), 10_000);
+        assert!(ids_seen.iter().all(|id| id.len() == 16));
         let id = ids.next();
         assert_eq!(id.header(), id.to_string());
     }

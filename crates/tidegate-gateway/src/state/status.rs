@@ -34,7 +34,7 @@ pub struct Status {
 }
 
 /// How a provider stands now.
-pub(crate) fn of(provider_state: &ProviderState) -> Status {
+pub(crate) fn current(provider_state: &ProviderState) -> Status {
     let (queued, oldest_wait) = provider_state.queued();
     let pool = provider_state.pool().gauges();
     Status {

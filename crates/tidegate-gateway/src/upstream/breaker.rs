@@ -27,14 +27,14 @@ use tidegate_llm::rate_limit::bounded_model_name;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Class, Failure, Provider};
 
-use self::gate::{Admitted, Ended, Gate};
+use self::gate::{Admission, EndedCall, Gate};
 
 /// The most models with a key that have a gate of their own.
-const MAX_MODELS: usize = 256;
+const MAX_MODEL_GATES: usize = 256;
 /// How much of a model's name and its key's hash the log shows.
-const SHOWN: usize = 64;
+const MAX_LOGGED_LEN: usize = 64;
 /// How long the trial of a provider is left to models and keys that have not failed by themselves.
-const GRACE: Duration = Duration::from_secs(2);
+const TRIAL_GRACE: Duration = Duration::from_secs(2);
 
 /// How the breaker of a provider stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,10 +69,10 @@ struct Inner {
 struct State {
     /// `None` while it is switched off.
     settings: Option<BreakerSettings>,
-    whole: Gate,
+    provider_gate: Gate,
     /// Of which model and key the first failure in the row was, and calls of others that failed since.
-    suspect: Option<(Arc<str>, Vec<u64>)>,
-    models: HashMap<Arc<str>, Gate>,
+    first_failing: Option<(Arc<str>, Vec<u64>)>,
+    model_gates: HashMap<Arc<str>, Gate>,
     opened: u64,
     last_failure: Option<Arc<str>>,
 }
@@ -86,9 +86,9 @@ impl ProviderBreaker {
     ) -> Self {
         let state = State {
             settings,
-            whole: Gate::new(settings.unwrap_or_default()),
-            suspect: None,
-            models: HashMap::new(),
+            provider_gate: Gate::new(settings.unwrap_or_default()),
+            first_failing: None,
+            model_gates: HashMap::new(),
             opened: 0,
             last_failure: None,
         };
@@ -101,28 +101,29 @@ impl ProviderBreaker {
         let mut state = self.0.lock();
         state.settings = settings;
         let Some(settings) = settings else {
-            state.forget();
+            state.reset();
             return;
         };
-        state.whole.reconfigure(settings);
-        state.models.values_mut().for_each(|gate| gate.reconfigure(settings));
+        state.provider_gate.reconfigure(settings);
+        state.model_gates.values_mut().for_each(|gate| gate.reconfigure(settings));
     }
 
     /// Closes it: the provider is at another address, and what was known says nothing.
     pub(crate) fn reset(&self) {
-        self.0.lock().forget();
+        self.0.lock().reset();
     }
 
     /// How it stands.
     pub(crate) fn status(&self) -> BreakerStatus {
         let (state, now) = (self.0.lock(), self.0.clock.now());
-        let gates = || state.models.values().chain([&state.whole]);
+        let gates = || state.model_gates.values().chain([&state.provider_gate]);
         let worst = gates().map(|gate| gate.state(now)).max_by_key(|state| severity(*state));
-        let models = state.models.values().filter(|gate| gate.state(now) != BreakerState::Closed);
+        let model_gates =
+            state.model_gates.values().filter(|gate| gate.state(now) != BreakerState::Closed);
         BreakerStatus {
             is_enabled: state.settings.is_some(),
             state: worst.unwrap_or(BreakerState::Closed),
-            open_models: models.count(),
+            open_models: model_gates.count(),
             open_for: gates().filter_map(|gate| gate.open_for(now)).max(),
             opened: state.opened,
             last_failure: state.last_failure.clone(),
@@ -138,10 +139,13 @@ impl ProviderBreaker {
         if state.settings.is_none() {
             return Ok(());
         }
-        let is_calm = state.models.is_empty();
-        let gate = if is_calm { None } else { state.models.get(&*scope(key, model)) };
+        let has_no_model_gates = state.model_gates.is_empty();
+        let gate =
+            if has_no_model_gates { None } else { state.model_gates.get(&*model_key(key, model)) };
         let checked = gate.map_or(Ok(()), |gate| gate.check(now));
-        checked.and_then(|()| state.whole.check(now)).map_err(|after| self.0.refused(after))
+        checked
+            .and_then(|()| state.provider_gate.check(now))
+            .map_err(|after| self.0.open_error(after))
     }
 
     /// Lets an attempt through. `key` is the hash of the credential. `call` tells calls apart; attempts
@@ -155,47 +159,55 @@ impl ProviderBreaker {
         key: &str,
         model: &str,
         call: u64,
-    ) -> Result<BreakerPass, CallError> {
+    ) -> Result<AdmittedAttempt, CallError> {
         let (mut state, now) = (self.0.lock(), self.0.clock.now());
-        let mut pass = BreakerPass {
+        let mut attempt = AdmittedAttempt {
             breaker: self.0.clone(),
-            model: Arc::from(""),
-            admitted: None,
-            of_model: None,
+            model_key: Arc::from(""),
+            provider_admission: None,
+            model_admission: None,
             call,
-            began: now,
+            started_at: now,
         };
         if state.settings.is_none() {
-            return Ok(pass);
+            return Ok(attempt);
         }
-        pass.model = scope(key, model);
-        let own = state.models.get(&pass.model).map(|gate| gate.state(now));
-        let is_suspect = own.is_some_and(|own| own != BreakerState::Closed);
-        if is_suspect && state.whole.trial_due(now).is_some_and(|due| due < GRACE) {
-            return Err(self.0.refused(GRACE));
+        attempt.model_key = model_key(key, model);
+        let model_state = state.model_gates.get(&attempt.model_key).map(|gate| gate.state(now));
+        let is_model_failing =
+            model_state.is_some_and(|model_state| model_state != BreakerState::Closed);
+        if is_model_failing
+            && state.provider_gate.trial_due(now).is_some_and(|due| due < TRIAL_GRACE)
+        {
+            return Err(self.0.open_error(TRIAL_GRACE));
         }
-        let gate = state.models.get_mut(&pass.model).map(|gate| gate.admit(now));
-        pass.of_model = gate.transpose().map_err(|after| self.0.refused(after))?;
-        match state.whole.admit(now) {
-            Ok(admitted) => pass.admitted = Some(admitted),
+        let gate = state.model_gates.get_mut(&attempt.model_key).map(|gate| gate.admit(now));
+        attempt.model_admission = gate.transpose().map_err(|after| self.0.open_error(after))?;
+        match state.provider_gate.admit(now) {
+            Ok(admitted) => attempt.provider_admission = Some(admitted),
             Err(after) => {
                 // Its place in the model's gate is left to another call.
-                let ended = pass.ended(CallOutcome::Unknown, false);
-                if let Some((gate, own)) = state.models.get_mut(&pass.model).zip(pass.of_model) {
-                    gate.settle(own, ended, now, (0, false));
+                let ended = attempt.ended(CallOutcome::Unknown, false);
+                if let Some((gate, model_state)) =
+                    state.model_gates.get_mut(&attempt.model_key).zip(attempt.model_admission)
+                {
+                    gate.settle(model_state, ended, now, (0, false));
                 }
-                pass.of_model = None;
-                return Err(self.0.refused(after));
+                attempt.model_admission = None;
+                return Err(self.0.open_error(after));
             }
         }
-        let trials = [(None, pass.admitted), (Some(&*pass.model), pass.of_model)];
+        let trials = [
+            (None, attempt.provider_admission),
+            (Some(&*attempt.model_key), attempt.model_admission),
+        ];
         drop(state);
         for (model, admitted) in trials {
             if admitted.is_some_and(|admitted| admitted.is_trial) {
-                self.0.tell(model, BreakerState::HalfOpen, None, None);
+                self.0.report(model, BreakerState::HalfOpen, None, None);
             }
         }
-        Ok(pass)
+        Ok(attempt)
     }
 }
 
@@ -207,30 +219,30 @@ impl fmt::Debug for ProviderBreaker {
 
 /// An attempt that was let through. Dropped without an outcome it says nothing: its caller has gone.
 #[must_use = "an attempt has an outcome"]
-pub(crate) struct BreakerPass {
+pub(crate) struct AdmittedAttempt {
     breaker: Arc<Inner>,
     /// With its key.
-    model: Arc<str>,
+    model_key: Arc<str>,
     /// `None` while the breaker is switched off, and after the outcome was told.
-    admitted: Option<Admitted>,
-    of_model: Option<Admitted>,
+    provider_admission: Option<Admission>,
+    model_admission: Option<Admission>,
     call: u64,
-    began: Time,
+    started_at: Time,
 }
 
-impl BreakerPass {
+impl AdmittedAttempt {
     /// The attempt has ended like this.
     pub(crate) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
         self.end(error.map_or(CallOutcome::Answered, outcome_of), error);
     }
 
-    fn ended(&self, outcome: CallOutcome, is_overload: bool) -> Ended {
-        Ended { call: self.call, began: self.began, outcome, is_overload }
+    fn ended(&self, outcome: CallOutcome, is_overload: bool) -> EndedCall {
+        EndedCall { call: self.call, started_at: self.started_at, outcome, is_overload }
     }
 
     fn end(&mut self, outcome: CallOutcome, error: Option<&CallError>) {
-        let Some(admitted) = self.admitted.take() else { return };
+        let Some(admitted) = self.provider_admission.take() else { return };
         let is_overload = error.is_some_and(|error| error.class() == Class::Overloaded);
         let is_unreachable = error.is_some_and(is_unreachable);
         let (ended, now) = (self.ended(outcome, is_overload), self.breaker.clock.now());
@@ -238,66 +250,70 @@ impl BreakerPass {
         let mut state = breaker.lock();
         let Some(settings) = state.settings else { return };
         let failures = usize::try_from(settings.failures()).unwrap_or(usize::MAX);
-        let is_broad = state.suspects(&self.model, ended, failures) || is_unreachable;
+        let is_provider_wide =
+            state.is_provider_wide(&self.model_key, ended, failures) || is_unreachable;
         // What a model or a key that is tried out by itself fails with is known of it already.
-        let is_tried = self.of_model.is_some_and(|own| own.is_trial || own.is_slow);
-        let outcome_of_whole = match outcome {
-            CallOutcome::Failed if is_tried && !is_unreachable => CallOutcome::Unknown,
+        let is_model_trial = self
+            .model_admission
+            .is_some_and(|model_state| model_state.is_trial || model_state.is_slow_start);
+        let provider_outcome = match outcome {
+            CallOutcome::Failed if is_model_trial && !is_unreachable => CallOutcome::Unknown,
             outcome => outcome,
         };
-        let of_whole = Ended { outcome: outcome_of_whole, ..ended };
-        let whole = state.whole.settle(admitted, of_whole, now, (failures, is_broad));
-        let model = match outcome {
+        let provider_end = EndedCall { outcome: provider_outcome, ..ended };
+        let provider_change =
+            state.provider_gate.settle(admitted, provider_end, now, (failures, is_provider_wide));
+        let model_change = match outcome {
             // No model is to blame for a connection.
             CallOutcome::Failed if is_unreachable => {
-                let ended = Ended { outcome: CallOutcome::Unknown, ..ended };
+                let ended = EndedCall { outcome: CallOutcome::Unknown, ..ended };
                 state.settle_model(self, ended, now, failures)
             }
             _ => state.settle_model(self, ended, now, failures),
         };
         let opened = |change: &Option<Transition>| matches!(change, Some(Transition::Opened(_)));
-        if opened(&whole) || opened(&model) {
+        if opened(&provider_change) || opened(&model_change) {
             state.opened += 1;
-            state.last_failure = error.map(|error| shown(error).into());
+            state.last_failure = error.map(|error| redacted_error(error).into());
         }
         drop(state);
-        for (model, change) in [(None, whole), (Some(&*self.model), model)] {
+        for (model, change) in [(None, provider_change), (Some(&*self.model_key), model_change)] {
             let (state, span) = match change {
                 Some(Transition::Opened(span)) => (BreakerState::Open, span),
                 Some(Transition::Closed(span)) => (BreakerState::Closed, span),
                 None => continue,
             };
-            breaker.tell(model, state, Some(span), error);
+            breaker.report(model, state, Some(span), error);
         }
     }
 }
 
-impl Drop for BreakerPass {
+impl Drop for AdmittedAttempt {
     fn drop(&mut self) {
         self.end(CallOutcome::Unknown, None);
     }
 }
 
-impl fmt::Debug for BreakerPass {
+impl fmt::Debug for AdmittedAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BreakerPass").field("call", &self.call).finish_non_exhaustive()
+        f.debug_struct("AdmittedAttempt").field("call", &self.call).finish_non_exhaustive()
     }
 }
 
 impl State {
-    fn forget(&mut self) {
-        self.whole = Gate::new(self.settings.unwrap_or_default());
-        self.models.clear();
-        self.suspect = None;
+    fn reset(&mut self) {
+        self.provider_gate = Gate::new(self.settings.unwrap_or_default());
+        self.model_gates.clear();
+        self.first_failing = None;
     }
 
     /// Whether the failures in a row are of several models.
-    fn suspects(&mut self, model: &Arc<str>, ended: Ended, failures: usize) -> bool {
+    fn is_provider_wide(&mut self, model: &Arc<str>, ended: EndedCall, failures: usize) -> bool {
         // Half of them have to be of others before the provider is to blame.
         let needed = failures.div_ceil(2);
-        match (ended.outcome, &mut self.suspect) {
-            (CallOutcome::Answered, _) => self.suspect = None,
-            (CallOutcome::Failed, None) => self.suspect = Some((model.clone(), Vec::new())),
+        match (ended.outcome, &mut self.first_failing) {
+            (CallOutcome::Answered, _) => self.first_failing = None,
+            (CallOutcome::Failed, None) => self.first_failing = Some((model.clone(), Vec::new())),
             (CallOutcome::Failed, Some((first, others)))
                 if first != model && others.len() < needed && !others.contains(&ended.call) =>
             {
@@ -305,25 +321,27 @@ impl State {
             }
             _ => {}
         }
-        self.suspect.as_ref().is_some_and(|(_, others)| others.len() >= needed)
+        self.first_failing.as_ref().is_some_and(|(_, others)| others.len() >= needed)
     }
 
     fn settle_model(
         &mut self,
-        pass: &BreakerPass,
-        ended: Ended,
+        attempt: &AdmittedAttempt,
+        ended: EndedCall,
         now: Time,
         failures: usize,
     ) -> Option<Transition> {
-        if ended.outcome == CallOutcome::Failed && self.models.len() < MAX_MODELS {
+        if ended.outcome == CallOutcome::Failed && self.model_gates.len() < MAX_MODEL_GATES {
             let settings = self.settings?;
-            self.models.entry(pass.model.clone()).or_insert_with(|| Gate::new(settings));
+            self.model_gates
+                .entry(attempt.model_key.clone())
+                .or_insert_with(|| Gate::new(settings));
         }
-        let gate = self.models.get_mut(&pass.model)?;
-        let admitted = pass.of_model.or_else(|| gate.first())?;
+        let gate = self.model_gates.get_mut(&attempt.model_key)?;
+        let admitted = attempt.model_admission.or_else(|| gate.untracked_admission())?;
         let change = gate.settle(admitted, ended, now, (failures, true));
         if gate.is_clean() {
-            self.models.remove(&pass.model);
+            self.model_gates.remove(&attempt.model_key);
         }
         change
     }
@@ -334,12 +352,12 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refused(&self, after: Duration) -> CallError {
+    fn open_error(&self, after: Duration) -> CallError {
         CallError::Open { provider: self.provider.clone(), after }
     }
 
     /// Tells the log and whoever watches of a change.
-    fn tell(
+    fn report(
         &self,
         model: Option<&str>,
         state: BreakerState,
@@ -348,7 +366,7 @@ impl Inner {
     ) {
         let provider = &self.provider;
         let ms = span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-        let scope = model.map(|model| model.chars().take(SHOWN).collect::<String>());
+        let scope = model.map(|model| model.chars().take(MAX_LOGGED_LEN).collect::<String>());
         match (state, error) {
             (BreakerState::Open, Some(error)) => {
                 tracing::warn!(%provider, scope, open_for_ms = ms, %error, "breaker opened");
@@ -380,7 +398,7 @@ fn outcome_of(error: &CallError) -> CallOutcome {
 }
 
 /// An error as callers of other calls may see it: without the words and names of the provider.
-fn shown(error: &CallError) -> String {
+fn redacted_error(error: &CallError) -> String {
     match error {
         CallError::Provider(failure) => {
             let (provider, class) = (failure.provider.clone(), failure.class);
@@ -404,12 +422,12 @@ const fn severity(state: BreakerState) -> u8 {
 }
 
 /// A model with a key; case does not matter.
-fn scope(key: &str, model: &str) -> Arc<str> {
+fn model_key(key: &str, model: &str) -> Arc<str> {
     let model = bounded_model_name(model);
-    let mut scope = [key, "/", &*model].concat();
+    let mut name = [key, "/", &*model].concat();
     if !model.is_ascii() {
-        scope = scope.to_lowercase();
+        name = name.to_lowercase();
     }
-    scope.make_ascii_lowercase();
-    scope.into()
+    name.make_ascii_lowercase();
+    name.into()
 }

@@ -17,12 +17,12 @@ use memchr::memmem::Finder;
 /// What hides a byte.
 const MASK: u8 = b'*';
 /// A part of the key that is as long as this is hidden. Providers show less of it in their errors.
-const LONGEST_SHOWN: usize = 7;
+const MAX_SHOWN_LEN: usize = 7;
 /// Keys that are shorter than this are placeholders for servers that need none.
-const SHORTEST_KEY: usize = 4;
+const MIN_KEY_LEN: usize = 4;
 /// Keys that are shorter than this may be words, and are not looked for in answers that are no
 /// errors.
-const SHORTEST_IN_ANSWERS: usize = 16;
+const MIN_KEY_LEN_IN_BODIES: usize = 16;
 /// Texts are looked at in pieces of this length first.
 const GRAM: usize = 4;
 /// The number of bits in the filter, as a power of two.
@@ -37,7 +37,7 @@ pub(crate) struct KeyRedactor {
     /// Which pieces of four bytes occur in a form, by their hash. Hardly any other text has one.
     filter: Vec<u64>,
     /// Finds the whole key. `None` if the key may be a word.
-    whole: Option<Finder<'static>>,
+    full_key: Option<Finder<'static>>,
     /// The key as it would stand in the name of a header.
     in_name: Finder<'static>,
 }
@@ -45,10 +45,10 @@ pub(crate) struct KeyRedactor {
 impl KeyRedactor {
     /// `None` if the key is too short to be a secret.
     pub(crate) fn new(key: &str) -> Option<Self> {
-        if key.len() < SHORTEST_KEY {
+        if key.len() < MIN_KEY_LEN {
             return None;
         }
-        let window = key.len().min(LONGEST_SHOWN + 1);
+        let window = key.len().min(MAX_SHOWN_LEN + 1);
         let mut forms: Vec<Vec<u8>> = Vec::new();
         for form in forms_of(key) {
             let form: Vec<u8> = form.bytes().map(fold).collect();
@@ -58,13 +58,13 @@ impl KeyRedactor {
         }
         let mut filter = vec![0; 1 << (FILTER_BITS - 6)];
         for gram in forms.iter().flat_map(|form| form.windows(GRAM)) {
-            let (word, bit) = place(gram);
+            let (word, bit) = filter_slot(gram);
             filter[word] |= 1 << bit;
         }
-        let is_long = key.len() >= SHORTEST_IN_ANSWERS;
-        let whole = is_long.then(|| Finder::new(key.as_bytes()).into_owned());
+        let is_long_lasting = key.len() >= MIN_KEY_LEN_IN_BODIES;
+        let full_key = is_long_lasting.then(|| Finder::new(key.as_bytes()).into_owned());
         let in_name = Finder::new(key.to_ascii_lowercase().as_bytes()).into_owned();
-        Some(Self { forms, window, filter, whole, in_name })
+        Some(Self { forms, window, filter, full_key, in_name })
     }
 
     /// Whether the whole key is in the name of a header. Parts of it may be words.
@@ -95,42 +95,42 @@ impl KeyRedactor {
 
     /// A text in which the key and its parts are hidden; `None` if there are none.
     pub(crate) fn redact(&self, text: &[u8]) -> Option<Vec<u8>> {
-        let mut found = self.find(text, 0)?;
+        let mut matched = self.find(text, 0)?;
         let mut masked = text.to_vec();
         loop {
-            let end = found.end;
-            masked[found].fill(MASK);
+            let end = matched.end;
+            masked[matched].fill(MASK);
             match self.find(text, end) {
-                Some(next) => found = next,
+                Some(next) => matched = next,
                 None => return Some(masked),
             }
         }
     }
 
     /// Whether answers that are no errors are looked through.
-    pub(crate) const fn reads_answers(&self) -> bool {
-        self.whole.is_some()
+    pub(crate) const fn scans_bodies(&self) -> bool {
+        self.full_key.is_some()
     }
 
     /// A piece of an answer in which the whole key is hidden.
-    pub(crate) fn redact_piece(&self, piece: Bytes) -> Bytes {
-        let Some(whole) = &self.whole else { return piece };
-        let Some(first) = whole.find(&piece) else { return piece };
-        let mut masked = piece.to_vec();
-        let length = whole.needle().len();
-        let mut found = Some(first);
-        while let Some(at) = found {
+    pub(crate) fn redact_chunk(&self, chunk: Bytes) -> Bytes {
+        let Some(full_key) = &self.full_key else { return chunk };
+        let Some(first) = full_key.find(&chunk) else { return chunk };
+        let mut masked = chunk.to_vec();
+        let length = full_key.needle().len();
+        let mut matched = Some(first);
+        while let Some(at) = matched {
             masked[at..at + length].fill(MASK);
-            found = whole.find(&piece[at + length..]).map(|next| at + length + next);
+            matched = full_key.find(&chunk[at + length..]).map(|next| at + length + next);
         }
         masked.into()
     }
 
     /// How many bytes at the end of a piece may be the beginning of the key.
-    pub(crate) fn begun_in(&self, piece: &[u8]) -> usize {
-        let Some(key) = self.whole.as_ref().map(Finder::needle) else { return 0 };
+    pub(crate) fn partial_key_len(&self, chunk: &[u8]) -> usize {
+        let Some(key) = self.full_key.as_ref().map(Finder::needle) else { return 0 };
         let Some(first) = key.first() else { return 0 };
-        let tail = &piece[piece.len().saturating_sub(key.len() - 1)..];
+        let tail = &chunk[chunk.len().saturating_sub(key.len() - 1)..];
         let mut starts = memchr::memchr_iter(*first, tail);
         starts.find(|start| key.starts_with(&tail[*start..])).map_or(0, |start| tail.len() - start)
     }
@@ -143,11 +143,11 @@ impl KeyRedactor {
         let stride = self.window + 1 - GRAM;
         let mut at = from;
         while let Some(gram) = text.get(at..at + GRAM) {
-            let (word, bit) = place(gram);
+            let (word, bit) = filter_slot(gram);
             if self.filter[word] >> bit & 1 == 1
-                && let Some(found) = self.part_at(text, at, from)
+                && let Some(matched) = self.match_at(text, at, from)
             {
-                return Some(found);
+                return Some(matched);
             }
             at += stride;
         }
@@ -155,19 +155,19 @@ impl KeyRedactor {
     }
 
     /// The part of a form around a place in a text, not before `from`.
-    fn part_at(&self, text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
+    fn match_at(&self, text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
         let is_same = |(one, other): &(&u8, &u8)| fold(**one) == **other;
-        let parts = self.forms.iter().flat_map(|form| {
-            (0..form.len()).filter_map(move |place| {
-                let after = text[at..].iter().zip(&form[place..]).take_while(is_same).count();
+        let matches = self.forms.iter().flat_map(|form| {
+            (0..form.len()).filter_map(move |offset| {
+                let after = text[at..].iter().zip(&form[offset..]).take_while(is_same).count();
                 if after < GRAM {
                     return None;
                 }
-                let before = text[from..at].iter().rev().zip(form[..place].iter().rev());
+                let before = text[from..at].iter().rev().zip(form[..offset].iter().rev());
                 Some(at - before.take_while(is_same).count()..at + after)
             })
         });
-        parts.filter(|part| part.len() >= self.window).max_by_key(Range::len)
+        matches.filter(|found| found.len() >= self.window).max_by_key(Range::len)
     }
 }
 
@@ -200,7 +200,7 @@ const fn fold(byte: u8) -> u8 {
 }
 
 /// The bit of a piece in the filter.
-fn place(gram: &[u8]) -> (usize, u32) {
+fn filter_slot(gram: &[u8]) -> (usize, u32) {
     let bytes = <[u8; GRAM]>::try_from(gram).unwrap_or_default();
     let folded = u32::from_le_bytes(bytes) | 0x2020_2020;
     let hash = folded.wrapping_mul(0x9e37_79b1) >> (32 - FILTER_BITS);

@@ -21,14 +21,14 @@ use crate::request::endpoint_routes::EndpointRoutes;
 use crate::request::model_map::ModelMap;
 
 /// How long a call is held unless set otherwise.
-const MAX_WAIT: Duration = Duration::from_secs(120);
+const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(120);
 /// Retries after the first attempt, and the delay before the first of them, unless set otherwise.
-const MAX_RETRIES: u32 = 8;
-const RETRY_BASE: Duration = Duration::from_secs(1);
+const DEFAULT_MAX_RETRIES: u32 = 8;
+const DEFAULT_RETRY_BASE: Duration = Duration::from_secs(1);
 /// Calls that fail in a row before a provider is left alone, unless set otherwise.
-const BREAKER_FAILURES: u32 = 10;
+const DEFAULT_BREAKER_FAILURES: u32 = 10;
 /// The longest that a provider is left alone, unless it is longer at first.
-const LONGEST_OPEN: Duration = Duration::from_secs(60);
+const MAX_OPEN_FOR: Duration = Duration::from_secs(60);
 /// The longest time-out. A longer one could not be added to an instant.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
@@ -53,7 +53,7 @@ impl Default for Timeouts {
 /// Where requests go, and how long each step of one may take.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Destination {
-    pub(crate) address: Base,
+    pub(crate) base_url: Base,
     pub(crate) timeouts: Timeouts,
     /// Those of the system if there are none.
     pub(crate) roots: Option<Roots>,
@@ -62,7 +62,7 @@ pub(crate) struct Destination {
 
 impl Destination {
     pub(crate) fn authority(&self) -> &Authority {
-        self.address.authority()
+        self.base_url.authority()
     }
 }
 
@@ -83,7 +83,7 @@ impl Destination {
 pub struct Upstream {
     pub(crate) name: Provider,
     pub(crate) dialect: Dialect,
-    pub(crate) base: Destination,
+    pub(crate) destination: Destination,
     pub(crate) credential: Option<Credential>,
     pub(crate) limits: AccountLimits,
     pub(crate) concurrency: PoolSize,
@@ -116,25 +116,25 @@ impl Upstream {
             return Err(GatewayError::Name(name.to_owned()));
         }
         if dialect == Dialect::Mock {
-            return Err(wrong(&provider, RequestError::Mock));
+            return Err(target_error(&provider, RequestError::Mock));
         }
-        let address = base_url.parse().map_err(|source| wrong(&provider, source))?;
+        let base_url = base_url.parse().map_err(|source| target_error(&provider, source))?;
         let timeouts = Timeouts::default();
-        let base = Destination { address, timeouts, roots: None, proxy: None };
+        let destination = Destination { base_url, timeouts, roots: None, proxy: None };
         Ok(Self {
             name: provider,
             dialect,
-            base,
+            destination,
             credential: None,
             limits: AccountLimits::default(),
             concurrency: default_concurrency(dialect),
             endpoint_routes: EndpointRoutes::default(),
             ramp: None,
-            max_retries: MAX_RETRIES,
-            retry_base: RETRY_BASE,
+            max_retries: DEFAULT_MAX_RETRIES,
+            retry_base: DEFAULT_RETRY_BASE,
             retry_statuses: None,
-            breaker: Some(breaker_settings(BREAKER_FAILURES, Duration::from_secs(5))),
-            max_wait: MAX_WAIT,
+            breaker: Some(breaker_settings(DEFAULT_BREAKER_FAILURES, Duration::from_secs(5))),
+            max_wait: DEFAULT_MAX_WAIT,
             ask_for_usage: false,
             fallback: Vec::new(),
             fallback_models: HashMap::new(),
@@ -148,7 +148,7 @@ impl Upstream {
     /// If the key has characters that no header field can have.
     pub fn credential(mut self, credential: Credential) -> Result<Self, GatewayError> {
         let field = key_field(self.dialect, credential.reveal());
-        let field = field.map_err(|source| wrong(&self.name, source))?;
+        let field = field.map_err(|source| target_error(&self.name, source))?;
         self.credential = field.map(|_| credential);
         Ok(self)
     }
@@ -254,7 +254,7 @@ impl Upstream {
 
     /// How long making a connection may take: name resolution, TCP and TLS together. Default: 10 s.
     pub fn connect_timeout(mut self, span: Duration) -> Self {
-        self.base.timeouts.connect = span.min(MAX_TIMEOUT);
+        self.destination.timeouts.connect = span.min(MAX_TIMEOUT);
         self
     }
 
@@ -263,13 +263,13 @@ impl Upstream {
     /// in. If the body comes from the caller part by part, the time-out is at least 61 s, so that the
     /// provider is not blamed for a caller that pauses. Default: 120 s.
     pub fn first_byte_timeout(mut self, span: Duration) -> Self {
-        self.base.timeouts.first_byte = span.min(MAX_TIMEOUT);
+        self.destination.timeouts.first_byte = span.min(MAX_TIMEOUT);
         self
     }
 
     /// How long the provider may send nothing in the middle of an answer. Default: 60 s.
     pub fn idle_timeout(mut self, span: Duration) -> Self {
-        self.base.timeouts.idle = span.min(MAX_TIMEOUT);
+        self.destination.timeouts.idle = span.min(MAX_TIMEOUT);
         self
     }
 
@@ -312,13 +312,13 @@ impl Upstream {
         let name = || self.name.as_str().to_owned();
         let roots = Roots::from_der(certificates);
         let roots = roots.map_err(|source| GatewayError::Roots { name: name(), source })?;
-        self.base.roots = Some(roots);
+        self.destination.roots = Some(roots);
         Ok(self)
     }
 
     /// The proxy on the way to the provider. Default: none.
     pub fn proxy(mut self, proxy: Proxy) -> Self {
-        self.base.proxy = Some(proxy);
+        self.destination.proxy = Some(proxy);
         self
     }
 
@@ -338,11 +338,11 @@ impl Upstream {
 /// A breaker whose pause goes on growing if it opens again soon after it closed.
 fn breaker_settings(failures: u32, open_for: Duration) -> BreakerSettings {
     BreakerSettings::after_failures(failures)
-        .pause(open_for, open_for.max(LONGEST_OPEN))
+        .pause(open_for, open_for.max(MAX_OPEN_FOR))
         .relapse_within(open_for * 2)
 }
 
-fn wrong(name: &Provider, source: RequestError) -> GatewayError {
+fn target_error(name: &Provider, source: RequestError) -> GatewayError {
     GatewayError::Target { name: name.as_str().to_owned(), source }
 }
 
@@ -351,7 +351,7 @@ impl fmt::Debug for Upstream {
         f.debug_struct("Upstream")
             .field("name", &self.name)
             .field("dialect", &self.dialect)
-            .field("base", &self.base)
+            .field("destination", &self.destination)
             .field("credential", &self.credential)
             .field("limits", &self.limits)
             .field("concurrency", &self.concurrency)

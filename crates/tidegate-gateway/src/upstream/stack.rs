@@ -18,7 +18,7 @@ use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
 
-use crate::request::call::{Call, OutgoingRequest, Repetition};
+use crate::request::call::{Call, OutgoingRequest, ResendPolicy};
 use crate::request::model_map::ModelMap;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
@@ -26,7 +26,7 @@ use crate::upstream::attempt::UpstreamClient;
 use crate::upstream::breaker::ProviderBreaker;
 
 /// Says which model answered, where that is not the one that was asked for.
-const MODEL: HeaderName = HeaderName::from_static("x-tidegate-model");
+const MODEL_HEADER: HeaderName = HeaderName::from_static("x-tidegate-model");
 
 /// A chain of fallbacks.
 pub(crate) type Chain = FallbackLayer<Call, UpstreamResponse>;
@@ -44,18 +44,18 @@ impl Stack {
     /// Makes a call, with retries and fallbacks. A streamed body can be sent once, so it has one
     /// attempt. Fallbacks are for requests whose meaning is known.
     pub(crate) async fn call(&self, call: Call) -> Result<UpstreamResponse, CallError> {
-        if !call.request.content.is_repeatable() {
-            return self.limited(call).await;
+        if !call.request.content.is_replayable() {
+            return self.attempt_with_permit(call).await;
         }
-        let may_repeat = call.request.repetition == Repetition::Always;
-        if self.chain.is_none() || !may_repeat {
+        let may_resend = call.request.resend_policy == ResendPolicy::AnyFailure;
+        if self.chain.is_none() || !may_resend {
             let key = self.account.credential_id();
             self.breaker.check(key, call.request.model_name())?;
         }
-        if !may_repeat {
+        if !may_resend {
             // What may have been acted on is over for the retries, and a failure for the caller.
             let attempt = |call: Call| async {
-                match self.limited(call).await {
+                match self.attempt_with_permit(call).await {
                     Err(error) if may_have_acted(&error) => Ok(Err(error)),
                     result => result.map(Ok),
                 }
@@ -63,18 +63,18 @@ impl Stack {
             return self.retry.run(call, attempt).await?;
         }
         let attempt = |call: Call| async {
-            let Some(chain) = &self.chain else { return self.limited(call).await };
-            let first = self.limited(call.clone());
+            let Some(chain) = &self.chain else { return self.attempt_with_permit(call).await };
+            let first = self.attempt_with_permit(call.clone());
             chain.run(call, first).await
         };
         self.retry.run(call, attempt).await
     }
 
-    fn limited(
+    fn attempt_with_permit(
         &self,
         call: Call,
     ) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>>>> {
-        limited(&self.account, &self.breaker, &self.client, call)
+        attempt_with_permit(&self.account, &self.breaker, &self.client, call)
     }
 }
 
@@ -85,7 +85,7 @@ fn may_have_acted(error: &CallError) -> bool {
 }
 
 /// A fallback: another provider, with the account of its own key and its own names of models.
-pub(crate) fn fallback(
+pub(crate) fn fallback_target(
     entry: &AccountEntry,
     client: &Arc<UpstreamClient>,
     breaker: &ProviderBreaker,
@@ -105,15 +105,15 @@ pub(crate) fn fallback(
             if let Some(renamed) = renamed {
                 call.request = Arc::new(renamed);
             }
-            let mut answer = limited(&account, &breaker, &client, call).await?;
-            answer.head.headers.extend(model.map(|model| (MODEL, model)));
-            Ok(answer)
+            let mut response = attempt_with_permit(&account, &breaker, &client, call).await?;
+            response.head.headers.extend(model.map(|model| (MODEL_HEADER, model)));
+            Ok(response)
         }
     })
 }
 
 /// An attempt under the limits of an account, if its provider is not left alone.
-fn limited<'a>(
+fn attempt_with_permit<'a>(
     account: &'a Account,
     breaker: &'a ProviderBreaker,
     client: &'a Arc<UpstreamClient>,
@@ -124,9 +124,9 @@ fn limited<'a>(
         breaker.check(key, call.request.model_name())?;
         let reservation = account.reserve(call.request.model_name(), &call).await?;
         match attempt(breaker, key, client, call).await {
-            Ok(mut answer) => {
-                answer.keep(reservation);
-                Ok(answer)
+            Ok(mut response) => {
+                response.attach_reservation(reservation);
+                Ok(response)
             }
             Err(error) => Err(reservation.failed(error)),
         }
@@ -141,10 +141,10 @@ async fn attempt(
     call: Call,
 ) -> Result<UpstreamResponse, CallError> {
     let request = call.request.clone();
-    let pass = breaker.admit(key, request.model_name(), call.context.id.number())?;
+    let admitted = breaker.admit(key, request.model_name(), call.context.id.number())?;
     let result = client.attempt(call).await;
     if request.content.error().is_none() {
-        pass.settle(&result);
+        admitted.settle(&result);
     }
     // Else the caller broke off, which says nothing about the provider.
     result

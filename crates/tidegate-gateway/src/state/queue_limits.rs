@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tidegate::pacer::Caller;
 
 /// The most calls that wait on one provider key.
-const MAX_OF_ACCOUNT: usize = 10_000;
+const MAX_PER_ACCOUNT: usize = 10_000;
 /// The most calls of one peer that wait: more than its connections to a listener, and less than an
 /// account has room for.
-const MAX_OF_PEER: usize = 4_000;
+const MAX_PER_PEER: usize = 4_000;
 /// The most calls that wait of a tenant that is named. Those that name none are bounded with their
 /// peer: all agents of one machine may be among them.
-const MAX_OF_TENANT: usize = 1_000;
+const MAX_PER_TENANT: usize = 1_000;
 
 /// The bound that a call would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +27,16 @@ pub(crate) enum QueueFull {
 
 impl QueueFull {
     /// The most calls that may wait.
-    pub(crate) const fn most(self) -> usize {
+    pub(crate) const fn max(self) -> usize {
         match self {
-            Self::Account => MAX_OF_ACCOUNT,
-            Self::Peer => MAX_OF_PEER,
-            Self::Tenant => MAX_OF_TENANT,
+            Self::Account => MAX_PER_ACCOUNT,
+            Self::Peer => MAX_PER_PEER,
+            Self::Tenant => MAX_PER_TENANT,
         }
     }
 
     /// Whose calls are counted.
-    pub(crate) const fn of(self) -> &'static str {
+    pub(crate) const fn subject(self) -> &'static str {
         match self {
             Self::Account => "with this key",
             Self::Peer => "of this address",
@@ -56,16 +56,16 @@ pub(crate) struct QueueMember {
 }
 
 impl QueueMember {
-    fn counted(&self) -> impl Iterator<Item = (Counted, QueueFull)> {
-        let tenant = self.tenant.clone().map(|tenant| Counted::Tenant(self.caller, tenant));
-        let peer = (Counted::Peer(self.caller.peer()), QueueFull::Peer);
-        let account = (Counted::Account(self.account), QueueFull::Account);
+    fn count_keys(&self) -> impl Iterator<Item = (CountKey, QueueFull)> {
+        let tenant = self.tenant.clone().map(|tenant| CountKey::Tenant(self.caller, tenant));
+        let peer = (CountKey::Peer(self.caller.peer()), QueueFull::Peer);
+        let account = (CountKey::Account(self.account), QueueFull::Account);
         tenant.map(|tenant| (tenant, QueueFull::Tenant)).into_iter().chain([peer, account])
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Counted {
+enum CountKey {
     Account(usize),
     Peer(u64),
     Tenant(Caller, Arc<str>),
@@ -73,29 +73,29 @@ enum Counted {
 
 /// How many calls of whom wait.
 #[derive(Debug, Default)]
-pub(crate) struct QueueCounts(HashMap<Counted, usize>);
+pub(crate) struct QueueCounts(HashMap<CountKey, usize>);
 
 impl QueueCounts {
     /// Counts a call that begins to wait.
     ///
     /// # Errors
     /// If it would be one too many.
-    pub(crate) fn enter(&mut self, member: &QueueMember) -> Result<(), QueueFull> {
-        let count = |counted: &Counted| self.0.get(counted).copied().unwrap_or_default();
-        let mut full = member.counted().filter(|(counted, full)| count(counted) >= full.most());
+    pub(crate) fn try_add(&mut self, member: &QueueMember) -> Result<(), QueueFull> {
+        let count = |key: &CountKey| self.0.get(key).copied().unwrap_or_default();
+        let mut full = member.count_keys().filter(|(key, full)| count(key) >= full.max());
         if let Some((_, full)) = full.next() {
             return Err(full);
         }
-        for (counted, _) in member.counted() {
-            *self.0.entry(counted).or_default() += 1;
+        for (key, _) in member.count_keys() {
+            *self.0.entry(key).or_default() += 1;
         }
         Ok(())
     }
 
     /// A call that was counted waits no more.
-    pub(crate) fn leave(&mut self, member: &QueueMember) {
-        for (counted, _) in member.counted() {
-            if let Entry::Occupied(mut entry) = self.0.entry(counted) {
+    pub(crate) fn remove(&mut self, member: &QueueMember) {
+        for (key, _) in member.count_keys() {
+            if let Entry::Occupied(mut entry) = self.0.entry(key) {
                 *entry.get_mut() -= 1;
                 if *entry.get() == 0 {
                     entry.remove();
@@ -115,32 +115,32 @@ mod tests {
     }
 
     fn fill(counts: &mut QueueCounts, member: &QueueMember) -> usize {
-        (0..).take_while(|_| counts.enter(member).is_ok()).count()
+        (0..).take_while(|_| counts.try_add(member).is_ok()).count()
     }
 
     #[test]
-    fn each_bound_is_told_and_leaves_room_for_others() {
+    fn each_limit_is_reported_and_does_not_affect_others() {
         let mut counts = QueueCounts::default();
         let named = member(1, 1, Some("a"));
-        assert_eq!(fill(&mut counts, &named), MAX_OF_TENANT);
-        assert_eq!(counts.enter(&named), Err(QueueFull::Tenant));
+        assert_eq!(fill(&mut counts, &named), MAX_PER_TENANT);
+        assert_eq!(counts.try_add(&named), Err(QueueFull::Tenant));
         let unnamed = member(1, 1, None);
-        assert_eq!(fill(&mut counts, &unnamed), MAX_OF_PEER - MAX_OF_TENANT);
-        assert_eq!(counts.enter(&member(2, 1, Some("b"))), Err(QueueFull::Peer));
-        assert_eq!(counts.enter(&member(1, 2, Some("a"))), Ok(()), "another caller's tenant");
-        assert_eq!(fill(&mut counts, &member(1, 2, None)), MAX_OF_PEER - 1);
-        assert_eq!(fill(&mut counts, &member(1, 3, None)), MAX_OF_ACCOUNT - 2 * MAX_OF_PEER);
-        assert_eq!(counts.enter(&member(1, 4, None)), Err(QueueFull::Account));
-        assert_eq!(counts.enter(&member(2, 4, None)), Ok(()));
+        assert_eq!(fill(&mut counts, &unnamed), MAX_PER_PEER - MAX_PER_TENANT);
+        assert_eq!(counts.try_add(&member(2, 1, Some("b"))), Err(QueueFull::Peer));
+        assert_eq!(counts.try_add(&member(1, 2, Some("a"))), Ok(()), "another caller's tenant");
+        assert_eq!(fill(&mut counts, &member(1, 2, None)), MAX_PER_PEER - 1);
+        assert_eq!(fill(&mut counts, &member(1, 3, None)), MAX_PER_ACCOUNT - 2 * MAX_PER_PEER);
+        assert_eq!(counts.try_add(&member(1, 4, None)), Err(QueueFull::Account));
+        assert_eq!(counts.try_add(&member(2, 4, None)), Ok(()));
     }
 
     #[test]
-    fn nothing_is_left_of_calls_that_are_gone() {
+    fn removed_calls_leave_no_counts() {
         let mut counts = QueueCounts::default();
         for number in 0..100 {
             let member = member(number, number as u64, Some("a"));
-            counts.enter(&member).unwrap();
-            counts.leave(&member);
+            counts.try_add(&member).unwrap();
+            counts.remove(&member);
         }
         assert!(counts.0.is_empty());
     }

@@ -10,38 +10,38 @@ use std::thread::available_parallelism;
 use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 use tokio::task::spawn_blocking;
 
-use crate::request::turns::Turns;
+use crate::request::fair_semaphore::FairSemaphore;
 
 /// Work on so many bytes is done at once: 32 KiB. The slowest text takes less than 10 ms.
-const INLINE: usize = 32 * 1_024;
+const MAX_INLINE: usize = 32 * 1_024;
 /// More bytes than this are worked on in the queue of the largest: 1 MiB.
-const MEDIUM: usize = 1_024 * 1_024;
+const MAX_MEDIUM: usize = 1_024 * 1_024;
 /// How many of the largest at once: they also take memory while they are worked on.
-const MOST_LARGE: usize = 1;
+const MAX_LARGE_JOBS: usize = 1;
 
 /// The work was not done: it panicked, or the runtime ends.
 #[derive(Debug, thiserror::Error)]
 #[error("a large body was not read: {0}")]
-pub(crate) struct NotDone(#[source] Box<dyn std::error::Error + Send + Sync>);
+pub(crate) struct WorkFailed(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 /// Where heavy work waits for its turn.
 #[derive(Debug)]
-pub(crate) struct HeavyWork {
-    medium: Turns,
-    large: Turns,
+pub(crate) struct WorkPool {
+    medium: FairSemaphore,
+    large: FairSemaphore,
 }
 
-impl Default for HeavyWork {
+impl Default for WorkPool {
     fn default() -> Self {
         let medium = available_parallelism().map_or(1, usize::from).clamp(2, 8);
-        Self { medium: Turns::new(medium), large: Turns::new(MOST_LARGE) }
+        Self { medium: FairSemaphore::new(medium), large: FairSemaphore::new(MAX_LARGE_JOBS) }
     }
 }
 
-impl HeavyWork {
+impl WorkPool {
     /// Whether work on so many bytes is heavy.
-    pub(crate) const fn is_heavy(size: usize) -> bool {
-        size > INLINE
+    pub(crate) const fn is_offloaded(size: usize) -> bool {
+        size > MAX_INLINE
     }
 
     /// Does work on so many bytes of a peer. If it is given up while it waits it is not done; if it has begun it
@@ -51,28 +51,28 @@ impl HeavyWork {
         peer: IpAddr,
         size: usize,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotDone> {
-        if !Self::is_heavy(size) {
+    ) -> Result<T, WorkFailed> {
+        if !Self::is_offloaded(size) {
             return Ok(work());
         }
         // In a box: most calls need no room for it.
-        Box::pin(self.run_elsewhere(peer, size, work)).await
+        Box::pin(self.run_blocking(peer, size, work)).await
     }
 
-    async fn run_elsewhere<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         peer: IpAddr,
         size: usize,
         work: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, NotDone> {
-        let queue = if size > MEDIUM { &self.large } else { &self.medium };
-        let slot = queue.take(client_network(peer, IPV6_CLIENT_BITS).addr()).await;
+    ) -> Result<T, WorkFailed> {
+        let queue = if size > MAX_MEDIUM { &self.large } else { &self.medium };
+        let permit = queue.acquire(client_network(peer, IPV6_CLIENT_BITS).addr()).await;
         let work = spawn_blocking(move || {
             let done = work();
-            drop(slot);
+            drop(permit);
             done
         });
-        work.await.map_err(|error| NotDone(error.into()))
+        work.await.map_err(|error| WorkFailed(error.into()))
     }
 }
 
@@ -89,17 +89,19 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     #[tokio::test]
-    async fn small_work_is_done_on_this_thread_and_large_work_is_not() {
-        let (work, here) = (HeavyWork::default(), thread::current().id());
-        for (size, is_here) in [(INLINE, true), (INLINE + 1, false), (MEDIUM + 1, false)] {
+    async fn only_small_work_runs_on_the_calling_thread() {
+        let (work, here) = (WorkPool::default(), thread::current().id());
+        for (size, is_here) in
+            [(MAX_INLINE, true), (MAX_INLINE + 1, false), (MAX_MEDIUM + 1, false)]
+        {
             let there = work.run(PEER, size, || thread::current().id()).await.unwrap();
             assert_eq!(there == here, is_here, "{size}");
         }
     }
 
     #[tokio::test]
-    async fn the_largest_go_one_by_one_and_others_do_not_wait_for_them() {
-        let work = Arc::new(HeavyWork::default());
+    async fn large_work_is_serialized_and_does_not_block_medium_work() {
+        let work = Arc::new(WorkPool::default());
         let start = |size: usize| {
             let (sender, receiver) = mpsc::channel::<()>();
             let work = work.clone();
@@ -107,28 +109,28 @@ mod tests {
                 tokio::spawn(async move { work.run(PEER, size, move || receiver.recv()).await });
             (sender, task)
         };
-        let (first, first_task) = start(MEDIUM + 1);
-        let (second, second_task) = start(MEDIUM + 1);
-        while work.large.free() > 0 {
+        let (first, first_task) = start(MAX_MEDIUM + 1);
+        let (second, second_task) = start(MAX_MEDIUM + 1);
+        while work.large.available() > 0 {
             yield_now().await;
         }
         drop(second);
-        work.run(PEER, INLINE + 1, || ()).await.unwrap();
-        assert!(!second_task.is_finished(), "its turn has not come");
+        work.run(PEER, MAX_INLINE + 1, || ()).await.unwrap();
+        assert!(!second_task.is_finished(), "still queued");
         // Given up, the first one goes on and keeps its turn.
         first_task.abort();
         assert!(first_task.await.unwrap_err().is_cancelled());
-        assert_eq!(work.large.free(), 0);
+        assert_eq!(work.large.available(), 0);
         drop(first);
         assert!(second_task.await.unwrap().unwrap().is_err());
     }
 
     #[tokio::test]
-    async fn work_that_panics_is_an_error_and_frees_its_turn() {
-        let work = HeavyWork::default();
+    async fn a_panic_is_an_error_and_releases_the_permit() {
+        let work = WorkPool::default();
         for _ in 0..2 {
-            let panicked: Result<(), NotDone> =
-                work.run(PEER, MEDIUM + 1, || panic!("of a test")).await;
+            let panicked: Result<(), WorkFailed> =
+                work.run(PEER, MAX_MEDIUM + 1, || panic!("test")).await;
             panicked.unwrap_err();
         }
     }

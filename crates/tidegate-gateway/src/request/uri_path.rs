@@ -12,12 +12,12 @@ use tidegate_providers::request::Base;
 /// The version of Gemini's API for paths that name none.
 const GEMINI_VERSION: &str = "/v1beta";
 /// What paths of Gemini begin with that have their version elsewhere, or none.
-const GEMINI_ROOTS: [&str; 4] = ["upload", "download", "batch", "discovery"];
+const GEMINI_UNVERSIONED: [&str; 4] = ["upload", "download", "batch", "discovery"];
 /// What paths of OpenAI's API begin with at one provider or another.
-const ROOTS: [&str; 3] = ["/openai/v1", "/api/v1", "/v1"];
+const OPENAI_ROOTS: [&str; 3] = ["/openai/v1", "/api/v1", "/v1"];
 
 /// The name of a provider, and the rest of the path and query, which begins with a slash.
-pub(crate) fn split(target: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_provider(target: &str) -> Option<(&str, &str)> {
     let path = target.strip_prefix('/')?;
     let end = path.find(['/', '?']).unwrap_or(path.len());
     let (name, rest) = path.split_at(end);
@@ -25,24 +25,24 @@ pub(crate) fn split(target: &str) -> Option<(&str, &str)> {
 }
 
 /// Whether a path stays where it says it is, however often somebody on its way decodes it.
-pub(crate) fn is_straight(path: &str) -> bool {
+pub(crate) fn is_safe_path(path: &str) -> bool {
     // What is coded more often than this means nothing good.
-    const MOST_CODINGS: usize = 4;
+    const MAX_DECODE_PASSES: usize = 4;
     if path.contains('\\') {
         return false;
     }
     let mut path = Cow::Borrowed(path.as_bytes());
-    for _ in 0..MOST_CODINGS {
+    for _ in 0..MAX_DECODE_PASSES {
         // Some servers take a backslash for a slash, and some cut a segment at a semicolon.
         let mut segments = path.split(|byte| matches!(byte, b'/' | b'\\'));
-        let is_dots = |segment: &[u8]| {
+        let is_dot_segment = |segment: &[u8]| {
             let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
             matches!(name, b"." | b"..")
         };
-        if segments.any(is_dots) {
+        if segments.any(is_dot_segment) {
             return false;
         }
-        match decoded(&path) {
+        match percent_decoded(&path) {
             Cow::Borrowed(_) => return true,
             Cow::Owned(next) => path = Cow::Owned(next),
         }
@@ -51,13 +51,13 @@ pub(crate) fn is_straight(path: &str) -> bool {
 }
 
 /// Text without its percent codings, of which one layer is taken off; as it was if it has none.
-pub(crate) fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return text.into();
     }
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut plain = Vec::with_capacity(text.len());
-    let (mut rest, mut is_coded) = (text, false);
+    let (mut rest, mut has_escape) = (text, false);
     while let [first, others @ ..] = rest {
         let byte = match others {
             [high, low, ..] if *first == b'%' => digit(*high).zip(digit(*low)),
@@ -69,9 +69,9 @@ pub(crate) fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
             continue;
         };
         plain.push(high << 4 | low);
-        (rest, is_coded) = (others.get(2..).unwrap_or_default(), true);
+        (rest, has_escape) = (others.get(2..).unwrap_or_default(), true);
     }
-    if is_coded { plain.into() } else { text.into() }
+    if has_escape { plain.into() } else { text.into() }
 }
 
 /// Where a path and query lead at a provider.
@@ -87,7 +87,7 @@ pub(crate) fn join(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, htt
     let needs_version = dialect == Dialect::Gemini
         && !is_version(first)
         && !is_version(last)
-        && !GEMINI_ROOTS.contains(&first);
+        && !GEMINI_UNVERSIONED.contains(&first);
     if needs_version {
         return base.join(&[GEMINI_VERSION, rest].concat());
     }
@@ -96,20 +96,20 @@ pub(crate) fn join(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, htt
 
 /// Where a call to one provider leads at another of its family. Those who speak OpenAI's API have it
 /// below roots of their own.
-pub(crate) fn carry(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
+pub(crate) fn join_fallback(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
     if dialect.family() != Dialect::OpenAi {
         return join(dialect, base, rest);
     }
-    let bare = ROOTS.iter().find_map(|root| {
-        rest.strip_prefix(root).filter(|bare| bare.is_empty() || bare.starts_with(['/', '?']))
+    let suffix = OPENAI_ROOTS.iter().find_map(|root| {
+        rest.strip_prefix(root).filter(|suffix| suffix.is_empty() || suffix.starts_with(['/', '?']))
     });
-    let bare = bare.unwrap_or(rest);
+    let suffix = suffix.unwrap_or(rest);
     let last = base.path().rsplit('/').next().unwrap_or_default();
     let root = dialect.root();
     if base.path().ends_with(root) || is_version(last) {
-        return base.join(if bare.is_empty() { "/" } else { bare });
+        return base.join(if suffix.is_empty() { "/" } else { suffix });
     }
-    base.join(&[root, bare].concat())
+    base.join(&[root, suffix].concat())
 }
 
 /// `v1`, `v1beta`, `v2`.
@@ -127,17 +127,20 @@ mod tests {
     }
 
     #[test]
-    fn the_first_segment_is_the_provider() {
-        assert_eq!(split("/openai/v1/models?limit=2"), Some(("openai", "/v1/models?limit=2")));
-        assert_eq!(split("/openai"), Some(("openai", "")));
-        assert_eq!(split("/openai?x"), Some(("openai", "?x")));
-        assert_eq!(split("//v1"), None);
-        assert_eq!(split("*"), None);
+    fn first_segment_names_the_provider() {
+        assert_eq!(
+            split_provider("/openai/v1/models?limit=2"),
+            Some(("openai", "/v1/models?limit=2"))
+        );
+        assert_eq!(split_provider("/openai"), Some(("openai", "")));
+        assert_eq!(split_provider("/openai?x"), Some(("openai", "?x")));
+        assert_eq!(split_provider("//v1"), None);
+        assert_eq!(split_provider("*"), None);
     }
 
     #[test]
-    fn a_call_is_carried_from_root_to_root() {
-        for (dialect, base, rest, led) in [
+    fn fallback_path_uses_the_root_of_its_provider() {
+        for (dialect, base, rest, expected) in [
             (Dialect::Groq, "http://a.test", "/v1/chat?x", "http://a.test/openai/v1/chat?x"),
             (Dialect::Groq, "http://a.test/openai/v1", "/v1/chat", "http://a.test/openai/v1/chat"),
             (Dialect::OpenRouter, "http://a.test", "/openai/v1/chat", "http://a.test/api/v1/chat"),
@@ -152,12 +155,16 @@ mod tests {
             ),
             (Dialect::Anthropic, "http://a.test", "/v1/messages", "http://a.test/v1/messages"),
         ] {
-            assert_eq!(carry(dialect, &base.parse().unwrap(), rest).unwrap(), led, "{dialect:?}");
+            assert_eq!(
+                join_fallback(dialect, &base.parse().unwrap(), rest).unwrap(),
+                expected,
+                "{dialect:?}"
+            );
         }
     }
 
     #[test]
-    fn a_path_is_put_behind_the_base_url() {
+    fn path_is_appended_to_the_base_url() {
         let openai = |base, rest| joined(Dialect::OpenAi, base, rest);
         assert_eq!(openai("http://a.test", "/v1/models?a=b&c"), "http://a.test/v1/models?a=b&c");
         assert_eq!(openai("http://a.test/llm/", "/v1/models"), "http://a.test/llm/v1/models");
@@ -167,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn gemini_has_a_version_whether_it_is_named_or_not() {
+    fn gemini_paths_get_a_default_version() {
         let gemini = |rest| joined(Dialect::Gemini, "http://g.test", rest);
         assert_eq!(
             gemini("/models/m:generateContent"),
@@ -183,17 +190,17 @@ mod tests {
     }
 
     #[test]
-    fn no_path_leads_out() {
+    fn paths_cannot_escape_the_base_url() {
         for path in ["/v1/../admin", "/v1/%2e%2E/admin", "/..", "/v1/.%2e/x", "/./x", "/a\\b"] {
-            assert!(!is_straight(path), "{path}");
+            assert!(!is_safe_path(path), "{path}");
         }
         for path in
             ["/v1/..%2f..%2fadmin", "/v1/..;/admin", "/v1/..;x=1/admin", "/%252e%252E/admin"]
         {
-            assert!(!is_straight(path), "{path}");
+            assert!(!is_safe_path(path), "{path}");
         }
         for path in ["/v1/files/a..b", "/v1/models/org%2Fname", "/v1/.well-known", "/v1/..."] {
-            assert!(is_straight(path), "{path}");
+            assert!(is_safe_path(path), "{path}");
         }
     }
 }

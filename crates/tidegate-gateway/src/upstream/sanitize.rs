@@ -16,7 +16,7 @@ use crate::upstream::attempt::UpstreamClient;
 
 impl UpstreamClient {
     /// An answer as callers may see it.
-    pub(super) fn received(
+    pub(super) fn sanitize_response(
         &self,
         response: Response<IncomingBody>,
     ) -> Result<Response<ProviderBody>, CallError> {
@@ -42,10 +42,10 @@ impl UpstreamClient {
     pub(super) fn redact_error(&self, call: &Call, head: &mut Parts, body: Bytes) -> Bytes {
         let Some(redactor) = &self.redactor else { return body };
         let body = redactor.redact(&body).map_or(body, Bytes::from);
-        if !content_coding::is_coded(&head.headers) || body.is_empty() {
+        if !content_coding::is_encoded(&head.headers) || body.is_empty() {
             return body;
         }
-        let replaced = match content_coding::decode_whole(&head.headers, &body) {
+        let replaced = match content_coding::decode_body(&head.headers, &body) {
             Some(decoded) => match redactor.redact(&decoded) {
                 Some(redacted) => redacted.into(),
                 None => return body,
@@ -60,7 +60,9 @@ impl UpstreamClient {
                     self.provider, head.status
                 );
                 head.headers.insert(CONTENT_TYPE, JSON);
-                ProxyError::new(kind, message).status(head.status).bytes(call.request.dialect)
+                ProxyError::new(kind, message)
+                    .with_status(head.status)
+                    .body_bytes(call.request.dialect)
             }
         };
         head.headers.remove(CONTENT_ENCODING);

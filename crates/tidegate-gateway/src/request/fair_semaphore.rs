@@ -10,55 +10,55 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// From so many waiters of a network on, those that have left are cleared away now and then.
-const CROWD: usize = 64;
+const CLEANUP_THRESHOLD: usize = 64;
 
 /// Slots, and who waits for one. Clones are the same slots.
 #[derive(Clone, Debug)]
-pub(crate) struct Turns(Arc<Mutex<State>>);
+pub(crate) struct FairSemaphore(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    free: usize,
+    available: usize,
     /// Networks that wait, in the order of their turns; each has an entry in `waiting`.
     ring: VecDeque<IpAddr>,
-    waiting: HashMap<IpAddr, VecDeque<oneshot::Sender<Slot>>>,
+    waiting: HashMap<IpAddr, VecDeque<oneshot::Sender<FairPermit>>>,
 }
 
 /// A slot, until it is dropped. `None` once it is handed on.
 #[derive(Debug)]
-pub(crate) struct Slot(Option<Turns>);
+pub(crate) struct FairPermit(Option<FairSemaphore>);
 
-impl Turns {
-    pub(crate) fn new(slots: usize) -> Self {
-        let state = State { free: slots, ring: VecDeque::new(), waiting: HashMap::new() };
+impl FairSemaphore {
+    pub(crate) fn new(permits: usize) -> Self {
+        let state = State { available: permits, ring: VecDeque::new(), waiting: HashMap::new() };
         Self(Arc::new(Mutex::new(state)))
     }
 
     /// Waits for the turn of a network. Dropping the future gives back what it may have got.
-    pub(crate) async fn take(&self, network: IpAddr) -> Slot {
+    pub(crate) async fn acquire(&self, network: IpAddr) -> FairPermit {
         let granted = {
             let mut state = self.lock();
-            if state.free > 0 {
-                state.free -= 1;
-                return Slot(Some(self.clone()));
+            if state.available > 0 {
+                state.available -= 1;
+                return FairPermit(Some(self.clone()));
             }
             state.wait(network)
         };
         match granted.await {
-            Ok(slot) => slot,
+            Ok(permit) => permit,
             // Not while there are slots to wait for: a waiter is removed to be granted.
             Err(_) => std::future::pending().await,
         }
     }
 
     /// Hands a slot to the next one that still waits.
-    fn hand_on(&self) {
+    fn release(&self) {
         loop {
             let Some(next) = self.lock().next() else { return };
-            match next.send(Slot(Some(self.clone()))) {
+            match next.send(FairPermit(Some(self.clone()))) {
                 Ok(()) => return,
                 // It has left.
-                Err(mut unwanted) => unwanted.0 = None,
+                Err(mut returned) => returned.0 = None,
             }
         }
     }
@@ -69,12 +69,12 @@ impl Turns {
 }
 
 impl State {
-    fn wait(&mut self, network: IpAddr) -> oneshot::Receiver<Slot> {
+    fn wait(&mut self, network: IpAddr) -> oneshot::Receiver<FairPermit> {
         let (sender, granted) = oneshot::channel();
         let waiting = self.waiting.entry(network).or_default();
         if waiting.is_empty() {
             self.ring.push_back(network);
-        } else if waiting.len() >= CROWD && waiting.len().is_power_of_two() {
+        } else if waiting.len() >= CLEANUP_THRESHOLD && waiting.len().is_power_of_two() {
             waiting.retain(|waiter| !waiter.is_closed());
         }
         waiting.push_back(sender);
@@ -82,7 +82,7 @@ impl State {
     }
 
     /// The first waiter of the network whose turn it is. If nobody waits the slot is free.
-    fn next(&mut self) -> Option<oneshot::Sender<Slot>> {
+    fn next(&mut self) -> Option<oneshot::Sender<FairPermit>> {
         while let Some(network) = self.ring.pop_front() {
             let Some(waiting) = self.waiting.get_mut(&network) else { continue };
             let first = waiting.pop_front();
@@ -95,24 +95,24 @@ impl State {
                 return first;
             }
         }
-        self.free += 1;
+        self.available += 1;
         None
     }
 }
 
-impl Drop for Slot {
+impl Drop for FairPermit {
     fn drop(&mut self) {
-        if let Some(turns) = self.0.take() {
-            turns.hand_on();
+        if let Some(semaphore) = self.0.take() {
+            semaphore.release();
         }
     }
 }
 
 #[cfg(test)]
-impl Turns {
+impl FairSemaphore {
     /// How many slots are free.
-    pub(crate) fn free(&self) -> usize {
-        self.lock().free
+    pub(crate) fn available(&self) -> usize {
+        self.lock().available
     }
 }
 
@@ -124,11 +124,11 @@ mod tests {
 
     use super::*;
 
-    const MANY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1));
-    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+    const BUSY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1));
+    const QUIET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
     /// Lets a task begin to wait.
-    async fn begin<T>(task: &tokio::task::JoinHandle<T>) {
+    async fn let_wait<T>(task: &tokio::task::JoinHandle<T>) {
         for _ in 0..10 {
             assert!(!task.is_finished());
             tokio::task::yield_now().await;
@@ -136,50 +136,50 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_network_with_many_waits_for_itself() {
-        let turns = Turns::new(1);
-        let slot = turns.take(MANY).await;
+    async fn a_busy_network_does_not_delay_others() {
+        let semaphore = FairSemaphore::new(1);
+        let permit = semaphore.acquire(BUSY).await;
         let order = Arc::new(Mutex::new(Vec::new()));
         let wait = |network| {
-            let (turns, order) = (turns.clone(), order.clone());
+            let (semaphore, order) = (semaphore.clone(), order.clone());
             tokio::spawn(async move {
-                let slot = turns.take(network).await;
+                let permit = semaphore.acquire(network).await;
                 order.lock().unwrap().push(network);
-                drop(slot);
+                drop(permit);
             })
         };
-        let mut tasks: Vec<_> = (0..100).map(|_| wait(MANY)).collect();
-        begin(&tasks[99]).await;
-        tasks.push(wait(ONE));
-        begin(&tasks[100]).await;
-        drop(slot);
+        let mut tasks: Vec<_> = (0..100).map(|_| wait(BUSY)).collect();
+        let_wait(&tasks[99]).await;
+        tasks.push(wait(QUIET));
+        let_wait(&tasks[100]).await;
+        drop(permit);
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(order.lock().unwrap().iter().position(|network| *network == ONE), Some(1));
-        assert_eq!(turns.free(), 1);
+        assert_eq!(order.lock().unwrap().iter().position(|network| *network == QUIET), Some(1));
+        assert_eq!(semaphore.available(), 1);
     }
 
     #[tokio::test]
-    async fn whoever_leaves_gives_its_slot_back_at_any_time() {
-        let turns = Turns::new(1);
-        let slot = turns.take(MANY).await;
+    async fn dropped_waiters_return_their_permits() {
+        let semaphore = FairSemaphore::new(1);
+        let permit = semaphore.acquire(BUSY).await;
         {
-            let mut left = pin!(turns.take(ONE));
+            let mut left = pin!(semaphore.acquire(QUIET));
             assert!(poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx).is_pending())).await);
-            drop(slot);
-            assert_eq!(turns.free(), 0, "it was granted, and is not taken yet");
+            drop(permit);
+            assert_eq!(semaphore.available(), 0, "granted but not received yet");
         }
-        assert_eq!(turns.free(), 1);
-        let slot = turns.take(MANY).await;
+        assert_eq!(semaphore.available(), 1);
+        let permit = semaphore.acquire(BUSY).await;
         for _ in 0..10_000 {
-            let mut left = pin!(turns.take(ONE));
+            let mut left = pin!(semaphore.acquire(QUIET));
             let _ = poll_fn(|cx| Poll::Ready(left.as_mut().poll(cx).is_pending())).await;
         }
-        let kept = turns.lock().waiting[&ONE].len();
-        assert!(kept <= CROWD, "{kept}");
-        drop(slot);
-        assert_eq!(turns.free(), 1);
-        assert!(turns.lock().waiting.is_empty() && turns.lock().ring.is_empty());
+        let kept = semaphore.lock().waiting[&QUIET].len();
+        assert!(kept <= CLEANUP_THRESHOLD, "{kept}");
+        drop(permit);
+        assert_eq!(semaphore.available(), 1);
+        assert!(semaphore.lock().waiting.is_empty() && semaphore.lock().ring.is_empty());
     }
 }
