@@ -13,18 +13,18 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
 /// With one listener alone, a place that logs for the first time goes by whether its own thread
 /// listens, and remembers that: a test beside could silence it.
-static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
+static SECOND_DISPATCH: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
     /// Does something, and hears what is logged of it.
-    pub(crate) fn hear(&self, something: impl FnOnce()) {
-        LazyLock::force(&SECOND);
-        tracing::subscriber::with_default(self.clone(), something);
+    pub(crate) fn capture(&self, action: impl FnOnce()) {
+        LazyLock::force(&SECOND_DISPATCH);
+        tracing::subscriber::with_default(self.clone(), action);
     }
 
     /// How many lines have these words. A line is the message, and then the fields.
-    pub(crate) fn count(&self, words: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|line| line.contains(words)).count()
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
     }
 }
 

@@ -7,33 +7,33 @@ use tidegate_gateway::Gateway;
 use tidegate_sim::{Delay, Ending, Fault};
 use tokio::time::timeout;
 
-use crate::stage::{
-    FAMILIES, LABEL, PEER, SECOND, Want, account, ask, chat, gateway, is_idle, per_minute, read,
+use crate::support::{
+    ACCOUNT, FAMILIES, Mode, PEER, SECOND, account, chat, gateway, is_idle, per_minute, read, send,
     settle, simulator, upstream,
 };
 
 /// One that is sent, and one that waits.
-async fn two(
+async fn spawn_two_calls(
     gateway: &Gateway,
     name: &'static str,
-) -> [tokio::task::JoinHandle<crate::stage::Answer>; 2] {
+) -> [tokio::task::JoinHandle<crate::support::FullResponse>; 2] {
     let calls = [(); 2].map(|()| {
         let gateway = gateway.clone();
-        tokio::spawn(async move { ask(&gateway, chat(name, Want::Whole)).await })
+        tokio::spawn(async move { send(&gateway, chat(name, Mode::Single)).await })
     });
     settle().await;
     calls
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_while_it_waits_frees_its_place() {
+async fn cancelling_a_waiting_call_frees_its_queue_entry() {
     for (name, dialect, sim) in FAMILIES {
         let simulator = simulator(account(sim).first_token(Delay::fixed(SECOND * 5)));
         let gateway = gateway(&simulator, upstream(name, dialect).limits(per_minute(6)));
-        let [sent, waits] = two(&gateway, name).await;
+        let [sent, waiting] = spawn_two_calls(&gateway, name).await;
         let status = &gateway.status()[0];
         assert_eq!((status.queued, status.in_flight), (1, 1), "{name}");
-        waits.abort();
+        waiting.abort();
         settle().await;
         assert_eq!(gateway.status()[0].queued, 0, "{name}");
         assert_eq!(sent.await.unwrap().status, 200);
@@ -43,32 +43,32 @@ async fn a_caller_that_leaves_while_it_waits_frees_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_while_the_provider_works_hangs_up() {
+async fn cancelling_a_sent_call_closes_the_connection() {
     for (name, dialect, sim) in FAMILIES {
-        for want in [Want::Whole, Want::Stream] {
+        for mode in [Mode::Single, Mode::Stream] {
             let simulator = simulator(account(sim).first_token(Delay::fixed(SECOND * 60)));
             let gateway = gateway(&simulator, upstream(name, dialect));
-            let asked = timeout(SECOND, gateway.handle(chat(name, want), PEER)).await;
+            let pending = timeout(SECOND, gateway.handle(chat(name, mode), PEER)).await;
             // A provider may send its head at once, and nothing behind it.
-            drop(asked);
+            drop(pending);
             tokio::time::sleep(SECOND * 2).await;
-            assert!(is_idle(&gateway), "{name} {want:?}: {:?}", gateway.status());
+            assert!(is_idle(&gateway), "{name} {mode:?}: {:?}", gateway.status());
             let ledger = simulator.ledger();
             assert_eq!(
                 ledger.count(|entry| entry.ending == Ending::Abandoned),
                 1,
-                "{name} {want:?}"
+                "{name} {mode:?}"
             );
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_in_the_middle_of_a_stream_hangs_up() {
+async fn cancelling_a_stream_closes_the_connection() {
     for (name, dialect, sim) in FAMILIES {
         let simulator = simulator(account(sim).per_token(Delay::fixed(SECOND)));
         let gateway = gateway(&simulator, upstream(name, dialect));
-        let mut response = gateway.handle(chat(name, Want::Stream), PEER).await;
+        let mut response = gateway.handle(chat(name, Mode::Stream), PEER).await;
         response.body_mut().frame().await.unwrap().unwrap();
         assert_eq!(gateway.status()[0].in_flight, 1, "{name}");
         drop(response);
@@ -80,16 +80,16 @@ async fn a_caller_that_leaves_in_the_middle_of_a_stream_hangs_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_ends_sends_the_waiting_away_and_finishes_the_rest() {
+async fn draining_refuses_waiting_calls_and_finishes_sent_ones() {
     for (name, dialect, sim) in FAMILIES {
         let simulator = simulator(account(sim).first_token(Delay::fixed(SECOND * 5)));
         let gateway = gateway(&simulator, upstream(name, dialect).limits(per_minute(6)));
-        let [sent, waits] = two(&gateway, name).await;
+        let [sent, waiting] = spawn_two_calls(&gateway, name).await;
         gateway.drain();
-        let refused = timeout(SECOND, waits).await.unwrap().unwrap();
+        let refused = timeout(SECOND, waiting).await.unwrap().unwrap();
         assert_eq!(refused.status, 503, "{name}");
         assert!(refused.number("retry-after-ms") > 0 && refused.number("retry-after") > 0);
-        let late = ask(&gateway, chat(name, Want::Stream)).await;
+        let late = send(&gateway, chat(name, Mode::Stream)).await;
         assert_eq!(late.status, 503, "{name}");
         assert_eq!(sent.await.unwrap().status, 200, "{name}");
         assert!(is_idle(&gateway), "{name}");
@@ -98,26 +98,26 @@ async fn a_gateway_that_ends_sends_the_waiting_away_and_finishes_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_ends_lets_streams_come_to_their_ends() {
+async fn draining_lets_streams_finish() {
     let (name, dialect, sim) = FAMILIES[0];
     let simulator = simulator(account(sim).per_token(Delay::fixed(SECOND)));
     let gateway = gateway(&simulator, upstream(name, dialect));
-    let response = gateway.handle(chat(name, Want::Stream), PEER).await;
+    let response = gateway.handle(chat(name, Mode::Stream), PEER).await;
     gateway.drain();
     let body = read(response).await.unwrap().body;
     assert!(body.ends_with(b"data: [DONE]\n\n"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_ends_does_not_wait_for_the_next_attempt() {
+async fn draining_refuses_calls_between_attempts() {
     let (name, dialect, sim) = FAMILIES[0];
     let simulator = simulator(account(sim));
-    simulator.inject(LABEL, Fault::RateLimited { retry_after: Some(SECOND * 30) }, 1).unwrap();
+    simulator.inject(ACCOUNT, Fault::RateLimited { retry_after: Some(SECOND * 30) }, 1).unwrap();
     let gateway = gateway(&simulator, upstream(name, dialect));
     let call = gateway.clone();
-    let call = tokio::spawn(async move { ask(&call, chat(name, Want::Whole)).await });
+    let call = tokio::spawn(async move { send(&call, chat(name, Mode::Single)).await });
     tokio::time::sleep(SECOND).await;
-    assert_eq!(gateway.status()[0].queued, 1, "between two attempts it is held");
+    assert_eq!(gateway.status()[0].queued, 1, "queued between two attempts");
     gateway.drain();
     let refused = timeout(Duration::from_secs(1), call).await.unwrap().unwrap();
     assert_eq!((refused.status.as_u16(), refused.number("x-tidegate-attempts")), (503, 1));

@@ -15,13 +15,13 @@ use tidegate_llm::plan::{Constraint, RawConstraint};
 use tidegate_providers::{Credential, Dialect};
 use tidegate_sim::{self as sim, Limits, Output, Simulator};
 
-use crate::wire::{self, Script};
+use crate::transport::{self, ScriptedProvider};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 pub(crate) const MILLI: Duration = Duration::from_millis(1);
 pub(crate) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 pub(crate) const KEY: &str = "sk-caller";
-pub(crate) const LABEL: &str = "main";
+pub(crate) const ACCOUNT: &str = "main";
 pub(crate) const MODEL: &str = "model-1";
 
 /// The four families, as we and as the simulator call them.
@@ -34,7 +34,7 @@ pub(crate) const FAMILIES: [(&str, Dialect, sim::Dialect); 4] = [
 
 /// An account of ten tokens an answer, without limits.
 pub(crate) fn account(dialect: sim::Dialect) -> sim::Account {
-    sim::Account::new(dialect, LABEL, KEY)
+    sim::Account::new(dialect, ACCOUNT, KEY)
         .model(MODEL, Limits::new().concurrency(1_000))
         .output(Output::fixed(10))
 }
@@ -60,45 +60,48 @@ pub(crate) fn per_minute(requests: i64) -> Constraint {
 }
 
 pub(crate) fn gateway(simulator: &Simulator, upstream: Upstream) -> Gateway {
-    let builder = Gateway::builder(&engine()).http(wire::http(simulator));
+    let builder = Gateway::builder(&engine()).http(transport::http(simulator));
     builder.upstream(upstream).build().unwrap()
 }
 
-pub(crate) fn scripted(script: &Script, upstreams: impl IntoIterator<Item = Upstream>) -> Gateway {
-    let builder = Gateway::builder(&engine()).http(script.clone());
+pub(crate) fn gateway_to(
+    provider: &ScriptedProvider,
+    upstreams: impl IntoIterator<Item = Upstream>,
+) -> Gateway {
+    let builder = Gateway::builder(&engine()).http(provider.clone());
     let builder = upstreams.into_iter().fold(builder, GatewayBuilder::upstream);
     builder.build().unwrap()
 }
 
-pub(crate) fn secret(text: &str) -> Credential {
+pub(crate) fn credential(text: &str) -> Credential {
     Credential::new(text)
 }
 
 /// How an answer is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    Whole,
+pub(crate) enum Mode {
+    Single,
     Stream,
 }
 
 /// A chat in the words of a dialect, with a caller's key.
-pub(crate) fn chat(name: &str, want: Want) -> Request<Full<Bytes>> {
-    chat_as(name, want, KEY)
+pub(crate) fn chat(name: &str, mode: Mode) -> Request<Full<Bytes>> {
+    chat_with_key(name, mode, KEY)
 }
 
-pub(crate) fn chat_as(name: &str, want: Want, key: &str) -> Request<Full<Bytes>> {
-    let streams = want == Want::Stream;
-    let words = [json!({ "role": "user", "content": "A river?" })];
-    let (path, field, body) = match name {
+pub(crate) fn chat_with_key(name: &str, mode: Mode, key: &str) -> Request<Full<Bytes>> {
+    let is_stream = mode == Mode::Stream;
+    let messages = [json!({ "role": "user", "content": "A river?" })];
+    let (path, key_header, body) = match name {
         "anthropic" => (
             "/v1/messages".to_owned(),
             "x-api-key",
-            json!({ "model": MODEL, "max_tokens": 20, "stream": streams, "messages": words }),
+            json!({ "model": MODEL, "max_tokens": 20, "stream": is_stream, "messages": messages }),
         ),
         "gemini" => (
-            match want {
-                Want::Whole => format!("/v1beta/models/{MODEL}:generateContent"),
-                Want::Stream => format!("/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"),
+            match mode {
+                Mode::Single => format!("/v1beta/models/{MODEL}:generateContent"),
+                Mode::Stream => format!("/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"),
             },
             "x-goog-api-key",
             json!({ "contents": [{ "role": "user", "parts": [{ "text": "A river?" }] }] }),
@@ -106,13 +109,13 @@ pub(crate) fn chat_as(name: &str, want: Want, key: &str) -> Request<Full<Bytes>>
         "ollama" => (
             "/api/chat".to_owned(),
             "x-no-key",
-            json!({ "model": MODEL, "stream": streams, "messages": words }),
+            json!({ "model": MODEL, "stream": is_stream, "messages": messages }),
         ),
-        _ => ("/v1/chat/completions".to_owned(), "authorization", chat_body(name, want)),
+        _ => ("/v1/chat/completions".to_owned(), "authorization", chat_body(name, mode)),
     };
-    let key = if field == "authorization" { format!("Bearer {key}") } else { key.to_owned() };
+    let key = if key_header == "authorization" { format!("Bearer {key}") } else { key.to_owned() };
     Request::post(format!("/{name}{path}"))
-        .header(field, key)
+        .header(key_header, key)
         .header("content-type", "application/json")
         .header("anthropic-version", "2023-06-01")
         .body(Full::new(Bytes::from(body.to_string())))
@@ -120,12 +123,12 @@ pub(crate) fn chat_as(name: &str, want: Want, key: &str) -> Request<Full<Bytes>>
 }
 
 /// A chat of OpenAI's API. Mistral tells its counts unasked, and refuses to be asked.
-fn chat_body(name: &str, want: Want) -> Value {
+fn chat_body(name: &str, mode: Mode) -> Value {
     // As long as prompts are, where it is tokens that are looked at.
     let text = if name == "mistral" { "A river? ".repeat(100) } else { "A river?".to_owned() };
-    let words = [json!({ "role": "user", "content": text })];
-    let mut body = json!({ "model": MODEL, "messages": words, "max_tokens": 20 });
-    if want == Want::Stream {
+    let messages = [json!({ "role": "user", "content": text })];
+    let mut body = json!({ "model": MODEL, "messages": messages, "max_tokens": 20 });
+    if mode == Mode::Stream {
         body["stream"] = json!(true);
         if name != "mistral" {
             body["stream_options"] = json!({ "include_usage": true });
@@ -136,41 +139,43 @@ fn chat_body(name: &str, want: Want) -> Value {
 
 /// An answer that was read to its end.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct FullResponse {
     pub(crate) status: StatusCode,
-    pub(crate) fields: HeaderMap,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Answer {
+impl FullResponse {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
 
     /// A field as text; empty if there is none.
-    pub(crate) fn field(&self, name: &str) -> &str {
-        self.fields.get(name).map_or("", |value| value.to_str().unwrap())
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
 
     pub(crate) fn number(&self, name: &str) -> u64 {
-        self.field(name).parse().unwrap_or_else(|_| panic!("{name} in {:?}", self.fields))
+        self.header(name).parse().unwrap_or_else(|_| panic!("{name} in {:?}", self.headers))
     }
 }
 
 /// Asks, and reads the answer to its end.
-pub(crate) async fn ask(gateway: &Gateway, request: Request<Full<Bytes>>) -> Answer {
+pub(crate) async fn send(gateway: &Gateway, request: Request<Full<Bytes>>) -> FullResponse {
     read(gateway.handle(request, PEER).await).await.unwrap()
 }
 
-pub(crate) async fn read(response: Response<ResponseBody>) -> Result<Answer, ResponseBodyError> {
+pub(crate) async fn read(
+    response: Response<ResponseBody>,
+) -> Result<FullResponse, ResponseBodyError> {
     let (head, body) = response.into_parts();
     let body = body.collect().await?.to_bytes();
-    Ok(Answer { status: head.status, fields: head.headers, body })
+    Ok(FullResponse { status: head.status, headers: head.headers, body })
 }
 
 /// Whether nothing is held and nothing is under way, at any provider.
 pub(crate) fn is_idle(gateway: &Gateway) -> bool {
-    gateway.status().iter().all(|one| one.queued == 0 && one.in_flight == 0)
+    gateway.status().iter().all(|status| status.queued == 0 && status.in_flight == 0)
 }
 
 /// Lets everything happen that is to happen now.

@@ -21,24 +21,24 @@ use tower::Service;
 
 /// One connection inside the process for each request, up to 20 ms late if it is told so.
 #[derive(Clone, Debug)]
-pub(crate) struct Wire {
+pub(crate) struct SimulatorTransport {
     simulator: Simulator,
     jitter: Option<Arc<Mutex<u64>>>,
 }
 
 /// HTTP to this simulator.
-pub(crate) fn http(simulator: &Simulator) -> Wire {
-    Wire { simulator: simulator.clone(), jitter: None }
+pub(crate) fn http(simulator: &Simulator) -> SimulatorTransport {
+    SimulatorTransport { simulator: simulator.clone(), jitter: None }
 }
 
-impl Wire {
+impl SimulatorTransport {
     /// Over a network that takes up to 20 ms, each time another.
-    pub(crate) fn jittering(mut self, seed: u64) -> Self {
+    pub(crate) fn with_jitter(mut self, seed: u64) -> Self {
         self.jitter = Some(Arc::new(Mutex::new(seed)));
         self
     }
 
-    fn lateness(&self) -> Duration {
+    fn delay(&self) -> Duration {
         let Some(jitter) = &self.jitter else { return Duration::ZERO };
         let mut state = jitter.lock().unwrap();
         *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -46,7 +46,7 @@ impl Wire {
     }
 }
 
-impl Service<Request<RequestBody>> for Wire {
+impl Service<Request<RequestBody>> for SimulatorTransport {
     type Response = Response<Incoming>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Incoming>, BoxError>> + Send>>;
@@ -56,10 +56,10 @@ impl Service<Request<RequestBody>> for Wire {
     }
 
     fn call(&mut self, mut request: Request<RequestBody>) -> Self::Future {
-        let (simulator, lateness) = (self.simulator.clone(), self.lateness());
+        let (simulator, delay) = (self.simulator.clone(), self.delay());
         Box::pin(async move {
-            if !lateness.is_zero() {
-                sleep(lateness).await;
+            if !delay.is_zero() {
+                sleep(delay).await;
             }
             let (mut sender, connection) =
                 http1::handshake(TokioIo::new(simulator.connect()?)).await?;
@@ -73,37 +73,37 @@ impl Service<Request<RequestBody>> for Wire {
 
 /// What a provider got.
 #[derive(Clone, Debug)]
-pub(crate) struct Got {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
-    pub(crate) fields: HeaderMap,
+    pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
 /// What a script says to a request, by its number.
-type Lines = dyn Fn(usize, &Got) -> Response<Full<Bytes>> + Send + Sync;
+type Responder = dyn Fn(usize, &ReceivedRequest) -> Response<Full<Bytes>> + Send + Sync;
 
 /// A provider that answers by a script, and remembers what it got.
 #[derive(Clone)]
-pub(crate) struct Script {
-    got: Arc<Mutex<Vec<Got>>>,
-    answer: Arc<Lines>,
+pub(crate) struct ScriptedProvider {
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
+    respond: Arc<Responder>,
 }
 
-impl Script {
+impl ScriptedProvider {
     /// Answers by the number of the request, from 0.
     pub(crate) fn new(
-        answer: impl Fn(usize, &Got) -> Response<Full<Bytes>> + Send + Sync + 'static,
+        respond: impl Fn(usize, &ReceivedRequest) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
-        Self { got: Arc::default(), answer: Arc::new(answer) }
+        Self { requests: Arc::default(), respond: Arc::new(respond) }
     }
 
-    pub(crate) fn got(&self) -> Vec<Got> {
-        self.got.lock().unwrap().clone()
+    pub(crate) fn requests(&self) -> Vec<ReceivedRequest> {
+        self.requests.lock().unwrap().clone()
     }
 }
 
-impl Service<Request<RequestBody>> for Script {
+impl Service<Request<RequestBody>> for ScriptedProvider {
     type Response = Response<Full<Bytes>>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
@@ -113,34 +113,35 @@ impl Service<Request<RequestBody>> for Script {
     }
 
     fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
-        let script = self.clone();
+        let provider = self.clone();
         Box::pin(async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            let got = Got { method: head.method, uri: head.uri, fields: head.headers, body };
-            let mut all = script.got.lock().unwrap();
-            let response = (script.answer)(all.len(), &got);
-            all.push(got);
+            let received =
+                ReceivedRequest { method: head.method, uri: head.uri, headers: head.headers, body };
+            let mut all = provider.requests.lock().unwrap();
+            let response = (provider.respond)(all.len(), &received);
+            all.push(received);
             Ok(response)
         })
     }
 }
 
 /// A body that comes in pieces, each after a while.
-pub(crate) struct Drip {
-    pieces: std::vec::IntoIter<(Duration, Bytes)>,
+pub(crate) struct SlowBody {
+    chunks: std::vec::IntoIter<(Duration, Bytes)>,
     next: Option<(Pin<Box<Sleep>>, Bytes)>,
 }
 
-impl Drip {
-    pub(crate) fn new(pieces: &[(Duration, &'static str)]) -> Self {
-        let pieces =
-            pieces.iter().map(|(after, text)| (*after, Bytes::from_static(text.as_bytes())));
-        Self { pieces: pieces.collect::<Vec<_>>().into_iter(), next: None }
+impl SlowBody {
+    pub(crate) fn new(chunks: &[(Duration, &'static str)]) -> Self {
+        let chunks =
+            chunks.iter().map(|(after, text)| (*after, Bytes::from_static(text.as_bytes())));
+        Self { chunks: chunks.collect::<Vec<_>>().into_iter(), next: None }
     }
 }
 
-impl http_body::Body for Drip {
+impl http_body::Body for SlowBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -149,7 +150,7 @@ impl http_body::Body for Drip {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if self.next.is_none() {
-            let next = self.pieces.next();
+            let next = self.chunks.next();
             self.next = next.map(|(after, bytes)| (Box::pin(sleep(after)), bytes));
         }
         let Some((sleep, _)) = &mut self.next else { return Poll::Ready(None) };

@@ -16,21 +16,21 @@ use tidegate_sim::Delay;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::stage::{
-    FAMILIES, MODEL, PEER, SECOND, Want, account, ask, chat, chat_as, gateway, is_idle, per_minute,
-    scripted, settle, simulator, upstream,
+use crate::support::{
+    FAMILIES, MODEL, Mode, PEER, SECOND, account, chat, chat_with_key, gateway, gateway_to,
+    is_idle, per_minute, send, settle, simulator, upstream,
 };
-use crate::wire::Script;
+use crate::transport::ScriptedProvider;
 
 /// A chat with some more members.
-fn with(members: &Value) -> Request<Full<Bytes>> {
+fn chat_with(members: &Value) -> Request<Full<Bytes>> {
     let mut body =
         json!({ "model": MODEL, "messages": [{ "role": "user", "content": "A river?" }] });
     body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-    chat("openai", Want::Whole).map(|_| Full::new(Bytes::from(body.to_string())))
+    chat("openai", Mode::Single).map(|_| Full::new(Bytes::from(body.to_string())))
 }
 
-fn patient(mut request: Request<Full<Bytes>>, millis: u32) -> Request<Full<Bytes>> {
+fn with_max_wait(mut request: Request<Full<Bytes>>, millis: u32) -> Request<Full<Bytes>> {
     request.headers_mut().insert("x-tidegate-max-wait-ms", HeaderValue::from(millis));
     request
 }
@@ -44,88 +44,89 @@ fn openai() -> Upstream {
     upstream("openai", Dialect::OpenAi)
 }
 
-fn says(status: u16) -> Script {
-    Script::new(move |_, _| {
+fn provider_with_status(status: u16) -> ScriptedProvider {
+    ScriptedProvider::new(move |_, _| {
         Response::builder().status(status).body(Full::new(Bytes::from_static(b"{}"))).unwrap()
     })
 }
 
 /// How long a modest call takes.
-async fn modest(gateway: &Gateway) -> Duration {
+async fn small_call_duration(gateway: &Gateway) -> Duration {
     let start = Instant::now();
-    let answer = ask(gateway, patient(chat("openai", Want::Whole), 1_000_000)).await;
-    assert_eq!(answer.number("x-tidegate-attempts"), 1, "{}: it was sent", answer.status);
+    let response = send(gateway, with_max_wait(chat("openai", Mode::Single), 1_000_000)).await;
+    assert_eq!(response.number("x-tidegate-attempts"), 1, "{}: it was sent", response.status);
     start.elapsed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_allows_itself_a_million_tokens_holds_others_up_for_a_minute_at_most() {
-    let greedy = || with(&json!({ "max_tokens": 1_000_000 }));
-    let failing = scripted(&says(500), [openai().limits(tokens(90_000)).max_retries(0)]);
-    assert_eq!(ask(&failing, greedy()).await.status, 500);
-    assert!(modest(&failing).await <= SECOND * 62);
+async fn a_huge_max_tokens_delays_others_by_at_most_a_minute() {
+    let greedy = || chat_with(&json!({ "max_tokens": 1_000_000 }));
+    let failing =
+        gateway_to(&provider_with_status(500), [openai().limits(tokens(90_000)).max_retries(0)]);
+    assert_eq!(send(&failing, greedy()).await.status, 500);
+    assert!(small_call_duration(&failing).await <= SECOND * 62);
     let simulator = simulator(account(FAMILIES[0].2).first_token(Delay::fixed(SECOND * 2)));
     let gateway = gateway(&simulator, openai().limits(tokens(90_000)));
     let gone = timeout(SECOND, gateway.handle(greedy(), PEER)).await;
-    assert!(gone.is_err(), "it was sent, and its caller has gone");
-    assert!(modest(&gateway).await <= SECOND * 65);
+    assert!(gone.is_err(), "sent, then cancelled by the caller");
+    assert!(small_call_duration(&gateway).await <= SECOND * 65);
     assert!(is_idle(&gateway));
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_number_is_too_large_to_be_decided_about() {
+async fn huge_token_counts_are_accepted() {
     for limits in [None, Some(tokens(90_000))] {
         let upstream = match limits {
             Some(limits) => openai().limits(limits),
             None => openai(),
         };
-        let gateway = scripted(&says(200), [upstream]);
+        let gateway = gateway_to(&provider_with_status(200), [upstream]);
         for members in [
             json!({ "max_tokens": 2_500_000 }),
             json!({ "max_tokens": 100, "n": 1_000_000_000 }),
             json!({ "max_completion_tokens": u64::MAX, "n": u64::MAX }),
         ] {
-            assert_eq!(ask(&gateway, with(&members)).await.status, 200, "{members}");
+            assert_eq!(send(&gateway, chat_with(&members)).await.status, 200, "{members}");
             sleep(SECOND * 120).await;
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_input_that_never_fits_is_too_large_and_no_fault_of_ours() {
-    let script = says(200);
-    let gateway = scripted(&script, [openai().limits(tokens(90_000))]);
+async fn an_input_that_never_fits_is_a_413() {
+    let provider = provider_with_status(200);
+    let gateway = gateway_to(&provider, [openai().limits(tokens(90_000))]);
     let prompt = format!(r#"{{"model":"m","prompt":[7{}]}}"#, ",7".repeat(11_000_000));
-    let mut request = chat("openai", Want::Whole).map(|_| Full::new(Bytes::from(prompt)));
+    let mut request = chat("openai", Mode::Single).map(|_| Full::new(Bytes::from(prompt)));
     *request.uri_mut() = "/openai/v1/completions".parse().unwrap();
-    let refused = ask(&gateway, request).await;
+    let refused = send(&gateway, request).await;
     assert_eq!(refused.status, 413);
     assert_eq!(refused.json()["error"]["code"], "request_too_large");
-    assert!(script.got().is_empty());
+    assert!(provider.requests().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_without_a_permit_leaves_the_providers_own_error() {
-    let gateway = scripted(&says(500), [openai().limits(per_minute(1))]);
-    let failed = ask(&gateway, patient(chat("openai", Want::Whole), 5_000)).await;
+async fn a_retry_without_a_permit_forwards_the_provider_error() {
+    let gateway = gateway_to(&provider_with_status(500), [openai().limits(per_minute(1))]);
+    let failed = send(&gateway, with_max_wait(chat("openai", Mode::Single), 5_000)).await;
     assert_eq!((failed.status.as_u16(), &failed.body[..]), (500, &b"{}"[..]));
     assert_eq!(failed.number("x-tidegate-attempts"), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_names_the_limit_that_binds_and_its_time() {
+async fn a_refusal_names_the_binding_limit_and_retry_after() {
     let raw = RawConstraint {
         requests_per_minute: Some(6_000),
         tokens_per_minute: Some(600),
         ..RawConstraint::default()
     };
     let limits = Constraint::try_new(&raw).unwrap();
-    let gateway = scripted(&says(200), [openai().limits(limits)]);
+    let gateway = gateway_to(&provider_with_status(200), [openai().limits(limits)]);
     // Somebody waits for a request, and that is not what the next one is refused for.
-    ask(&gateway, with(&json!({ "max_tokens": 1 }))).await;
-    ask(&gateway, with(&json!({ "max_tokens": 590 }))).await;
-    let refused = ask(&gateway, patient(chat("openai", Want::Whole), 100)).await;
-    assert_eq!((refused.status.as_u16(), refused.field("x-tidegate-limited-by")), (429, "tokens"));
+    send(&gateway, chat_with(&json!({ "max_tokens": 1 }))).await;
+    send(&gateway, chat_with(&json!({ "max_tokens": 590 }))).await;
+    let refused = send(&gateway, with_max_wait(chat("openai", Mode::Single), 100)).await;
+    assert_eq!((refused.status.as_u16(), refused.header("x-tidegate-limited-by")), (429, "tokens"));
     let millis = refused.number("retry-after-ms");
     assert!((2_000..=6_000).contains(&millis), "{millis}");
     assert!(refused.json()["error"]["message"].as_str().unwrap().contains("limited by tokens"));
@@ -133,21 +134,21 @@ async fn a_refusal_names_the_limit_that_binds_and_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_house_is_named_as_one() {
+async fn exhausted_concurrency_is_named() {
     let simulator = simulator(account(FAMILIES[0].2).first_token(Delay::fixed(SECOND * 30)));
     let gateway = gateway(&simulator, openai().concurrency(PoolSize::Fixed(1)));
     let first = gateway.clone();
-    let first = tokio::spawn(async move { ask(&first, chat("openai", Want::Whole)).await });
+    let first = tokio::spawn(async move { send(&first, chat("openai", Mode::Single)).await });
     settle().await;
-    let refused = ask(&gateway, patient(chat("openai", Want::Whole), 100)).await;
+    let refused = send(&gateway, with_max_wait(chat("openai", Mode::Single), 100)).await;
     assert_eq!(refused.status, 429);
-    assert_eq!(refused.field("x-tidegate-limited-by"), "concurrency");
+    assert_eq!(refused.header("x-tidegate-limited-by"), "concurrency");
     assert_eq!(refused.json()["error"]["type"], "requests");
     assert_eq!(first.await.unwrap().status, 200);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_path_that_is_written_oddly_is_limited_and_passed_on_as_it_is() {
+async fn unusual_path_spellings_are_limited_and_forwarded_unchanged() {
     for path in [
         "/v1/chat/completion%73",
         "/v1/chat%2Fcompletions",
@@ -155,42 +156,42 @@ async fn a_path_that_is_written_oddly_is_limited_and_passed_on_as_it_is() {
         "/v1/chat/completions/",
         "/v1/chat/completions;x=1",
     ] {
-        let script = says(200);
-        let gateway = scripted(&script, [openai().limits(per_minute(1))]);
+        let provider = provider_with_status(200);
+        let gateway = gateway_to(&provider, [openai().limits(per_minute(1))]);
         let request = || {
-            let mut request = patient(chat("openai", Want::Whole), 0);
+            let mut request = with_max_wait(chat("openai", Mode::Single), 0);
             *request.uri_mut() = format!("/openai{path}").parse().unwrap();
             request
         };
-        assert_eq!(ask(&gateway, request()).await.status, 200, "{path}");
-        assert_eq!(ask(&gateway, request()).await.status, 429, "{path}");
-        assert_eq!(script.got()[0].uri.path(), path);
+        assert_eq!(send(&gateway, request()).await.status, 200, "{path}");
+        assert_eq!(send(&gateway, request()).await.status, 429, "{path}");
+        assert_eq!(provider.requests()[0].uri.path(), path);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_always_fails_takes_no_retries_from_others() {
+async fn a_failing_key_does_not_use_the_retry_budget_of_others() {
     let seen = Mutex::new(HashSet::new());
-    let script = Script::new(move |_, got| {
-        let key = got.fields["authorization"].clone();
+    let provider = ScriptedProvider::new(move |_, got| {
+        let key = got.headers["authorization"].clone();
         // Others fail once.
-        let is_fine = key != "Bearer sk-bad" && !seen.lock().unwrap().insert(key);
-        let status = if is_fine { 200 } else { 500 };
+        let succeeds = key != "Bearer sk-bad" && !seen.lock().unwrap().insert(key);
+        let status = if succeeds { 200 } else { 500 };
         Response::builder().status(status).body(Full::new(Bytes::from_static(b"{}"))).unwrap()
     });
     // Where every key fails at first, a breaker would take the provider to be down.
-    let gateway = scripted(&script, [openai().max_retries(1).without_breaker()]);
+    let gateway = gateway_to(&provider, [openai().max_retries(1).without_breaker()]);
     let keys = (0..200).map(|_| "sk-bad".to_owned()).chain((0..10).map(|key| format!("sk-{key}")));
     let mut calls = JoinSet::new();
     for key in keys {
         let gateway = gateway.clone();
         calls.spawn(async move {
-            let answer = ask(&gateway, chat_as("openai", Want::Whole, &key)).await;
-            (key, answer.status.as_u16(), answer.number("x-tidegate-attempts"))
+            let response = send(&gateway, chat_with_key("openai", Mode::Single, &key)).await;
+            (key, response.status.as_u16(), response.number("x-tidegate-attempts"))
         });
     }
     let calls = calls.join_all().await;
     let (bad, good): (Vec<_>, Vec<_>) = calls.into_iter().partition(|(key, ..)| key == "sk-bad");
-    assert!(bad.iter().any(|(_, _, attempts)| *attempts == 1), "its own are spent");
+    assert!(bad.iter().any(|(_, _, attempts)| *attempts == 1), "its own retry budget is exhausted");
     assert!(good.iter().all(|(_, status, attempts)| (*status, *attempts) == (200, 2)), "{good:?}");
 }

@@ -10,20 +10,20 @@ use tidegate_providers::Dialect;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use crate::stage::{PEER, SECOND, ask, is_idle, read, scripted, upstream};
-use crate::wire::{Drip, Script};
+use crate::support::{PEER, SECOND, gateway_to, is_idle, read, send, upstream};
+use crate::transport::{ScriptedProvider, SlowBody};
 
-fn fine() -> Script {
-    Script::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))))
+fn ok_provider() -> ScriptedProvider {
+    ScriptedProvider::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))))
 }
 
 /// A body that does not say how large it is.
-fn unmeasured(
-    pieces: usize,
+fn body_of_unknown_size(
+    chunks: usize,
     size: usize,
 ) -> impl http_body::Body<Data = Bytes, Error = BoxError> + Send + 'static {
-    let piece = Bytes::from(vec![b' '; size]);
-    let frames = (0..pieces).map(move |_| Ok::<_, BoxError>(Frame::data(piece.clone())));
+    let chunk = Bytes::from(vec![b' '; size]);
+    let frames = (0..chunks).map(move |_| Ok::<_, BoxError>(Frame::data(chunk.clone())));
     StreamBody::new(Frames(frames))
 }
 
@@ -42,11 +42,11 @@ impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_says_that_it_is_too_large_is_not_read() {
-    let script = fine();
+async fn a_too_large_content_length_is_refused_without_reading() {
+    let provider = ok_provider();
     let upstreams =
         [upstream("anthropic", Dialect::Anthropic), upstream("openai", Dialect::OpenAi)];
-    let gateway = scripted(&script, upstreams);
+    let gateway = gateway_to(&provider, upstreams);
     for (path, size, status) in [
         ("/v1/messages", 32 << 20, 200),
         ("/v1/messages", (32 << 20) + 1, 413),
@@ -65,79 +65,79 @@ async fn a_body_that_says_that_it_is_too_large_is_not_read() {
             .header("content-length", size)
             .body(Full::new(Bytes::from_static(b"{}")))
             .unwrap();
-        let answer = ask(&gateway, request).await;
-        assert_eq!(answer.status, status, "{path} {size}");
+        let response = send(&gateway, request).await;
+        assert_eq!(response.status, status, "{path} {size}");
         if status == 413 {
-            assert!(answer.json().to_string().contains("request_too_large"), "{path}");
+            assert!(response.json().to_string().contains("request_too_large"), "{path}");
         }
     }
-    assert_eq!(script.got().len(), 3);
+    assert_eq!(provider.requests().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_turns_out_to_be_too_large_is_refused_when_it_is() {
-    let script = fine();
+async fn a_body_is_refused_once_it_exceeds_the_limit() {
+    let provider = ok_provider();
     let upstreams =
         [upstream("anthropic", Dialect::Anthropic), upstream("openai", Dialect::OpenAi)];
-    let gateway = scripted(&script, upstreams);
+    let gateway = gateway_to(&provider, upstreams);
     let mebibyte = 1 << 20;
-    for (path, pieces, status) in [
+    for (path, chunks, status) in [
         ("/anthropic/v1/messages", 33, 413),
         ("/openai/v1/chat/completions", 65, 413),
         ("/anthropic/v1/files", 501, 413),
         ("/anthropic/v1/messages/batches", 257, 413),
         ("/openai/v1/files", 100, 200),
     ] {
-        let request = Request::post(path).body(unmeasured(pieces, mebibyte)).unwrap();
-        let answer = read(gateway.handle(request, PEER).await).await.unwrap();
-        assert_eq!(answer.status, status, "{path}");
+        let request = Request::post(path).body(body_of_unknown_size(chunks, mebibyte)).unwrap();
+        let response = read(gateway.handle(request, PEER).await).await.unwrap();
+        assert_eq!(response.status, status, "{path}");
     }
-    assert_eq!(script.got().len(), 1, "nothing whole was sent but what fits");
+    assert_eq!(provider.requests().len(), 1, "only the body that fits was sent in full");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_breaks_off_is_sent_to_nobody() {
-    let script = fine();
-    let gateway = scripted(&script, [upstream("openai", Dialect::OpenAi)]);
+async fn a_broken_body_is_not_forwarded() {
+    let provider = ok_provider();
+    let gateway = gateway_to(&provider, [upstream("openai", Dialect::OpenAi)]);
     let frames = [Ok(Frame::data(Bytes::from_static(b"{"))), Err(BoxError::from("gone"))];
     let body = StreamBody::new(Frames(frames.into_iter()));
     let request = Request::post("/openai/v1/chat/completions").body(body).unwrap();
     assert_eq!(read(gateway.handle(request, PEER).await).await.unwrap().status, 400);
-    assert!(script.got().is_empty());
+    assert!(provider.requests().is_empty());
 }
 
 /// A recording that is sent as it comes.
-fn recording(pieces: &[(Duration, &'static str)]) -> Request<Drip> {
+fn upload_request(chunks: &[(Duration, &'static str)]) -> Request<SlowBody> {
     Request::post("/openai/v1/audio/transcriptions")
         .header("content-type", "multipart/form-data; boundary=x")
-        .body(Drip::new(pieces))
+        .body(SlowBody::new(chunks))
         .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_falls_silent_in_the_middle_of_its_upload_gives_its_place_back() {
+async fn a_stalled_upload_is_aborted_and_frees_its_slot() {
     // What is looked at is all there, and then nothing comes.
-    let look: &'static str = " ".repeat(64 << 10).leak();
-    let script = fine();
-    let gateway = scripted(&script, [upstream("openai", Dialect::OpenAi)]);
+    let peeked: &'static str = " ".repeat(64 << 10).leak();
+    let provider = ok_provider();
+    let gateway = gateway_to(&provider, [upstream("openai", Dialect::OpenAi)]);
     let start = Instant::now();
-    let request = recording(&[(SECOND, look), (SECOND * 3_600, "end")]);
-    let answer = read(gateway.handle(request, PEER).await).await.unwrap();
-    assert_eq!(answer.status, 408);
+    let request = upload_request(&[(SECOND, peeked), (SECOND * 3_600, "end")]);
+    let response = read(gateway.handle(request, PEER).await).await.unwrap();
+    assert_eq!(response.status, 408);
     assert!((SECOND * 60..SECOND * 63).contains(&start.elapsed()), "{:?}", start.elapsed());
-    assert!(script.got().is_empty() && is_idle(&gateway));
+    assert!(provider.requests().is_empty() && is_idle(&gateway));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_may_take_as_long_as_it_goes_on() {
-    let script = fine();
-    let gateway = scripted(&script, [upstream("openai", Dialect::OpenAi)]);
-    let look: &'static str = " ".repeat(64 << 10).leak();
-    let piece: &'static str = " ".repeat(512 << 10).leak();
-    let mut pieces = vec![(SECOND, look)];
-    pieces.extend([(SECOND * 50, piece); 40]);
-    let answer = read(gateway.handle(recording(&pieces), PEER).await).await.unwrap();
-    assert_eq!((answer.status.as_u16(), script.got().len()), (200, 1));
-    assert_eq!(script.got()[0].body.len(), look.len() + 40 * piece.len());
+async fn a_steady_upload_has_no_short_timeout() {
+    let provider = ok_provider();
+    let gateway = gateway_to(&provider, [upstream("openai", Dialect::OpenAi)]);
+    let peeked: &'static str = " ".repeat(64 << 10).leak();
+    let chunk: &'static str = " ".repeat(512 << 10).leak();
+    let mut chunks = vec![(SECOND, peeked)];
+    chunks.extend([(SECOND * 50, chunk); 40]);
+    let response = read(gateway.handle(upload_request(&chunks), PEER).await).await.unwrap();
+    assert_eq!((response.status.as_u16(), provider.requests().len()), (200, 1));
+    assert_eq!(provider.requests()[0].body.len(), peeked.len() + 40 * chunk.len());
     assert!(is_idle(&gateway));
 }

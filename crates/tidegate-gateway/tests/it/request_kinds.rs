@@ -6,8 +6,8 @@ use http_body_util::Full;
 use tidegate_gateway::Upstream;
 use tidegate_providers::{Dialect, Endpoint};
 
-use crate::stage::{Want, ask, chat, is_idle, per_minute, scripted, secret, upstream};
-use crate::wire::Script;
+use crate::support::{Mode, chat, credential, gateway_to, is_idle, per_minute, send, upstream};
+use crate::transport::ScriptedProvider;
 
 fn openai() -> Upstream {
     upstream("openai", Dialect::OpenAi)
@@ -25,17 +25,17 @@ fn request(method: &Method, path: &str, body: &str) -> Request<Full<Bytes>> {
 }
 
 /// A provider that answers with these statuses, one after the other.
-fn says(statuses: &'static [u16]) -> Script {
-    Script::new(move |number, _| {
+fn provider_with_statuses(statuses: &'static [u16]) -> ScriptedProvider {
+    ScriptedProvider::new(move |number, _| {
         let status = statuses.get(number).or(statuses.last()).unwrap();
         Response::builder().status(*status).body(Full::new(Bytes::from_static(b"{}"))).unwrap()
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_of_unknown_meaning_is_sent_again_only_if_it_was_refused() {
+async fn unknown_requests_are_resent_only_if_not_processed() {
     let body = r#"{"model":"m","input":"hello"}"#;
-    for (method, path, statuses, status, sent) in [
+    for (method, path, statuses, status, attempts) in [
         (Method::POST, "/v1/unknown", &[429, 429, 200][..], 200, 3),
         (Method::POST, "/v1/unknown", &[500, 200], 500, 1),
         (Method::POST, "/v1/unknown", &[429, 503, 200], 503, 2),
@@ -43,12 +43,12 @@ async fn a_request_of_unknown_meaning_is_sent_again_only_if_it_was_refused() {
         (Method::DELETE, "/v1/unknown", &[500, 200], 500, 1),
         (Method::POST, "/v1/chat/completions", &[500, 200], 200, 2),
     ] {
-        let script = says(statuses);
-        let gateway = scripted(&script, [openai()]);
-        let answer = ask(&gateway, request(&method, path, body)).await;
+        let provider = provider_with_statuses(statuses);
+        let gateway = gateway_to(&provider, [openai()]);
+        let response = send(&gateway, request(&method, path, body)).await;
         assert_eq!(
-            (answer.status.as_u16(), script.got().len()),
-            (status, sent),
+            (response.status.as_u16(), provider.requests().len()),
+            (status, attempts),
             "{method} {path} {statuses:?}"
         );
         assert!(is_idle(&gateway));
@@ -56,23 +56,23 @@ async fn a_request_of_unknown_meaning_is_sent_again_only_if_it_was_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_of_unknown_meaning_does_not_fall_back() {
-    let script = says(&[500]);
+async fn unknown_requests_do_not_fall_back() {
+    let provider = provider_with_statuses(&[500]);
     let at = |name: &str| {
         let upstream = Upstream::new(name, Dialect::OpenAi, &format!("http://{name}.test"));
-        upstream.unwrap().credential(secret("sk-own")).unwrap()
+        upstream.unwrap().credential(credential("sk-own")).unwrap()
     };
-    let gateway = scripted(&script, [at("openai").fallback(["other"]), at("other")]);
-    let answer = ask(&gateway, request(&Method::POST, "/v1/unknown", "{}")).await;
-    assert_eq!(answer.status, 500);
-    assert!(script.got().iter().all(|got| got.uri.host() == Some("openai.test")));
+    let gateway = gateway_to(&provider, [at("openai").fallback(["other"]), at("other")]);
+    let response = send(&gateway, request(&Method::POST, "/v1/unknown", "{}")).await;
+    assert_eq!(response.status, 500);
+    assert!(provider.requests().iter().all(|got| got.uri.host() == Some("openai.test")));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_free_takes_no_permit() {
-    let script = says(&[200]);
-    let gateway = scripted(&script, [openai().limits(per_minute(1))]);
-    assert_eq!(ask(&gateway, chat("openai", Want::Whole)).await.status, 200);
+async fn free_requests_take_no_permit() {
+    let provider = provider_with_statuses(&[200]);
+    let gateway = gateway_to(&provider, [openai().limits(per_minute(1))]);
+    assert_eq!(send(&gateway, chat("openai", Mode::Single)).await.status, 200);
     for (method, path) in [
         (Method::GET, "/v1/models"),
         (Method::OPTIONS, "/v1/chat/completions"),
@@ -81,38 +81,38 @@ async fn what_is_free_takes_no_permit() {
     ] {
         let mut request = request(&method, path, "");
         request.headers_mut().insert("x-tidegate-max-wait-ms", 0.into());
-        assert_eq!(ask(&gateway, request).await.status, 200, "{method} {path}");
+        assert_eq!(send(&gateway, request).await.status, 200, "{method} {path}");
     }
-    assert_eq!(script.got().len(), 5);
+    assert_eq!(provider.requests().len(), 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn reading_with_a_body_takes_a_permit() {
+async fn read_requests_with_a_body_take_a_permit() {
     for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
-        let script = says(&[200]);
-        let gateway = scripted(&script, [openai().limits(per_minute(1))]);
+        let provider = provider_with_statuses(&[200]);
+        let gateway = gateway_to(&provider, [openai().limits(per_minute(1))]);
         let mut statuses = Vec::new();
         for _ in 0..2 {
             let mut request = request(&method, "/v1/models", r#"{"prompt":"hello"}"#);
             request.headers_mut().insert("x-tidegate-max-wait-ms", 0.into());
-            statuses.push(ask(&gateway, request).await.status.as_u16());
+            statuses.push(send(&gateway, request).await.status.as_u16());
         }
         assert_eq!(statuses, [200, 429], "{method}");
-        assert_eq!(script.got()[0].body, r#"{"prompt":"hello"}"#);
+        assert_eq!(provider.requests()[0].body, r#"{"prompt":"hello"}"#);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn paths_that_are_not_known_have_limits_of_their_own() {
-    let script = says(&[200]);
+async fn unknown_paths_have_their_own_limits() {
+    let provider = provider_with_statuses(&[200]);
     let limited = openai().endpoint(Endpoint::new("other"), per_minute(1));
-    let gateway = scripted(&script, [limited]);
+    let gateway = gateway_to(&provider, [limited]);
     let mut statuses = Vec::new();
     for _ in 0..2 {
         let mut request = request(&Method::POST, "/v1/unknown", "{}");
         request.headers_mut().insert("x-tidegate-max-wait-ms", 0.into());
-        statuses.push(ask(&gateway, request).await.status.as_u16());
+        statuses.push(send(&gateway, request).await.status.as_u16());
     }
     assert_eq!(statuses, [200, 429]);
-    assert_eq!(ask(&gateway, chat("openai", Want::Whole)).await.status, 200);
+    assert_eq!(send(&gateway, chat("openai", Mode::Single)).await.status, 200);
 }
