@@ -1,9 +1,8 @@
-//! Content codings: reads what a compressed body says, beside the bytes that pass unchanged.
+//! Content codings: decodes a copy of a compressed body while the original bytes are forwarded.
 //!
-//! The gateway asks for answers without a coding. A provider that compresses nevertheless is read
-//! through a decoder here, and so is a caller that compresses its request. What a decoder gives out is
-//! bounded, for each piece and for the whole body: beyond that nothing more is decoded, and the body is
-//! estimated by its size.
+//! The gateway asks providers for uncompressed responses. If a provider compresses anyway, or a
+//! caller compresses its request, the body is decoded here to read it. Output is limited per chunk
+//! and per body. Beyond these limits decoding stops and the body is estimated by its size.
 
 mod zstd;
 
@@ -17,47 +16,47 @@ use http::header::CONTENT_ENCODING;
 
 use zstd::ZstdDecoder;
 
-/// The most bytes that one piece of an answer is decoded to: 8 MiB.
+/// Maximum decoded size of one response chunk: 8 MiB.
 const MAX_CHUNK: usize = 8 * 1_024 * 1_024;
-/// The most bytes that a whole answer is decoded to: 64 MiB.
+/// Maximum decoded size of a response: 64 MiB.
 const MAX_TOTAL: usize = 64 * 1_024 * 1_024;
-/// The buffer between a decoder and what it gives out.
+/// Size of the Brotli decoder's buffer.
 const BUFFER_SIZE: usize = 4 * 1_024;
 
-/// The bounds of a decoder: the most bytes that it gives out of one piece, and of a whole body.
+/// Maximum bytes that a decoder produces from one chunk and from a whole body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecodeLimits {
     pub(crate) chunk: usize,
     pub(crate) total: usize,
 }
 
-/// The bounds of an answer.
+/// Limits for responses.
 const RESPONSE_LIMITS: DecodeLimits = DecodeLimits { chunk: MAX_CHUNK, total: MAX_TOTAL };
 
-/// The content coding of an answer.
+/// The content coding of a response.
 #[derive(Debug)]
 pub(crate) enum ContentCoding {
-    /// The bytes are what they say.
+    /// Not encoded.
     Identity,
-    /// They are decoded.
+    /// Encoded with a supported coding.
     Known(Box<ContentDecoder>),
-    /// They cannot be decoded: the coding is unknown, or there are several.
+    /// Cannot be decoded: the coding is unknown, or there are several.
     Unknown,
 }
 
-/// A body that cannot be decoded, or is larger than the bounds.
+/// The body is malformed or exceeds the limits.
 #[derive(Debug, thiserror::Error)]
 #[error("the content coding cannot be decoded")]
 pub(crate) struct ContentDecodeError(#[from] io::Error);
 
 impl ContentDecodeError {
-    /// Whether it is larger than the bounds.
+    /// Whether the body exceeds the limits.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self.0.get_ref(), Some(error) if error.is::<TooLarge>())
     }
 }
 
-/// More was decoded than the bounds allow.
+/// The decoded size exceeds the limits.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the decoded body is too large")]
 struct TooLarge;
@@ -75,8 +74,8 @@ impl ContentCoding {
     }
 }
 
-/// The codings of a body in lower case, in the order in which they were applied. Bytes that are no text
-/// are passed over.
+/// Returns the codings of a body in lower case, in the order in which they were applied. Values
+/// that are not text are skipped.
 pub(crate) fn coding_names(headers: &HeaderMap) -> impl Iterator<Item = String> {
     let values = headers.get_all(CONTENT_ENCODING).iter();
     let names = values.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
@@ -97,8 +96,8 @@ fn names_a_coding(value: &http::HeaderValue) -> bool {
         .any(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"))
 }
 
-/// The decoded form of a body that came whole, such as that of an error. `None` if it has no coding,
-/// or none that can be decoded.
+/// Decodes a complete body, such as that of an error. Returns `None` if it is not encoded or cannot
+/// be decoded.
 pub(crate) fn decode_body(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
     let ContentCoding::Known(mut decoder) = ContentCoding::from_headers(headers) else {
         return None;
@@ -108,18 +107,18 @@ pub(crate) fn decode_body(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-/// Decodes a body piece by piece.
+/// Decodes a body chunk by chunk.
 pub(crate) struct ContentDecoder {
     inner: Decoder,
     limits: DecodeLimits,
-    /// Bytes that were given out.
+    /// Bytes decoded so far.
     total: usize,
 }
 
 enum Decoder {
     Gzip(MultiGzDecoder<Output>),
-    /// The standard says that this is zlib's format, and some servers send the bare one. The first
-    /// byte tells.
+    /// RFC 9110 requires the zlib format, but some servers send raw deflate. Detected by the first
+    /// byte.
     Deflate(Option<Deflate>),
     Brotli(Box<DecompressorWriter<Output>>),
     Zstd(ZstdDecoder),
@@ -131,7 +130,7 @@ enum Deflate {
 }
 
 impl ContentDecoder {
-    /// The decoder of a coding, if it is a known one.
+    /// Returns the decoder of a coding, or `None` if the coding is unknown.
     pub(crate) fn for_coding(name: &str, limits: DecodeLimits) -> Option<Self> {
         let output = Output { decoded: Vec::new(), limit: limits.chunk };
         let inner = match name {
@@ -144,7 +143,7 @@ impl ContentDecoder {
         Some(Self { inner, limits, total: 0 })
     }
 
-    /// Decodes a piece, as far as it can be decoded without the next one.
+    /// Decodes a chunk as far as possible without the next one.
     pub(crate) fn decode(&mut self, data: &[u8]) -> Result<Vec<u8>, ContentDecodeError> {
         let decoded = match &mut self.inner {
             Decoder::Gzip(decoder) => {
@@ -171,14 +170,14 @@ impl ContentDecoder {
         self.count(decoded)
     }
 
-    /// What is left when no more bytes come, also of an answer that broke off.
+    /// Returns what is left at the end of the body, also if the body was truncated.
     pub(crate) fn finish(&mut self) -> Result<Vec<u8>, ContentDecodeError> {
         match &mut self.inner {
             Decoder::Zstd(decoder) => {
                 let rest = decoder.finish(self.limits.chunk)?;
                 self.count(rest)
             }
-            // They give out at once what they have decoded.
+            // These decoders keep nothing back.
             Decoder::Gzip(_) | Decoder::Deflate(_) | Decoder::Brotli(_) => Ok(Vec::new()),
         }
     }
@@ -201,7 +200,8 @@ impl Deflate {
         if detected.is_none() {
             let output = Output { decoded: Vec::new(), limit };
             let first = data.first()?;
-            // Method 8 with a window of at most 32 KiB; no bare stream begins like this.
+            // Compression method 8 with a window of at most 32 KiB; no raw deflate stream starts
+            // like this.
             let is_zlib = first & 0x0f == 8 && first >> 4 <= 7;
             *detected = Some(match is_zlib {
                 true => Self::Zlib(ZlibDecoder::new(output)),
@@ -212,11 +212,11 @@ impl Deflate {
     }
 }
 
-/// Writes a piece into a decoder, and has it give out all that it can.
+/// Writes a chunk into a decoder and flushes it.
 fn write(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
     while !data.is_empty() {
         match decoder.write(data)? {
-            // The end of the coded bytes; what follows means nothing.
+            // End of the encoded data; trailing bytes are ignored.
             0 => break,
             consumed => data = data.get(consumed..).unwrap_or_default(),
         }
@@ -228,7 +228,7 @@ fn too_large_error() -> io::Error {
     io::Error::other(TooLarge)
 }
 
-/// What a decoder has given out of one piece.
+/// Collects the output for one chunk, up to a limit.
 struct Output {
     decoded: Vec<u8>,
     limit: usize,

@@ -1,4 +1,4 @@
-//! The gateway: what comes in is routed, and what is in force is changed.
+//! [`Gateway`]: routes requests to providers and applies configuration changes.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,7 +29,7 @@ use crate::state::routing_table::{self, RoutingTable, Shared};
 use crate::state::status::{self, Status};
 use crate::upstream::settings::Upstream;
 
-/// A reverse proxy to LLM providers. Cheap to clone; clones are the same gateway.
+/// A reverse proxy to LLM providers. Cheap to clone; clones share one gateway.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -57,7 +57,7 @@ pub struct Gateway {
 
 struct Inner {
     table: ArcSwap<RoutingTable>,
-    /// Held while a configuration is changed.
+    /// Serializes reconfigurations.
     reconfigure_lock: Mutex<()>,
     shared: Shared,
     call_observer: Arc<dyn CallObserver>,
@@ -69,8 +69,9 @@ struct Inner {
 }
 
 impl Gateway {
-    /// A gateway in the making. The store of the engine keeps the limits of configured keys. Those of
-    /// callers' keys are kept in a store of the gateway's own, since their number is up to callers.
+    /// Returns a builder. The engine's store keeps the limits of configured keys. The limits of
+    /// callers' keys are kept in a separate in-process store, because callers control how many keys
+    /// there are.
     pub fn builder(engine: &Engine) -> GatewayBuilder {
         GatewayBuilder::new(engine.clone())
     }
@@ -97,20 +98,20 @@ impl Gateway {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether a gateway could serve these upstreams. Nothing is changed by asking.
+    /// Validates upstreams without changing anything.
     ///
     /// # Errors
-    /// If something is wrong with them.
+    /// If the upstreams are not a valid configuration.
     pub fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         routing_table::validate(upstreams)
     }
 
-    /// Serves these upstreams from now on, in place of all before. What was spent counts on, and
-    /// whoever waits goes by the new limits at once; retries, waits and fallbacks are those of the
-    /// next call. Calls to an upstream that is gone come to their end.
+    /// Replaces all upstreams. Usage so far still counts, and waiting calls follow the new limits
+    /// at once. Retry, wait and fallback settings apply to the next call. Calls to a removed
+    /// upstream run to completion.
     ///
     /// # Errors
-    /// If something is wrong with them. Then everything stays as it was.
+    /// If the upstreams are not a valid configuration. The previous one stays in effect.
     pub fn reconfigure(&self, upstreams: Vec<Upstream>) -> Result<(), GatewayError> {
         let _guard = self.inner.reconfigure_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.inner.table.load().reconfigured(upstreams, &self.inner.shared)?;
@@ -118,21 +119,21 @@ impl Gateway {
         Ok(())
     }
 
-    /// Sets how many bytes of memory accounts, queues and what is learned of models may take. What is
-    /// beyond it goes as new ones come, unless it owes something.
+    /// Sets the memory limit, in bytes, of accounts, queues and learned model state. If it is
+    /// exceeded, entries without outstanding charges are evicted as new ones arrive.
     pub fn set_max_memory(&self, bytes: usize) {
         self.inner.shared.memory.resize(bytes);
     }
 
-    /// Whether a path leads to a provider.
+    /// Returns whether the path belongs to a configured provider.
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {
         let name = uri_path::split_provider(path).map(|(name, _)| name);
         name.is_some_and(|name| self.inner.table.load().route(name).is_some())
     }
 
-    /// Answers a request that came from this address. Dropping the future, or the body of the answer, gives back all that the
-    /// call held.
+    /// Handles a request from the address `peer`. Dropping the future or the response body releases
+    /// everything the call holds.
     pub async fn handle<B>(&self, request: Request<B>, peer: IpAddr) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -162,20 +163,21 @@ impl Gateway {
         proxy.serve(request, rest).await
     }
 
-    /// Begins the end: calls that are held are sent away, and so are new ones. Those that were sent
-    /// to a provider go on.
+    /// Starts draining: waiting and new calls are refused with 503. Calls that were already sent to
+    /// a provider continue.
     pub fn drain(&self) {
         self.inner.drain.start();
     }
 
-    /// How many calls of a provider are under way, and how many may be.
+    /// Returns the calls in flight to a provider and their limit, or `None` if the provider is
+    /// unknown.
     #[must_use]
     pub fn concurrency(&self, provider: &str) -> Option<PoolGauges> {
         let table = self.inner.table.load();
         table.route(provider).map(|route| route.provider_state.pool().gauges())
     }
 
-    /// How all providers stand.
+    /// Returns the status of all providers, sorted by name.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         let table = self.inner.table.load();
@@ -187,8 +189,8 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// All providers as operators see them: what they allow and where that was learned, what is left
-    /// of it, who waits for what. Nothing is spent by asking.
+    /// Returns the operator's view of all providers: their limits, where each limit comes from,
+    /// what is left of it, and which tenants wait. Spends nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {

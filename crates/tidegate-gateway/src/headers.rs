@@ -1,7 +1,8 @@
-//! Headers of requests and answers: which are passed on, and which are not.
+//! Which request and response headers are forwarded.
 //!
-//! Hop-by-hop headers, those of Tidegate and those that name another method or path are removed.
-//! Everything else passes byte for byte to the provider that the caller named. A fallback gets only headers that are known to hold no secret.
+//! Hop-by-hop headers, Tidegate's own headers and headers that override the method or path are
+//! removed. All other headers reach the provider that the caller named unchanged. A fallback
+//! receives only headers that are known not to contain a secret.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,7 @@ use tidegate_providers::request::is_override;
 use crate::request::options::PREFIX;
 use crate::request::uri_path;
 
-/// Hop-by-hop headers.
+/// Hop-by-hop headers, as in RFC 9110, section 7.6.1.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -35,8 +36,8 @@ pub(crate) static KEY_HEADERS: [HeaderName; 5] = [
 /// Query parameters that carry a key.
 pub(crate) const KEY_PARAMS: [&str; 4] = ["key", "api-key", "subscription-key", "access_token"];
 
-/// The headers that are sent to a fallback. Everything else may be a secret between the caller and
-/// the provider that it named.
+/// Headers that are sent to a fallback. Any other header may be a secret between the caller and the
+/// provider it named.
 const FALLBACK_HEADERS: [&str; 10] = [
     "accept",
     "accept-encoding",
@@ -49,31 +50,31 @@ const FALLBACK_HEADERS: [&str; 10] = [
     "openai-beta",
     "user-agent",
 ];
-/// The prefix of headers in which SDKs describe their platform.
+/// Prefix of the headers in which SDKs describe their platform.
 const SDK_PREFIX: &str = "x-stainless-";
 /// Query parameters that are sent to a fallback.
 const FALLBACK_PARAMS: [&str; 2] = ["alt", "beta"];
 
-/// Where providers put what they call a request.
+/// Response headers with the provider's request id.
 const UPSTREAM_ID_HEADERS: [&str; 4] =
     ["x-request-id", "request-id", "apim-request-id", "x-goog-request-id"];
 
-/// The content codings that an answer may have.
+/// Content codings that the provider may use for its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AcceptedCoding {
-    /// Whatever the caller and the provider agree on.
+    /// Whatever the caller accepts.
     Any,
-    /// None, since the usage is read from the body.
+    /// None, because token usage is read from the body.
     Identity,
 }
 
-/// Removes what is not for the provider from the headers of a request.
+/// Removes headers that must not reach the provider.
 pub(crate) fn strip_request(headers: &mut HeaderMap, coding: AcceptedCoding) {
     remove_hop_by_hop(headers);
     headers.remove(HOST);
     // The HTTP server has already answered `100 Continue`.
     headers.remove(header::EXPECT);
-    // A request that is read as another one would be charged as the wrong one.
+    // With an override, the provider would process another request than the one that was charged.
     let is_removed = |name: &&HeaderName| is_tidegate_header(name) || is_override(name.as_str());
     if headers.keys().any(|name| is_removed(&name)) {
         let removed: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
@@ -106,8 +107,7 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     headers.remove(header::PROXY_AUTHENTICATE);
 }
 
-/// Whether a request asks for an upgrade to WebSocket. Other upgrades, such as HTTP/2, may be
-/// ignored.
+/// Whether a request asks for a WebSocket upgrade. Other upgrades, such as h2c, may be ignored.
 pub(crate) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     let offers = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
     offers.flat_map(|offers| offers.split(',')).any(|offer| {
@@ -116,12 +116,12 @@ pub(crate) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What the provider calls a request.
+/// Returns the provider's id of a request.
 pub(crate) fn upstream_request_id(headers: &HeaderMap) -> Option<HeaderValue> {
     UPSTREAM_ID_HEADERS.iter().find_map(|name| headers.get(*name).cloned())
 }
 
-/// Removes a `content-length` that differs from the length of the body.
+/// Removes `content-length` if it differs from the length of the body.
 pub(crate) fn fix_content_length(headers: &mut HeaderMap, length: usize) {
     let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if declared.and_then(|declared| declared.trim().parse::<usize>().ok()) != Some(length) {
@@ -133,14 +133,14 @@ fn is_tidegate_header(name: &HeaderName) -> bool {
     name.as_str().starts_with(PREFIX)
 }
 
-/// Removes all keys of a caller.
+/// Removes all headers that carry a key.
 pub(crate) fn remove_keys(headers: &mut HeaderMap) {
     for name in &KEY_HEADERS {
         headers.remove(name);
     }
 }
 
-/// The headers that are sent to a fallback.
+/// Returns the headers to send to a fallback.
 pub(crate) fn for_fallback(headers: &HeaderMap) -> HeaderMap {
     let is_forwarded = |name: &HeaderName| {
         FALLBACK_HEADERS.contains(&name.as_str()) || name.as_str().starts_with(SDK_PREFIX)
@@ -153,17 +153,17 @@ pub(crate) fn for_fallback(headers: &HeaderMap) -> HeaderMap {
     kept
 }
 
-/// A path and query without the key of a caller.
+/// Returns the path and query without the caller's key.
 pub(crate) fn target_without_key(target: &str) -> Cow<'_, str> {
     filter_query(target, |param| !is_param_named(param, &KEY_PARAMS))
 }
 
-/// A path and query as they are sent to a fallback.
+/// Returns the path and query to send to a fallback.
 pub(crate) fn target_for_fallback(target: &str) -> Cow<'_, str> {
     filter_query(target, |param| is_param_named(param, &FALLBACK_PARAMS))
 }
 
-/// A path and query with only the kept parameters; borrowed if all of them are kept.
+/// Returns the path and query with only the kept parameters; borrowed if all are kept.
 pub(crate) fn filter_query(target: &str, is_kept: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let Some((path, query)) = target.split_once('?') else { return target.into() };
     if query_params(query).all(&is_kept) {

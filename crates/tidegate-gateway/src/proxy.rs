@@ -1,4 +1,4 @@
-//! One request through the gateway: check it, read its body, make the call, answer.
+//! Proxies one request: checks it, reads its body, makes the call, returns the response.
 
 mod content;
 
@@ -47,7 +47,7 @@ pub(crate) struct Proxy<'g> {
     pub(crate) peer: Peer,
 }
 
-/// Why a call has no answer.
+/// Why a call ended without a response.
 enum Interrupted {
     Drained,
     QueueFull(QueueFull),
@@ -55,7 +55,7 @@ enum Interrupted {
 }
 
 impl Proxy<'_> {
-    /// Answers the request.
+    /// Handles the request.
     pub(crate) async fn serve<B>(
         self,
         request: Request<B>,
@@ -66,7 +66,7 @@ impl Proxy<'_> {
         B::Error: Into<BoxError>,
     {
         let path = target.split('?').next().unwrap_or_default();
-        // Many providers treat differently written paths as the same.
+        // Many providers treat different spellings of a path as equal.
         let plain = plain_path(path);
         let known_purpose = Purpose::of(self.route.dialect(), &plain);
         let dialect =
@@ -126,7 +126,7 @@ impl Proxy<'_> {
         }
     }
 
-    /// The endpoint that the caller names, else the one that a route leads to.
+    /// Returns the endpoint that the caller names, or the one that is declared for the path.
     fn declared_endpoint(
         &self,
         options: &RequestOptions,
@@ -146,7 +146,7 @@ impl Proxy<'_> {
         })
     }
 
-    /// Reads the body of a call, and finds the account that it is charged to.
+    /// Reads the body of a call and finds the account to charge.
     async fn read_body<B>(
         &self,
         request: Request<B>,
@@ -169,7 +169,7 @@ impl Proxy<'_> {
         if estimate.is_some() {
             self.context.set_tokens_estimated();
         }
-        // The usage is read from the answer, and its coding may be an unknown one.
+        // Usage is read from the response, whose coding might be unknown to the gateway.
         let coding =
             if purpose.is_other() { AcceptedCoding::Any } else { AcceptedCoding::Identity };
         headers::strip_request(&mut head.headers, coding);
@@ -204,13 +204,13 @@ impl Proxy<'_> {
         Ok((request, ChargedAccount { entry, endpoint, credential }))
     }
 
-    /// The response to a request whose key cannot be charged to an account.
+    /// Refuses a request whose key is ambiguous.
     fn refuse_key(&self, dialect: Dialect, error: KeyError) -> Response<ResponseBody> {
         let error = ProxyError::new(ErrorKind::Invalid, format!("Tidegate refused: {error}."));
         self.refuse(dialect, &error, Outcome::Rejected)
     }
 
-    /// Makes a call, and answers with its result.
+    /// Makes a call and returns its response.
     async fn call(
         self,
         request: OutgoingRequest,
@@ -242,7 +242,7 @@ impl Proxy<'_> {
         }
     }
 
-    /// The response to a call that failed.
+    /// Returns the response to a failed call.
     fn failure_response(
         &self,
         request: &OutgoingRequest,
@@ -254,7 +254,8 @@ impl Proxy<'_> {
         }
     }
 
-    /// Waits for a call, unless it has to wait and too many do, or the gateway drains meanwhile.
+    /// Waits for a call, unless it has to queue and the queue is full, or the gateway drains while
+    /// the call is not at a provider.
     async fn unless_drained(
         &self,
         mut call: Pin<&mut impl Future<Output = Result<UpstreamResponse, CallError>>>,
@@ -282,7 +283,7 @@ impl Proxy<'_> {
         .await
     }
 
-    /// Forwards a request that is free: at once, once, as it comes.
+    /// Forwards a free request immediately, as a stream, without retries.
     async fn forward<B>(
         self,
         request: Request<B>,
@@ -322,9 +323,10 @@ impl Proxy<'_> {
     }
 }
 
-/// Whether a request takes a permit: unless it only reads or is one of the few that are free. A body may
-/// be what a server acts on, whatever the method is; a header that names another method is removed, but
-/// says what the caller wants; and the operator may have declared the path.
+/// Whether a request takes a permit. Requests that only read and a few others are free. A request
+/// with a body takes one, because a server may act on the body whatever the method is. So does one
+/// with a method-override header: the header is removed, but states the caller's intent. So does a
+/// write to a path that the operator declared.
 fn needs_permit<B: http_body::Body>(
     request: &Request<B>,
     target: &str,
@@ -341,8 +343,8 @@ fn needs_permit<B: http_body::Body>(
         || request.headers().keys().any(|name| is_override(name.as_str()))
 }
 
-/// Whether a request is for a stream that tells its usage only if `stream_options` ask for it: of chats
-/// and completions, and not of responses, which always tell.
+/// Whether the request is for a stream that reports its usage only if `stream_options` request it:
+/// chat and other completions. The Responses API always reports usage.
 fn supports_usage_option(dialect: Dialect, summary: &RequestSummary, target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default();
     dialect.family() == Dialect::OpenAi
@@ -350,10 +352,10 @@ fn supports_usage_option(dialect: Dialect, summary: &RequestSummary, target: &st
         && plain_path(path).ends_with("/completions")
 }
 
-/// What a call is charged to.
+/// The account and endpoint that a call is charged to.
 struct ChargedAccount {
     entry: Arc<AccountEntry>,
     endpoint: Endpoint,
-    /// The key that the caller brought.
+    /// The caller's key.
     credential: Credential,
 }

@@ -1,4 +1,4 @@
-//! What a caller sends: where it goes, what it asks for, and its body.
+//! The caller's request: its path, options, credentials and body.
 
 pub(crate) mod body;
 pub(crate) mod body_reader;

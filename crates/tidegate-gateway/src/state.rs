@@ -1,4 +1,4 @@
-//! What outlives a request: the routing table, accounts, and what is known of a call until it ends.
+//! State that outlives a request: the routing table, accounts, and the context of each call.
 
 pub(crate) mod accounts;
 pub(crate) mod call_context;

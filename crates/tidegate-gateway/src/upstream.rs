@@ -1,4 +1,4 @@
-//! Providers: how they are configured, and how one attempt is made.
+//! Providers: their configuration, and how one attempt is made.
 
 pub(crate) mod attempt;
 pub(crate) mod breaker;

@@ -1,4 +1,4 @@
-//! Every coding, cut anywhere, broken off, and larger than it looks.
+//! Every coding at any chunk size, truncated bodies and decompression bombs.
 
 use std::io::Write as _;
 
@@ -49,9 +49,9 @@ fn zstd(text: &str) -> Vec<u8> {
     compress_to_vec(text.as_bytes(), CompressionLevel::Fastest)
 }
 
-/// Brotli's format with its bytes stored as they are, in one block.
+/// Encodes text as one uncompressed Brotli block.
 fn brotli(text: &str) -> Vec<u8> {
-    // A window of 64 KiB, a block that is not the last, its length less one in four digits, stored.
+    // Window of 64 KiB; not the last block; length minus one in four nibbles; uncompressed.
     let length = u32::try_from(text.len() - 1).unwrap();
     assert!(length < 1 << 16);
     let head = length << 4 | 1 << 20;

@@ -1,4 +1,5 @@
-//! The body of a call: read where that tells what the call asks for, and kept for sending.
+//! Reads the body of a call: buffers or peeks at it to summarize the request, and keeps it for
+//! sending.
 
 use crate::error::BoxError;
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use crate::response::body::ResponseBody;
 use crate::response::error_response::internal_error;
 
 impl Proxy<'_> {
-    /// What is sent as the body of a call, and what it asks for.
+    /// Returns the body to send and its summary.
     pub(super) async fn read_content<B>(
         &self,
         purpose: &Purpose<'_>,
@@ -44,7 +45,8 @@ impl Proxy<'_> {
                 let Peeked { prefix, is_complete } =
                     body.peek(MAX_PEEK, budget).await.map_err(refuse)?;
                 if !is_complete && !purpose.is_other() && body_summary::looks_like_json(&prefix) {
-                    // Whatever its type says, a server may read it as JSON, and its model may follow.
+                    // Whatever the content type says, a server may parse it as JSON, and the model
+                    // may come later.
                     let body = RequestBody::streamed(Box::new(body));
                     let read = body_reader::collect(body, limit, budget).await;
                     let (bytes, permit) = read.map_err(refuse)?;
@@ -67,7 +69,8 @@ impl Proxy<'_> {
         }
     }
 
-    /// Reads a body that is buffered, and finds the places in it that may have to be edited.
+    /// Summarizes a buffered body. For large bodies, also finds the spans that may have to be
+    /// edited.
     async fn read_buffered(
         &self,
         purpose: &Purpose<'_>,
@@ -97,7 +100,7 @@ impl Proxy<'_> {
         Ok((content, summary))
     }
 
-    /// Reads the beginning of a body that is streamed.
+    /// Summarizes a streamed body by its prefix.
     async fn read_beginning(
         &self,
         purpose: &Purpose<'_>,
@@ -114,7 +117,7 @@ impl Proxy<'_> {
         Ok(summary)
     }
 
-    /// Reads a body of this size, by another thread if that takes long.
+    /// Runs `read` on a body of `size` bytes, on a worker thread if the body is large.
     async fn read_on_worker<T: Send + 'static>(
         &self,
         purpose: &Purpose<'_>,

@@ -1,8 +1,8 @@
 //! The body of a response to a caller.
 //!
-//! The body of an answer passes as it comes, after the bytes that were read ahead. Token usage is
-//! read from it on the way. The call is settled when the body ends, when it breaks off, and when it
-//! is dropped because the caller has gone.
+//! A provider's body is forwarded as it arrives, after the bytes that were read ahead. Token usage
+//! is read on the way. The call is settled when the body ends, fails, or is dropped because the
+//! caller disconnected.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::response::pending_call::{Ending, FailureCause, PendingCall};
 use crate::response::provider_body::ProviderBody;
 use crate::response::usage_stripper::UsageStripper;
 
-/// The body of a response to a caller: the answer of a provider, or an error.
+/// The body of a response to a caller: a provider's response or an error.
 pub struct ResponseBody(Kind);
 
 enum Kind {
@@ -27,24 +27,24 @@ enum Kind {
     Streamed(Box<StreamedResponse>),
 }
 
-/// Why an answer breaks off.
+/// Why a response body failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResponseBodyError {
-    /// The provider broke the connection.
+    /// The provider closed the connection early.
     #[error("the provider broke off its answer")]
     Cut(#[source] BoxError),
-    /// The provider sent nothing for as long as the idle time-out.
+    /// The provider sent nothing for the idle timeout.
     #[error("the provider stopped sending: {0}")]
     TimedOut(#[source] ConnectionError),
 }
 
-/// The answer of a provider while it passes.
+/// A provider's response while it is forwarded.
 struct StreamedResponse {
-    /// What was read ahead.
+    /// Bytes that were read ahead.
     first: Option<Bytes>,
     rest: ProviderBody,
-    /// Takes out the usage that the caller did not ask for.
+    /// Removes usage that the caller did not request.
     stripper: Option<UsageStripper>,
     timeout: Option<Pin<Box<Sleep>>>,
     last_received: Instant,
@@ -77,11 +77,11 @@ impl ResponseBody {
         let (timeout, last_received, call) = (None, Instant::now(), Some(call));
         let mut response = StreamedResponse { first, rest, stripper, timeout, last_received, call };
         if let Some(call) = response.call.as_mut().filter(|call| call.has_ended()) {
-            // All of it was read ahead.
+            // The whole response was read ahead.
             call.settle(Ending::Complete);
         }
         if response.first.is_none() && response.rest.is_end_stream() {
-            // A body that is at its end is not polled.
+            // The server does not poll a body that is already at its end.
             response.finish();
         }
         Self(Kind::Streamed(Box::new(response)))
@@ -159,7 +159,7 @@ impl StreamedResponse {
         }
     }
 
-    /// What the caller gets of a frame; `None` if that is nothing yet.
+    /// Returns the frame to forward; `None` if everything is held back for now.
     fn strip_frame(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
         let Some(stripper) = &mut self.stripper else { return Some(frame) };
         let data = match frame.into_data() {
@@ -173,13 +173,14 @@ impl StreamedResponse {
         (!data.is_empty()).then(|| Frame::data(data))
     }
 
-    /// What was held back of a stream that has ended.
+    /// Returns what the stripper still holds at the end of the stream.
     fn stripper_remainder(&mut self) -> Option<Frame<Bytes>> {
         let held = self.stripper.as_mut().map(UsageStripper::finish)?;
         (!held.is_empty()).then(|| Frame::data(held))
     }
 
-    /// The timer is polled only while nothing arrives, and reset only when it fires.
+    /// Polls the idle timeout. The timer is polled only while nothing arrives, and reset only when
+    /// it fires.
     fn poll_timeout(&mut self, context: &mut Context<'_>) -> PolledFrame {
         let Some(call) = &self.call else { return Poll::Ready(None) };
         let idle = call.client.destination.timeouts.idle;
@@ -188,7 +189,7 @@ impl StreamedResponse {
         while timeout.as_mut().poll(context).is_ready() {
             if Instant::now() >= deadline {
                 if call.has_ended() {
-                    // Nothing is missing; the provider has not closed the connection.
+                    // The response is complete; the provider just did not close the connection.
                     self.finish();
                     return Poll::Ready(None);
                 }
@@ -213,7 +214,7 @@ impl StreamedResponse {
         }
     }
 
-    /// Settles the call, and closes the connection to the provider.
+    /// Settles the call as failed and closes the connection to the provider.
     fn abort(&mut self, broken: Broken, source: Option<BoxError>, cause: FailureCause) {
         self.rest = ProviderBody::default();
         if let Some(mut call) = self.call.take() {
@@ -225,7 +226,7 @@ impl StreamedResponse {
 }
 
 impl Drop for StreamedResponse {
-    /// The caller has gone.
+    /// Settles the call if the caller disconnected.
     fn drop(&mut self) {
         if let Some(mut call) = self.call.take() {
             call.settle(Ending::CallerGone);

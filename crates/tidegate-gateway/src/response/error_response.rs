@@ -1,8 +1,8 @@
-//! The response to a call that failed.
+//! Responses to failed calls.
 //!
-//! The provider's own error is passed on byte for byte, without the configured key; if there is none,
-//! the gateway writes one in the format of the provider. The error of one call is never the answer to
-//! another: what is kept of it is its class, its status and its time.
+//! The provider's own error is forwarded byte for byte, with the configured key masked. If there is
+//! none, the gateway writes an error in the provider's format. The error of one call is never sent
+//! in response to another call: only its class, status and retry time are kept.
 
 use std::time::Duration;
 
@@ -22,13 +22,13 @@ use crate::response::upstream_response::add_call_headers;
 use crate::state::call_context::{OriginalError, is_long_lasting};
 use crate::state::queue_limits::QueueFull;
 
-/// `retry-after` of a gateway that drains: another one has replaced it by then.
+/// `retry-after` while draining. Another instance is expected to have taken over by then.
 const DRAIN_RETRY_AFTER: Duration = Duration::from_secs(1);
-/// `retry-after` if no better estimate is known.
+/// `retry-after` if there is no better estimate.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Proxy<'_> {
-    /// The response to a call that failed: the provider's own error if this call has one.
+    /// Returns the response to a failed call: the provider's own error if this call has one.
     pub(crate) fn call_error_response(
         &self,
         dialect: Dialect,
@@ -60,7 +60,7 @@ impl Proxy<'_> {
         response
     }
 
-    /// The provider's own error, as it came.
+    /// Returns the provider's own error.
     fn forward_error(&self, original: OriginalError, error: &CallError) -> Response<ResponseBody> {
         let OriginalError { status, headers, body } = original;
         let mut response = Response::new(ResponseBody::buffered(body));
@@ -77,7 +77,7 @@ impl Proxy<'_> {
         response
     }
 
-    /// The gateway's own error for a failed call.
+    /// Returns the gateway's error for a failed call, and the outcome to record.
     fn describe_error(&self, error: &CallError) -> (ProxyError, Outcome) {
         let name = &self.route.upstream.name;
         match error {
@@ -132,7 +132,7 @@ impl Proxy<'_> {
                 }
                 let message = format!("Tidegate refused: a quota of {name} is used up.");
                 let error = ProxyError::new(ErrorKind::Quota, message).with_status(failure.status);
-                // Whoever waits for a time that the provider did not tell waits in vain.
+                // A retry time that the provider did not state would be a guess.
                 let after = failure.class.after().filter(|_| failure.after.is_some());
                 (error.retry_after(after), Outcome::Refused)
             }
@@ -148,7 +148,7 @@ impl Proxy<'_> {
         }
     }
 
-    /// The error of a call to a provider that is left alone.
+    /// Returns the error of a call that an open breaker refuses.
     fn breaker_open_error(&self, after: Duration) -> ProxyError {
         let (name, seconds) = (&self.route.upstream.name, after.as_secs_f64());
         let failure = self.route.provider_state.breaker().status().last_failure;
@@ -160,7 +160,7 @@ impl Proxy<'_> {
         ProxyError::new(ErrorKind::BreakerOpen, message).retry_after(Some(after))
     }
 
-    /// Refuses a call that would have to wait, because too many do.
+    /// Refuses a call that would have to wait because the queue is full.
     pub(crate) fn refuse_to_queue(
         &self,
         dialect: Dialect,
@@ -215,7 +215,7 @@ pub(crate) fn internal_error() -> ProxyError {
     ProxyError::new(ErrorKind::Internal, "Tidegate cannot decide about this call.")
 }
 
-/// Whether the same call may succeed soon, as far as its connection is concerned.
+/// Whether the connection failure, if any, may go away soon.
 fn may_succeed_soon(error: &CallError) -> bool {
     match error {
         CallError::Connection { broken, .. } => broken.may_heal_soon(),
@@ -224,7 +224,7 @@ fn may_succeed_soon(error: &CallError) -> bool {
     }
 }
 
-/// The error of a connection that failed, with the reason.
+/// Returns the error of a failed connection with its cause.
 fn connection_error(provider: &Provider, broken: Broken, reason: Option<String>) -> ProxyError {
     let (kind, what) = match broken {
         Broken::TimedOut => (ErrorKind::Timeout, "did not answer in time"),

@@ -1,22 +1,22 @@
-//! Holds back the beginning of a stream until its first event is complete.
+//! Holds back the start of a stream until its first event is complete.
 //!
-//! If the first event is an error, the call can still be retried or sent to a fallback; once a byte
-//! was passed on, it cannot. Providers send comments before it, and events may be split anywhere.
-//! Size and time of the hold are bounded.
+//! If the first event is an error, the call can still be retried or sent to a fallback; after the
+//! first forwarded byte it cannot. Providers send comments before the first event, and events may
+//! be split anywhere. The hold is bounded in size and time.
 
 use bytes::{Bytes, BytesMut};
 
-/// At most 64 KiB are held.
+/// Maximum number of bytes held back: 64 KiB.
 const MAX_HELD: usize = 64 * 1_024;
 
-/// The beginning of a stream.
+/// The start of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct FirstEvent {
     held: BytesMut,
     line: LineKind,
-    /// Whether the event that has begun has data.
+    /// Whether the current event has data.
     has_data: bool,
-    /// Whether the last byte was a carriage return, of which a line feed may be the second half.
+    /// Whether the last byte was a carriage return, which a line feed may follow.
     after_carriage_return: bool,
     has_event: bool,
 }
@@ -26,11 +26,11 @@ pub(crate) struct FirstEvent {
 enum LineKind {
     #[default]
     Empty,
-    /// Of an event of server-sent events.
+    /// `data` field of a server-sent event.
     Data,
-    /// Of JSON, which is an event by itself.
+    /// JSON, which is an event by itself.
     Json,
-    /// A comment, or a field that tells nothing.
+    /// A comment or another field.
     Other,
 }
 
@@ -39,12 +39,12 @@ impl FirstEvent {
         self.held.is_empty()
     }
 
-    /// Whether the event is complete, or the bound is reached.
+    /// Whether the event is complete or the buffer is full.
     pub(crate) fn is_complete(&self) -> bool {
         self.has_event || self.held.len() >= MAX_HELD
     }
 
-    /// Holds a piece in a content coding, of which this cannot tell where an event ends.
+    /// Adds an encoded chunk, in which event boundaries cannot be detected.
     pub(crate) fn push_encoded(&mut self, chunk: &[u8]) {
         self.held.extend_from_slice(chunk);
     }
@@ -74,7 +74,7 @@ impl FirstEvent {
         }
     }
 
-    /// The held bytes; `None` if there are none.
+    /// Returns the held bytes; `None` if there are none.
     pub(crate) fn into_bytes(self) -> Option<Bytes> {
         Some(self.held.freeze()).filter(|held| !held.is_empty())
     }
@@ -86,7 +86,7 @@ mod tests {
 
     fn is_complete(text: &str) -> bool {
         let mut first_event = FirstEvent::default();
-        // However it is cut.
+        // Byte by byte, to cover every split.
         text.as_bytes().chunks(1).for_each(|chunk| first_event.push(chunk));
         first_event.is_complete()
     }

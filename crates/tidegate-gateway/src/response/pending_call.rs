@@ -1,7 +1,8 @@
-//! A call whose answer has begun: settled once, when the answer ends, fails or loses its caller.
+//! A call whose response has started. It is settled once: when the response ends, fails or is
+//! dropped.
 //!
-//! A failure after the head is one that no retry and no fallback can hide. It is classified like any
-//! other, counted, and logged in one line without a word of the answer.
+//! Retries and fallbacks cannot hide a failure after the response head was sent. Such a failure is
+//! classified and counted like any other, and logged in one line without any text of the response.
 
 use std::sync::Arc;
 
@@ -15,37 +16,37 @@ use crate::response::usage_reader::{BodyEnd, UsageReader};
 use crate::state::call_context::CallContext;
 use crate::upstream::attempt::UpstreamClient;
 
-/// The longest id of a provider that is logged.
+/// Maximum length of a provider's request id in the log.
 const MAX_ID_LEN: usize = 128;
 
-/// A call whose answer has not ended.
+/// A call whose response has not ended.
 pub(crate) struct PendingCall {
     usage_reader: UsageReader,
     reservation: Option<Reservation>,
     pub(crate) client: Arc<UpstreamClient>,
     pub(crate) context: Arc<CallContext>,
-    /// The outcome of the call if the answer is complete.
+    /// Outcome of the call if the response is complete.
     outcome: Outcome,
-    /// What the provider calls the request.
+    /// The provider's id of the request.
     upstream_id: Option<HeaderValue>,
     is_settled: bool,
 }
 
-/// How an answer ends.
+/// How a response ends.
 #[derive(Debug)]
 pub(crate) enum Ending {
     Complete,
     Failed(CallError, FailureCause),
-    /// The caller has gone.
+    /// The caller disconnected.
     CallerGone,
 }
 
-/// What ended an answer before its time.
+/// Why a response failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureCause {
-    /// The provider reports an error in it.
+    /// The provider reported an error in the response.
     Reported,
-    /// It ends without saying that it is over.
+    /// The body ended without its end marker.
     EndedEarly,
     /// The connection broke.
     Connection,
@@ -83,14 +84,14 @@ impl PendingCall {
         }
     }
 
-    /// Keeps what the call was granted, until the answer ends.
+    /// Attaches the reservation, which is settled when the response ends.
     pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
         self.usage_reader.report_to(Some(&mut reservation));
         self.reservation = Some(reservation);
     }
 
-    /// Whether the answer has announced its end. Callers close the connection then, before the body
-    /// has ended.
+    /// Whether the response has announced its end. Callers may then close the connection before the
+    /// body ends.
     pub(crate) fn has_ended(&self) -> bool {
         self.is_settled || self.usage_reader.has_ended()
     }
@@ -109,7 +110,7 @@ impl PendingCall {
         }
     }
 
-    /// Settles the call. Only the first ending counts.
+    /// Settles the call. Only the first call has an effect.
     pub(crate) fn settle(&mut self, ending: Ending) {
         if std::mem::replace(&mut self.is_settled, true) {
             return;
@@ -159,7 +160,7 @@ impl PendingCall {
         let class = error.class();
         self.context.answer_failed(class);
         if cause == FailureCause::IdleTimeout {
-            // Logged where the time ran out.
+            // Logged where the timeout fired.
             return;
         }
         let upstream_id = self.upstream_id.as_ref().and_then(|id| id.to_str().ok());

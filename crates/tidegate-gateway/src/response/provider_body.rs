@@ -1,7 +1,7 @@
-//! The body of a provider's answer, without the configured key.
+//! The body of a provider's response, with the configured key masked.
 //!
-//! Bytes pass as they come. Only those at the end of a piece that may be the beginning of the key
-//! wait for the next piece. Nothing is decoded here.
+//! Bytes are forwarded as they arrive. Only bytes at the end of a chunk that may be the start of
+//! the key are held until the next chunk. Nothing is decoded here.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,15 +16,15 @@ use http_body::{Body, Frame, SizeHint};
 use crate::request::body::{IncomingBody, size_hint_with_prefix};
 use crate::upstream::redaction::KeyRedactor;
 
-/// The body of an answer while it is received.
+/// The body of a response being received.
 #[derive(Default)]
 pub(crate) struct ProviderBody {
     inner: IncomingBody,
-    /// `None` if there is no key to hide.
+    /// `None` if there is no key to mask.
     redactor: Option<Arc<KeyRedactor>>,
-    /// What may be the beginning of the key.
+    /// Bytes that may be the start of the key.
     held: Bytes,
-    /// Trailers that wait for what is held.
+    /// Trailers to send after the held bytes.
     trailers: Option<HeaderMap>,
 }
 
@@ -35,7 +35,8 @@ impl ProviderBody {
     }
 }
 
-/// What passes of a piece; what may be the beginning of the key is held.
+/// Returns the bytes of a chunk that can be forwarded. Holds bytes that may be the start of the
+/// key.
 fn redact(redactor: &KeyRedactor, held: &mut Bytes, chunk: Bytes, is_last: bool) -> Bytes {
     let chunk = match std::mem::take(held) {
         held if held.is_empty() => chunk,
@@ -122,7 +123,7 @@ mod tests {
 
     const KEY: &str = "sk-tidal-0123456789";
 
-    /// A body of these pieces, which does not know its end.
+    /// A body that does not know its end in advance.
     struct Chunks(VecDeque<Bytes>);
 
     impl Body for Chunks {

@@ -1,7 +1,7 @@
 //! Errors of the gateway itself, in the format of the provider.
 //!
-//! SDKs choose an exception by the status and by names in the body; both are those of the provider.
-//! Messages name Tidegate and never quote a request.
+//! SDKs choose an exception by the status and by names in the body, so both follow the provider's
+//! API. Messages name Tidegate and never quote a request.
 
 use std::time::Duration;
 
@@ -26,29 +26,29 @@ pub(crate) enum ErrorKind {
     RateLimit,
     /// The wait for tokens would be too long.
     TokenLimit,
-    /// A quota of a long time is used up.
+    /// A long-term quota is exhausted.
     Quota,
-    /// The gateway is about to end.
+    /// The gateway is draining.
     Draining,
     /// The body is too large.
     TooLarge,
-    /// The body was too long in coming.
+    /// The caller sent the body too slowly.
     TooSlow,
-    /// The request is wrong.
+    /// The request is invalid.
     Invalid,
     /// The provider cannot be reached.
     Unreachable,
-    /// The provider does not answer.
+    /// The provider did not respond in time.
     Timeout,
-    /// The provider is left alone.
+    /// The circuit breaker of the provider is open.
     BreakerOpen,
     /// The buffer budget is exhausted.
     Busy,
-    /// Another protocol is asked for.
+    /// The request asks for a protocol upgrade.
     Upgrade,
     /// The method is not forwarded.
     Method,
-    /// The gateway cannot decide.
+    /// Internal error of the gateway.
     Internal,
 }
 
@@ -58,12 +58,12 @@ pub(crate) struct ProxyError {
     pub(crate) kind: ErrorKind,
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,
-    /// The status that the provider answered with, in place of that of the kind.
+    /// The provider's status, which replaces the default status of the kind.
     status: Option<StatusCode>,
 }
 
 impl ErrorKind {
-    /// The kind of a refusal by a limit, by the name of the limit.
+    /// Returns the error kind for a limit by its name.
     pub(crate) fn of_limit(limit: Option<&str>) -> Self {
         match limit {
             Some(name) if name.ends_with("tokens") => Self::TokenLimit,
@@ -86,7 +86,7 @@ impl ErrorKind {
         }
     }
 
-    /// Type and code, as OpenAI has them.
+    /// Returns OpenAI's error type and code.
     const fn openai(self) -> (&'static str, &'static str) {
         match self {
             Self::RateLimit => ("requests", "rate_limit_exceeded"),
@@ -139,14 +139,14 @@ impl ProxyError {
         self
     }
 
-    /// Has the status that the provider answered with, if that is the status of an error.
+    /// Uses the provider's status if it is an error status.
     pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
         let is_error = status.is_client_error() || status.is_server_error();
         self.status = Some(status).filter(|_| is_error);
         self
     }
 
-    /// The response in the format of a dialect.
+    /// Returns the response in the format of a dialect.
     pub(crate) fn response(&self, dialect: Dialect) -> Response<ResponseBody> {
         let mut response = Response::new(ResponseBody::buffered(self.body_bytes(dialect)));
         *response.status_mut() = self.status.unwrap_or(self.kind.status());
@@ -168,7 +168,7 @@ impl ProxyError {
         response
     }
 
-    /// The body in the format of a dialect.
+    /// Returns the body in the format of a dialect.
     pub(crate) fn body_bytes(&self, dialect: Dialect) -> Bytes {
         self.body(dialect).to_string().into()
     }
@@ -205,7 +205,7 @@ impl ProxyError {
     }
 }
 
-/// What Anthropic calls errors of a status.
+/// Returns Anthropic's error type for a status.
 fn anthropic_type(status: StatusCode) -> Option<&'static str> {
     Some(match status.as_u16() {
         400 => "invalid_request_error",
@@ -218,7 +218,7 @@ fn anthropic_type(status: StatusCode) -> Option<&'static str> {
     })
 }
 
-/// What Google calls errors of a status.
+/// Returns Google's status name for an HTTP status.
 fn google_status(status: StatusCode) -> Option<&'static str> {
     Some(match status.as_u16() {
         400 => "FAILED_PRECONDITION",
@@ -230,7 +230,7 @@ fn google_status(status: StatusCode) -> Option<&'static str> {
     })
 }
 
-/// Sets `retry-after` and `retry-after-ms` where the provider sent none, or a shorter one.
+/// Sets `retry-after` and `retry-after-ms` unless the provider sent a longer time.
 pub(crate) fn extend_retry_after(headers: &mut HeaderMap, after: Duration) {
     let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let sent = number(&RETRY_AFTER_MS).or_else(|| Some(number(&RETRY_AFTER)? * 1_000.0));
@@ -239,12 +239,12 @@ pub(crate) fn extend_retry_after(headers: &mut HeaderMap, after: Duration) {
     }
 }
 
-/// Says that the same again does not help: it is wrong, or the gateway has tried often enough for both.
+/// Tells SDKs not to retry: the request is invalid, or the gateway has already retried.
 pub(crate) fn set_no_retry(headers: &mut HeaderMap) {
     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
 }
 
-/// The response to a path of an unknown provider.
+/// Returns the response to a path that names no configured provider.
 pub(crate) fn unknown_provider(known: &[&str]) -> Response<ResponseBody> {
     let detail = match known {
         [] => "no provider is configured".to_owned(),

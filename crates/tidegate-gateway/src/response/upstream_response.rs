@@ -1,4 +1,4 @@
-//! The answer of a provider, and the headers that the gateway adds to it.
+//! A provider's response and the headers that the gateway adds to it.
 
 use bytes::Bytes;
 use http::response::Parts;
@@ -17,24 +17,24 @@ const WAIT_MS: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
 const PROVIDER: HeaderName = HeaderName::from_static("x-tidegate-provider");
 const LIMITED_BY: HeaderName = HeaderName::from_static("x-tidegate-limited-by");
-/// Says that the tokens of the request were estimated by its size, since it could not be read.
+/// Set if the tokens of the request were estimated by its size because it could not be parsed.
 const TOKENS_ESTIMATED: HeaderName = HeaderName::from_static("x-tidegate-tokens-estimated");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-tidegate-request-id");
 
-/// An answer whose head has arrived, and of a stream the first event.
+/// A response whose head has arrived and, for a stream, whose first event has arrived.
 pub(crate) struct UpstreamResponse {
     pub(crate) head: Parts,
     pub(crate) reported_limits: ReportedLimits,
-    /// The part of the body that was read ahead.
+    /// Part of the body that was read ahead.
     pub(crate) first: Option<Bytes>,
     pub(crate) rest: ProviderBody,
-    /// Takes out the usage that the caller did not ask for.
+    /// Removes usage that the caller did not request.
     pub(crate) stripper: Option<UsageStripper>,
     pub(crate) call: PendingCall,
 }
 
 impl UpstreamResponse {
-    /// Takes the reservation of the call, to be settled with what the call turns out to use.
+    /// Attaches the reservation of the call, to be settled with the actual usage.
     pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
         reservation.heard(&self.reported_limits);
         if let Some((limit, _)) = reservation.waited_for().first() {
@@ -44,7 +44,7 @@ impl UpstreamResponse {
         self.call.attach_reservation(reservation);
     }
 
-    /// The response to the caller.
+    /// Returns the response to the caller.
     pub(crate) fn into_response(self) -> Response<ResponseBody> {
         let Self { mut head, first, rest, stripper, call, .. } = self;
         headers::remove_hop_by_hop(&mut head.headers);
@@ -75,8 +75,8 @@ pub(crate) fn add_call_headers(
     headers.insert(REQUEST_ID, context.id.header());
 }
 
-/// A number as a header value. Most calls neither wait nor have a second attempt, so small numbers
-/// are not allocated.
+/// Returns a number as a header value. Most calls do not wait and make one attempt, so 0 and 1 are
+/// not allocated.
 fn number(number: u64) -> HeaderValue {
     match number {
         0 => HeaderValue::from_static("0"),

@@ -1,7 +1,7 @@
-//! Reads token usage from an answer while it passes; the answer itself is not changed.
+//! Reads token usage from a response while it is forwarded unchanged.
 //!
-//! Events of a stream are told to the reservation, which counts what the provider does not. A body
-//! that cannot be read ends the reading, not the answer: what cannot be read is estimated by its size.
+//! Stream events are passed to the reservation, which counts tokens that the provider does not
+//! report. If a body cannot be parsed, only the reading stops: the rest is estimated by its size.
 //! Memory is bounded.
 
 use bytes::Bytes;
@@ -17,61 +17,62 @@ use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
 use crate::content_coding::ContentCoding;
 
-/// The most bytes of an answer in one piece that are kept until its end: 4 MiB.
+/// Maximum size of a non-streamed body kept until its end: 4 MiB.
 const MAX_BUFFERED: usize = 4 * 1_024 * 1_024;
-/// How much is kept of the end of a longer one, where the counts are: 16 KiB.
+/// Size of the tail kept of a larger body, where the usage is expected: 16 KiB.
 const MAX_TAIL: usize = 16 * 1_024;
-/// Bytes of an answer that count as a token where its words cannot be read.
+/// Bytes per token where the text cannot be parsed.
 const BYTES_PER_TOKEN: u64 = 4;
-/// Bytes that count as a token in a content coding that cannot be decoded.
+/// Bytes per token in a content coding that cannot be decoded.
 const CODED_BYTES_PER_TOKEN: u64 = 2;
 
-/// Reads the usage of one answer.
+/// Reads the usage of one response.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
     dialect: Dialect,
     coding: ContentCoding,
     mode: ReadMode,
-    /// Events of a stream that are not told to the reservation yet.
+    /// Stream events not yet passed to the reservation.
     events: Vec<Event>,
     expected: ExpectedResponse,
-    /// The size that the head announces.
+    /// The `content-length` of the response.
     content_length: Option<u64>,
-    /// Bytes that came and could not be read.
+    /// Received bytes that could not be parsed.
     unread: u64,
 }
 
 #[derive(Debug)]
 enum ReadMode {
-    /// Event by event; whether any of them was one of an answer.
+    /// Event by event. `has_events` tells whether an event was recognised.
     Stream { decoder: Box<Decoder>, has_events: bool },
-    /// When the body is complete.
+    /// Parse the body when it is complete.
     Buffer { first: Bytes, more: Vec<Bytes>, size: usize },
-    /// By the end of the body, which is longer than is kept.
+    /// Parse only the tail of a body that is too large to keep.
     Tail { kept: Vec<u8>, size: u64 },
-    /// Not, or no longer.
+    /// Do not parse, or no longer.
     Off,
 }
 
-/// What is known of an answer before it comes.
+/// What the request tells about its response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ExpectedResponse {
-    /// Whether it is made of words, so that its size tells of tokens.
+    /// Whether it is text, so that its size allows an estimate of tokens.
     pub(crate) is_text: bool,
-    /// Whether tokens are used for it, also if the provider does not say so. Counting tokens uses none.
+    /// Whether it uses tokens even if the provider reports no usage. Token counting, for example,
+    /// uses none.
     pub(crate) uses_tokens: bool,
-    /// The most output tokens that the request allows.
+    /// Maximum output tokens allowed by the request.
     pub(crate) max_output: Option<u64>,
 }
 
-/// The form of an answer.
+/// Whether a response is streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseForm {
     Stream,
     Single,
 }
 
-/// Whether a body came to its end.
+/// Whether a body was received to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyEnd {
     Complete,
@@ -115,7 +116,7 @@ impl UsageReader {
         Self { dialect, coding, mode, events: Vec::new(), expected, content_length, unread: 0 }
     }
 
-    /// Reads nothing, for requests that are free.
+    /// Returns a reader that reads nothing, for free requests.
     pub(crate) fn disabled(dialect: Dialect) -> Self {
         Self {
             dialect,
@@ -128,7 +129,7 @@ impl UsageReader {
         }
     }
 
-    /// Reads a part of the body. The error is one that the provider reports in the stream.
+    /// Reads a chunk of the body. Fails if the provider reports an error in the stream.
     pub(crate) fn read(&mut self, data: &Bytes, provider: &Provider) -> Result<(), CallError> {
         match (&mut self.coding, &self.mode) {
             (_, ReadMode::Off) | (ContentCoding::Unknown, _) => {
@@ -157,7 +158,7 @@ impl UsageReader {
                     self.mode = ReadMode::Tail { kept: Vec::new(), size };
                     return self.read_decoded(data, provider);
                 } else if first.is_empty() {
-                    // Most bodies come in one part.
+                    // Most bodies arrive in one chunk.
                     *first = data.clone();
                 } else {
                     more.push(data.clone());
@@ -186,7 +187,7 @@ impl UsageReader {
         }
     }
 
-    /// Stops reading, with so many bytes that could not be read.
+    /// Stops reading, with `unread` more bytes that could not be parsed.
     fn stop(&mut self, unread: u64) {
         let before = match &self.mode {
             ReadMode::Buffer { size, .. } => u64::try_from(*size).unwrap_or(u64::MAX),
@@ -203,19 +204,19 @@ impl UsageReader {
         CallError::Provider(Box::new(failure))
     }
 
-    /// Tells a reservation what was read since it was told last.
+    /// Passes the new events to a reservation.
     pub(crate) fn report_to(&mut self, reservation: Option<&mut Reservation>) {
         let Some(reservation) = reservation else { return };
         self.events.iter().for_each(|event| reservation.came(event));
         self.events.clear();
     }
 
-    /// Whether the answer used tokens, also if the provider does not say so.
+    /// Whether the response uses tokens even if the provider reports no usage.
     pub(crate) const fn uses_tokens(&self) -> bool {
         self.expected.uses_tokens
     }
 
-    /// Whether the body is still read.
+    /// Whether the body is still parsed.
     pub(crate) const fn is_reading(&self) -> bool {
         !matches!(self.mode, ReadMode::Off)
     }
@@ -225,7 +226,7 @@ impl UsageReader {
         !matches!(self.coding, ContentCoding::Identity)
     }
 
-    /// Whether a first event of the stream was read.
+    /// Whether the first event of the stream was read.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(&self.mode, ReadMode::Stream { decoder, .. } if decoder.has_begun())
     }
@@ -235,8 +236,8 @@ impl UsageReader {
         matches!(&self.mode, ReadMode::Stream { decoder, .. } if decoder.is_over())
     }
 
-    /// Nothing more comes. Tells the reservation what is left to tell, and what could not be read by
-    /// its size. The error is that of an answer that says it failed, or that ends in the middle.
+    /// Ends the body: passes the remaining events to the reservation, and an estimate for what
+    /// could not be parsed. Fails if the response reports an error or ends in the middle.
     pub(crate) fn finish(
         &mut self,
         end: BodyEnd,
@@ -272,7 +273,7 @@ impl UsageReader {
         let (usage, unread) = match &mut self.mode {
             ReadMode::Off => return Ok(()),
             ReadMode::Stream { decoder, has_events } => {
-                // A line without an end may have the counts in it.
+                // An unterminated last line may contain the usage.
                 let read = decoder.end(&mut self.events);
                 return match (read, end) {
                     (Err(DecodeError::Failed(body)), _) => Err(self.failure(&body, provider)),
@@ -316,8 +317,8 @@ impl UsageReader {
         Ok(())
     }
 
-    /// The size of a body without counts. The provider has made all that it has announced, also if
-    /// only a part of it came.
+    /// Returns the size of a body without usage. The provider has generated everything it
+    /// announced, even if only a part arrived.
     fn unread_size(&self, end: BodyEnd, read: u64) -> u64 {
         match (end, &self.coding) {
             (BodyEnd::Incomplete, ContentCoding::Identity) => {
@@ -327,7 +328,7 @@ impl UsageReader {
         }
     }
 
-    /// What could not be read, in tokens.
+    /// Estimates the tokens of the bytes that could not be parsed.
     fn estimated_tokens(&self) -> u64 {
         if !self.expected.is_text {
             return 0;

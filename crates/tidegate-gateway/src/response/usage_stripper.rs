@@ -1,19 +1,19 @@
-//! Takes the usage out of a stream that was asked for it on the gateway's own account, so that the
-//! caller gets what it would have got without.
+//! Removes usage that the gateway requested from a stream, so that the caller gets the stream it
+//! asked for.
 //!
-//! OpenAI sends one more event with the counts, and a member `usage` that is null in every other
-//! event. Both are removed; every other byte stays. An event is held until it is complete.
+//! OpenAI sends an additional event with the usage, and a member `usage` that is null in all other
+//! events. Both are removed; all other bytes are unchanged. An event is held until it is complete.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::request::stream_options::{Members, span_of};
 
-/// No event is longer than this: 1 MiB. What is longer passes as it is.
+/// Maximum event size: 1 MiB. After a longer event the stream is forwarded unchanged.
 const MAX_HELD: usize = 1_024 * 1_024;
 const USAGE: &str = "usage";
 
-/// Takes the usage out of one stream.
+/// Removes usage from one stream.
 #[derive(Debug, Default)]
 pub(crate) struct UsageStripper {
     held: Vec<u8>,
@@ -21,7 +21,7 @@ pub(crate) struct UsageStripper {
 }
 
 impl UsageStripper {
-    /// What the caller gets of a piece.
+    /// Returns the bytes to forward for a chunk.
     pub(crate) fn strip(&mut self, data: &Bytes) -> Bytes {
         if self.is_off {
             return data.clone();
@@ -42,7 +42,7 @@ impl UsageStripper {
         output.into()
     }
 
-    /// What is left when the stream has ended.
+    /// Returns the remaining bytes at the end of the stream.
     pub(crate) fn finish(&mut self) -> Bytes {
         let mut output = Vec::new();
         push_edited(&std::mem::take(&mut self.held), &mut output);
@@ -50,7 +50,7 @@ impl UsageStripper {
     }
 }
 
-/// Where the first event ends: after the empty line.
+/// Returns the end of the first event, after its blank line.
 fn event_end(bytes: &[u8]) -> Option<usize> {
     (1..bytes.len()).find_map(|at| {
         let before = bytes.get(..=at)?;
@@ -70,11 +70,11 @@ fn push_edited(event: &[u8], output: &mut Vec<u8>) {
     }
 }
 
-/// What is left of an event.
+/// What to do with an event.
 #[derive(Debug, PartialEq, Eq)]
 enum EventEdit {
     Keep,
-    /// All but these bytes.
+    /// Remove the bytes between these offsets.
     Remove(usize, usize),
     Drop,
 }
@@ -98,7 +98,7 @@ fn event_edit(event: &[u8]) -> EventEdit {
     }
 }
 
-/// Where a member stands in an event, with the comma that goes with it.
+/// Returns the span of the usage member, including one adjacent comma.
 fn usage_member_span(event: &[u8], value: &RawValue) -> Option<(usize, usize)> {
     let (start, end) = span_of(event, value)?;
     let before = event.get(..start)?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();

@@ -1,7 +1,7 @@
-//! The context of a call: what is known of it from its arrival to the end of its answer.
+//! The context of a call: its state from arrival to the end of the response.
 //!
-//! Attempts update it. The observer is told when the last reference is dropped: once, however a call
-//! ends.
+//! Attempts update it. Dropping the last reference notifies the observer, so this happens exactly
+//! once however the call ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,13 +19,13 @@ use crate::state::provider_state::{ProviderState, QueuedCall};
 use crate::state::queue_limits::{QueueFull, QueueMember};
 use crate::state::request_ids::RequestId;
 
-/// What calls of models without a configured name are counted as.
+/// Metrics label of models that are not configured by name.
 const OTHER_MODEL: &str = "other";
 
-/// A delay that is longer than this closes a model.
+/// A longer delay closes the model instead of being waited for.
 const LONG_DELAY: Duration = Duration::from_secs(600);
 
-/// Whether a failure of this class lasts for a long time.
+/// Whether a failure of this class lasts too long to wait for.
 pub(crate) fn is_long_lasting(class: Class) -> bool {
     match class {
         Class::ExhaustedQuota { .. } => true,
@@ -33,7 +33,7 @@ pub(crate) fn is_long_lasting(class: Class) -> bool {
     }
 }
 
-/// An error response of a provider, as it came but for the configured key.
+/// An error response of a provider, unchanged except for the masked configured key.
 #[derive(Clone)]
 pub(crate) struct OriginalError {
     pub(crate) status: StatusCode,
@@ -41,7 +41,7 @@ pub(crate) struct OriginalError {
     pub(crate) body: Bytes,
 }
 
-/// What is known of a call.
+/// The state of a call, shared by its attempts.
 pub(crate) struct CallContext {
     pub(crate) id: RequestId,
     pub(crate) provider_state: Arc<ProviderState>,
@@ -57,9 +57,9 @@ struct State {
     entry: Option<Arc<AccountEntry>>,
     endpoint: Option<Endpoint>,
     model_label: Option<Arc<str>>,
-    /// Since when it waits; `None` while an attempt is at a provider, and after it.
+    /// Start of the current wait; `None` while an attempt is at a provider, and after the last one.
     waiting_since: Option<Instant>,
-    /// Whose call it is; unknown before it waits.
+    /// The caller; `None` before the call waits.
     caller: Option<CallerIdentity>,
     queued_call: Option<QueuedCall>,
     wait: Duration,
@@ -69,7 +69,7 @@ struct State {
     original_error: Option<OriginalError>,
     /// The provider of the last attempt.
     used_at: Option<Provider>,
-    /// Input tokens of an attempt that is not answered yet.
+    /// Input tokens of an attempt that has no response yet.
     sent_input: Option<u64>,
     usage: Option<MeasuredUsage>,
     answer_failure: Option<Class>,
@@ -80,7 +80,7 @@ struct State {
     has_estimated_tokens: bool,
 }
 
-/// What the headers of an answer say about a call.
+/// What the response headers report about a call.
 pub(crate) struct CallSummary {
     pub(crate) wait: Duration,
     pub(crate) attempts: u32,
@@ -110,7 +110,7 @@ impl CallContext {
             sent_input: None,
             usage: None,
             answer_failure: None,
-            // Stays if the caller goes away before anything else is known.
+            // Remains if the caller disconnects before the outcome is known.
             outcome: Outcome::Cancelled,
             status: None,
             model: None,
@@ -128,25 +128,25 @@ impl CallContext {
         }
     }
 
-    /// Sets the endpoint, and the name of the model in metrics.
+    /// Sets the endpoint and the model's metrics label.
     pub(crate) fn set_endpoint(&self, endpoint: Endpoint, model_label: Option<Arc<str>>) {
         let mut state = self.lock();
         (state.endpoint, state.model_label) = (Some(endpoint), model_label);
     }
 
-    /// The tokens of the request were estimated by its size.
+    /// Records that the tokens of the request were estimated by its size.
     pub(crate) fn set_tokens_estimated(&self) {
         self.lock().has_estimated_tokens = true;
     }
 
-    /// Notes the model, if an observer wants to know.
+    /// Records the model, if the observer wants details.
     pub(crate) fn set_model(&self, model: Option<&str>) {
         if self.wants_details {
             self.lock().model = model.map(Box::from);
         }
     }
 
-    /// Sets the account and the caller, and starts to measure the wait.
+    /// Sets the account and the caller, and starts measuring the wait.
     pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, caller: CallerIdentity) {
         let mut state = self.lock();
         state.caller = Some(caller);
@@ -161,7 +161,7 @@ impl CallContext {
     /// Counts the call as queued from now on.
     ///
     /// # Errors
-    /// If too many are queued already.
+    /// If the queue is full.
     pub(crate) fn mark_queued(&self) -> Result<(), QueueFull> {
         let mut state = self.lock();
         let State { waiting_since, queued_call, caller, entry, .. } = &mut *state;
@@ -176,7 +176,8 @@ impl CallContext {
         Ok(())
     }
 
-    /// An attempt is sent to a provider, with so many input tokens if it is one that is counted.
+    /// Records that an attempt is sent to a provider. `input` is its number of input tokens, if
+    /// they are counted.
     pub(crate) fn attempt_started(&self, provider: &Provider, input: Option<u64>) {
         let mut state = self.lock();
         if state.used_at.as_ref() != Some(provider) {
@@ -191,7 +192,7 @@ impl CallContext {
         self.is_at_provider.store(true, Ordering::Release);
     }
 
-    /// An attempt failed; another may follow.
+    /// Records that an attempt failed. Another one may follow.
     pub(crate) fn attempt_failed(&self) {
         let mut state = self.lock();
         (state.waiting_since, state.sent_input) = (Some(Instant::now()), None);
@@ -199,7 +200,7 @@ impl CallContext {
         self.is_at_provider.store(false, Ordering::Release);
     }
 
-    /// Ends the wait, whatever the result.
+    /// Stops measuring the wait.
     pub(crate) fn stop_waiting(&self) {
         let mut state = self.lock();
         state.queued_call = None;
@@ -214,7 +215,7 @@ impl CallContext {
         self.lock().limited_by = Some(limit);
     }
 
-    /// A provider answered an attempt with this status.
+    /// Records the status of a provider's response.
     pub(crate) fn response_received(&self, status: StatusCode) {
         let mut state = self.lock();
         if status == StatusCode::TOO_MANY_REQUESTS {
@@ -222,51 +223,50 @@ impl CallContext {
         }
     }
 
-    /// The provider that the caller named answered with this status, which tells whether it accepts
-    /// the key.
+    /// Records the status with which the named provider responded: it tells whether the key is
+    /// accepted.
     pub(crate) fn credential_checked(&self, status: StatusCode) {
         if let Some(entry) = &self.lock().entry {
             entry.credential_checked(status);
         }
     }
 
-    /// Keeps the error of the provider that the caller named, for this call.
+    /// Keeps the error response of the provider that the caller named.
     pub(crate) fn set_original_error(&self, error: OriginalError) {
         self.lock().original_error = Some(error);
     }
 
-    /// The last error of the provider that the caller named.
+    /// Returns the last error response of the provider that the caller named.
     pub(crate) fn original_error(&self) -> Option<OriginalError> {
         self.lock().original_error.clone()
     }
 
-    /// Sets what was used.
+    /// Sets the tokens that were used.
     pub(crate) fn set_usage(&self, usage: MeasuredUsage) {
         self.lock().usage = Some(usage);
     }
 
-    /// The call used no tokens.
+    /// Records that the call used no tokens.
     pub(crate) fn clear_sent_input(&self) {
         self.lock().sent_input = None;
     }
 
-    /// Sets the tokens that were reserved, input and output.
+    /// Sets the reserved input and output tokens.
     pub(crate) fn set_reserved(&self, reserved: (u64, u64)) {
         self.lock().reserved = Some(reserved);
     }
 
-    /// The answer failed after it had begun.
+    /// Records that the response failed after it had started.
     pub(crate) fn answer_failed(&self, class: Class) {
         let mut state = self.lock();
         (state.answer_failure, state.outcome) = (Some(class), Outcome::Broken);
     }
 
-    /// Sets the status that the caller gets.
+    /// Sets the status of the response to the caller.
     pub(crate) fn set_status(&self, status: StatusCode) {
         self.lock().status = Some(status);
     }
 
-    /// Sets the outcome.
     pub(crate) fn set_outcome(&self, outcome: Outcome) {
         self.lock().outcome = outcome;
     }
@@ -289,7 +289,8 @@ impl Drop for CallContext {
             state.wait += since.elapsed();
         }
         state.queued_call = None;
-        // A caller that leaves before the answer leaves its prompt with the provider.
+        // If the caller disconnects before the response, the provider has still received the
+        // prompt.
         let sent = state.sent_input.take().map(MeasuredUsage::of_input);
         let request_id = self.wants_details.then(|| self.id.to_string());
         let tenant =

@@ -1,4 +1,4 @@
-//! The state of a provider that outlives a change of the configuration.
+//! The state of a provider that outlives configuration changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,23 +16,23 @@ use crate::state::routing_table::Shared;
 use crate::upstream::breaker::ProviderBreaker;
 use crate::upstream::settings::Upstream;
 
-/// For how long the limit that a call waited for is reported as the binding one.
+/// How long the limit that a call waited for is reported as binding.
 const BINDING_TTL: Duration = Duration::from_secs(60);
 
-/// The state of a provider: its accounts, its queued calls, the binding limit.
+/// The state of a provider: accounts, queued calls, breaker, binding limit.
 pub(crate) struct ProviderState {
     provider: Provider,
     accounts: Accounts,
-    /// The calls under way, over all accounts.
+    /// Limits calls in flight over all accounts.
     pool: SlotPool,
     breaker: ProviderBreaker,
     queued: Mutex<QueuedCalls>,
     next_sequence: AtomicU64,
-    /// The limit that a call waited for last.
+    /// The last limit that a call waited for, and when.
     binding: Mutex<Option<(&'static str, Instant)>>,
 }
 
-/// A call that counts as queued, until it is dropped.
+/// A queued call. Leaves the queue when dropped.
 pub(crate) struct QueuedCall {
     provider_state: Arc<ProviderState>,
     tenant: Arc<str>,
@@ -75,7 +75,7 @@ impl ProviderState {
         &self.accounts
     }
 
-    /// The breaker, over all models and keys.
+    /// Returns the breaker over all models and keys.
     pub(crate) const fn breaker(&self) -> &ProviderBreaker {
         &self.breaker
     }
@@ -84,18 +84,18 @@ impl ProviderState {
         &self.pool
     }
 
-    /// Applies another configuration. What was spent still counts, and waiting calls follow it at
-    /// once.
+    /// Applies another configuration. Usage so far still counts, and waiting calls follow the new
+    /// limits at once.
     pub(crate) fn reconfigure(&self, upstream: &Upstream) -> Result<(), AccountError> {
         self.accounts.reconfigure(AccountConfig::from_upstream(upstream))?;
         self.pool.resize(upstream.concurrency);
         Ok(())
     }
 
-    /// Counts a call of a tenant as queued, since `since`.
+    /// Counts a call of a tenant as queued since `since`.
     ///
     /// # Errors
-    /// If too many are queued already.
+    /// If the queue is full.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         since: Instant,
@@ -110,23 +110,23 @@ impl ProviderState {
         Ok(QueuedCall { provider_state: self.clone(), tenant, member, arrival })
     }
 
-    /// The number of queued calls, and the wait of the oldest.
+    /// Returns the number of queued calls and the wait of the oldest.
     pub(crate) fn queued(&self) -> (usize, Duration) {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).total()
     }
 
-    /// The tenants with most queued calls, at most so many.
+    /// Returns the tenants with the most queued calls, at most `max`.
     pub(crate) fn tenant_queues(&self, max: usize) -> TenantQueues {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).longest(max)
     }
 
-    /// A call has waited for this limit.
+    /// Records the limit that a call waited for.
     pub(crate) fn set_binding(&self, limit: &'static str) {
         let mut binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         *binding = Some((limit, Instant::now()));
     }
 
-    /// The binding limit, if there is one.
+    /// Returns the limit that calls recently waited for.
     pub(crate) fn binding(&self) -> Option<&'static str> {
         let binding = *self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         binding.filter(|(_, when)| when.elapsed() < BINDING_TTL).map(|(limit, _)| limit)

@@ -1,6 +1,6 @@
-//! How many calls may wait for a provider: of one account, of one peer, of one tenant.
+//! Limits on the number of queued calls per account, peer and tenant.
 //!
-//! Calls are counted when they begin to wait, so that a call that need not wait costs nothing here.
+//! Calls are counted when they start to wait, so a call that does not wait costs nothing here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use tidegate::pacer::Caller;
 
-/// The most calls that wait on one provider key.
+/// Maximum number of waiting calls per provider key.
 const MAX_PER_ACCOUNT: usize = 10_000;
-/// The most calls of one peer that wait: more than its connections to a listener, and less than an
-/// account has room for.
+/// Maximum number of waiting calls per peer: more than its connections to a listener, and less than
+/// the limit of an account.
 const MAX_PER_PEER: usize = 4_000;
-/// The most calls that wait of a tenant that is named. Those that name none are bounded with their
-/// peer: all agents of one machine may be among them.
+/// Maximum number of waiting calls per named tenant. Calls without a tenant are limited by their
+/// peer only: all agents of one machine may be among them.
 const MAX_PER_TENANT: usize = 1_000;
 
-/// The bound that a call would exceed.
+/// The limit that a call would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueFull {
     Account,
@@ -26,7 +26,7 @@ pub(crate) enum QueueFull {
 }
 
 impl QueueFull {
-    /// The most calls that may wait.
+    /// Returns the maximum number of waiting calls.
     pub(crate) const fn max(self) -> usize {
         match self {
             Self::Account => MAX_PER_ACCOUNT,
@@ -35,7 +35,7 @@ impl QueueFull {
         }
     }
 
-    /// Whose calls are counted.
+    /// Returns a phrase that says whose calls are limited.
     pub(crate) const fn subject(self) -> &'static str {
         match self {
             Self::Account => "with this key",
@@ -45,13 +45,13 @@ impl QueueFull {
     }
 }
 
-/// What a call that waits counts for.
+/// The account, caller and tenant that a waiting call is counted for.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueMember {
-    /// What tells its account from others while the call lives.
+    /// Identifies the account while the call lives.
     pub(crate) account: usize,
     pub(crate) caller: Caller,
-    /// The tenant that it names.
+    /// The tenant named by the caller.
     pub(crate) tenant: Option<Arc<str>>,
 }
 
@@ -71,15 +71,15 @@ enum CountKey {
     Tenant(Caller, Arc<str>),
 }
 
-/// How many calls of whom wait.
+/// Number of waiting calls by account, peer and tenant.
 #[derive(Debug, Default)]
 pub(crate) struct QueueCounts(HashMap<CountKey, usize>);
 
 impl QueueCounts {
-    /// Counts a call that begins to wait.
+    /// Counts a call that starts to wait.
     ///
     /// # Errors
-    /// If it would be one too many.
+    /// If a limit is reached.
     pub(crate) fn try_add(&mut self, member: &QueueMember) -> Result<(), QueueFull> {
         let count = |key: &CountKey| self.0.get(key).copied().unwrap_or_default();
         let mut full = member.count_keys().filter(|(key, full)| count(key) >= full.max());
@@ -92,7 +92,7 @@ impl QueueCounts {
         Ok(())
     }
 
-    /// A call that was counted waits no more.
+    /// Uncounts a call that stopped waiting.
     pub(crate) fn remove(&mut self, member: &QueueMember) {
         for (key, _) in member.count_keys() {
             if let Entry::Occupied(mut entry) = self.0.entry(key) {

@@ -1,5 +1,5 @@
-//! The routing table: one route for each configured provider. A new table is complete before it
-//! replaces the old one.
+//! The routing table: one route per configured provider. A new table is complete before it replaces
+//! the old one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,51 +26,51 @@ use crate::upstream::redaction::KeyRedactor;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::{Chain, Stack, fallback_target};
 
-/// What every routing table shares.
+/// What all routing tables of a gateway share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) engines: Engines,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) http: HttpService,
-    /// What accounts, queues and models of all providers may take of memory.
+    /// Memory budget of accounts, queues and models of all providers.
     pub(crate) memory: MemoryBudget,
 }
 
-/// The routes by the names of providers.
+/// Routes by provider name.
 #[derive(Default)]
 pub(crate) struct RoutingTable {
     generation: u64,
     routes: HashMap<String, Arc<Route>>,
 }
 
-/// A provider under one configuration.
+/// A provider with one configuration.
 pub(crate) struct Route {
     pub(crate) upstream: Upstream,
     pub(crate) client: Arc<UpstreamClient>,
     pub(crate) provider_state: Arc<ProviderState>,
-    /// The account of our own key, if there is one.
+    /// The account of the configured key, if there is one.
     pub(crate) own_account: Option<Arc<AccountEntry>>,
     generation: u64,
     retry_layer: RetryLayer,
     chain: Option<Chain>,
 }
 
-/// A route before any state is changed for it.
+/// A new route whose configuration is not applied yet.
 struct PendingRoute {
     upstream: Upstream,
     client: Arc<UpstreamClient>,
     provider_state: Arc<ProviderState>,
-    /// Fallbacks, by their index among all upstreams.
+    /// Fallbacks, as indexes into the list of upstreams.
     fallback_indices: Vec<usize>,
 }
 
 impl RoutingTable {
-    /// The route of a provider, by its name as it stands in a path.
+    /// Returns the route of a provider by the name in the path.
     pub(crate) fn route(&self, name: &str) -> Option<&Arc<Route>> {
         self.routes.get(name)
     }
 
-    /// The names of all providers, in their order.
+    /// Returns the names of all providers, sorted.
     pub(crate) fn names(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.routes.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -81,8 +81,8 @@ impl RoutingTable {
         self.routes.values()
     }
 
-    /// The table after a change of the configuration. Providers that stay keep their state; their
-    /// limits change after everything else was checked.
+    /// Returns a table for a new configuration. Providers that remain keep their state. Limits are
+    /// changed last, after everything else was checked.
     pub(crate) fn reconfigured(
         &self,
         upstreams: Vec<Upstream>,
@@ -106,7 +106,7 @@ impl RoutingTable {
         self.build_table(&pending_routes, shared).inspect_err(|_| self.restore(&pending_routes))
     }
 
-    /// The new routes, after the limits were changed.
+    /// Builds the new table after the limits were changed.
     fn build_table(
         &self,
         pending_routes: &[PendingRoute],
@@ -142,8 +142,8 @@ impl RoutingTable {
         Ok(Self { generation, routes })
     }
 
-    /// Applies the settings of the breaker. What is known of a provider says nothing about another
-    /// address.
+    /// Applies the breaker settings. Resets the breaker if the base URL has changed: past failures
+    /// say nothing about another server.
     fn configure_breaker(&self, pending: &PendingRoute) {
         let breaker = pending.provider_state.breaker();
         breaker.configure(pending.upstream.breaker);
@@ -155,7 +155,7 @@ impl RoutingTable {
         }
     }
 
-    /// The existing route, if neither it nor its fallbacks have changed.
+    /// Returns the existing route if neither it nor its fallbacks have changed.
     fn unchanged_route(
         &self,
         pending: &PendingRoute,
@@ -171,7 +171,7 @@ impl RoutingTable {
         existing(pending).filter(|_| fallbacks.all(|other| existing(other).is_some()))
     }
 
-    /// The state of a provider: the existing one, unless its dialect has changed.
+    /// Returns the state of a provider, which is kept unless its dialect has changed.
     fn state_of(
         &self,
         upstream: &Upstream,
@@ -190,7 +190,7 @@ impl RoutingTable {
         Ok(provider_state)
     }
 
-    /// Applies the new limits to all providers, or to none.
+    /// Applies the new limits to all providers or to none.
     fn reconfigure(&self, pending_routes: &[PendingRoute]) -> Result<(), GatewayError> {
         for (done, PendingRoute { upstream, provider_state, .. }) in
             pending_routes.iter().enumerate()
@@ -215,12 +215,12 @@ impl RoutingTable {
 }
 
 impl Route {
-    /// Whether this is the account of our own key, if there is one.
+    /// Whether the route uses this account, or has no configured key.
     fn uses_account(&self, own_account: &Arc<AccountEntry>) -> bool {
         self.own_account.as_ref().is_none_or(|previous| Arc::ptr_eq(previous, own_account))
     }
 
-    /// The stack of an account under this configuration.
+    /// Returns the stack of an account for this configuration.
     pub(crate) fn stack(&self, entry: &AccountEntry) -> Arc<(u64, Stack)> {
         entry.stack(self.generation, |account| Stack {
             account: account.clone(),
@@ -232,8 +232,8 @@ impl Route {
         })
     }
 
-    /// The key of a caller, and the path and query that are sent. Where the key decides about the
-    /// account, no other one is sent.
+    /// Returns the caller's key, and the path and query to send. If the key selects the account,
+    /// all other keys are removed from the request.
     pub(crate) fn caller_key(
         &self,
         headers: &mut HeaderMap,
@@ -249,7 +249,7 @@ impl Route {
         Ok((key.credential, target))
     }
 
-    /// The name of a model in metrics, if it has one.
+    /// Returns the metrics label of a model, if it is configured by name.
     pub(crate) fn label(&self, model: Option<&str>) -> Option<Arc<str>> {
         let model = model?;
         self.upstream.models.iter().find(|name| name.eq_ignore_ascii_case(model)).cloned()
@@ -278,7 +278,7 @@ pub(crate) fn validate(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         if fallback_indices.count() > MAX_TARGETS {
             return Err(too_many_fallbacks(upstream));
         }
-        // Limits that an engine of their own can keep can be kept.
+        // Build the accounts on a temporary engine to validate their limits.
         let engines = Engines::new(Engine::new());
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
         let params = AccountParams {
@@ -334,7 +334,7 @@ fn retry_layer(upstream: &Upstream, shared: &Shared) -> RetryLayer {
     layer
 }
 
-/// The suitable fallbacks of an upstream, by their index among all.
+/// Returns the suitable fallbacks of an upstream, as indexes into `all`.
 fn fallback_indices(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
     let mut fallback_indices = Vec::new();
     for (index, other) in named_fallbacks(upstream, all) {
@@ -349,7 +349,7 @@ fn fallback_indices(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
     fallback_indices
 }
 
-/// The fallbacks that an upstream names, in its order.
+/// Returns the fallbacks that an upstream names, in its order.
 fn named_fallbacks<'u>(
     upstream: &'u Upstream,
     all: &'u [Upstream],
@@ -358,12 +358,12 @@ fn named_fallbacks<'u>(
     upstream.fallback.iter().filter_map(position)
 }
 
-/// Why calls never fall back from one provider to another, if they do not.
+/// Returns why calls cannot fall back from one provider to another, if they cannot.
 fn unsuitable_reason(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
     fallback::unsuitable(upstream.dialect, other.dialect, other.credential.is_some())
 }
 
-/// The chain of fallbacks, with the limits of their own keys.
+/// Builds the chain of fallbacks, with the limits of their configured keys.
 fn chain(
     pending: &PendingRoute,
     pending_routes: &[PendingRoute],
