@@ -1,7 +1,7 @@
 //! The body of a request to a provider.
 //!
-//! A streamed body enforces its own bounds: it fails when it is larger than its limit, or when the
-//! caller is too slow. Its beginning can be read ahead, and is sent all the same.
+//! A streamed body enforces its own limits: it fails if it exceeds its size limit or if the caller
+//! is too slow. Its prefix can be read ahead and is still sent.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::request::body_reader::{self, BodyError};
 use crate::request::body_timeout::BodyTimeout;
 use crate::request::buffer_budget::{BufferPermit, PeerBudget};
 
-/// A body that is received, from a caller or from a provider.
+/// A body received from a caller or a provider.
 pub(crate) type IncomingBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The body of a request to a provider: buffered or streamed.
@@ -32,7 +32,7 @@ pub struct RequestBody(Kind);
 #[derive(Debug)]
 enum Kind {
     Buffered(Option<Bytes>),
-    /// In the order in which they are sent; none is empty.
+    /// In sending order, without empty parts.
     Parts(VecDeque<Bytes>),
     Streamed(Box<StreamedBody>),
 }
@@ -42,7 +42,7 @@ impl RequestBody {
         Self(Kind::Buffered(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
-    /// A body of pieces, one after the other.
+    /// Returns a body that sends these parts in order.
     pub(crate) fn parts(parts: Vec<Bytes>) -> Self {
         Self(Kind::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect()))
     }
@@ -91,7 +91,7 @@ impl Body for RequestBody {
     }
 }
 
-/// The size of a body whose first bytes were read ahead.
+/// Returns the size hint of a body whose prefix was read ahead.
 pub(crate) fn size_hint_with_prefix(prefix: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
     let prefix = u64::try_from(prefix.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
     let mut hint = SizeHint::new();
@@ -102,22 +102,22 @@ pub(crate) fn size_hint_with_prefix(prefix: Option<&Bytes>, rest: &SizeHint) -> 
     hint
 }
 
-/// What was read ahead of a body, which is sent all the same.
+/// The prefix of a body that was read ahead. It is still sent.
 pub(crate) struct Peeked {
     pub(crate) prefix: Bytes,
-    /// Whether nothing follows.
+    /// Whether the prefix is the whole body.
     pub(crate) is_complete: bool,
 }
 
-/// The body of a caller that is sent on as it comes.
+/// A caller's body that is forwarded as it arrives.
 pub(crate) struct StreamedBody {
-    /// What was read ahead, within the budget.
+    /// Bytes that were read ahead, accounted for in the budget.
     prefix: Option<Bytes>,
     permit: BufferPermit,
     rest: IncomingBody,
     limit: Option<usize>,
     size: usize,
-    /// Runs while the caller is waited for, not while the provider does not read.
+    /// Runs only while the gateway waits for the caller, not while the provider does not read.
     timeout: BodyTimeout,
     timer: Option<Pin<Box<Sleep>>>,
     upload: UploadProgress,
@@ -142,17 +142,17 @@ impl StreamedBody {
         }
     }
 
-    /// The progress of the upload.
+    /// Returns a handle to the progress of the upload.
     pub(crate) fn upload(&self) -> UploadProgress {
         self.upload.clone()
     }
 
-    /// The part of the budget that what was read ahead uses.
+    /// Returns the budget permit of the bytes that were read ahead.
     pub(crate) fn into_permit(self) -> BufferPermit {
         self.permit
     }
 
-    /// Reads ahead until at least `size` bytes are there, or all of them.
+    /// Reads ahead until at least `size` bytes have arrived or the body has ended.
     pub(crate) async fn peek(
         &mut self,
         size: usize,
@@ -178,7 +178,7 @@ impl StreamedBody {
         Ok(Peeked { prefix, is_complete })
     }
 
-    /// The next frame of the caller.
+    /// Polls the caller's next frame.
     fn poll_rest(
         &mut self,
         context: &mut Context<'_>,
@@ -220,7 +220,7 @@ impl fmt::Debug for StreamedBody {
     }
 }
 
-/// The progress of a streamed body. Clones refer to the same body.
+/// Progress of a streamed body. Clones refer to the same body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UploadProgress(Arc<UploadState>);
 
@@ -231,7 +231,7 @@ struct UploadState {
     last_sent: Mutex<Option<Instant>>,
 }
 
-/// Why a streamed body was cut off.
+/// Why a streamed body was aborted.
 #[derive(Clone, Copy, Debug)]
 enum UploadError {
     TooLarge(usize),
@@ -248,17 +248,17 @@ impl From<UploadError> for BodyError {
 }
 
 impl UploadProgress {
-    /// Why the body was cut off, if it was.
+    /// Returns why the body was aborted, if it was.
     pub(crate) fn error(&self) -> Option<BodyError> {
         self.0.error.get().map(|error| (*error).into())
     }
 
-    /// When a part of the body was last sent.
+    /// Returns when a part of the body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of the body that were sent.
+    /// Returns the number of bytes sent.
     pub(crate) fn size(&self) -> u64 {
         self.0.size.load(Ordering::Relaxed)
     }

@@ -1,9 +1,9 @@
 //! Reads request bodies: buffered where tokens must be counted, streamed elsewhere.
 //!
-//! A body that is too large is refused by its `content-length`, else as soon as the limit is passed.
-//! A caller that is too slow is disconnected. Memory is taken as bytes come, whatever the caller says
-//! is to come. The beginning of a streamed body is read for the name of a model and for tokens; the
-//! rest is estimated by its size.
+//! A body that is too large is refused by its `content-length`, or as soon as it exceeds the limit.
+//! Callers that are too slow are disconnected. Memory is reserved as bytes arrive, whatever the
+//! caller announces. The prefix of a streamed body is read for the model and the tokens; the rest
+//! is estimated by its size.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -21,16 +21,17 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::request::body_timeout::{BUFFERED_IDLE, BodyTimeout};
 use crate::request::buffer_budget::{BufferBudgetExceeded, BufferPermit, PeerBudget};
 
-/// The largest buffered body where the path has no limit of its own: 64 MiB.
+/// Maximum size of a buffered body if the path has no limit of its own: 64 MiB.
 const MAX_BUFFERED: usize = 64 * 1_024 * 1_024;
-/// The largest buffered body of a path that is not known: 8 MiB.
+/// Maximum size of a buffered body on an unknown path: 8 MiB.
 const MAX_BUFFERED_OTHER: u64 = 8 * 1_024 * 1_024;
-/// How much of a streamed body is read before it is sent.
+/// Size of the prefix of a streamed body that is read before it is sent.
 pub(crate) const MAX_PEEK: usize = 64 * 1_024;
-/// The memory of a body that comes in pieces is counted in steps of 64 KiB.
+/// Granularity in which the memory of a chunked body is reserved: 64 KiB.
 const MEMORY_STEP: usize = 64 * 1_024;
-/// How many times the size of a body is set aside when it grows. What is set aside and not written to
-/// takes no memory; to move a body often would, since what it leaves is not given back at once.
+/// Factor by which the capacity of a growing body is allocated. Memory that is not written to is
+/// not used, whereas moving a body often would use more, since freed memory is not returned at
+/// once.
 const GROWTH: usize = 64;
 
 /// Why a body is refused.
@@ -49,17 +50,17 @@ pub(crate) enum BodyError {
 /// How a body is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyMode {
-    /// Buffered whole before the call is made.
+    /// Buffered completely before the call is made.
     Buffer,
-    /// Streamed, after a look at its beginning.
+    /// Streamed, after reading its prefix.
     Peek,
-    /// Streamed, since it has no tokens to count.
+    /// Streamed without reading: it has no tokens to count.
     Stream,
 }
 
 impl BodyMode {
-    /// JSON is buffered, and so is a body without a content type. On paths that are not known only
-    /// JSON is, of a size that is known and not large: uploads go there too.
+    /// Buffers JSON and bodies without a content type. On unknown paths, buffers only JSON with a
+    /// small `content-length`, because uploads may go there too.
     pub(crate) fn for_request(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
         if !purpose.is_readable() {
             return Self::Stream;
@@ -87,7 +88,7 @@ impl BodyMode {
     }
 }
 
-/// The size limit of a body by its path; `None` for streamed bodies without a known limit.
+/// Returns the size limit of a body by its path; `None` for streamed bodies without a known limit.
 pub(crate) fn body_limit(
     dialect: Dialect,
     purpose: Option<&Purpose<'_>>,
@@ -116,13 +117,13 @@ pub(crate) fn check_length(headers: &HeaderMap, limit: Option<usize>) -> Result<
     }
 }
 
-/// The size that the headers announce.
+/// Returns the `content-length` of a request.
 pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     length.and_then(|length| length.trim().parse().ok())
 }
 
-/// Buffers a whole body, with the part of the budget that it uses.
+/// Buffers a complete body, with a permit for the memory it uses.
 pub(crate) async fn collect<B>(
     body: B,
     limit: Option<usize>,
@@ -152,7 +153,7 @@ where
     }
 }
 
-/// The next frame of a body, if there is one and if it comes in time.
+/// Polls the next frame of a body. Fails if it does not arrive in time.
 pub(crate) fn poll_frame<B>(
     body: &mut Pin<&mut B>,
     timeout: &mut BodyTimeout,
@@ -178,13 +179,13 @@ where
     Poll::Ready(frame)
 }
 
-/// What has come of a body.
+/// The received part of a body.
 #[derive(Debug, Default)]
 struct BodyBuffer {
-    /// Most bodies come in one frame, which is not copied.
+    /// Most bodies arrive in one frame, which is not copied.
     first: Bytes,
     more: Vec<u8>,
-    /// The body will not be larger than this.
+    /// Upper bound of the size of the body.
     size_limit: usize,
 }
 
@@ -193,7 +194,7 @@ impl BodyBuffer {
         self.first.len() + self.more.len()
     }
 
-    /// The memory that counts for the body once so many bytes have been added.
+    /// Returns the memory to reserve once `more` bytes are added.
     fn memory_with(&self, more: usize) -> usize {
         let size = self.len() + more;
         if self.len() == 0 {

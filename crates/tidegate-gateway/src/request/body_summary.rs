@@ -1,7 +1,7 @@
-//! What a body asks for: read where it can be read, else estimated by its size.
+//! Summarizes a request body: parsed if possible, otherwise estimated by its size.
 //!
-//! Nothing is free because it cannot be read. The content type does not matter, since many servers do
-//! not look at it.
+//! An unreadable body is never free of charge. The content type is ignored, because many servers
+//! ignore it too.
 
 use std::borrow::Cow;
 
@@ -12,21 +12,21 @@ use crate::request::content_decoding::{self, BodyText, Codings};
 use crate::request::form;
 use crate::request::token_estimate::TokenEstimate;
 
-/// What a body asks for.
+/// Summary of a request body.
 pub(crate) struct BodySummary {
     pub(crate) request: RequestSummary,
-    /// How its tokens are estimated; `None` if they were counted.
+    /// How the tokens were estimated; `None` if they were counted.
     pub(crate) estimate: Option<TokenEstimate>,
 }
 
 impl BodySummary {
-    /// Of a request that has no tokens to count.
+    /// Summary of a request without tokens to count.
     pub(crate) fn without_tokens(purpose: &Purpose<'_>) -> Self {
         Self { request: RequestSummary::of_path(purpose), estimate: None }
     }
 
-    /// Reads a body, of which the beginning is there, or all of it. The size is that of all of it, if it
-    /// is known.
+    /// Reads a body of which `prefix` is available. `size` is the size of the complete body, if
+    /// known.
     pub(crate) fn read(
         purpose: &Purpose<'_>,
         codings: &Codings,
@@ -54,7 +54,7 @@ impl BodySummary {
             BodyText::Plain(text) => (*text, None),
             BodyText::Decoded(text) => (text.as_slice(), Some(self::length(text))),
             BodyText::TooLarge(bound) => (&[][..], Some(u64::try_from(*bound).unwrap_or(u64::MAX))),
-            // Servers that do not know the coding read the body as it is.
+            // A server that does not know the coding parses the body as it is.
             BodyText::Undecodable => (prefix, None),
         };
         let text = match text {
@@ -74,15 +74,15 @@ impl BodySummary {
         Self::estimated(request, estimate, (length, reserved), decoded_size)
     }
 
-    /// Takes the model from the path, if that names one: it is the one that is used.
+    /// Uses the model of the path, if there is one, since the provider uses that one.
     pub(crate) fn set_model_from_path(&mut self, purpose: &Purpose<'_>) {
         if let Some(model) = purpose.model {
             self.request.model = Some(model.to_owned());
         }
     }
 
-    /// What was read of a body, with at least as many tokens as its size makes: that of its beginning,
-    /// or of what that was decoded to, and that of all that is charged.
+    /// Adds the estimate of a body: for its prefix at least as many tokens as its size, or its
+    /// decoded size, suggests, plus an estimate of the rest.
     fn estimated(
         mut request: RequestSummary,
         estimate: TokenEstimate,
@@ -99,7 +99,7 @@ impl BodySummary {
     }
 }
 
-/// How many bytes are read at most to summarise a body: it may have to be decoded first.
+/// Maximum number of bytes to read for a summary. The body may have to be decoded first.
 pub(crate) fn read_size(codings: &Codings, body: &[u8]) -> usize {
     if is_plain(codings, body) {
         body.len()
@@ -108,12 +108,12 @@ pub(crate) fn read_size(codings: &Codings, body: &[u8]) -> usize {
     }
 }
 
-/// Whether a body is to be read as it is: most are.
+/// Whether a body needs no decoding. Most bodies do not.
 fn is_plain(codings: &Codings, body: &[u8]) -> bool {
     codings.is_empty() && (body.is_empty() || looks_like_json(body))
 }
 
-/// Whether a text begins as an object in JSON does, in UTF-8 rather than UTF-16.
+/// Whether a text starts like a JSON object in UTF-8, as opposed to UTF-16.
 pub(crate) fn looks_like_json(text: &[u8]) -> bool {
     matches!(text.trim_ascii_start(), [b'{', rest @ ..] if rest.first() != Some(&0))
 }

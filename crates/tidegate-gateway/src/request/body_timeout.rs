@@ -1,9 +1,9 @@
 //! How slowly a caller may send its body.
 //!
-//! A body has a credit of time that runs while its caller is waited for. Bytes that come earn some of
-//! it back, never more than it was at first: a body that came quickly but for its last bytes has no
-//! more time for them than any other. Beside it there is a bound on all that waiting together. It does
-//! not run while the provider does not read what has come, or while the call waits for its turn.
+//! A body has a time credit that runs down while the gateway waits for its caller. Received bytes
+//! earn some of it back, up to the initial credit: a body that arrived quickly has no more time for
+//! its last bytes than any other. The total waiting time is bounded too. Neither runs while the
+//! provider does not read, or while the call is queued.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Bytes for which a caller gets a second: 8 KiB, which a line of 64 kbit/s carries.
+/// Bytes that earn one second: 8 KiB, the rate of a 64 kbit/s line.
 const BYTES_PER_SECOND: u64 = 8 * 1_024;
-/// How long a caller may send nothing in the middle of a body that is buffered. Every such body takes
-/// memory from others, and no connection that works pauses for so long.
+/// Idle timeout of a buffered body. Every such body uses memory that others need, and no working
+/// connection pauses for so long.
 pub(crate) const BUFFERED_IDLE: Duration = Duration::from_secs(20);
-/// How long the caller of a buffered body is waited for in all: 64 MiB at 110 KiB/s.
+/// Total waiting time for a buffered body: 64 MiB at 110 KiB/s.
 const BUFFERED_TOTAL: Duration = Duration::from_secs(10 * 60);
-/// How long a caller may send nothing in the middle of a body that is sent on as it comes.
+/// Idle timeout of a streamed body.
 pub(crate) const STREAMED_IDLE: Duration = Duration::from_secs(60);
-/// How long the caller of a streamed body is waited for in all: 500 MB at 140 KB/s.
+/// Total waiting time for a streamed body: 500 MB at 140 KB/s.
 const STREAMED_TOTAL: Duration = Duration::from_secs(60 * 60);
 
-/// The time that the caller of one body has left.
+/// The remaining time for the caller of one body.
 #[derive(Debug)]
 pub(crate) struct BodyTimeout {
-    /// The most that the credit can be.
+    /// Upper bound of the credit.
     max_credit: Duration,
     credit: Duration,
     total: Duration,
@@ -34,19 +34,19 @@ pub(crate) struct BodyTimeout {
 }
 
 impl BodyTimeout {
-    /// Of a body that is buffered, whose caller is waited for from now on.
+    /// Timeout of a buffered body. Waiting starts at `now`.
     pub(crate) const fn buffered(now: Instant) -> Self {
         let max_credit = BUFFERED_IDLE;
         Self { max_credit, credit: max_credit, total: BUFFERED_TOTAL, waiting_since: Some(now) }
     }
 
-    /// Of a body that is sent on as it comes.
+    /// Timeout of a streamed body. Waiting starts with the first poll.
     pub(crate) const fn streamed() -> Self {
         let max_credit = STREAMED_IDLE;
         Self { max_credit, credit: max_credit, total: STREAMED_TOTAL, waiting_since: None }
     }
 
-    /// So many bytes have come.
+    /// Stops waiting and credits `size` received bytes.
     pub(crate) fn received(&mut self, size: usize) {
         if let Some(since) = self.waiting_since.take() {
             let waited = since.elapsed();
@@ -58,13 +58,13 @@ impl BodyTimeout {
         self.credit = self.credit.saturating_add(earned).min(self.max_credit);
     }
 
-    /// Until when the caller is waited for, if nothing comes.
+    /// Returns when the body times out if nothing arrives. Starts waiting if necessary.
     pub(crate) fn deadline(&mut self) -> Instant {
         *self.waiting_since.get_or_insert_with(Instant::now) + self.credit.min(self.total)
     }
 
-    /// Ready when the caller has been waited for long enough. The timer may be any, as long as it is
-    /// the same each time.
+    /// Ready when the body has timed out. `timer` may be any timer, but must be the same one each
+    /// time.
     pub(crate) fn poll_expired(
         &mut self,
         mut timer: Pin<&mut Sleep>,
@@ -74,7 +74,7 @@ impl BodyTimeout {
         if deadline < timer.deadline() {
             timer.as_mut().reset(deadline);
         }
-        // The end moves with every piece. The timer does not follow: if it is early it is set again.
+        // The deadline moves with every chunk. The timer is only reset when it fires early.
         while timer.as_mut().poll(context).is_ready() {
             if timer.deadline() >= deadline {
                 return Poll::Ready(());
@@ -93,7 +93,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// How long a caller lasts that sends `size` bytes at once and then some each second.
+    /// Time until a caller times out that sends `size` bytes at once and `each_second` bytes per
+    /// second afterwards.
     async fn time_until_timeout(size: usize, each_second: usize) -> Duration {
         let start = Instant::now();
         let mut timeout = BodyTimeout::buffered(start);

@@ -1,9 +1,9 @@
-//! The memory budget of buffered request bodies: who may buffer how much.
+//! The memory budget of buffered request bodies.
 //!
-//! Small bodies have a reserve that nothing else may use, counted by one atomic number. All others
-//! share a pool. A peer, which is an address or the /64 of an IPv6 address, may hold a third of what is
-//! left free: one alone never has more than a quarter of the pool, and however many there are, a part
-//! of it stays free for the next. What counts is the memory that was written to.
+//! Small bodies have a reserve of their own, counted by one atomic. All other bodies share a pool.
+//! A peer (an IPv4 address or an IPv6 /64) may hold at most a third of what remains free. So a
+//! single peer never holds more than a quarter of the pool, and however many peers there are, part
+//! of the pool stays free for the next one. Only memory that was written to is counted.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,16 +14,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 
 const MIB: usize = 1_024 * 1_024;
-/// The pool: 352 MiB, a quarter of which has room for a body of the largest size and some others.
+/// Size of the pool: 352 MiB. A quarter of it fits a body of the maximum size and some others.
 const POOL: usize = 352 * MIB;
-/// A peer may have one part of the pool for so many that stay free.
+/// A peer may hold one share of the pool for every three shares that stay free.
 const FREE_SHARES: usize = 3;
-/// What only small bodies may use.
+/// Size of the reserve for small bodies.
 const RESERVE: usize = 32 * MIB;
-/// The largest small body: 256 KiB.
+/// Maximum size of a small body: 256 KiB.
 pub(crate) const MAX_SMALL: usize = 256 * 1_024;
 
-/// The budget has no room for a body.
+/// The budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BufferBudgetExceeded {
     #[error("large bodies of this address are under way and fill its share of the buffers")]
@@ -36,14 +36,14 @@ pub(crate) enum BufferBudgetExceeded {
 #[derive(Debug, Default)]
 pub(crate) struct BufferBudget(Arc<Usage>);
 
-/// The budget as one peer may use it.
+/// The budget as seen by one peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerBudget<'b> {
     usage: &'b Arc<Usage>,
     peer: IpAddr,
 }
 
-/// The part of the budget that one body uses, until it is dropped.
+/// Budget reserved for one body. Released when dropped.
 #[derive(Debug)]
 pub(crate) struct BufferPermit(Option<Reserved>);
 
@@ -54,7 +54,7 @@ struct Reserved {
     source: Source,
 }
 
-/// Where a part of the budget comes from.
+/// Where budget was reserved.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Reserve,
@@ -71,7 +71,7 @@ struct Usage {
 #[derive(Debug, Default)]
 struct Pool {
     used: usize,
-    /// What networks hold; those that hold nothing are not in it.
+    /// Bytes held by each network; networks that hold nothing have no entry.
     peers: HashMap<IpAddr, usize>,
 }
 
@@ -82,7 +82,7 @@ impl BufferBudget {
 }
 
 impl PeerBudget<'_> {
-    /// Whether a body of this size would fit now. Nothing is held for it.
+    /// Checks whether a body of this size would fit now. Reserves nothing.
     pub(crate) fn check(self, size: usize) -> Result<(), BufferBudgetExceeded> {
         if size <= MAX_SMALL {
             return Ok(());
@@ -90,8 +90,8 @@ impl PeerBudget<'_> {
         self.usage.pool().check(self.network(), size)
     }
 
-    /// Grows the permit of a body to `size` bytes. It never waits: bodies that hold a part of the
-    /// budget would wait for each other.
+    /// Grows a permit to `size` bytes. Never waits: bodies that hold part of the budget could
+    /// deadlock.
     pub(crate) fn grow(
         self,
         permit: &mut BufferPermit,
@@ -107,7 +107,7 @@ impl PeerBudget<'_> {
             Source::Reserve => {
                 let network = self.network();
                 self.usage.pool().take(network, size)?;
-                // What it has of the reserve is given back with the permit that is replaced.
+                // Dropping the old permit releases its part of the reserve.
                 permit.0 = None;
                 Source::Pool(network)
             }
@@ -133,7 +133,7 @@ impl Usage {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes from the reserve, if it has so much left.
+    /// Takes `size` bytes from the reserve. Returns whether it had that much left.
     fn take_reserve(&self, size: usize) -> bool {
         let used = self.reserve.fetch_add(size, Ordering::Relaxed);
         let has_room = used + size <= RESERVE;
@@ -178,7 +178,7 @@ impl Pool {
 }
 
 impl BufferPermit {
-    /// No part of the budget, for an empty body.
+    /// A permit that holds nothing.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
@@ -203,7 +203,7 @@ mod tests {
         [127, 0, 0, number].into()
     }
 
-    /// As many bodies of this size as the budget takes of a peer.
+    /// Reserves bodies of this size for a peer until the budget refuses.
     fn fill(budget: &BufferBudget, peer: IpAddr, size: usize) -> Vec<BufferPermit> {
         std::iter::from_fn(|| {
             let mut permit = BufferPermit::none();

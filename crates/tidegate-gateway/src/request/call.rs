@@ -1,4 +1,4 @@
-//! A call: the request to send, and what the layers of the stack need to know of it.
+//! A call: the request to send and what the layers of the stack need to know about it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,16 +16,16 @@ use crate::request::token_estimate::TokenEstimate;
 use crate::response::usage_reader::ExpectedResponse;
 use crate::state::call_context::CallContext;
 
-/// The model of a request whose model is not known.
+/// Model name of requests whose model is unknown.
 const UNKNOWN_MODEL: &str = "unknown";
-/// The endpoint that answers with words.
+/// Endpoint whose responses are text.
 const CHAT: &str = "chat";
-/// The endpoint of paths that are not known.
+/// Endpoint of unknown paths.
 const OTHER: &str = "other";
-/// The endpoints whose calls use no tokens, or use them later.
+/// Endpoints whose calls use no tokens, or use them later.
 const WITHOUT_TOKENS: [&str; 4] = ["token_counting", "moderations", "batches", "files"];
 
-/// A call. Cheap to clone: every attempt takes a clone.
+/// A call. Cheap to clone; every attempt takes a clone.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) request: Arc<OutgoingRequest>,
@@ -33,47 +33,47 @@ pub(crate) struct Call {
     pub(crate) terms: Terms,
 }
 
-/// The request that is sent.
+/// The request to send.
 pub(crate) struct OutgoingRequest {
     pub(crate) method: Method,
     /// The path and query below the name of the provider.
     pub(crate) target: Arc<str>,
-    /// The headers for the provider that the caller named.
+    /// Headers for the provider that the caller named.
     pub(crate) headers: HeaderMap,
     pub(crate) content: Content,
     pub(crate) summary: RequestSummary,
-    /// The dialect that the caller speaks.
+    /// The caller's dialect.
     pub(crate) dialect: Dialect,
-    /// What its path is for, whatever endpoint it was declared to belong to.
+    /// Endpoint of the path, regardless of the endpoint that is declared for it.
     pub(crate) path_endpoint: Endpoint,
-    /// Whether it is a stream that tells its usage only if `stream_options` ask for it.
+    /// Whether it is a stream that reports usage only if `stream_options` request it.
     pub(crate) supports_usage_option: bool,
-    /// How its tokens were estimated; `None` if they were counted.
+    /// How the tokens were estimated; `None` if they were counted.
     pub(crate) estimate: Option<TokenEstimate>,
     pub(crate) resend_policy: ResendPolicy,
 }
 
-/// When a request whose body can be sent again is sent again.
+/// When a request with a replayable body is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResendPolicy {
-    /// After every failure that may heal, also at fallbacks: it asks a model for an answer.
+    /// After every retryable failure, and to fallbacks: the request asks a model for a response.
     AnyFailure,
-    /// Only if it was surely not acted on: the provider could not be reached, or said 429. Nobody knows
-    /// what a second one would do.
+    /// Only if the provider certainly did not process it: it could not be reached or responded with
+    /// 429. The effect of sending it twice is unknown.
     IfNotProcessed,
 }
 
 /// The body of a call.
 pub(crate) enum Content {
-    /// It can be sent any number of times.
+    /// Can be sent any number of times.
     Buffered(BufferedContent),
-    /// It can be sent any number of times: the buffered body of another request, with these edits.
+    /// Another request's buffered body with edits. Can be sent any number of times.
     Edited { edits: Vec<Edit>, base: Arc<OutgoingRequest> },
-    /// It can be sent once. `None` after that.
+    /// Can be sent once; `None` afterwards.
     Streamed(Mutex<Option<Box<StreamedBody>>>, UploadProgress),
 }
 
-/// A buffered body, within the budget.
+/// A buffered body with its budget permit.
 pub(crate) struct BufferedContent {
     pub(crate) bytes: Bytes,
     pub(crate) edit_spans: EditSpans,
@@ -91,7 +91,7 @@ impl Content {
         Self::Buffered(BufferedContent::new(Bytes::new(), BufferPermit::none()))
     }
 
-    /// The buffered body, before any edits.
+    /// Returns the buffered body before any edits.
     pub(crate) fn original(&self) -> Option<&BufferedContent> {
         match self {
             Self::Buffered(content) => Some(content),
@@ -105,7 +105,7 @@ impl Content {
         Self::Streamed(Mutex::new(Some(Box::new(body))), upload)
     }
 
-    /// When a part of a streamed body was last sent.
+    /// Returns when a part of a streamed body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         match self {
             Self::Buffered(_) | Self::Edited { .. } => None,
@@ -113,7 +113,7 @@ impl Content {
         }
     }
 
-    /// Why a streamed body was cut off, if it was.
+    /// Returns why a streamed body was aborted, if it was.
     pub(crate) fn error(&self) -> Option<BodyError> {
         match self {
             Self::Buffered(_) | Self::Edited { .. } => None,
@@ -121,7 +121,7 @@ impl Content {
         }
     }
 
-    /// Bytes of a streamed body that were sent.
+    /// Returns the number of bytes of a streamed body that were sent.
     pub(crate) fn sent_size(&self) -> u64 {
         match self {
             Self::Buffered(_) | Self::Edited { .. } => 0,
@@ -129,7 +129,7 @@ impl Content {
         }
     }
 
-    /// The body of the next attempt, if it can still be sent.
+    /// Returns the body for the next attempt, if it can still be sent.
     pub(crate) fn take(&self) -> Option<RequestBody> {
         match self {
             Self::Buffered(content) => Some(RequestBody::buffered(content.bytes.clone())),
@@ -144,17 +144,17 @@ impl Content {
         }
     }
 
-    /// Whether it can be sent again.
+    /// Whether the body can be sent more than once.
     pub(crate) const fn is_replayable(&self) -> bool {
         matches!(self, Self::Buffered(_) | Self::Edited { .. })
     }
 }
 
 impl Call {
-    /// What is known of the answer before it comes.
+    /// Returns what the request tells about its response.
     pub(crate) fn expected_response(&self) -> ExpectedResponse {
         let endpoint = self.request.path_endpoint.as_str();
-        // On a path that is not known, whoever puts a text to a model gets words.
+        // On unknown paths, a prompt to a model is answered with text.
         let is_prompt = self.request.summary.max_output != Some(0);
         ExpectedResponse {
             is_text: endpoint == CHAT || endpoint == OTHER && is_prompt,
@@ -165,7 +165,7 @@ impl Call {
 }
 
 impl OutgoingRequest {
-    /// The pieces of the body with the option that asks for usage, where it makes a difference.
+    /// Returns the parts of the body with the usage option added, if that changes the body.
     pub(crate) fn parts_with_usage(&self) -> Option<Vec<Bytes>> {
         let original = self.content.original().filter(|_| self.supports_usage_option)?;
         let option = original.edit_spans.usage_option(&original.bytes)?;
@@ -176,12 +176,12 @@ impl OutgoingRequest {
         Some(edits::apply(&original.bytes, others.iter().chain([option])))
     }
 
-    /// Tokens that were sent beyond those that were reserved for it.
+    /// Returns the tokens sent beyond those that were reserved.
     fn extra_input(&self) -> u64 {
         self.estimate.map_or(0, |estimate| estimate.extra(self.content.sent_size()))
     }
 
-    /// The model, as far as it is known.
+    /// Returns the model, or `unknown`.
     pub(crate) fn model_name(&self) -> &str {
         self.summary.model.as_deref().unwrap_or(UNKNOWN_MODEL)
     }

@@ -1,9 +1,9 @@
-//! Who calls: the network of an address and a credential, or whom a trusted proxy names.
+//! Identifies callers: by network and credential, or by what a trusted proxy says.
 //!
-//! Anybody can name any tenant and any priority. So callers take turns by what they cannot choose:
-//! first by the network of their address, then by their credential. A tenant divides the share of
-//! its caller, and a priority orders it. What a trusted proxy says is believed: its tenants stand in
-//! the place of addresses, and its priorities count among all.
+//! Callers can claim any tenant and any priority. Scheduling between callers therefore uses what
+//! they cannot choose: first the network of their address, then their credential. A tenant
+//! subdivides the share of its caller, and a priority orders it. Trusted proxies are believed:
+//! their tenants take the place of addresses, and their priorities count among all callers.
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -16,22 +16,22 @@ use tidegate::pacer::Caller;
 use tidegate_http::identity::{ClientAddress, IPV6_CLIENT_BITS, TrustedProxies, client_network};
 use tidegate_providers::Credential;
 
-/// The longest text of an address.
+/// Maximum length of an address as text.
 const MAX_ADDRESS_LEN: usize = 45;
 
-/// A bit that no IPv6 network in use has alone above the bits of an IPv4 address.
+/// Marks IPv4 addresses. No IPv6 network in use has only this bit set above the low 32 bits.
 const IPV4_TAG: u64 = 1 << 32;
 
-/// How the peer of a request is found.
+/// Finds the peer of a request.
 #[derive(Debug, Default)]
 pub(crate) struct PeerResolver(ClientAddress);
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
-    /// The other end of the connection, or the client that a trusted proxy names.
+    /// The remote address, or the client that a trusted proxy names.
     pub(crate) address: IpAddr,
-    /// Whether a trusted proxy sent it, whose tenants and priorities are believed.
+    /// Whether it comes from a trusted proxy, whose tenants and priorities are believed.
     pub(crate) is_trusted: bool,
 }
 
@@ -49,17 +49,17 @@ impl PeerResolver {
     }
 }
 
-/// The caller of a call, as its turns go and as it is shown.
+/// The caller of a call, for scheduling and display.
 #[derive(Clone, Debug)]
 pub(crate) struct CallerIdentity {
     pub(crate) peer: Peer,
     pub(crate) credential: Credential,
-    /// The tenant that it names.
+    /// The tenant named by the caller.
     pub(crate) tenant: Option<Arc<str>>,
 }
 
 impl CallerIdentity {
-    /// Whose turns a call takes.
+    /// Returns the identity used for scheduling.
     pub(crate) fn pacer_caller(&self) -> Caller {
         let peer = match &self.tenant {
             Some(tenant) if self.peer.is_trusted => hash(tenant),
@@ -69,11 +69,12 @@ impl CallerIdentity {
         if self.peer.is_trusted { caller.trusted() } else { caller }
     }
 
-    /// What it is shown as: its tenant if it names one, else its address and key.
+    /// Returns the display name: the tenant if there is one, otherwise the address and the key's
+    /// hash.
     pub(crate) fn label(&self) -> Arc<str> {
         let address = || {
             let mut text = ArrayString::<MAX_ADDRESS_LEN>::new();
-            // It has room for every address.
+            // Every address fits.
             let _ = write!(text, "{}", client_network(self.peer.address, IPV6_CLIENT_BITS).addr());
             text
         };
@@ -85,16 +86,16 @@ impl CallerIdentity {
     }
 }
 
-/// The network of an address, as a number.
+/// Returns the network of an address as a number.
 fn network_number(address: IpAddr) -> u64 {
     match client_network(address, IPV6_CLIENT_BITS).addr() {
         IpAddr::V4(address) => IPV4_TAG | u64::from(u32::from(address)),
-        // The other half is zero.
+        // The lower half is zero.
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
     }
 }
 
-/// A credential as a number; zero for none.
+/// Returns a credential as a number; zero for none.
 fn credential_number(credential: &Credential) -> u64 {
     if credential.reveal().is_none() {
         return 0;

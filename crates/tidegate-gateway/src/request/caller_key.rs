@@ -1,10 +1,10 @@
-//! The key of a caller: the one that the provider will see, however it is written.
+//! The caller's key: the one that the provider will see, in canonical form.
 //!
-//! A call is charged to the account of a key, so a key has one spelling here and whatever is sent has
-//! one key. The scheme of `Authorization` and white space around a key do not matter, nor does how a
-//! query is encoded. If several places have keys, the one of the provider's own header counts, then the
-//! first of the others, and keys that differ from it are not sent. What could be read as one key by us
-//! and as another by a provider is refused.
+//! A call is charged to the account of its key, so a key has one spelling here and a forwarded
+//! request has one key. The `Authorization` scheme, surrounding white space and the encoding of a
+//! query do not matter. If there are several keys, the one in the provider's own header wins, then
+//! the first of the others; different keys are not forwarded. A key that the gateway and a provider
+//! could read differently is refused.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,28 +20,28 @@ use crate::request::uri_path;
 /// Why a key cannot be charged to an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeyError {
-    /// It is none that all servers would read alike.
+    /// Servers could read it differently.
     #[error(
         "a key must be one word of visible ASCII characters without quotes, commas and semicolons, \
          such as in `Authorization: Bearer KEY`"
     )]
     Malformed,
-    /// User and password, of which either may be the key.
+    /// User and password, either of which may be the key.
     #[error(
         "`Authorization: Basic` is not passed on to this provider; send the key as `Bearer KEY`"
     )]
     Basic,
 }
 
-/// The key of a caller.
+/// A caller's key.
 #[derive(Debug)]
 pub(crate) struct CallerKey {
     pub(crate) credential: Credential,
-    /// Whether another key stands somewhere else.
+    /// Whether the request also contains other keys.
     has_others: bool,
 }
 
-/// What stands where a key may be.
+/// The key found in one place, if any.
 type KeyResult<'v> = Result<Option<Cow<'v, str>>, KeyError>;
 
 impl CallerKey {
@@ -74,7 +74,7 @@ impl CallerKey {
         Ok(Self { credential, has_others })
     }
 
-    /// Removes all other keys from what is sent; the path and query without them.
+    /// Removes all other keys from the request. Returns the path and query without them.
     pub(crate) fn remove_other_keys(&self, headers: &mut HeaderMap, target: &Arc<str>) -> Arc<str> {
         if !self.has_others {
             return target.clone();
@@ -93,7 +93,7 @@ impl CallerKey {
     }
 }
 
-/// The key in a header, without the name of its scheme.
+/// Returns the key in a header, without its scheme.
 fn key_in_header<'v>(name: &HeaderName, value: &'v HeaderValue) -> KeyResult<'v> {
     let text = value.to_str().map_err(|_| KeyError::Malformed)?.trim();
     if *name != AUTHORIZATION {
@@ -103,13 +103,13 @@ fn key_in_header<'v>(name: &HeaderName, value: &'v HeaderValue) -> KeyResult<'v>
     match key.trim() {
         _ if scheme.eq_ignore_ascii_case("basic") => Err(KeyError::Basic),
         "" if scheme.eq_ignore_ascii_case("bearer") => Ok(None),
-        // There is no scheme.
+        // No scheme, just the key.
         "" => parse_key(scheme.into()),
         key => parse_key(key.into()),
     }
 }
 
-/// The key in a query parameter.
+/// Returns the key in a query parameter.
 fn key_in_query(param: &str) -> KeyResult<'_> {
     let Some((_, value)) = param.split_once('=') else { return Ok(None) };
     if !value.contains(['%', '+']) {
@@ -121,7 +121,7 @@ fn key_in_query(param: &str) -> KeyResult<'_> {
     parse_key(decoded.trim().to_owned().into())
 }
 
-/// A key that is read alike everywhere; `None` if it is empty.
+/// Checks that all servers read the key alike; `None` if it is empty.
 fn parse_key(key: Cow<'_, str>) -> KeyResult<'_> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"',;".contains(&byte);
     match key {

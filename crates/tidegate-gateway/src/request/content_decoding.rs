@@ -1,7 +1,7 @@
-//! The text of a request body, for reading: without content codings, in UTF-8.
+//! The text of a request body: without content codings, in UTF-8.
 //!
-//! What is sent on stays as the caller sent it. Decoding is bounded by the size of the body, so that a
-//! small body costs little memory and time whatever it decodes to.
+//! The forwarded body stays as the caller sent it. Decoding is limited relative to the size of the
+//! body, so a small body costs little memory and time whatever it decodes to.
 
 use std::borrow::Cow;
 
@@ -10,33 +10,33 @@ use http::header::CONTENT_ENCODING;
 
 use crate::content_coding::{self, ContentDecodeError, ContentDecoder, DecodeLimits};
 
-/// The most bytes that any body is decoded to: 64 MiB.
+/// Maximum decoded size of any body: 64 MiB.
 const MAX_DECODED: usize = 64 * 1_024 * 1_024;
-/// A body is decoded to so many times its size.
+/// Maximum ratio of decoded to encoded size.
 const MAX_RATIO: usize = 64;
-/// A small body is decoded to that much whatever its size: 1 MiB.
+/// Decoded size that is always allowed, whatever the ratio: 1 MiB.
 const MIN_DECODED: usize = 1_024 * 1_024;
-/// The most codings on top of each other.
+/// Maximum number of nested codings.
 const MAX_CODINGS: usize = 3;
-/// How much is decoded at a time.
+/// Size of the chunks that are decoded.
 const CHUNK: usize = 4 * 1_024;
-/// The largest text in UTF-16 or UTF-32 that is read: 4 MiB.
+/// Maximum size of a UTF-16 or UTF-32 text that is transcoded: 4 MiB.
 const MAX_TRANSCODED: usize = 4 * 1_024 * 1_024;
 
 /// The text of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyText<'b> {
-    /// It has no coding.
+    /// Not encoded.
     Plain(&'b [u8]),
-    /// It was decoded.
+    /// The decoded text.
     Decoded(Vec<u8>),
-    /// It decodes to more than so many bytes.
+    /// The text exceeds this many bytes.
     TooLarge(usize),
-    /// Its coding is unknown, or is not what it has.
+    /// The coding is unknown, or does not match the body.
     Undecodable,
 }
 
-/// The most bytes that a coded body of this size is decoded to.
+/// Returns the maximum decoded size of an encoded body of `size` bytes.
 pub(crate) fn max_decoded_size(size: usize) -> usize {
     size.saturating_mul(MAX_RATIO).clamp(MIN_DECODED, MAX_DECODED)
 }
@@ -46,7 +46,7 @@ pub(crate) fn max_decoded_size(size: usize) -> usize {
 pub(crate) struct Codings(Vec<Cow<'static, str>>);
 
 impl Codings {
-    /// Those that the headers declare.
+    /// Reads the codings that the headers declare.
     pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         match headers.contains_key(CONTENT_ENCODING) {
             true => Self(content_coding::coding_names(headers).map(Cow::Owned).collect()),
@@ -54,12 +54,12 @@ impl Codings {
         }
     }
 
-    /// Whether none is declared.
+    /// Whether no coding is declared.
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes off the codings of a body. One that is not declared is known by its first bytes.
+    /// Decodes a body. An undeclared gzip or zstd coding is detected by its magic number.
     pub(crate) fn decode<'b>(&self, body: &'b [u8]) -> BodyText<'b> {
         if self.is_empty() {
             let name = match body {
@@ -73,7 +73,7 @@ impl Codings {
             return BodyText::Undecodable;
         }
         let (max_size, mut text) = (max_decoded_size(body.len()), Cow::Borrowed(body));
-        // The last one was applied last.
+        // Undo the codings in reverse order.
         for name in self.0.iter().rev() {
             match decode_one(name, &text, max_size) {
                 Some(Ok(decoded)) => text = Cow::Owned(decoded),
@@ -85,7 +85,7 @@ impl Codings {
     }
 }
 
-/// Takes off one coding; `None` if it is unknown.
+/// Undoes one coding; `None` if it is unknown.
 fn decode_one(
     name: &str,
     encoded: &[u8],
@@ -106,8 +106,8 @@ fn decode_one(
     }))
 }
 
-/// A text in UTF-8 without a byte order mark. UTF-16 and UTF-32 are known by their mark, or by where
-/// the zeros of the first character are: JSON begins with ASCII.
+/// Converts a text to UTF-8 without a byte order mark. UTF-16 and UTF-32 are detected by their
+/// mark, or by the zeros in the first character, since JSON starts with ASCII.
 pub(crate) fn to_utf8(text: &[u8]) -> Cow<'_, [u8]> {
     let (encoding, text) = match text {
         [0xef, 0xbb, 0xbf, rest @ ..] => return rest.into(),
@@ -136,7 +136,7 @@ enum Encoding {
 }
 
 impl Encoding {
-    /// The text in UTF-8. What is no character becomes the replacement character.
+    /// Converts to UTF-8. Invalid code units become the replacement character.
     fn transcode(self, text: &[u8]) -> String {
         let utf16 = |unit: fn([u8; 2]) -> u16| {
             let units = text.as_chunks::<2>().0.iter().map(move |bytes| unit(*bytes));

@@ -1,20 +1,20 @@
-//! The endpoints that are declared for a provider, and the paths that belong to them.
+//! The endpoints that are declared for a provider, and their paths.
 
 use std::cmp::Reverse;
 
 use tidegate_providers::Endpoint;
 use tidegate_providers::request::RoutePath;
 
-/// Declared endpoints and their routes.
+/// Declared endpoints and their paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndpointRoutes {
     names: Vec<Endpoint>,
-    /// The most specific first.
+    /// Most specific first.
     routes: Vec<(RoutePath, Endpoint)>,
 }
 
 impl EndpointRoutes {
-    /// Declares an endpoint, and adds paths to it.
+    /// Declares an endpoint and adds paths to it.
     pub(crate) fn declare(
         &mut self,
         endpoint: Endpoint,
@@ -28,19 +28,19 @@ impl EndpointRoutes {
         }
     }
 
-    /// The endpoint of a plain path, if a route leads there.
+    /// Returns the endpoint declared for a normalized path.
     pub(crate) fn for_path(&self, path: &str) -> Option<&Endpoint> {
         let mut routes = self.routes.iter();
         routes.find(|(route, _)| route.matches(path)).map(|(_, endpoint)| endpoint)
     }
 
-    /// The endpoint that a caller names, if it is declared.
+    /// Returns a declared endpoint by its name.
     pub(crate) fn by_name(&self, name: &str) -> Option<&Endpoint> {
         let name = Endpoint::new(name);
         self.names.iter().find(|known| **known == name)
     }
 
-    /// The names of all, for people.
+    /// Returns the names of all endpoints for messages.
     pub(crate) fn list_names(&self) -> String {
         match self.names.as_slice() {
             [] => "none".to_owned(),

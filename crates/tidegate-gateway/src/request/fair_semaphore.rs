@@ -1,7 +1,7 @@
-//! A few slots that callers take in turns by network: whoever asks for many waits for itself.
+//! A semaphore that is fair between networks.
 //!
-//! A plain semaphore is first come, first served, so one caller with many requests would make all
-//! others wait for them.
+//! A plain semaphore is first come, first served, so one caller with many requests would delay all
+//! others. Here networks take turns, and a busy network only delays itself.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -9,22 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// From so many waiters of a network on, those that have left are cleared away now and then.
+/// Number of waiters of a network from which cancelled ones are cleaned up occasionally.
 const CLEANUP_THRESHOLD: usize = 64;
 
-/// Slots, and who waits for one. Clones are the same slots.
+/// A semaphore with round-robin order between networks. Clones share its permits.
 #[derive(Clone, Debug)]
 pub(crate) struct FairSemaphore(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
     available: usize,
-    /// Networks that wait, in the order of their turns; each has an entry in `waiting`.
+    /// Waiting networks in round-robin order; each has an entry in `waiting`.
     ring: VecDeque<IpAddr>,
     waiting: HashMap<IpAddr, VecDeque<oneshot::Sender<FairPermit>>>,
 }
 
-/// A slot, until it is dropped. `None` once it is handed on.
+/// A permit, released when dropped. `None` once it is handed to another waiter.
 #[derive(Debug)]
 pub(crate) struct FairPermit(Option<FairSemaphore>);
 
@@ -34,7 +34,7 @@ impl FairSemaphore {
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// Waits for the turn of a network. Dropping the future gives back what it may have got.
+    /// Waits for a permit. Dropping the future returns a permit that was already granted.
     pub(crate) async fn acquire(&self, network: IpAddr) -> FairPermit {
         let granted = {
             let mut state = self.lock();
@@ -46,18 +46,18 @@ impl FairSemaphore {
         };
         match granted.await {
             Ok(permit) => permit,
-            // Not while there are slots to wait for: a waiter is removed to be granted.
+            // Unreachable: a waiter is only removed to be granted a permit.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// Hands a slot to the next one that still waits.
+    /// Hands the permit to the next active waiter.
     fn release(&self) {
         loop {
             let Some(next) = self.lock().next() else { return };
             match next.send(FairPermit(Some(self.clone()))) {
                 Ok(()) => return,
-                // It has left.
+                // The waiter was cancelled.
                 Err(mut returned) => returned.0 = None,
             }
         }
@@ -81,7 +81,8 @@ impl State {
         granted
     }
 
-    /// The first waiter of the network whose turn it is. If nobody waits the slot is free.
+    /// Returns the first waiter of the next network. If there is none, the permit becomes
+    /// available.
     fn next(&mut self) -> Option<oneshot::Sender<FairPermit>> {
         while let Some(network) = self.ring.pop_front() {
             let Some(waiting) = self.waiting.get_mut(&network) else { continue };
@@ -110,7 +111,7 @@ impl Drop for FairPermit {
 
 #[cfg(test)]
 impl FairSemaphore {
-    /// How many slots are free.
+    /// Number of available permits.
     pub(crate) fn available(&self) -> usize {
         self.lock().available
     }
@@ -127,7 +128,7 @@ mod tests {
     const BUSY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1));
     const QUIET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
-    /// Lets a task begin to wait.
+    /// Yields until a task has started to wait.
     async fn let_wait<T>(task: &tokio::task::JoinHandle<T>) {
         for _ in 0..10 {
             assert!(!task.is_finished());

@@ -1,14 +1,13 @@
-//! The model that a form names.
+//! Finds the model in a form.
 
 use std::borrow::Cow;
 
 use crate::request::uri_path;
 
-/// The longest name of a model.
+/// Maximum length of a model name.
 const MAX_NAME_LEN: usize = 256;
 
-/// The value of the field `model` in the beginning of a form: one in parts, or one that is written like
-/// a query.
+/// Returns the field `model` from the prefix of a multipart or URL-encoded form.
 pub(crate) fn model(prefix: &[u8]) -> Option<Cow<'_, str>> {
     model_in_multipart(prefix)
         .map(Cow::Borrowed)

@@ -1,4 +1,4 @@
-//! Models of one provider under the names that they have at another.
+//! Maps model names of one provider to those of a fallback.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use tidegate_providers::request::with_model;
 use crate::request::call::{Content, OutgoingRequest};
 use crate::request::edits::Edit;
 
-/// The name that stands for all models that are not named.
+/// Matches all models that are not listed.
 const WILDCARD: &str = "*";
 
-/// What models are called at a provider that calls fall back to.
+/// Model names at a fallback, by the name that callers use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ModelMap(HashMap<String, String>);
 
-/// The model of a request stands where it cannot be replaced.
+/// The model of a request cannot be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the model of the request cannot be replaced by that of the fallback")]
 pub(crate) struct RenameError;
@@ -29,13 +29,12 @@ impl FromIterator<(String, String)> for ModelMap {
 }
 
 impl ModelMap {
-    /// What a model is called there; `None` if it has the same name.
+    /// Returns the name of a model at the fallback; `None` if it is the same.
     fn get(&self, model: &str) -> Option<&str> {
         self.0.get(model).or_else(|| self.0.get(WILDCARD)).map(String::as_str)
     }
 
-    /// The request with the model under its name at the other provider, and nothing else changed.
-    /// `None` if it has the same name there.
+    /// Returns the request with only the model name replaced, or `None` if the name is the same.
     pub(crate) fn rename(
         &self,
         request: &Arc<OutgoingRequest>,
@@ -71,8 +70,8 @@ impl ModelMap {
     }
 }
 
-/// The edits that give a body other models; none if it names none. Where the path names the model, a
-/// body may do so too, and in the form of a path.
+/// Returns the edits that rename the model in a body. If the path names the model, the body may
+/// name it too, also as `models/NAME`.
 fn rename_edits(
     body: &[u8],
     spans: &[Range<usize>],

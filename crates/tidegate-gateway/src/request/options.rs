@@ -1,6 +1,6 @@
-//! Options of a request, in `x-tidegate-*` headers: longest wait, tenant, priority, endpoint.
+//! Options of a request in `x-tidegate-*` headers: maximum wait, tenant, priority, endpoint.
 //!
-//! A request with an invalid option is refused, since its caller relies on the option.
+//! A request with an invalid option is refused, because its caller relies on the option.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use http::HeaderMap;
 use tidegate::pacer::Priority;
 use tidegate_providers::Credential;
 
-/// The prefix of Tidegate's headers, which are not passed on.
+/// Prefix of Tidegate's headers, which are not forwarded.
 pub(crate) const PREFIX: &str = "x-tidegate-";
 const MAX_WAIT: &str = "x-tidegate-max-wait-ms";
 const TENANT: &str = "x-tidegate-tenant";
 const PRIORITY: &str = "x-tidegate-priority";
 pub(crate) const ENDPOINT: &str = "x-tidegate-endpoint";
 
-/// A longer tenant name is replaced by its hash.
+/// Maximum length of a tenant name. A longer name is replaced by its hash.
 const MAX_TENANT_LEN: usize = 64;
 
 /// The options of a request.
@@ -24,13 +24,13 @@ const MAX_TENANT_LEN: usize = 64;
 pub(crate) struct RequestOptions {
     pub(crate) max_wait: Option<Duration>,
     pub(crate) priority: Priority,
-    /// The endpoint that the caller names. Whether there is one is up to the provider.
+    /// The endpoint named by the caller. Whether it exists depends on the provider.
     pub(crate) endpoint: Option<Arc<str>>,
-    /// The tenant that the caller names. What the body says of its user does not count.
+    /// The tenant named by the caller. A user named in the body does not count.
     pub(crate) tenant: Option<Arc<str>>,
 }
 
-/// An invalid header, and the rule that it breaks.
+/// An invalid option and what its value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the header field {header} must be {expected}")]
 pub(crate) struct InvalidOption {

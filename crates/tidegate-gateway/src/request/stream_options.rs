@@ -1,7 +1,7 @@
-//! `stream_options.include_usage`: makes a stream of OpenAI's API tell what it used.
+//! `stream_options.include_usage`: makes a stream of the OpenAI API report its usage.
 //!
-//! The option is written into the bytes of the request. Everything else of the request stays as the
-//! caller wrote it.
+//! The option is inserted into the bytes of the request. Everything else stays as the caller wrote
+//! it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,13 +15,14 @@ use crate::request::edits::Edit;
 
 const NAME: &str = "stream_options";
 const INCLUDE_USAGE: &str = "include_usage";
-/// No client has longer options; of a longer value a tree is not made.
+/// Maximum length of `stream_options`. A longer value is not parsed; no real client sends one.
 const MAX_OPTIONS_LEN: usize = 4_096;
 
-/// The members of an object, as they are written.
+/// Members of a JSON object with their raw values.
 pub(crate) type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// The edit that puts the option into a request. `None` if it has it already, or if it cannot be read.
+/// Returns the edit that adds the option to a request; `None` if the request has it already or
+/// cannot be parsed.
 pub(crate) fn usage_edit(body: &[u8]) -> Option<Edit> {
     let StreamOptionsMember { is_empty, option } = serde_json::from_slice(body).ok()?;
     let Some(existing) = option else {
@@ -44,7 +45,8 @@ pub(crate) fn usage_edit(body: &[u8]) -> Option<Edit> {
     Some(Edit { span: start..end, text: Value::Object(options).to_string().into() })
 }
 
-/// What a request says about its stream. Nothing else is kept of it: it may have millions of members.
+/// The `stream_options` of a request. Nothing else is kept: the request may have millions of
+/// members.
 struct StreamOptionsMember<'a> {
     is_empty: bool,
     option: Option<&'a RawValue>,
@@ -80,7 +82,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for StreamOptionsMember<'a> {
     }
 }
 
-/// Whether the name of a member is that of the option.
+/// Whether a member name is `stream_options`.
 struct IsOption(bool);
 
 impl<'de> Deserialize<'de> for IsOption {
@@ -101,7 +103,7 @@ impl<'de> Deserialize<'de> for IsOption {
     }
 }
 
-/// Where in a text a value of it stands.
+/// Returns the span of a value within the text it was parsed from.
 pub(crate) fn span_of(text: &[u8], value: &RawValue) -> Option<(usize, usize)> {
     let start = value.get().as_ptr().addr().checked_sub(text.as_ptr().addr())?;
     let end = start.checked_add(value.get().len())?;

@@ -1,7 +1,7 @@
-//! Paths: from the caller's to the provider's.
+//! Maps the caller's path to the provider's URL.
 //!
-//! `/NAME/rest?query` becomes the base URL with `/rest?query` behind it. Whatever could lead out of
-//! the base URL is refused.
+//! `/NAME/rest?query` becomes the base URL followed by `/rest?query`. Paths that could escape the
+//! base URL are refused.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use http::Uri;
 use tidegate_providers::Dialect;
 use tidegate_providers::request::Base;
 
-/// The version of Gemini's API for paths that name none.
+/// Version of the Gemini API for paths without one.
 const GEMINI_VERSION: &str = "/v1beta";
-/// What paths of Gemini begin with that have their version elsewhere, or none.
+/// First segments of Gemini paths whose version is elsewhere or absent.
 const GEMINI_UNVERSIONED: [&str; 4] = ["upload", "download", "batch", "discovery"];
-/// What paths of OpenAI's API begin with at one provider or another.
+/// Roots of the OpenAI API at various providers.
 const OPENAI_ROOTS: [&str; 3] = ["/openai/v1", "/api/v1", "/v1"];
 
-/// The name of a provider, and the rest of the path and query, which begins with a slash.
+/// Splits a target into the provider name and the rest, which is empty or starts with `/` or `?`.
 pub(crate) fn split_provider(target: &str) -> Option<(&str, &str)> {
     let path = target.strip_prefix('/')?;
     let end = path.find(['/', '?']).unwrap_or(path.len());
@@ -24,16 +24,16 @@ pub(crate) fn split_provider(target: &str) -> Option<(&str, &str)> {
     (!name.is_empty()).then_some((name, rest))
 }
 
-/// Whether a path stays where it says it is, however often somebody on its way decodes it.
+/// Whether a path has no dot segments, however often a server decodes it.
 pub(crate) fn is_safe_path(path: &str) -> bool {
-    // What is coded more often than this means nothing good.
+    // A path that is encoded more often is treated as an attack.
     const MAX_DECODE_PASSES: usize = 4;
     if path.contains('\\') {
         return false;
     }
     let mut path = Cow::Borrowed(path.as_bytes());
     for _ in 0..MAX_DECODE_PASSES {
-        // Some servers take a backslash for a slash, and some cut a segment at a semicolon.
+        // Some servers treat a backslash as a slash, and some cut a segment at a semicolon.
         let mut segments = path.split(|byte| matches!(byte, b'/' | b'\\'));
         let is_dot_segment = |segment: &[u8]| {
             let name = segment.split(|byte| *byte == b';').next().unwrap_or_default();
@@ -50,7 +50,7 @@ pub(crate) fn is_safe_path(path: &str) -> bool {
     false
 }
 
-/// Text without its percent codings, of which one layer is taken off; as it was if it has none.
+/// Removes one layer of percent-encoding; borrowed if there is none.
 pub(crate) fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return text.into();
@@ -74,13 +74,13 @@ pub(crate) fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if has_escape { plain.into() } else { text.into() }
 }
 
-/// Where a path and query lead at a provider.
+/// Returns the URL of a path and query at a provider.
 pub(crate) fn join(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
     let rest = if rest.is_empty() { "/" } else { rest };
     let first = rest.trim_start_matches('/').split(['/', '?']).next().unwrap_or_default();
     let last = base.path().rsplit('/').next().unwrap_or_default();
     if is_version(first) && first == last {
-        // Clients put the version into their base URL, and people into ours.
+        // Both the client's base URL and the configured base URL may contain the version.
         let rest = rest.trim_start_matches('/').strip_prefix(first).unwrap_or(rest);
         return base.join(if rest.is_empty() { "/" } else { rest });
     }
@@ -94,8 +94,8 @@ pub(crate) fn join(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, htt
     base.join(rest)
 }
 
-/// Where a call to one provider leads at another of its family. Those who speak OpenAI's API have it
-/// below roots of their own.
+/// Returns the URL of a call at a fallback of the same family. Providers with the OpenAI API use
+/// different roots.
 pub(crate) fn join_fallback(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
     if dialect.family() != Dialect::OpenAi {
         return join(dialect, base, rest);
@@ -112,7 +112,7 @@ pub(crate) fn join_fallback(dialect: Dialect, base: &Base, rest: &str) -> Result
     base.join(&[root, suffix].concat())
 }
 
-/// `v1`, `v1beta`, `v2`.
+/// Whether a segment is a version, such as `v1`, `v1beta` or `v2`.
 fn is_version(segment: &str) -> bool {
     let digits = segment.strip_prefix('v').unwrap_or_default();
     digits.bytes().next().is_some_and(|byte| byte.is_ascii_digit())

@@ -1,8 +1,9 @@
-//! Work on large bodies, away from the threads that serve connections.
+//! Runs work on large bodies outside the threads that serve connections.
 //!
-//! A thread that serves connections serves many. What takes long is done by threads of its own, few at
-//! once, so that callers cannot occupy the processors with it, and in turns by network. The largest
-//! bodies have a queue of their own: others do not wait behind them. A body that is small enough is worked on at once.
+//! A runtime thread serves many connections, so long work runs on blocking threads. Only a few run
+//! at once, scheduled fairly by network, so that callers cannot occupy all processors. The largest
+//! bodies have a queue of their own, so that others do not wait behind them. Small bodies are
+//! processed inline.
 
 use std::net::IpAddr;
 use std::thread::available_parallelism;
@@ -12,19 +13,19 @@ use tokio::task::spawn_blocking;
 
 use crate::request::fair_semaphore::FairSemaphore;
 
-/// Work on so many bytes is done at once: 32 KiB. The slowest text takes less than 10 ms.
+/// Maximum body size that is processed inline: 32 KiB. The slowest text takes less than 10 ms.
 const MAX_INLINE: usize = 32 * 1_024;
-/// More bytes than this are worked on in the queue of the largest: 1 MiB.
+/// Maximum body size of the medium queue: 1 MiB. Larger bodies use the large queue.
 const MAX_MEDIUM: usize = 1_024 * 1_024;
-/// How many of the largest at once: they also take memory while they are worked on.
+/// Maximum number of concurrent large jobs. They also use memory while they run.
 const MAX_LARGE_JOBS: usize = 1;
 
-/// The work was not done: it panicked, or the runtime ends.
+/// The work panicked, or the runtime is shutting down.
 #[derive(Debug, thiserror::Error)]
 #[error("a large body was not read: {0}")]
 pub(crate) struct WorkFailed(#[source] Box<dyn std::error::Error + Send + Sync>);
 
-/// Where heavy work waits for its turn.
+/// Queues for work on large bodies.
 #[derive(Debug)]
 pub(crate) struct WorkPool {
     medium: FairSemaphore,
@@ -39,13 +40,13 @@ impl Default for WorkPool {
 }
 
 impl WorkPool {
-    /// Whether work on so many bytes is heavy.
+    /// Whether work on `size` bytes runs on another thread.
     pub(crate) const fn is_offloaded(size: usize) -> bool {
         size > MAX_INLINE
     }
 
-    /// Does work on so many bytes of a peer. If it is given up while it waits it is not done; if it has begun it
-    /// goes on to its end, and holds what it was given until then.
+    /// Runs work on `size` bytes of a peer. Dropping the future cancels the work while it is
+    /// queued. Once started, it runs to its end and keeps its data and its permit until then.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         peer: IpAddr,
@@ -55,7 +56,7 @@ impl WorkPool {
         if !Self::is_offloaded(size) {
             return Ok(work());
         }
-        // In a box: most calls need no room for it.
+        // Boxed to keep the future small: most calls do not need it.
         Box::pin(self.run_blocking(peer, size, work)).await
     }
 
@@ -117,7 +118,7 @@ mod tests {
         drop(second);
         work.run(PEER, MAX_INLINE + 1, || ()).await.unwrap();
         assert!(!second_task.is_finished(), "still queued");
-        // Given up, the first one goes on and keeps its turn.
+        // The first job continues after its future was dropped, and keeps its permit.
         first_task.abort();
         assert!(first_task.await.unwrap_err().is_cancelled());
         assert_eq!(work.large.available(), 0);

@@ -1,7 +1,8 @@
-//! One attempt: sends a call to a provider and waits for the beginning of its answer.
+//! One attempt: sends a call to a provider and waits for the start of its response.
 //!
-//! Every failure becomes a `CallError` here, so that retry and fallback can act on it. A stream is an
-//! answer once its first event has arrived; a stream that begins with an error is a failure.
+//! Every failure becomes a `CallError` here, so that retry and fallback can act on it. A stream
+//! counts as a response once its first event has arrived; a stream that starts with an error is a
+//! failure.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -38,33 +39,33 @@ use crate::upstream::http_service::HttpService;
 use crate::upstream::redaction::KeyRedactor;
 use crate::upstream::settings::{Destination, Timeouts};
 
-/// How long the beginning of a stream is held back, from its first byte.
+/// How long the start of a stream is held back, from its first byte.
 const FIRST_EVENT_HOLD: Duration = Duration::from_secs(1);
-/// How long the beginning of an answer is waited for at least if the body comes from the caller part
-/// by part: a caller that is silent for that long has failed before.
+/// Minimum time to wait for a response if the body is streamed from the caller. A caller that is
+/// idle for that long has already timed out.
 const MIN_UPLOAD_TIMEOUT: Duration = STREAMED_IDLE.saturating_add(Duration::from_secs(1));
 
-/// Sends requests to one upstream: its address, its key, the HTTP service.
+/// Sends requests to one upstream.
 #[derive(Debug)]
 pub(crate) struct UpstreamClient {
     pub(crate) provider: Provider,
-    /// The name of the provider as a header value.
+    /// The provider name as a header value.
     pub(crate) label: HeaderValue,
     pub(crate) dialect: Dialect,
     pub(crate) destination: Destination,
     pub(crate) host: HeaderValue,
-    /// Whether streams are asked for their usage where the caller does not ask.
+    /// Whether usage is requested from streams whose caller does not request it.
     pub(crate) injects_usage_option: bool,
-    /// The key that replaces the caller's.
+    /// The configured key, which replaces the caller's.
     pub(crate) key: Option<(HeaderName, HeaderValue)>,
-    /// Hides that key in what comes back.
+    /// Masks the configured key in responses.
     pub(crate) redactor: Option<Arc<KeyRedactor>>,
-    /// What is retried.
+    /// Decides which failures are retried.
     pub(crate) classify_rules: Rules,
     pub(crate) http: HttpService,
 }
 
-/// A streamed body was sent already.
+/// A streamed body can be sent only once.
 #[derive(Debug, thiserror::Error)]
 #[error("the body was sent before")]
 struct AlreadySent;
@@ -75,8 +76,7 @@ impl UpstreamClient {
         *context.provider_state.provider() == self.provider
     }
 
-    /// The headers of the requests to this provider: those of the caller, with the host, and with the
-    /// configured key in place of the caller's if there is one.
+    /// Sets the host and, if one is configured, replaces the caller's key.
     pub(crate) fn set_headers(&self, headers: &mut HeaderMap) {
         headers.insert(HOST, self.host.clone());
         if let Some((name, value)) = &self.key {
@@ -85,8 +85,8 @@ impl UpstreamClient {
         }
     }
 
-    /// The request of an attempt. A caller's key is sent only to the provider that it named, and not
-    /// even there if a key is configured.
+    /// Builds the request of an attempt. A caller's key is sent only to the provider that it named,
+    /// and only if no key is configured there.
     fn request(
         &self,
         call: &Call,
@@ -120,7 +120,7 @@ impl UpstreamClient {
         if let Some(size) = size {
             request.headers_mut().insert(CONTENT_LENGTH, size.into());
         }
-        // The first-byte time-out includes making a connection, which is to be told as what it is.
+        // The first-byte timeout includes connecting, but a connect timeout is reported as such.
         let Timeouts { connect, first_byte, .. } = self.destination.timeouts;
         let connect = connect.min(first_byte);
         if connect != DEFAULT_CONNECT_TIMEOUT {
@@ -135,7 +135,7 @@ impl UpstreamClient {
         Ok(request)
     }
 
-    /// Forwards a request that is free: any answer of the provider is passed on.
+    /// Forwards a free request. Any response of the provider is forwarded, also an error.
     pub(crate) async fn forward(
         self: &Arc<Self>,
         call: Call,
@@ -173,8 +173,8 @@ impl UpstreamClient {
         response
     }
 
-    /// Sends the request and waits for the head of the answer, which is without the configured key.
-    /// Also returns until when a stream has to begin.
+    /// Sends the request and waits for the response head, in which the configured key is masked.
+    /// Also returns the deadline for the first event of a stream.
     async fn send(
         &self,
         call: &Call,
@@ -200,7 +200,7 @@ impl UpstreamClient {
                 }
                 Err(_) => {}
             }
-            // The time-out starts when the last part of the body was sent.
+            // The timeout runs from the last sent part of the body.
             match content.last_sent().map(|last| last + wait) {
                 Some(later) if later > end => end = later,
                 _ => return Err(self.first_byte_error()),
@@ -273,7 +273,7 @@ impl UpstreamClient {
     }
 
     /// Waits for the first event of a stream. Fails if the provider reports an error in it, the
-    /// connection breaks before, or nothing has come at `end`.
+    /// connection fails, or nothing has arrived at `end`.
     async fn wait_for_first_event(
         &self,
         body: &mut ProviderBody,
@@ -281,14 +281,14 @@ impl UpstreamClient {
         first_event: &mut FirstEvent,
         usage_reader: &mut UsageReader,
     ) -> Result<(), CallError> {
-        // In a content coding only what was read tells that an event is complete.
+        // In an encoded stream, only the usage reader can tell that an event is complete.
         while !(first_event.is_complete() || usage_reader.is_encoded() && usage_reader.has_begun())
         {
             let data = match timeout_at(end, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => return Err(self.connection_error(Broken::Cut, Some(error))),
                 Err(_) if first_event.is_empty() => return Err(self.first_byte_error()),
-                // The stream is complete, or was held back long enough.
+                // The stream has ended, or was held back long enough.
                 Ok(None) | Err(_) => break,
             };
             if data.is_empty() {
@@ -304,7 +304,7 @@ impl UpstreamClient {
             }
             usage_reader.read(&data, &self.provider)?;
             if !usage_reader.is_reading() {
-                // An error in it would not be recognised either.
+                // An error event could not be recognized either.
                 break;
             }
         }
@@ -328,7 +328,7 @@ impl UpstreamClient {
     /// Keeps the error for the caller, in case no later attempt succeeds.
     fn keep_error(&self, call: &Call, mut head: Parts, body: Bytes) {
         if self.is_requested_provider(&call.context) {
-            // The kept body may be shorter than announced.
+            // The kept body may be shorter than `content-length` says.
             headers::fix_content_length(&mut head.headers, body.len());
             let original = OriginalError { status: head.status, headers: head.headers, body };
             call.context.set_original_error(original);

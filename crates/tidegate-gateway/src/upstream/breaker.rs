@@ -1,14 +1,14 @@
-//! The breaker of a provider, over all models and keys that it is called with.
+//! The circuit breaker of a provider, over all models and keys.
 //!
-//! It has a gate for the provider, and one for each model that has failed of late with one key. A model
-//! that is broken at a provider that works, or a key with which every call fails, closes nothing but
-//! itself: failures in a row open the gate of the provider only if they are of several models or keys,
-//! or if there was no connection, which is the fault of neither. A key that is rejected, a rate limit
-//! and a request that is wrong count nowhere.
+//! There is one gate for the provider, and one for each combination of model and key that failed
+//! recently. A failing model at a working provider, or a key with which every call fails, blocks
+//! only itself: consecutive failures open the provider's gate only if they involve several models
+//! or keys, or if no connection could be made, which no model or key can cause. Rejected keys, rate
+//! limits and invalid requests are not failures.
 //!
-//! A call counts once in a row of failures, however often it is retried: one request that a provider
-//! cannot take is no reason to keep all others from it. When a provider is back, calls are let through
-//! slowly at first.
+//! A call counts once among consecutive failures, however often it is retried: one request that a
+//! provider cannot handle must not block all others. A recovering provider gets few calls at first
+//! (slow start).
 
 mod gate;
 #[cfg(test)]
@@ -29,32 +29,33 @@ use tidegate_providers::{Class, Failure, Provider};
 
 use self::gate::{Admission, EndedCall, Gate};
 
-/// The most models with a key that have a gate of their own.
+/// Maximum number of gates for combinations of model and key.
 const MAX_MODEL_GATES: usize = 256;
-/// How much of a model's name and its key's hash the log shows.
+/// Maximum length of a model and key in the log.
 const MAX_LOGGED_LEN: usize = 64;
-/// How long the trial of a provider is left to models and keys that have not failed by themselves.
+/// How long the trial of a provider is reserved for models and keys that are not failing
+/// themselves.
 const TRIAL_GRACE: Duration = Duration::from_secs(2);
 
-/// How the breaker of a provider stands.
+/// Status of the circuit breaker of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerStatus {
-    /// Whether there is one.
+    /// Whether the breaker is enabled.
     pub is_enabled: bool,
-    /// The state of the provider, or of the worst of its models.
+    /// State of the provider, or of its worst model.
     pub state: BreakerState,
-    /// How many models, each with a key, are left alone by themselves, or tried out.
+    /// Number of combinations of model and key that are open or half-open.
     pub open_models: usize,
-    /// How long calls are refused, if they are.
+    /// How long calls will be refused, if they are.
     pub open_for: Option<Duration>,
-    /// How often the provider or a model was left alone.
+    /// Number of times the provider or a model was opened.
     pub opened: u64,
-    /// The last failure that opened it. It has no prompt and no key.
+    /// The last failure that opened the breaker, without prompt or key.
     pub last_failure: Option<Arc<str>>,
 }
 
-/// The breaker of a provider. Clones share it.
+/// The breaker of a provider. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct ProviderBreaker(Arc<Inner>);
 
@@ -67,10 +68,11 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    /// `None` while it is switched off.
+    /// `None` while the breaker is disabled.
     settings: Option<BreakerSettings>,
     provider_gate: Gate,
-    /// Of which model and key the first failure in the row was, and calls of others that failed since.
+    /// Model and key of the first of the consecutive failures, and failed calls of other models or
+    /// keys since.
     first_failing: Option<(Arc<str>, Vec<u64>)>,
     model_gates: HashMap<Arc<str>, Gate>,
     opened: u64,
@@ -78,7 +80,7 @@ struct State {
 }
 
 impl ProviderBreaker {
-    /// A closed one; `None` lets everything through.
+    /// Creates a closed breaker. Without settings it admits everything.
     pub(crate) fn new(
         provider: Provider,
         settings: Option<BreakerSettings>,
@@ -96,7 +98,7 @@ impl ProviderBreaker {
         Self(Arc::new(Inner { provider, observer, clock, state: Mutex::new(state) }))
     }
 
-    /// Follows other settings; switched off, it forgets what it knows.
+    /// Applies other settings. A disabled breaker is reset.
     pub(crate) fn configure(&self, settings: Option<BreakerSettings>) {
         let mut state = self.0.lock();
         state.settings = settings;
@@ -108,12 +110,12 @@ impl ProviderBreaker {
         state.model_gates.values_mut().for_each(|gate| gate.reconfigure(settings));
     }
 
-    /// Closes it: the provider is at another address, and what was known says nothing.
+    /// Resets the breaker, because the provider has another base URL.
     pub(crate) fn reset(&self) {
         self.0.lock().reset();
     }
 
-    /// How it stands.
+    /// Returns the current status.
     pub(crate) fn status(&self) -> BreakerStatus {
         let (state, now) = (self.0.lock(), self.0.clock.now());
         let gates = || state.model_gates.values().chain([&state.provider_gate]);
@@ -130,10 +132,10 @@ impl ProviderBreaker {
         }
     }
 
-    /// Refuses a call that is not worth a wait, as nothing is sent now. It reserves nothing.
+    /// Refuses a call that should not queue because it could not be sent now. Reserves nothing.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the provider or the model is left alone.
+    /// [`CallError::Open`] while the provider or the model is open.
     pub(crate) fn check(&self, key: &str, model: &str) -> Result<(), CallError> {
         let (state, now) = (self.0.lock(), self.0.clock.now());
         if state.settings.is_none() {
@@ -148,12 +150,12 @@ impl ProviderBreaker {
             .map_err(|after| self.0.open_error(after))
     }
 
-    /// Lets an attempt through. `key` is the hash of the credential. `call` tells calls apart; attempts
-    /// of one call have the same.
+    /// Admits an attempt. `key` is the hash of the credential. `call` identifies the call; all its
+    /// attempts have the same value.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the provider or the model is left alone, or as many calls are under
-    /// way as slow mode lets through.
+    /// [`CallError::Open`] while the provider or the model is open, or slow start admits no more
+    /// calls.
     pub(crate) fn admit(
         &self,
         key: &str,
@@ -186,7 +188,7 @@ impl ProviderBreaker {
         match state.provider_gate.admit(now) {
             Ok(admitted) => attempt.provider_admission = Some(admitted),
             Err(after) => {
-                // Its place in the model's gate is left to another call.
+                // Return the slot in the model's gate.
                 let ended = attempt.ended(CallOutcome::Unknown, false);
                 if let Some((gate, model_state)) =
                     state.model_gates.get_mut(&attempt.model_key).zip(attempt.model_admission)
@@ -217,13 +219,13 @@ impl fmt::Debug for ProviderBreaker {
     }
 }
 
-/// An attempt that was let through. Dropped without an outcome it says nothing: its caller has gone.
+/// An admitted attempt. If dropped without an outcome, it is not counted: its caller disconnected.
 #[must_use = "an attempt has an outcome"]
 pub(crate) struct AdmittedAttempt {
     breaker: Arc<Inner>,
-    /// With its key.
+    /// Model and key.
     model_key: Arc<str>,
-    /// `None` while the breaker is switched off, and after the outcome was told.
+    /// `None` while the breaker is disabled, and after the attempt was settled.
     provider_admission: Option<Admission>,
     model_admission: Option<Admission>,
     call: u64,
@@ -231,7 +233,7 @@ pub(crate) struct AdmittedAttempt {
 }
 
 impl AdmittedAttempt {
-    /// The attempt has ended like this.
+    /// Records the result of the attempt.
     pub(crate) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
         self.end(error.map_or(CallOutcome::Answered, outcome_of), error);
@@ -252,7 +254,7 @@ impl AdmittedAttempt {
         let failures = usize::try_from(settings.failures()).unwrap_or(usize::MAX);
         let is_provider_wide =
             state.is_provider_wide(&self.model_key, ended, failures) || is_unreachable;
-        // What a model or a key that is tried out by itself fails with is known of it already.
+        // A model or key in its own trial is already known to fail.
         let is_model_trial = self
             .model_admission
             .is_some_and(|model_state| model_state.is_trial || model_state.is_slow_start);
@@ -264,7 +266,7 @@ impl AdmittedAttempt {
         let provider_change =
             state.provider_gate.settle(admitted, provider_end, now, (failures, is_provider_wide));
         let model_change = match outcome {
-            // No model is to blame for a connection.
+            // A connection failure is not caused by a model.
             CallOutcome::Failed if is_unreachable => {
                 let ended = EndedCall { outcome: CallOutcome::Unknown, ..ended };
                 state.settle_model(self, ended, now, failures)
@@ -307,9 +309,10 @@ impl State {
         self.first_failing = None;
     }
 
-    /// Whether the failures in a row are of several models.
+    /// Records an ended call. Returns whether the consecutive failures involve several models or
+    /// keys.
     fn is_provider_wide(&mut self, model: &Arc<str>, ended: EndedCall, failures: usize) -> bool {
-        // Half of them have to be of others before the provider is to blame.
+        // Half of them must belong to other models or keys before the provider is to blame.
         let needed = failures.div_ceil(2);
         match (ended.outcome, &mut self.first_failing) {
             (CallOutcome::Answered, _) => self.first_failing = None,
@@ -356,7 +359,7 @@ impl Inner {
         CallError::Open { provider: self.provider.clone(), after }
     }
 
-    /// Tells the log and whoever watches of a change.
+    /// Logs a state change and notifies the observer.
     fn report(
         &self,
         model: Option<&str>,
@@ -383,13 +386,13 @@ impl Inner {
     }
 }
 
-/// What an error says about its provider: only what is the provider's own fault is a failure.
+/// Classifies an error: only failures caused by the provider count.
 fn outcome_of(error: &CallError) -> CallOutcome {
     match error {
         CallError::Connection { .. } | CallError::Unreadable { .. } => CallOutcome::Failed,
         CallError::Provider(failure) => match failure.class {
             Class::Overloaded => CallOutcome::Failed,
-            // A status below 500 is about this request. An error in a stream has 200.
+            // A 4xx status concerns this request only. An error in a stream has status 200.
             Class::Transient if !failure.status.is_client_error() => CallOutcome::Failed,
             _ => CallOutcome::Rejected,
         },
@@ -397,7 +400,7 @@ fn outcome_of(error: &CallError) -> CallOutcome {
     }
 }
 
-/// An error as callers of other calls may see it: without the words and names of the provider.
+/// Formats an error for callers of other calls, without the provider's own text.
 fn redacted_error(error: &CallError) -> String {
     match error {
         CallError::Provider(failure) => {
@@ -412,7 +415,7 @@ fn is_unreachable(error: &CallError) -> bool {
     matches!(error, CallError::Connection { broken, .. } if !broken.was_connected())
 }
 
-/// The order of states, the worst last.
+/// Orders states by severity, worst last.
 const fn severity(state: BreakerState) -> u8 {
     match state {
         BreakerState::Closed => 0,
@@ -421,7 +424,7 @@ const fn severity(state: BreakerState) -> u8 {
     }
 }
 
-/// A model with a key; case does not matter.
+/// Returns the gate key of a model and key; case-insensitive.
 fn model_key(key: &str, model: &str) -> Arc<str> {
     let model = bounded_model_name(model);
     let mut name = [key, "/", &*model].concat();

@@ -1,9 +1,9 @@
 //! Redaction: the configured key of a provider never reaches a caller.
 //!
-//! A provider, or a proxy in front of it, may show the request that it received. The key is masked in
-//! headers and in errors, whole or in part, in any case, also escaped as JSON, percent-encoded or in
-//! base64; and in other bodies wherever it is whole. A mask is as long as what it hides, so that
-//! lengths stay true.
+//! A provider, or a proxy in front of it, may echo the request it received. In headers and error
+//! bodies the key is masked in whole or in part, in any case, also if it is JSON-escaped,
+//! percent-encoded or in base64. In other bodies it is masked where it occurs in full. A mask is as
+//! long as what it hides, so lengths stay correct.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,36 +14,36 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem::Finder;
 
-/// What hides a byte.
+/// Replaces each byte of a key.
 const MASK: u8 = b'*';
-/// A part of the key that is as long as this is hidden. Providers show less of it in their errors.
-const MAX_SHOWN_LEN: usize = 7;
-/// Keys that are shorter than this are placeholders for servers that need none.
-const MIN_KEY_LEN: usize = 4;
-/// Keys that are shorter than this may be words, and are not looked for in answers that are no
+/// Maximum length of a key fragment that is not masked. Providers show no more than this in their
 /// errors.
+const MAX_SHOWN_LEN: usize = 7;
+/// Shorter keys are placeholders for servers that need none.
+const MIN_KEY_LEN: usize = 4;
+/// Shorter keys may be words and are not masked in bodies other than errors.
 const MIN_KEY_LEN_IN_BODIES: usize = 16;
-/// Texts are looked at in pieces of this length first.
+/// Length of the n-grams that the filter tests.
 const GRAM: usize = 4;
-/// The number of bits in the filter, as a power of two.
+/// Base-2 logarithm of the number of bits in the filter.
 const FILTER_BITS: u32 = 16;
 
-/// Hides one key.
+/// Masks one key.
 pub(crate) struct KeyRedactor {
-    /// The forms that the key may have, in lower case.
+    /// Encoded forms of the key, in lower case.
     forms: Vec<Vec<u8>>,
-    /// The shortest part of a form that is hidden.
+    /// Minimum length of a fragment that is masked.
     window: usize,
-    /// Which pieces of four bytes occur in a form, by their hash. Hardly any other text has one.
+    /// Bitmap of the hashed 4-grams of all forms. Few other texts match.
     filter: Vec<u64>,
-    /// Finds the whole key. `None` if the key may be a word.
+    /// Finds the full key; `None` if the key may be a word.
     full_key: Option<Finder<'static>>,
-    /// The key as it would stand in the name of a header.
+    /// Finds the key in header names.
     in_name: Finder<'static>,
 }
 
 impl KeyRedactor {
-    /// `None` if the key is too short to be a secret.
+    /// Returns `None` if the key is too short to be a secret.
     pub(crate) fn new(key: &str) -> Option<Self> {
         if key.len() < MIN_KEY_LEN {
             return None;
@@ -67,13 +67,13 @@ impl KeyRedactor {
         Some(Self { forms, window, filter, full_key, in_name })
     }
 
-    /// Whether the whole key is in the name of a header. Parts of it may be words.
+    /// Whether a header name contains the full key. Fragments may be words.
     fn is_in_name(&self, name: &HeaderName) -> bool {
         let name = name.as_str().as_bytes();
         name.len() >= self.in_name.needle().len() && self.in_name.find(name).is_some()
     }
 
-    /// Hides the key in headers. A header whose name has it is removed.
+    /// Masks the key in header values. Removes headers whose name contains it.
     pub(crate) fn redact_headers(&self, headers: &mut HeaderMap) {
         let has_key = |(name, value): (&HeaderName, &HeaderValue)| {
             self.is_in_name(name) || self.find(value.as_bytes(), 0).is_some()
@@ -93,7 +93,7 @@ impl KeyRedactor {
         *headers = kept;
     }
 
-    /// A text in which the key and its parts are hidden; `None` if there are none.
+    /// Masks the key and its fragments in a text; `None` if there are none.
     pub(crate) fn redact(&self, text: &[u8]) -> Option<Vec<u8>> {
         let mut matched = self.find(text, 0)?;
         let mut masked = text.to_vec();
@@ -107,12 +107,12 @@ impl KeyRedactor {
         }
     }
 
-    /// Whether answers that are no errors are looked through.
+    /// Whether bodies other than errors are scanned.
     pub(crate) const fn scans_bodies(&self) -> bool {
         self.full_key.is_some()
     }
 
-    /// A piece of an answer in which the whole key is hidden.
+    /// Masks the full key in a chunk of a body.
     pub(crate) fn redact_chunk(&self, chunk: Bytes) -> Bytes {
         let Some(full_key) = &self.full_key else { return chunk };
         let Some(first) = full_key.find(&chunk) else { return chunk };
@@ -126,7 +126,7 @@ impl KeyRedactor {
         masked.into()
     }
 
-    /// How many bytes at the end of a piece may be the beginning of the key.
+    /// Returns how many bytes at the end of a chunk may be the start of the key.
     pub(crate) fn partial_key_len(&self, chunk: &[u8]) -> usize {
         let Some(key) = self.full_key.as_ref().map(Finder::needle) else { return 0 };
         let Some(first) = key.first() else { return 0 };
@@ -135,10 +135,10 @@ impl KeyRedactor {
         starts.find(|start| key.starts_with(&tail[*start..])).map_or(0, |start| tail.len() - start)
     }
 
-    /// The next part of the key in a text.
+    /// Finds the next fragment of the key in a text.
     ///
-    /// A part that is as long as the window has a whole piece at one of the places that are looked
-    /// at.
+    /// It tests one n-gram per stride: any fragment as long as the window contains one of them
+    /// completely.
     fn find(&self, text: &[u8], from: usize) -> Option<Range<usize>> {
         let stride = self.window + 1 - GRAM;
         let mut at = from;
@@ -154,7 +154,7 @@ impl KeyRedactor {
         None
     }
 
-    /// The part of a form around a place in a text, not before `from`.
+    /// Returns the longest fragment of a form around the offset `at`, not before `from`.
     fn match_at(&self, text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
         let is_same = |(one, other): &(&u8, &u8)| fold(**one) == **other;
         let matches = self.forms.iter().flat_map(|form| {
@@ -171,7 +171,7 @@ impl KeyRedactor {
     }
 }
 
-/// The key as it may be written: plain, in JSON, in a URL, and in base64 with anything around it.
+/// Returns the key in plain form, JSON-escaped, percent-encoded, and in base64 at any alignment.
 fn forms_of(key: &str) -> Vec<String> {
     let in_json = serde_json::Value::from(key).to_string();
     let in_json = in_json.trim_matches('"').to_owned();
@@ -184,7 +184,7 @@ fn forms_of(key: &str) -> Vec<String> {
     let mut forms = vec![key.to_owned(), in_json, with_slashes, in_url.collect()];
     for offset in 0..3 {
         let bytes = [&[0; 2][..offset.min(2)], key.as_bytes()].concat();
-        // Characters at both ends depend on what is around the key.
+        // The first and last characters depend on the bytes around the key.
         let start = (offset * 8).div_ceil(6);
         let end = bytes.len() * 8 / 6;
         for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
@@ -194,12 +194,12 @@ fn forms_of(key: &str) -> Vec<String> {
     forms
 }
 
-/// Lower case for letters; other characters may share a form.
+/// Lower-cases letters; other characters may collide.
 const fn fold(byte: u8) -> u8 {
     byte | 0x20
 }
 
-/// The bit of a piece in the filter.
+/// Returns the word and bit of an n-gram in the filter.
 fn filter_slot(gram: &[u8]) -> (usize, u32) {
     let bytes = <[u8; GRAM]>::try_from(gram).unwrap_or_default();
     let folded = u32::from_le_bytes(bytes) | 0x2020_2020;

@@ -1,4 +1,5 @@
-//! What comes back from a provider, as callers may see it: an answer, and without the configured key.
+//! Makes a provider's response safe to forward: it is a final response, and the configured key is
+//! masked.
 
 use bytes::Bytes;
 use http::Response;
@@ -15,19 +16,19 @@ use crate::response::proxy_error::{ErrorKind, JSON, ProxyError};
 use crate::upstream::attempt::UpstreamClient;
 
 impl UpstreamClient {
-    /// An answer as callers may see it.
+    /// Returns a response that may be forwarded to a caller.
     pub(super) fn sanitize_response(
         &self,
         response: Response<IncomingBody>,
     ) -> Result<Response<ProviderBody>, CallError> {
         let (mut head, body) = response.into_parts();
         if head.status.is_informational() {
-            // Nobody asked for another protocol, and asking again does not help.
+            // The gateway asked for no upgrade, and a retry would not help.
             let mut failure = Failure::new(self.provider.clone(), Class::Transient, head.status);
             failure.is_final = true;
             return Err(CallError::Provider(Box::new(failure)));
         }
-        // The text beside the status is one of them, and may be anything.
+        // Extensions include the reason phrase, which may contain anything.
         head.extensions.clear();
         let redactor = self.redactor.as_ref();
         if let Some(redactor) = redactor {
@@ -37,8 +38,8 @@ impl UpstreamClient {
         Ok(Response::from_parts(head, body))
     }
 
-    /// The body of an error without the configured key. One that has the key in a content coding is
-    /// decoded for good; one that cannot be decoded is replaced.
+    /// Masks the configured key in an error body. An encoded body that contains the key is
+    /// forwarded decoded; one that cannot be decoded is replaced.
     pub(super) fn redact_error(&self, call: &Call, head: &mut Parts, body: Bytes) -> Bytes {
         let Some(redactor) = &self.redactor else { return body };
         let body = redactor.redact(&body).map_or(body, Bytes::from);

@@ -1,13 +1,14 @@
-//! The stack of an account: `Retry(Fallback(RateLimit(Breaker(attempt))))`, made once for each configuration.
+//! The stack of an account: `Retry(Fallback(RateLimit(Breaker(attempt))))`, built once per
+//! configuration.
 //!
-//! The layers of `tidegate-llm` are used as functions over futures, not as services. One box holds an
-//! attempt under its limits: retry and fallback keep copies of the future that they poll, and a call
-//! that waits would take many times its size without the box.
+//! The layers of `tidegate-llm` are used as functions over futures, not as services. Each
+//! rate-limited attempt is boxed: retry and fallback hold copies of the future that they poll, so a
+//! waiting call would otherwise need many times its size.
 //!
-//! The breaker is asked twice. Before a call waits for a permit, since nobody should queue for a
-//! provider that is left alone; and when it has one, since the breaker may have opened meanwhile. Then
-//! the permit is given back, and the call waits between attempts, as long as it accepts to wait. A
-//! call that comes while the breaker is open is refused at once, if it has no fallback.
+//! The breaker is checked twice: before a call waits for a permit, since calls should not queue for
+//! an open provider; and after it got one, since the breaker may have opened meanwhile. In the
+//! second case the permit is returned and the call waits between attempts, within its maximum wait.
+//! A call that arrives while the breaker is open is refused at once unless it has a fallback.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use crate::state::accounts::AccountEntry;
 use crate::upstream::attempt::UpstreamClient;
 use crate::upstream::breaker::ProviderBreaker;
 
-/// Says which model answered, where that is not the one that was asked for.
+/// Names the model that responded, if it is not the requested one.
 const MODEL_HEADER: HeaderName = HeaderName::from_static("x-tidegate-model");
 
 /// A chain of fallbacks.
 pub(crate) type Chain = FallbackLayer<Call, UpstreamResponse>;
 
-/// What makes the calls of one account.
+/// Makes the calls of one account.
 pub(crate) struct Stack {
     pub(crate) account: Account,
     pub(crate) breaker: ProviderBreaker,
@@ -42,7 +43,7 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// Makes a call, with retries and fallbacks. A streamed body can be sent once, so it has one
-    /// attempt. Fallbacks are for requests whose meaning is known.
+    /// attempt. Only requests whose purpose is known use fallbacks.
     pub(crate) async fn call(&self, call: Call) -> Result<UpstreamResponse, CallError> {
         if !call.request.content.is_replayable() {
             return self.attempt_with_permit(call).await;
@@ -53,7 +54,8 @@ impl Stack {
             self.breaker.check(key, call.request.model_name())?;
         }
         if !may_resend {
-            // What may have been acted on is over for the retries, and a failure for the caller.
+            // A request that may have been processed must not be retried. Report it as a result to
+            // the retry layer and as an error to the caller.
             let attempt = |call: Call| async {
                 match self.attempt_with_permit(call).await {
                     Err(error) if may_have_acted(&error) => Ok(Err(error)),
@@ -78,13 +80,14 @@ impl Stack {
     }
 }
 
-/// Whether the provider may have acted on a request that failed.
+/// Whether the provider may have processed a request that failed.
 fn may_have_acted(error: &CallError) -> bool {
     let status = error.failure().map(|failure| failure.status);
     error.was_sent() && status != Some(StatusCode::TOO_MANY_REQUESTS)
 }
 
-/// A fallback: another provider, with the account of its own key and its own names of models.
+/// Returns a fallback target: another provider with the account of its configured key and its own
+/// model names.
 pub(crate) fn fallback_target(
     entry: &AccountEntry,
     client: &Arc<UpstreamClient>,
@@ -112,7 +115,7 @@ pub(crate) fn fallback_target(
     })
 }
 
-/// An attempt under the limits of an account, if its provider is not left alone.
+/// Makes an attempt within the limits of an account, unless the breaker is open.
 fn attempt_with_permit<'a>(
     account: &'a Account,
     breaker: &'a ProviderBreaker,
@@ -133,7 +136,7 @@ fn attempt_with_permit<'a>(
     })
 }
 
-/// An attempt whose outcome the breaker counts.
+/// Makes an attempt and reports its result to the breaker.
 async fn attempt(
     breaker: &ProviderBreaker,
     key: &str,
@@ -146,6 +149,6 @@ async fn attempt(
     if request.content.error().is_none() {
         admitted.settle(&result);
     }
-    // Else the caller broke off, which says nothing about the provider.
+    // Otherwise the caller aborted its upload, which says nothing about the provider.
     result
 }

@@ -1,5 +1,5 @@
-//! One breaker with its slow mode: what it counts, and how many calls it lets through while what is
-//! behind it recovers. Pure: time comes in as an argument.
+//! One circuit breaker with slow start: what it counts, and how many calls it admits during
+//! recovery. Pure: time is an argument.
 
 use std::time::Duration;
 
@@ -8,49 +8,49 @@ use tidegate_core::breaker::{
     BreakerSettings, BreakerState, CallOutcome, CircuitBreaker, Epoch, Transition,
 };
 
-/// When to come back while a trial is under way.
+/// Retry time while a trial is in flight.
 const TRIAL_RETRY_AFTER: Duration = Duration::from_secs(1);
-/// When to come back while as many calls are under way as slow mode lets through.
+/// Retry time while slow start admits no more calls.
 const SLOW_START_RETRY_AFTER: Duration = Duration::from_millis(250);
-/// Slow mode ends after so many answers, the trial's included. Until then so many calls are under way
-/// at most: two, and twice as many after each answer.
+/// Slow start ends after this many responses, including the trial's. Until then the limit of calls
+/// in flight is two, doubled after each response.
 const SLOW_START_RESPONSES: u32 = 5;
 
-/// A breaker that counts calls and recovers slowly.
+/// A circuit breaker with slow start.
 #[derive(Debug)]
 pub(super) struct Gate {
     breaker: CircuitBreaker,
-    /// Calls that failed in a row. However often a call is retried, it is one.
+    /// Consecutive failed calls. A retried call is listed once.
     consecutive_failures: Vec<u64>,
-    /// When the last of them was counted.
+    /// When the last failure was counted.
     last_counted: Option<Time>,
     slow_start: Option<SlowStart>,
 }
 
-/// Slow mode.
+/// State of slow start.
 #[derive(Clone, Copy, Debug)]
 struct SlowStart {
     responses: u32,
     in_flight: u32,
 }
 
-/// A call that was let through.
+/// An admitted call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Admission {
     epoch: Epoch,
-    /// Whether slow mode counts it.
+    /// Whether it counts for slow start.
     pub(super) is_slow_start: bool,
     pub(super) is_trial: bool,
 }
 
-/// A call that has ended.
+/// A finished call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndedCall {
     pub(super) call: u64,
     pub(super) started_at: Time,
     pub(super) outcome: CallOutcome,
-    /// Whether the failure is an overload: calls that were sent together are refused together, and
-    /// say no more than one of them does.
+    /// Whether the failure is an overload. Calls sent together are refused together, which counts
+    /// as one failure.
     pub(super) is_overload: bool,
 }
 
@@ -64,7 +64,7 @@ impl Gate {
         self.breaker.reconfigure(settings);
     }
 
-    /// Whether calls go through. Slow mode is half-open.
+    /// Returns the state. Slow start is reported as half-open.
     pub(super) fn state(&self, now: Time) -> BreakerState {
         match self.breaker.state(now) {
             BreakerState::Closed if self.slow_start.is_some() => BreakerState::HalfOpen,
@@ -72,37 +72,37 @@ impl Gate {
         }
     }
 
-    /// How long it stays open.
+    /// Returns how long the gate stays open.
     pub(super) fn open_for(&self, now: Time) -> Option<Duration> {
         self.breaker.due().map(|due| due.since(now))
     }
 
-    /// For how long a trial has been due that nobody has begun.
+    /// Returns for how long a trial has been due without being started.
     pub(super) fn trial_due(&self, now: Time) -> Option<Duration> {
         let due = self.breaker.due().filter(|due| !self.breaker.is_tried() && *due <= now)?;
         Some(now.since(due))
     }
 
-    /// Whether there is nothing to remember.
+    /// Whether the gate holds no state worth keeping.
     pub(super) const fn is_clean(&self) -> bool {
         self.breaker.closed().is_some()
             && self.consecutive_failures.is_empty()
             && self.slow_start.is_none()
     }
 
-    /// Whether a newcomer is worth an attempt: not while it is open or tried out. In slow mode
-    /// newcomers may wait for their turn.
+    /// Checks whether a new call should queue: not while the gate is open or a trial is in flight.
+    /// During slow start it may queue.
     pub(super) fn check(&self, now: Time) -> Result<(), Duration> {
         match self.breaker.state(now) {
             BreakerState::Closed => Ok(()),
             BreakerState::Open => Err(self.open_for(now).unwrap_or_default()),
-            // The first one after the pause is the trial.
+            // The first call after the pause is the trial.
             _ if !self.breaker.is_tried() => Ok(()),
             _ => Err(TRIAL_RETRY_AFTER),
         }
     }
 
-    /// Lets a call through, or says when to come back.
+    /// Admits a call, or returns when to retry.
     pub(super) fn admit(&mut self, now: Time) -> Result<Admission, Duration> {
         let is_trial = self.breaker.closed().is_none();
         let Some(slow_start) = &mut self.slow_start else {
@@ -117,14 +117,14 @@ impl Gate {
         Ok(Admission { epoch, is_slow_start: true, is_trial })
     }
 
-    /// A call that was let through while there was no gate.
+    /// Returns the admission of a call that was admitted before this gate existed.
     pub(super) fn untracked_admission(&self) -> Option<Admission> {
         let epoch = self.breaker.closed().filter(|epoch| epoch.number() == 0)?;
         Some(Admission { epoch, is_slow_start: false, is_trial: false })
     }
 
-    /// A call that was let through has ended. With enough failures in a row it opens, if `may_open`
-    /// says that they are about what is behind this gate.
+    /// Records the end of an admitted call. Enough consecutive failures open the gate, if
+    /// `may_open` says that they concern what it guards.
     pub(super) fn settle(
         &mut self,
         admission: Admission,

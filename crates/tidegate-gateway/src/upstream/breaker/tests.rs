@@ -1,4 +1,4 @@
-//! The breaker of a provider: what opens it, for whom, and how it comes back.
+//! What opens the breaker of a provider, for which calls, and how it recovers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn breaker() -> ProviderBreaker {
     ProviderBreaker::new("openai".into(), Some(settings), Arc::new(Traced))
 }
 
-/// What `openai` answers.
+/// An error response of `openai`.
 fn provider_error(class: Class) -> CallError {
     let status = match class {
         Class::RateLimited { .. } | Class::ExhaustedQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -57,7 +57,7 @@ fn settle_ok(attempt: AdmittedAttempt) {
     attempt.settle(&Ok(()));
 }
 
-/// So many calls of a model that fail, one after the other.
+/// Makes failing calls of a model, one after the other.
 fn fail_calls(breaker: &ProviderBreaker, model: &str, calls: std::ops::Range<u64>) {
     for call in calls {
         settle_failed(breaker.admit(KEY, model, call).unwrap(), server_error());
@@ -109,7 +109,7 @@ async fn a_failing_model_blocks_only_itself() {
     assert_eq!((status.state, status.open_models), (BreakerState::Closed, 0));
 }
 
-/// A caller whose key never works does not keep others from the provider, also not by its trials.
+/// A caller whose key never works does not block others, not even by its trials.
 #[tokio::test(start_paused = true)]
 async fn a_failing_key_blocks_only_itself() {
     let breaker = breaker();
@@ -138,7 +138,7 @@ async fn a_failing_key_blocks_only_itself() {
     settle_ok(breaker.admit("good", "a", 12).unwrap());
 }
 
-/// If only those come that have failed by themselves, one of them is the trial.
+/// If only failing models or keys call, one of them is the trial.
 #[tokio::test(start_paused = true)]
 async fn any_call_may_be_the_trial_after_the_grace_period() {
     let breaker = breaker();
@@ -197,7 +197,7 @@ async fn only_provider_failures_count() {
     assert_eq!(breaker.status().state, BreakerState::Closed);
 }
 
-/// Calls that are refused together because they came together are no sign of a provider that fails.
+/// Calls that are refused together because they were sent together do not show a failing provider.
 #[tokio::test(start_paused = true)]
 async fn simultaneous_overload_failures_count_once() {
     let breaker = breaker();

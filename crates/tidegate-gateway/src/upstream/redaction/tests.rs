@@ -1,4 +1,4 @@
-//! Keys are hidden in every form in which a provider may reflect them, and nothing else is.
+//! The key is masked in every form in which a provider may echo it, and nothing else is masked.
 
 use super::*;
 
