@@ -43,7 +43,7 @@ use crate::upstream::settings::Upstream;
 /// let gateway = Gateway::builder(&Engine::new()).upstream(upstream).build()?;
 /// assert!(gateway.serves("/openai/v1/models") && !gateway.serves("/v1/take"));
 ///
-/// let request = http::Request::get("/nobody/v1/models").body(Full::new(Bytes::new()))?;
+/// let request = http::Request::get("/unknown/v1/models").body(Full::new(Bytes::new()))?;
 /// let response = gateway.handle(request, [127, 0, 0, 1].into()).await;
 /// assert_eq!(response.status(), 404);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -1,4 +1,4 @@
-//! Keys of callers: each has limits of its own, and there are only so many of them.
+//! Callers' keys: each has its own limits, and their number is bounded.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -33,14 +33,14 @@ async fn every_key_has_its_own_limits() {
     assert_eq!(send(&gateway, again).await.status, 429);
 }
 
-/// A call that is refused where it would have to wait.
+/// A call that is refused instead of waiting.
 fn chat_without_wait(key: &str) -> Request<Full<Bytes>> {
     let mut request = chat_with_key("openai", Mode::Single, key);
     request.headers_mut().insert("x-tidegate-max-wait-ms", "0".parse().unwrap());
     request
 }
 
-/// A gateway with little memory, at which every key may make one call a minute.
+/// A gateway with little memory that allows every key one call per minute.
 fn small_gateway(provider: &ScriptedProvider) -> Gateway {
     let upstream = upstream("openai", Dialect::OpenAi)
         .limits(per_minute(1))
@@ -61,7 +61,8 @@ async fn keys_in_debt_are_kept_and_further_keys_share_an_account() {
     }
     let accounts = gateway.status()[0].accounts;
     assert!((20..150).contains(&accounts), "{accounts}");
-    // Those with accounts of their own, and one of all others; that of no key is there, too.
+    // Each key with its own account, plus one for the shared account; the keyless account exists
+    // too.
     assert_eq!(accepted, accounts - 1);
     assert_eq!(send(&gateway, chat_without_wait("sk-0")).await.status, 429, "spent");
     assert_eq!(
@@ -79,7 +80,7 @@ async fn keys_in_debt_are_kept_and_further_keys_share_an_account() {
     assert!(is_idle(&gateway));
 }
 
-/// Requests of a day are spent until the day is over, and no number of other keys gives them back.
+/// A daily quota stays exhausted until the day ends, however many other keys appear.
 #[tokio::test(start_paused = true)]
 async fn a_key_with_an_exhausted_daily_quota_is_kept() {
     let limits = RawConstraint { requests_per_day: Some(1), ..RawConstraint::default() };
@@ -97,7 +98,7 @@ async fn a_key_with_an_exhausted_daily_quota_is_kept() {
     assert_eq!(send(&gateway, chat_without_wait("sk-1")).await.status, 429);
 }
 
-/// Whatever callers write there, it says nothing about who they are.
+/// Where keys are not checked, a key does not identify a caller.
 #[tokio::test(start_paused = true)]
 async fn keyless_providers_have_one_account() {
     let provider =
@@ -134,12 +135,12 @@ async fn the_limit_over_all_keys_can_be_reconfigured() {
     assert_eq!(answers[4].header("x-tidegate-limited-by"), "all_keys_requests");
     let views = gateway.inspect().await;
     assert_eq!(views[0].all_keys[0].allowed.map(|(amount, _)| amount), Some(3));
-    // Nothing was taken of the limits of a key that was refused.
+    // A refused call did not use the limit of its key.
     tokio::time::advance(SECOND * 20).await;
     assert_eq!(send(&gateway, chat_without_wait("sk-4")).await.status, 200);
     assert_eq!(send(&gateway, chat_without_wait("sk-5")).await.status, 429);
     gateway.reconfigure(vec![with(600)]).unwrap();
-    // A bucket comes under another policy with the first call that it admits.
+    // A bucket switches to a new policy with the first call it admits.
     tokio::time::advance(SECOND * 20).await;
     assert_eq!(send(&gateway, chat_without_wait("sk-5")).await.status, 200);
     tokio::time::advance(SECOND).await;
@@ -147,7 +148,7 @@ async fn the_limit_over_all_keys_can_be_reconfigured() {
     assert_eq!(response.status, 200, "ten in a second: {response:?}");
 }
 
-/// Whoever invents keys would lock out those who have one.
+/// Otherwise invented keys would lock out callers with a valid one.
 #[tokio::test(start_paused = true)]
 async fn rejected_keys_do_not_use_the_limit_over_all_keys() {
     let provider = ScriptedProvider::new(|number, _| {
@@ -169,8 +170,8 @@ async fn rejected_keys_do_not_use_the_limit_over_all_keys() {
     assert_eq!(send(&gateway, chat_without_wait("sk-1")).await.status, 200);
 }
 
-/// A shared store keeps a record for every limit, and a snapshot every limit that has a name; how many
-/// keys there are is up to callers.
+/// A shared store keeps a record of every limit, and a snapshot every named limit, but callers
+/// control the number of keys.
 #[tokio::test(start_paused = true)]
 async fn caller_keys_are_not_stored_in_the_engine_store() {
     let store = Arc::new(MemoryStore::builder().clock(TokioClock::new()).build().unwrap());
@@ -211,7 +212,7 @@ async fn a_rejected_key_is_forgotten_at_once() {
     assert_eq!(gateway.status()[0].accounts, before + 1);
 }
 
-/// Answers with these statuses, one after the other.
+/// A provider that responds with these statuses in order.
 fn statuses(statuses: &'static [u16]) -> ScriptedProvider {
     ScriptedProvider::new(|number, _| {
         let response = Response::builder().status(statuses[number]);

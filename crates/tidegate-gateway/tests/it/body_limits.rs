@@ -1,4 +1,4 @@
-//! Bodies that are too large, or too long in coming.
+//! Bodies that are too large or too slow.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn ok_provider() -> ScriptedProvider {
     ScriptedProvider::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))))
 }
 
-/// A body that does not say how large it is.
+/// A body without a known size.
 fn body_of_unknown_size(
     chunks: usize,
     size: usize,
@@ -27,7 +27,7 @@ fn body_of_unknown_size(
     StreamBody::new(Frames(frames))
 }
 
-/// Frames that are all there.
+/// A stream of frames that are always ready.
 struct Frames<I>(I);
 
 impl<I: Iterator + Unpin> futures_core::Stream for Frames<I> {
@@ -56,7 +56,7 @@ async fn a_too_large_content_length_is_refused_without_reading() {
         ("/v1/files", (256 << 20) + 1, 200),
         ("/v1/files", (500 << 20) + 1, 413),
         ("/v1/messages", usize::MAX, 413),
-        // Nothing is known of this one but that it would be collected.
+        // This path has no limit of its own, only that of buffered bodies.
         ("/openai/v1/chat/completions", (64 << 20) + 1, 413),
     ] {
         let path =
@@ -106,7 +106,7 @@ async fn a_broken_body_is_not_forwarded() {
     assert!(provider.requests().is_empty());
 }
 
-/// A recording that is sent as it comes.
+/// A request whose body is streamed.
 fn upload_request(chunks: &[(Duration, &'static str)]) -> Request<SlowBody> {
     Request::post("/openai/v1/audio/transcriptions")
         .header("content-type", "multipart/form-data; boundary=x")
@@ -116,7 +116,7 @@ fn upload_request(chunks: &[(Duration, &'static str)]) -> Request<SlowBody> {
 
 #[tokio::test(start_paused = true)]
 async fn a_stalled_upload_is_aborted_and_frees_its_slot() {
-    // What is looked at is all there, and then nothing comes.
+    // The peeked prefix arrives, and then nothing more.
     let peeked: &'static str = " ".repeat(64 << 10).leak();
     let provider = ok_provider();
     let gateway = gateway_to(&provider, [upstream("openai", Dialect::OpenAi)]);

@@ -1,4 +1,4 @@
-//! What an observer is told: every call, once.
+//! Observers are notified of every call, once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Callers who leave, and a gateway that ends.
+//! Callers that disconnect, and a gateway that drains.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{
     settle, simulator, upstream,
 };
 
-/// One that is sent, and one that waits.
+/// Starts two calls: one is sent, the other waits.
 async fn spawn_two_calls(
     gateway: &Gateway,
     name: &'static str,
@@ -49,7 +49,7 @@ async fn cancelling_a_sent_call_closes_the_connection() {
             let simulator = simulator(account(sim).first_token(Delay::fixed(SECOND * 60)));
             let gateway = gateway(&simulator, upstream(name, dialect));
             let pending = timeout(SECOND, gateway.handle(chat(name, mode), PEER)).await;
-            // A provider may send its head at once, and nothing behind it.
+            // A provider may send the head at once and nothing after it.
             drop(pending);
             tokio::time::sleep(SECOND * 2).await;
             assert!(is_idle(&gateway), "{name} {mode:?}: {:?}", gateway.status());

@@ -1,4 +1,4 @@
-//! Whose key goes where.
+//! Which key is sent to which provider.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -15,7 +15,7 @@ fn ok_provider() -> ScriptedProvider {
     ScriptedProvider::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))))
 }
 
-/// A request with a key wherever one can be.
+/// A request with a key in every place where one can be.
 fn request_with_keys_everywhere(path: &str) -> Request<Full<Bytes>> {
     let request = KEY_HEADERS.iter().fold(Request::post(path), |request, name| {
         let value = if *name == "authorization" { "Bearer sk-caller" } else { "sk-caller" };
@@ -74,7 +74,7 @@ async fn a_configured_key_replaces_caller_keys() {
     }
 }
 
-/// Providers of which the first is down.
+/// Providers of which the one at `first.test` is down.
 fn first_is_down() -> ScriptedProvider {
     ScriptedProvider::new(|_, got| {
         let status = if got.uri.host() == Some("first.test") { 500 } else { 200 };
@@ -139,7 +139,7 @@ async fn a_fallback_is_called_at_its_own_root() {
     ] {
         let provider = first_is_down();
         let other = match dialect {
-            // A server of one's own needs no key.
+            // A self-hosted server needs no key.
             Dialect::Compatible => at(name, dialect),
             _ => at(name, dialect).credential(credential("sk-own")).unwrap(),
         };

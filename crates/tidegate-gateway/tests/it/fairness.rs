@@ -1,4 +1,4 @@
-//! Callers who ask for more than there is, or in odd ways: others do not pay for it.
+//! Callers that demand too much or send unusual requests do not affect others.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ use crate::support::{
 };
 use crate::transport::ScriptedProvider;
 
-/// A chat with some more members.
+/// A chat request with additional members.
 fn chat_with(members: &Value) -> Request<Full<Bytes>> {
     let mut body =
         json!({ "model": MODEL, "messages": [{ "role": "user", "content": "A river?" }] });
@@ -50,7 +50,7 @@ fn provider_with_status(status: u16) -> ScriptedProvider {
     })
 }
 
-/// How long a modest call takes.
+/// Returns how long a small call takes.
 async fn small_call_duration(gateway: &Gateway) -> Duration {
     let start = Instant::now();
     let response = send(gateway, with_max_wait(chat("openai", Mode::Single), 1_000_000)).await;
@@ -122,7 +122,7 @@ async fn a_refusal_names_the_binding_limit_and_retry_after() {
     };
     let limits = Constraint::try_new(&raw).unwrap();
     let gateway = gateway_to(&provider_with_status(200), [openai().limits(limits)]);
-    // Somebody waits for a request, and that is not what the next one is refused for.
+    // A call waits for the request limit, but the next one is refused because of tokens.
     send(&gateway, chat_with(&json!({ "max_tokens": 1 }))).await;
     send(&gateway, chat_with(&json!({ "max_tokens": 590 }))).await;
     let refused = send(&gateway, with_max_wait(chat("openai", Mode::Single), 100)).await;
@@ -174,12 +174,12 @@ async fn a_failing_key_does_not_use_the_retry_budget_of_others() {
     let seen = Mutex::new(HashSet::new());
     let provider = ScriptedProvider::new(move |_, got| {
         let key = got.headers["authorization"].clone();
-        // Others fail once.
+        // Other keys fail once.
         let succeeds = key != "Bearer sk-bad" && !seen.lock().unwrap().insert(key);
         let status = if succeeds { 200 } else { 500 };
         Response::builder().status(status).body(Full::new(Bytes::from_static(b"{}"))).unwrap()
     });
-    // Where every key fails at first, a breaker would take the provider to be down.
+    // Since every key fails at first, a breaker would open for the provider.
     let gateway = gateway_to(&provider, [openai().max_retries(1).without_breaker()]);
     let keys = (0..200).map(|_| "sk-bad".to_owned()).chain((0..10).map(|key| format!("sk-{key}")));
     let mut calls = JoinSet::new();

@@ -1,4 +1,4 @@
-//! What comes in goes out, byte for byte.
+//! Requests and responses are forwarded byte for byte.
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -11,7 +11,7 @@ use crate::support::{
 };
 use crate::transport::ScriptedProvider;
 
-/// A provider that says little.
+/// A provider that responds with 201, repeated headers and a hop-by-hop header.
 fn created_provider() -> ScriptedProvider {
     ScriptedProvider::new(|_, _| {
         Response::builder()
@@ -159,7 +159,7 @@ async fn path_traversal_and_unknown_providers_are_refused() {
         assert_eq!(send(&gateway, request).await.status, 400, "{path}");
     }
     assert!(provider.requests().is_empty());
-    let unknown = Request::get("/nobody/v1").body(Full::new(Bytes::new())).unwrap();
+    let unknown = Request::get("/unknown/v1").body(Full::new(Bytes::new())).unwrap();
     let unknown = send(&gateway, unknown).await;
     assert_eq!(unknown.status, 404);
     assert_eq!(unknown.header("content-type"), "application/problem+json");

@@ -1,4 +1,4 @@
-//! Agents that ask for more than a provider allows, in virtual time.
+//! Agents that demand more than a provider allows, in virtual time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn gateway(simulator: &Simulator, upstream: Upstream, seed: u64) -> Gateway {
     Gateway::builder(&crate::support::engine()).http(http).upstream(upstream).build().unwrap()
 }
 
-/// A chat of so many words, as a tenant, with a key.
+/// A chat request of `words` words, for a tenant, with a key.
 fn chat(
     words: usize,
     max_tokens: u64,
@@ -53,7 +53,7 @@ fn chat(
         .unwrap()
 }
 
-/// Forty clients of twenty-five requests, all at once, of eight tenants.
+/// Forty clients of eight tenants send 25 requests each, all at once.
 #[tokio::test(start_paused = true)]
 async fn a_burst_of_forty_clients_uses_the_quota_without_errors() {
     for seed in 0..4_u64 {
@@ -88,8 +88,8 @@ async fn a_burst_of_forty_clients_uses_the_quota_without_errors() {
                 })
             })
             .collect();
-        // Eight tenants of five clients, each from its first answer to its last but one: who is
-        // last of all is a matter of chance.
+        // Measured from the first response of each client to its last but one: which client is last
+        // is a matter of chance.
         let (mut last, mut cycles) = (Duration::ZERO, [Duration::ZERO; 8]);
         for (client, ends) in clients.into_iter().enumerate() {
             let ends = ends.await.unwrap();
@@ -113,11 +113,11 @@ async fn a_burst_of_forty_clients_uses_the_quota_without_errors() {
     }
 }
 
-/// What came of some minutes of agents.
+/// Result of a load run.
 struct LoadResult {
     simulator: Simulator,
     errors: u64,
-    /// Waits of the modest tenants.
+    /// Waits of the tenants with few agents, sorted.
     waits: Vec<Duration>,
 }
 
@@ -127,15 +127,15 @@ impl LoadResult {
     }
 }
 
-/// Two hundred agents on two keys: twenty tenants of five agents for each, one of which may have
-/// many more.
+/// Runs agents on two keys: twenty tenants of five agents per key; the first tenant has `greedy`
+/// agents if that is not zero.
 async fn agents(greedy: usize, span: Duration) -> LoadResult {
     let account = |label: &str, key: &str| {
         let quota = Limits::new().requests_per_minute(4_000).tokens_per_minute(2_000_000);
         Account::new(tidegate_sim::Dialect::OpenAi, label, key)
             .model(MODEL, quota)
             .output(Output::between(20..=200))
-            // Half of all calls take 1.2 s at most, and one in a hundred 6 s.
+            // Half of all calls take at most 1.2 s, and one in a hundred takes 6 s.
             .faults(Faults::new().by_chance(1, 60, Fault::SlowStart(MILLI * 4_800)))
             .first_token(Delay::between(MILLI * 300..=MILLI * 800))
             .per_token(Delay::between(MILLI..=MILLI * 12))

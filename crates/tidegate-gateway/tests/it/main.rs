@@ -1,4 +1,4 @@
-//! The gateway, against the simulator of providers and against scripts.
+//! Integration tests of the gateway against the provider simulator and scripted providers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod accounts;

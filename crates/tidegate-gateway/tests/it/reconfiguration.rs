@@ -1,4 +1,4 @@
-//! Another configuration while calls are under way.
+//! Configuration changes while calls are in flight.
 
 use tidegate::pacer::PoolSize;
 use tidegate_gateway::{Gateway, GatewayError, Upstream};
@@ -16,7 +16,7 @@ fn with_concurrency(upstream: Upstream, calls: u64) -> Upstream {
     upstream.concurrency(PoolSize::Fixed(calls))
 }
 
-/// So many callers that call one after the other.
+/// Spawns callers that make `calls` calls each, one after the other.
 fn spawn_callers(
     gateway: &Gateway,
     name: &'static str,
@@ -110,7 +110,7 @@ async fn an_invalid_configuration_changes_nothing() {
     let wrong = with_concurrency(upstream(name, dialect), 1);
     let twice = gateway.reconfigure(vec![wrong.clone(), wrong.clone()]);
     assert!(matches!(twice, Err(GatewayError::Twice(_))));
-    let unknown_fallback = gateway.reconfigure(vec![wrong.fallback(["nobody"])]);
+    let unknown_fallback = gateway.reconfigure(vec![wrong.fallback(["missing"])]);
     assert!(matches!(unknown_fallback, Err(GatewayError::Fallback { .. })));
     let others: Vec<String> = (0..11).map(|number| format!("other-{number}")).collect();
     let names = || others.iter().map(String::as_str);

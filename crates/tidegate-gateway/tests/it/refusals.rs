@@ -1,4 +1,4 @@
-//! What the gateway itself says, in the words of every provider.
+//! Errors of the gateway itself, in the format of every dialect.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request};
@@ -115,7 +115,7 @@ async fn websocket_upgrades_are_refused_and_h2c_is_ignored() {
     let gateway = gateway(&simulator(account(sim)), upstream(name, dialect));
     let refused =
         send(&gateway, with_header(chat(name, Mode::Single), "upgrade", "WebSocket")).await;
-    // Clients that can do without fall back to HTTP at once.
+    // Clients that do not need WebSocket fall back to HTTP at once.
     assert_eq!(refused.status, 426);
     assert_eq!((refused.header("upgrade"), refused.header("connection")), ("HTTP/1.1", "upgrade"));
     assert_eq!(refused.json()["error"]["code"], json!("upgrade_not_supported"));

@@ -1,4 +1,4 @@
-//! Which requests are calls, and how often those are sent whose meaning is not known.
+//! Which requests take a permit, and how often requests of unknown purpose are sent.
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -24,7 +24,7 @@ fn request(method: &Method, path: &str, body: &str) -> Request<Full<Bytes>> {
         .unwrap()
 }
 
-/// A provider that answers with these statuses, one after the other.
+/// A provider that responds with these statuses in order.
 fn provider_with_statuses(statuses: &'static [u16]) -> ScriptedProvider {
     ScriptedProvider::new(move |number, _| {
         let status = statuses.get(number).or(statuses.last()).unwrap();

@@ -1,4 +1,4 @@
-//! Trying again, and turning to others.
+//! Retries and fallbacks.
 
 use std::num::NonZeroU32;
 
@@ -28,7 +28,7 @@ async fn transient_failures_do_not_reach_the_caller() {
         let gateway = gateway(&simulator, upstream(name, dialect));
         for fault in [Fault::ServerError, Fault::Overloaded, Fault::Reset] {
             if (name, fault) == ("ollama", Fault::Overloaded) {
-                // Its 503 is none of the statuses that are retried.
+                // Ollama's 503 is not among the retried statuses.
                 continue;
             }
             simulator.inject(ACCOUNT, fault, 2).unwrap();
@@ -144,7 +144,7 @@ async fn a_stream_always_starting_with_an_error_is_forwarded() {
 
 #[tokio::test(start_paused = true)]
 async fn an_exhausted_daily_quota_is_refused_at_once() {
-    // Others have no words for it that a program could read.
+    // Other dialects have no machine-readable error for it.
     for (name, dialect, sim) in [FAMILIES[0], FAMILIES[2]] {
         let simulator = simulator(account(sim));
         let gateway = gateway(&simulator, upstream(name, dialect));
@@ -154,7 +154,8 @@ async fn an_exhausted_daily_quota_is_refused_at_once() {
         let second = send(&gateway, chat(name, Mode::Single)).await;
         assert!(start.elapsed() < SECOND, "{name}: {:?}", start.elapsed());
         assert!(first.status.is_client_error(), "{name}");
-        // The second caller may be another one: it learns of the quota, and no word of the first.
+        // The second caller may be a different one: it learns of the quota, but sees nothing of the
+        // first response.
         assert_eq!(first.status, second.status, "{name}");
         let message = second.json()["error"]["message"].to_string();
         assert!(message.starts_with("\"Tidegate refused: a quota of "), "{name}: {message}");
@@ -184,7 +185,7 @@ async fn permanent_failures_have_no_retry_hints() {
     }
 }
 
-/// Others learn why nothing is sent, and nothing of the call that opened the breaker.
+/// Other callers learn why nothing is sent, but nothing about the call that opened the breaker.
 #[tokio::test(start_paused = true)]
 async fn last_failure_of_a_breaker_reveals_nothing_of_its_call() {
     let private = r#"{"error":{"message":"org-private","type":"type-private"}}"#;
@@ -202,7 +203,7 @@ async fn last_failure_of_a_breaker_reveals_nothing_of_its_call() {
     assert!(!text.contains("private"), "{text}");
 }
 
-/// What cannot be looked through is not passed on beside a key of ours, and else is.
+/// A body that cannot be scanned is not forwarded if a key is configured; otherwise it is.
 #[tokio::test(start_paused = true)]
 async fn an_undecodable_error_is_replaced_if_it_may_contain_the_key() {
     let provider = ScriptedProvider::new(|_, _| {

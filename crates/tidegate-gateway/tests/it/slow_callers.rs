@@ -1,4 +1,4 @@
-//! Callers that are too slow with their bodies, in virtual time.
+//! Callers that send their bodies too slowly, in virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn ok_provider() -> ScriptedProvider {
     ScriptedProvider::new(|_, _| Response::new(Full::new(Bytes::from_static(b"{}"))))
 }
 
-/// Nearly all of a body at once, and then a byte a second for an hour.
+/// Sends `size` bytes at once, and then one byte per second for an hour.
 fn slow_body(size: usize) -> SlowBody {
     let initial: &'static str = " ".repeat(size).leak();
     let mut chunks = vec![(Duration::ZERO, initial)];

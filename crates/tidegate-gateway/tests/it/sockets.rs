@@ -1,4 +1,4 @@
-//! The gateway's own client, over real sockets, in real time.
+//! The gateway's own HTTP client over real sockets, in real time.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ async fn every_dialect_works_over_a_socket() {
     }
 }
 
-/// A gateway to one OpenAI at a base URL.
+/// A gateway to one OpenAI provider at a base URL.
 fn gateway(base: &str, change: impl FnOnce(Upstream) -> Upstream) -> Gateway {
     let upstream = change(Upstream::new("openai", Dialect::OpenAi, base).unwrap());
     Gateway::builder(&crate::support::engine()).upstream(upstream).build().unwrap()
@@ -86,7 +86,7 @@ async fn a_failed_handshake_is_reported_and_not_retried() {
 
 #[tokio::test]
 async fn a_stalled_handshake_is_a_504_with_the_connect_timeout() {
-    // The system connects for it; it never answers.
+    // The kernel accepts the connection; the server never responds.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("https://{}", listener.local_addr().unwrap());
     let gateway = gateway(&base, |upstream| {
@@ -101,8 +101,8 @@ async fn a_stalled_handshake_is_a_504_with_the_connect_timeout() {
 
 const EVENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\n";
 
-/// A server that sends the head of a stream and then this, once for each connection, and leaves the
-/// connections open.
+/// A server that sends a stream head and one of `bodies` per connection, and leaves the connections
+/// open.
 async fn start_stalling_server(bodies: &'static [&'static str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -116,7 +116,7 @@ async fn start_stalling_server(bodies: &'static [&'static str]) -> String {
             socket.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
             open.push(socket);
         }
-        // The last one is read from until the gateway closes it.
+        // Read from the last connection until the gateway closes it.
         if let Some(last) = open.last_mut() {
             let _ = last.read(&mut [0; 4_096]).await;
         }

@@ -1,4 +1,5 @@
-//! Answers in pieces: when they pass, what they cost, and what a cut one costs.
+//! Streamed responses: when chunks are forwarded, what they cost, and what a truncated stream
+//! costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +40,7 @@ async fn chunks_are_forwarded_as_they_arrive() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_as_the_first_event_is_retried() {
-    // The others say something before, and then it is too late.
+    // The other dialects send an event before the error, and then it is too late.
     for (name, dialect, sim) in FAMILIES.into_iter().skip(2) {
         let simulator = simulator(account(sim));
         let gateway = gateway(&simulator, upstream(name, dialect));
@@ -73,7 +74,7 @@ async fn a_stream_failing_midway_is_forwarded_and_settled() {
     }
 }
 
-/// Numbers that are the same in every run.
+/// A deterministic random number generator.
 struct Rng(u64);
 
 impl Rng {
@@ -86,7 +87,7 @@ impl Rng {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_cancelled_streams_are_all_settled() {
     let mut rng = Rng(7);
-    // One that settles what was used.
+    // A provider that charges actual usage.
     let slow = tidegate_sim::Account::new(tidegate_sim::Dialect::Mistral, ACCOUNT, KEY)
         .model(MODEL, Limits::new().tokens_per_minute(10_000_000))
         .first_token(Delay::between(MILLI * 50..=MILLI * 300))
@@ -94,7 +95,7 @@ async fn a_thousand_cancelled_streams_are_all_settled() {
         .output(Output::between(5..=20));
     let simulator = simulator(slow);
     let gateway = gateway(&simulator, upstream("mistral", tidegate_llm::Dialect::Mistral));
-    // How this model counts is learned from calls that come to their ends.
+    // Complete calls teach the gateway how the model counts tokens.
     for _ in 0..20 {
         send(&gateway, chat("mistral", Mode::Stream)).await;
     }
@@ -144,7 +145,7 @@ const ERROR_CHUNKS: [&str; 2] =
 const OK_STREAM: &str =
     "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\ndata: [DONE]\n\n";
 
-/// A gateway to a provider that answers in these pieces: first with some, then with others.
+/// A gateway to a provider that sends `first` as its first response and `then` afterwards.
 fn streaming_gateway(
     first: &'static [(Duration, &'static str)],
     then: &'static [(Duration, &'static str)],

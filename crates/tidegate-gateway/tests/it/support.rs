@@ -1,4 +1,4 @@
-//! What most tests need: simulators, gateways in front of them, and callers.
+//! Shared helpers: simulators, gateways in front of them, and requests.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) const KEY: &str = "sk-caller";
 pub(crate) const ACCOUNT: &str = "main";
 pub(crate) const MODEL: &str = "model-1";
 
-/// The four families, as we and as the simulator call them.
+/// The four dialect families: provider name, our dialect, the simulator's dialect.
 pub(crate) const FAMILIES: [(&str, Dialect, sim::Dialect); 4] = [
     ("openai", Dialect::OpenAi, sim::Dialect::OpenAi),
     ("anthropic", Dialect::Anthropic, sim::Dialect::Anthropic),
@@ -32,7 +32,7 @@ pub(crate) const FAMILIES: [(&str, Dialect, sim::Dialect); 4] = [
     ("ollama", Dialect::Ollama, sim::Dialect::Ollama),
 ];
 
-/// An account of ten tokens an answer, without limits.
+/// A simulated account without limits whose responses have ten tokens.
 pub(crate) fn account(dialect: sim::Dialect) -> sim::Account {
     sim::Account::new(dialect, ACCOUNT, KEY)
         .model(MODEL, Limits::new().concurrency(1_000))
@@ -43,17 +43,17 @@ pub(crate) fn simulator(account: sim::Account) -> Simulator {
     Simulator::builder().account(account).build().unwrap()
 }
 
-/// An upstream by the name of its dialect.
+/// An upstream with up to 64 calls in flight.
 pub(crate) fn upstream(name: &str, dialect: Dialect) -> Upstream {
     Upstream::new(name, dialect, "http://provider.test").unwrap().concurrency(PoolSize::Fixed(64))
 }
 
-/// An engine on tokio's time.
+/// An engine whose store uses tokio's clock.
 pub(crate) fn engine() -> Engine {
     Engine::on(MemoryStore::builder().clock(TokioClock::new()).build().unwrap())
 }
 
-/// So many requests a minute.
+/// Limits of `requests` per minute.
 pub(crate) fn per_minute(requests: i64) -> Constraint {
     let requests_per_minute = Some(requests);
     Constraint::try_new(&RawConstraint { requests_per_minute, ..RawConstraint::default() }).unwrap()
@@ -77,14 +77,14 @@ pub(crate) fn credential(text: &str) -> Credential {
     Credential::new(text)
 }
 
-/// How an answer is wanted.
+/// Whether a response is streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Single,
     Stream,
 }
 
-/// A chat in the words of a dialect, with a caller's key.
+/// A chat request in the format of a dialect, with a caller's key.
 pub(crate) fn chat(name: &str, mode: Mode) -> Request<Full<Bytes>> {
     chat_with_key(name, mode, KEY)
 }
@@ -122,9 +122,9 @@ pub(crate) fn chat_with_key(name: &str, mode: Mode, key: &str) -> Request<Full<B
         .unwrap()
 }
 
-/// A chat of OpenAI's API. Mistral tells its counts unasked, and refuses to be asked.
+/// A chat request of the OpenAI API. Mistral always reports usage and rejects the usage option.
 fn chat_body(name: &str, mode: Mode) -> Value {
-    // As long as prompts are, where it is tokens that are looked at.
+    // A realistic length, for tests that look at tokens.
     let text = if name == "mistral" { "A river? ".repeat(100) } else { "A river?".to_owned() };
     let messages = [json!({ "role": "user", "content": text })];
     let mut body = json!({ "model": MODEL, "messages": messages, "max_tokens": 20 });
@@ -137,7 +137,7 @@ fn chat_body(name: &str, mode: Mode) -> Value {
     body
 }
 
-/// An answer that was read to its end.
+/// A response that was read to its end.
 #[derive(Debug)]
 pub(crate) struct FullResponse {
     pub(crate) status: StatusCode,
@@ -150,7 +150,7 @@ impl FullResponse {
         serde_json::from_slice(&self.body).unwrap()
     }
 
-    /// A field as text; empty if there is none.
+    /// Returns a header as text; empty if it is absent.
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -160,7 +160,7 @@ impl FullResponse {
     }
 }
 
-/// Asks, and reads the answer to its end.
+/// Sends a request and reads the response to its end.
 pub(crate) async fn send(gateway: &Gateway, request: Request<Full<Bytes>>) -> FullResponse {
     read(gateway.handle(request, PEER).await).await.unwrap()
 }
@@ -173,12 +173,12 @@ pub(crate) async fn read(
     Ok(FullResponse { status: head.status, headers: head.headers, body })
 }
 
-/// Whether nothing is held and nothing is under way, at any provider.
+/// Whether no call is queued or in flight at any provider.
 pub(crate) fn is_idle(gateway: &Gateway) -> bool {
     gateway.status().iter().all(|status| status.queued == 0 && status.in_flight == 0)
 }
 
-/// Lets everything happen that is to happen now.
+/// Lets all ready tasks run.
 pub(crate) async fn settle() {
     tokio::time::sleep(MILLI).await;
 }

@@ -1,4 +1,4 @@
-//! Providers that stall, in virtual time: when they are given up, what is told, and what is freed.
+//! Stalling providers, in virtual time: when they time out, what is reported and what is released.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ const EVENT: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\
 const DONE: &str = "data: [DONE]\n\n";
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// When the head of an answer comes, and when the pieces of its body.
+/// Delay of the response head, and the delayed chunks of its body.
 #[derive(Clone, Copy)]
 struct Timing(Duration, &'static [(Duration, &'static str)]);
 
@@ -31,7 +31,8 @@ fn openai() -> Upstream {
     upstream("openai", Dialect::OpenAi)
 }
 
-/// A gateway to a provider that streams: its first answer with this timing, all others fine.
+/// A gateway to a streaming provider whose first response has this timing; all others are
+/// immediate.
 fn slow_gateway(first: Timing, upstream: Upstream) -> Gateway {
     let requests = Arc::new(AtomicUsize::new(0));
     let http = service_fn(move |request: Request<RequestBody>| {
@@ -82,7 +83,7 @@ async fn a_stream_with_only_a_head_is_retried() {
     let response = send(&gateway, chat("openai", Mode::Stream)).await;
     assert_eq!((response.status.as_u16(), response.number("x-tidegate-attempts")), (200, 2));
     assert_eq!(&response.body[..], format!("{EVENT}{DONE}").as_bytes());
-    // The time-out runs from the request, not from the head; then comes the delay of the retry.
+    // The timeout runs from the request, not from the head; then the retry delay follows.
     assert!((SECOND * 30..SECOND * 35).contains(&start.elapsed()), "{:?}", start.elapsed());
     assert!(is_idle(&gateway));
 }

@@ -1,4 +1,4 @@
-//! HTTP to simulators without a network, and to scripts.
+//! HTTP services for tests: to a simulator without a network, and scripted providers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,20 +19,20 @@ use tokio::time::{Sleep, sleep};
 use tower::BoxError;
 use tower::Service;
 
-/// One connection inside the process for each request, up to 20 ms late if it is told so.
+/// Opens an in-process connection per request, optionally with up to 20 ms of random delay.
 #[derive(Clone, Debug)]
 pub(crate) struct SimulatorTransport {
     simulator: Simulator,
     jitter: Option<Arc<Mutex<u64>>>,
 }
 
-/// HTTP to this simulator.
+/// Returns a transport to this simulator.
 pub(crate) fn http(simulator: &Simulator) -> SimulatorTransport {
     SimulatorTransport { simulator: simulator.clone(), jitter: None }
 }
 
 impl SimulatorTransport {
-    /// Over a network that takes up to 20 ms, each time another.
+    /// Adds a random delay of up to 20 ms to each request.
     pub(crate) fn with_jitter(mut self, seed: u64) -> Self {
         self.jitter = Some(Arc::new(Mutex::new(seed)));
         self
@@ -71,7 +71,7 @@ impl Service<Request<RequestBody>> for SimulatorTransport {
     }
 }
 
-/// What a provider got.
+/// A request that a provider received.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
@@ -80,10 +80,10 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: Bytes,
 }
 
-/// What a script says to a request, by its number.
+/// Returns the response to a request, given its number.
 type Responder = dyn Fn(usize, &ReceivedRequest) -> Response<Full<Bytes>> + Send + Sync;
 
-/// A provider that answers by a script, and remembers what it got.
+/// A provider that responds as scripted and records the requests it received.
 #[derive(Clone)]
 pub(crate) struct ScriptedProvider {
     requests: Arc<Mutex<Vec<ReceivedRequest>>>,
@@ -91,7 +91,7 @@ pub(crate) struct ScriptedProvider {
 }
 
 impl ScriptedProvider {
-    /// Answers by the number of the request, from 0.
+    /// `respond` gets the number of the request, starting at 0.
     pub(crate) fn new(
         respond: impl Fn(usize, &ReceivedRequest) -> Response<Full<Bytes>> + Send + Sync + 'static,
     ) -> Self {
@@ -127,7 +127,7 @@ impl Service<Request<RequestBody>> for ScriptedProvider {
     }
 }
 
-/// A body that comes in pieces, each after a while.
+/// A body that sends each chunk after a delay.
 pub(crate) struct SlowBody {
     chunks: std::vec::IntoIter<(Duration, Bytes)>,
     next: Option<(Pin<Box<Sleep>>, Bytes)>,
