@@ -46,7 +46,7 @@ pub(crate) enum ContentCoding {
 
 /// The body is malformed or exceeds the limits.
 #[derive(Debug, thiserror::Error)]
-#[error("the content coding cannot be decoded")]
+#[error("cannot decode the body")]
 pub(crate) struct ContentDecodeError(#[from] io::Error);
 
 impl ContentDecodeError {

@@ -1,6 +1,7 @@
 //! [`GatewayError`]: why a configuration of upstreams is rejected.
 
 use tidegate_llm::client::ClientError;
+use tidegate_llm::fallback::MAX_TARGETS;
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::request::RequestError;
 
@@ -12,10 +13,12 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum GatewayError {
     /// A provider name is not a valid path segment.
-    #[error("`{0}` cannot be the name of a provider: letters, digits, `-`, `_` and `.` make one")]
+    #[error(
+        "invalid provider name `{0}`: use only letters, digits, `-`, `_` and `.`, and do not start with `.`"
+    )]
     Name(String),
     /// Two upstreams have the same name.
-    #[error("there are two providers of the name `{0}`")]
+    #[error("provider `{0}` is configured twice")]
     Twice(String),
     /// A base URL or a key is invalid.
     #[error("provider `{name}`: {source}")]
@@ -36,7 +39,7 @@ pub enum GatewayError {
         source: ClientError,
     },
     /// A fallback names a provider that is not configured.
-    #[error("provider `{name}` falls back to `{target}`, which there is not")]
+    #[error("provider `{name}`: fallback `{target}` is not configured")]
     Fallback {
         /// The provider.
         name: String,
@@ -44,7 +47,7 @@ pub enum GatewayError {
         target: String,
     },
     /// A provider has more fallbacks than a chain supports.
-    #[error("provider `{0}` has too many fallbacks")]
+    #[error("provider `{0}` has too many fallbacks: at most {MAX_TARGETS} are supported")]
     TooManyFallbacks(String),
     /// The limits of a provider are invalid.
     #[error("provider `{name}`: {source}")]
@@ -59,6 +62,6 @@ pub enum GatewayError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The system's random number generator failed.
-    #[error("no random numbers from the system")]
+    #[error("the random number generator of the system failed")]
     Random,
 }

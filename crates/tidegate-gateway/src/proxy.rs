@@ -72,7 +72,7 @@ impl Proxy<'_> {
         let dialect =
             known_purpose.map_or(self.route.dialect(), |known_purpose| known_purpose.dialect);
         if method::is_refused(request.method()) {
-            let message = "Tidegate refused: this method is not passed on.";
+            let message = "Tidegate refused: this method is not forwarded.";
             let error = ProxyError::new(ErrorKind::Method, message);
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
@@ -80,13 +80,15 @@ impl Proxy<'_> {
             return self.refuse(dialect, &draining_error(), Outcome::Drained);
         }
         if !uri_path::is_safe_path(path) {
-            let error =
-                ProxyError::new(ErrorKind::Invalid, "Tidegate refused: the path is no plain path.");
+            let error = ProxyError::new(
+                ErrorKind::Invalid,
+                "Tidegate refused: the path contains dot segments, backslashes or nested encodings.",
+            );
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
         if headers::is_websocket_upgrade(request.headers()) {
-            let message = "Tidegate refused: WebSockets are not passed on; use HTTP, or call the provider \
-                 itself.";
+            let message = "Tidegate refused: WebSocket is not supported; use HTTP, or call the \
+                 provider directly.";
             let error = ProxyError::new(ErrorKind::Upgrade, message);
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
@@ -137,8 +139,8 @@ impl Proxy<'_> {
         let Some(name) = &options.endpoint else { return Ok(routes.for_path(path).cloned()) };
         routes.by_name(name).cloned().map(Some).ok_or_else(|| {
             let message = format!(
-                "Tidegate refused: the header field {ENDPOINT} must name an endpoint that is \
-                 declared for {}; declared are: {}.",
+                "Tidegate refused: the header {ENDPOINT} must name an endpoint declared for \
+                 {}; declared endpoints: {}.",
                 upstream.name,
                 routes.list_names()
             );
@@ -180,7 +182,7 @@ impl Proxy<'_> {
             None => self.route.provider_state.accounts().for_caller(&credential),
         };
         let entry = entry.map_err(|error| {
-            tracing::error!(provider = %self.route.upstream.name, %error, "no account");
+            tracing::error!(provider = %self.route.upstream.name, %error, "account creation failed");
             self.refuse(dialect, &internal_error(), Outcome::Rejected)
         })?;
         let (method, headers) = (head.method, head.headers);

@@ -126,7 +126,7 @@ impl Proxy<'_> {
     ) -> Result<T, Response<ResponseBody>> {
         let kind = purpose.without_model();
         self.work_pool.run(self.peer.address, size, move || read(&kind)).await.map_err(|error| {
-            tracing::error!(provider = %self.route.upstream.name, %error, "body not read");
+            tracing::error!(provider = %self.route.upstream.name, %error, "request body processing failed");
             self.refuse(purpose.dialect, &internal_error(), Outcome::Rejected)
         })
     }

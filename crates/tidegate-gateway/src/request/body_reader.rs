@@ -39,9 +39,9 @@ const GROWTH: usize = 64;
 pub(crate) enum BodyError {
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("the body did not come in time")]
+    #[error("the body did not arrive in time")]
     TooSlow,
-    #[error("the body broke off")]
+    #[error("the connection closed before the end of the body")]
     Broken(#[source] BoxError),
     #[error(transparent)]
     NoBufferSpace(#[from] BufferBudgetExceeded),

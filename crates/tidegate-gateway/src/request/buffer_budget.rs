@@ -26,9 +26,9 @@ pub(crate) const MAX_SMALL: usize = 256 * 1_024;
 /// The budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BufferBudgetExceeded {
-    #[error("large bodies of this address are under way and fill its share of the buffers")]
+    #[error("large bodies of this address already use its share of the buffer memory")]
     Peer,
-    #[error("too many large bodies are under way")]
+    #[error("too many large bodies are being received")]
     All,
 }
 

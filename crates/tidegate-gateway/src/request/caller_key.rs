@@ -22,13 +22,13 @@ use crate::request::uri_path;
 pub(crate) enum KeyError {
     /// Servers could read it differently.
     #[error(
-        "a key must be one word of visible ASCII characters without quotes, commas and semicolons, \
+        "a key must be one word of visible ASCII characters without quotes, commas or semicolons, \
          such as in `Authorization: Bearer KEY`"
     )]
     Malformed,
     /// User and password, either of which may be the key.
     #[error(
-        "`Authorization: Basic` is not passed on to this provider; send the key as `Bearer KEY`"
+        "`Authorization: Basic` is not forwarded to this provider; send the key as `Bearer KEY`"
     )]
     Basic,
 }

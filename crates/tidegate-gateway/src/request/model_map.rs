@@ -19,7 +19,7 @@ pub(crate) struct ModelMap(HashMap<String, String>);
 
 /// The model of a request cannot be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the model of the request cannot be replaced by that of the fallback")]
+#[error("the model name in the request cannot be replaced by that of the fallback")]
 pub(crate) struct RenameError;
 
 impl FromIterator<(String, String)> for ModelMap {

@@ -32,7 +32,7 @@ pub(crate) struct RequestOptions {
 
 /// An invalid option and what its value must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the header field {header} must be {expected}")]
+#[error("the header {header} must be {expected}")]
 pub(crate) struct InvalidOption {
     header: &'static str,
     expected: &'static str,

@@ -22,7 +22,7 @@ const MAX_LARGE_JOBS: usize = 1;
 
 /// The work panicked, or the runtime is shutting down.
 #[derive(Debug, thiserror::Error)]
-#[error("a large body was not read: {0}")]
+#[error("processing a large body failed: {0}")]
 pub(crate) struct WorkFailed(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 /// Queues for work on large bodies.

@@ -32,7 +32,7 @@ enum Kind {
 #[non_exhaustive]
 pub enum ResponseBodyError {
     /// The provider closed the connection early.
-    #[error("the provider broke off its answer")]
+    #[error("the provider closed the connection before the end of its response")]
     Cut(#[source] BoxError),
     /// The provider sent nothing for the idle timeout.
     #[error("the provider stopped sending: {0}")]
@@ -198,7 +198,7 @@ impl StreamedResponse {
                     provider = %call.client.provider,
                     timeout = "idle",
                     after = ?idle,
-                    "provider stopped sending; answer broken off"
+                    "provider stopped sending; response aborted"
                 );
                 self.abort(Broken::TimedOut, Some(error().into()), FailureCause::IdleTimeout);
                 return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error()))));

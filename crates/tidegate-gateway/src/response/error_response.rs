@@ -108,9 +108,9 @@ impl Proxy<'_> {
                     )
                 }
                 AcquireError::NeverFits(limit) => {
-                    tracing::debug!(provider = %name, limit, "a call is too big");
+                    tracing::debug!(provider = %name, limit, "call exceeds a limit and can never fit");
                     let message = format!(
-                        "Tidegate refused: the request has more tokens than {name} ever takes."
+                        "Tidegate refused: the request has more tokens than the limits of {name} allow."
                     );
                     (ProxyError::new(ErrorKind::TooLarge, message), Outcome::Rejected)
                 }
@@ -121,8 +121,9 @@ impl Proxy<'_> {
             }
             CallError::Provider(failure) if failure.status.is_informational() => {
                 let (provider, status) = (&failure.provider, failure.status);
-                let message =
-                    format!("Tidegate: {provider} answered {status}, which is no answer.");
+                let message = format!(
+                    "Tidegate: {provider} responded with {status}, which is not a final status."
+                );
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
             CallError::Closed(failure) | CallError::Provider(failure) => {
@@ -130,7 +131,7 @@ impl Proxy<'_> {
                 if failure.kind.as_deref() == Some(daily) {
                     self.context.set_limited_by(daily);
                 }
-                let message = format!("Tidegate refused: a quota of {name} is used up.");
+                let message = format!("Tidegate refused: a quota of {name} is exhausted.");
                 let error = ProxyError::new(ErrorKind::Quota, message).with_status(failure.status);
                 // A retry time that the provider did not state would be a guess.
                 let after = failure.class.after().filter(|_| failure.after.is_some());
@@ -141,7 +142,8 @@ impl Proxy<'_> {
                 Outcome::Unreachable,
             ),
             CallError::Unreadable { provider, .. } => {
-                let message = format!("Tidegate: {provider} sent an answer that cannot be read.");
+                let message =
+                    format!("Tidegate: {provider} sent a response that cannot be parsed.");
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
             _ => (internal_error(), Outcome::Rejected),
@@ -154,8 +156,8 @@ impl Proxy<'_> {
         let failure = self.route.provider_state.breaker().status().last_failure;
         let failure = failure.map(|failure| format!(" (last: {failure})")).unwrap_or_default();
         let message = format!(
-            "Tidegate refused: calls to {name} kept failing{failure}, so nothing is sent to it for \
-             now. Come back in {seconds:.3}s."
+            "Tidegate refused: calls to {name} kept failing{failure}, so its circuit breaker is \
+             open. Retry in {seconds:.3}s."
         );
         ProxyError::new(ErrorKind::BreakerOpen, message).retry_after(Some(after))
     }
@@ -183,7 +185,7 @@ impl Proxy<'_> {
             BodyError::Broken(_) => ErrorKind::Invalid,
             BodyError::NoBufferSpace(_) => ErrorKind::Busy,
         };
-        let message = format!("Tidegate refused: {error}. Nothing whole was sent on.");
+        let message = format!("Tidegate refused: {error}. The request was not forwarded in full.");
         let after = (kind == ErrorKind::Busy).then_some(DEFAULT_RETRY_AFTER);
         let error = ProxyError::new(kind, message).retry_after(after);
         let mut response = self.refuse(dialect, &error, Outcome::Rejected);
@@ -207,12 +209,15 @@ impl Proxy<'_> {
 }
 
 pub(crate) fn draining_error() -> ProxyError {
-    let message = "Tidegate is about to stop and sends nothing more; come back in a moment.";
+    let message = "Tidegate is shutting down and sends no more calls; retry in a moment.";
     ProxyError::new(ErrorKind::Draining, message).retry_after(Some(DRAIN_RETRY_AFTER))
 }
 
 pub(crate) fn internal_error() -> ProxyError {
-    ProxyError::new(ErrorKind::Internal, "Tidegate cannot decide about this call.")
+    ProxyError::new(
+        ErrorKind::Internal,
+        "Tidegate failed to process this call because of an internal error.",
+    )
 }
 
 /// Whether the connection failure, if any, may go away soon.
@@ -229,7 +234,7 @@ fn connection_error(provider: &Provider, broken: Broken, reason: Option<String>)
     let (kind, what) = match broken {
         Broken::TimedOut => (ErrorKind::Timeout, "did not answer in time"),
         Broken::ConnectTimedOut => (ErrorKind::Timeout, "could not be reached"),
-        Broken::Cut => (ErrorKind::Unreachable, "broke the connection"),
+        Broken::Cut => (ErrorKind::Unreachable, "closed the connection early"),
         _ => (ErrorKind::Unreachable, "could not be reached"),
     };
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -240,7 +245,7 @@ fn queue_full_error(provider: &str, waiting: usize, subject: &str, after: Durati
     let seconds = after.as_secs_f64();
     let message = format!(
         "Tidegate refused: the queue is full: {waiting} calls {subject} wait for {provider}, which is the \
-         most. Come back in {seconds:.3}s."
+         maximum. Retry in {seconds:.3}s."
     );
     ProxyError::new(ErrorKind::RateLimit, message).retry_after(Some(after))
 }
@@ -249,8 +254,8 @@ fn wait_too_long_error(provider: &str, limit: Option<&str>, after: Duration) -> 
     let seconds = after.as_secs_f64();
     let limited_by = limit.map(|limit| format!(" (limited by {limit})")).unwrap_or_default();
     let message = format!(
-        "Tidegate refused: the wait for {provider} would be longer than accepted{limited_by}. \
-         Come back in {seconds:.3}s."
+        "Tidegate refused: the wait for {provider} would exceed the maximum wait{limited_by}. \
+         Retry in {seconds:.3}s."
     );
     ProxyError::new(ErrorKind::of_limit(limit), message).retry_after(Some(after))
 }

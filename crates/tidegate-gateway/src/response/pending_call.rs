@@ -171,7 +171,7 @@ impl PendingCall {
             cause = cause.name(),
             request_id = %self.context.id,
             upstream_request_id = upstream_id.filter(|id| id.len() <= MAX_ID_LEN),
-            "answer failed after it had begun"
+            "response failed after it had started"
         );
     }
 }

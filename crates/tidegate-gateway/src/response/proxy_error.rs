@@ -248,7 +248,10 @@ pub(crate) fn set_no_retry(headers: &mut HeaderMap) {
 pub(crate) fn unknown_provider(known: &[&str]) -> Response<ResponseBody> {
     let detail = match known {
         [] => "no provider is configured".to_owned(),
-        known => format!("no provider of this name is configured; known are {}", known.join(", ")),
+        known => format!(
+            "no provider of this name is configured; known providers are {}",
+            known.join(", ")
+        ),
     };
     let problem = Problem::new(ProblemType::NotFound, detail).response();
     problem.map(|body| ResponseBody::buffered(body.into()))

@@ -247,7 +247,8 @@ impl Accounts {
         if let Err(error) = apply(&state, &state.config) {
             // Roll back the accounts that were changed.
             if let Err(error) = apply(&state, &previous) {
-                tracing::error!(%error, "rollback failed: accounts run with mixed limits");
+                let provider = &self.params.upstream.name;
+                tracing::error!(%provider, %error, "rollback failed: accounts run with mixed limits");
             }
             state.config = previous;
             return Err(error);

@@ -208,7 +208,8 @@ impl RoutingTable {
         for pending in pending_routes {
             let Some(previous) = self.routes.get(pending.upstream.name.as_str()) else { continue };
             if let Err(error) = previous.provider_state.reconfigure(&previous.upstream) {
-                tracing::error!(%error, "rollback failed: accounts run with mixed limits");
+                let provider = &pending.upstream.name;
+                tracing::error!(%provider, %error, "rollback failed: accounts run with mixed limits");
             }
         }
     }
@@ -342,7 +343,7 @@ fn fallback_indices(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
             None if other.name != upstream.name => fallback_indices.push(index),
             None => {}
             Some(reason) => {
-                tracing::warn!("No fallback from {} to {}: {reason}", upstream.name, other.name);
+                tracing::warn!(provider = %upstream.name, fallback = %other.name, reason, "fallback skipped");
             }
         }
     }

@@ -67,7 +67,7 @@ pub(crate) struct UpstreamClient {
 
 /// A streamed body can be sent only once.
 #[derive(Debug, thiserror::Error)]
-#[error("the body was sent before")]
+#[error("a streamed body cannot be sent twice")]
 struct AlreadySent;
 
 impl UpstreamClient {

@@ -57,7 +57,7 @@ impl UpstreamClient {
                     false => ErrorKind::Invalid,
                 };
                 let message = format!(
-                    "Tidegate: {} answered {} in a content coding that cannot be read.",
+                    "Tidegate: {} responded with {} in a content coding that cannot be decoded.",
                     self.provider, head.status
                 );
                 head.headers.insert(CONTENT_TYPE, JSON);

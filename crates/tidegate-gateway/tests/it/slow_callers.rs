@@ -40,7 +40,7 @@ async fn slow_last_bytes_are_a_408_in_every_dialect() {
             let response = read(gateway.handle(request, PEER).await).await.unwrap();
             assert_eq!((response.status.as_u16(), response.header("connection")), (408, "close"));
             assert!(
-                response.json()["error"].to_string().contains("did not come in time"),
+                response.json()["error"].to_string().contains("did not arrive in time"),
                 "{name}"
             );
             assert!((SECOND * 19..SECOND * 22).contains(&start.elapsed()), "{name} {size}");

@@ -150,6 +150,6 @@ fn a_stalled_stream_is_logged_with_provider_and_timeout() {
         });
     });
     let line =
-        "provider stopped sending; answer broken off provider=openai timeout=\"idle\" after=60s";
+        "provider stopped sending; response aborted provider=openai timeout=\"idle\" after=60s";
     assert_eq!(log.count(line), 1);
 }
