@@ -14,7 +14,7 @@ pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub enum GatewayError {
     /// A provider name is not a valid path segment.
     #[error(
-        "invalid provider name `{0}`: use only letters, digits, `-`, `_` and `.`, and do not start with `.`"
+        "invalid provider name `{0}`: use letters, digits, `-`, `_` and `.`, but no leading `.`"
     )]
     Name(String),
     /// Two upstreams have the same name.

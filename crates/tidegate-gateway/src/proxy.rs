@@ -67,10 +67,9 @@ impl Proxy<'_> {
     {
         let path = target.split('?').next().unwrap_or_default();
         // Many providers treat different spellings of a path as equal.
-        let plain = plain_path(path);
-        let known_purpose = Purpose::of(self.route.dialect(), &plain);
-        let dialect =
-            known_purpose.map_or(self.route.dialect(), |known_purpose| known_purpose.dialect);
+        let normalized_path = plain_path(path);
+        let known_purpose = Purpose::of(self.route.dialect(), &normalized_path);
+        let dialect = known_purpose.map_or(self.route.dialect(), |purpose| purpose.dialect);
         if method::is_refused(request.method()) {
             let message = "Tidegate refused: this method is not forwarded.";
             let error = ProxyError::new(ErrorKind::Method, message);
@@ -80,10 +79,9 @@ impl Proxy<'_> {
             return self.refuse(dialect, &draining_error(), Outcome::Drained);
         }
         if !uri_path::is_safe_path(path) {
-            let error = ProxyError::new(
-                ErrorKind::Invalid,
-                "Tidegate refused: the path contains dot segments, backslashes or nested encodings.",
-            );
+            let message =
+                "Tidegate refused: the path has dot segments, backslashes or nested escapes.";
+            let error = ProxyError::new(ErrorKind::Invalid, message);
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
         if headers::is_websocket_upgrade(request.headers()) {
@@ -100,17 +98,21 @@ impl Proxy<'_> {
                 return self.refuse(dialect, &error, Outcome::Rejected);
             }
         };
-        let declared = match self.declared_endpoint(&options, &plain) {
+        let declared = match self.declared_endpoint(&options, &normalized_path) {
             Ok(declared) => declared,
             Err(error) => return self.refuse(dialect, &error, Outcome::Rejected),
         };
         let purpose = needs_permit(&request, &target, declared.as_ref()).then(|| match &declared {
             Some(_) => known_purpose.unwrap_or(Purpose::declared(dialect)),
-            None => known_purpose.unwrap_or_else(|| Purpose::other(dialect, &plain)),
+            None => known_purpose.unwrap_or_else(|| Purpose::other(dialect, &normalized_path)),
         });
         let headers = request.headers();
-        let limit =
-            body_reader::body_limit(self.route.dialect(), purpose.as_ref(), &plain, headers);
+        let limit = body_reader::body_limit(
+            self.route.dialect(),
+            purpose.as_ref(),
+            &normalized_path,
+            headers,
+        );
         if let Err(error) = body_reader::check_length(request.headers(), limit) {
             return self.refuse_body(dialect, &error);
         }
@@ -182,7 +184,8 @@ impl Proxy<'_> {
             None => self.route.provider_state.accounts().for_caller(&credential),
         };
         let entry = entry.map_err(|error| {
-            tracing::error!(provider = %self.route.upstream.name, %error, "account creation failed");
+            let provider = &self.route.upstream.name;
+            tracing::error!(%provider, %error, "account creation failed");
             self.refuse(dialect, &internal_error(), Outcome::Rejected)
         })?;
         let (method, headers) = (head.method, head.headers);

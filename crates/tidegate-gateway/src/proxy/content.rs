@@ -55,7 +55,7 @@ impl Proxy<'_> {
                 }
                 let full_size = || u64::try_from(prefix.len()).ok();
                 let size = if is_complete { full_size() } else { content_length(headers) };
-                let summary = self.read_beginning(purpose, codings, prefix.clone(), size).await?;
+                let summary = self.read_prefix(purpose, codings, prefix.clone(), size).await?;
                 let content = match is_complete && purpose.is_other() {
                     true => Content::Buffered(BufferedContent::new(prefix, body.into_permit())),
                     false => Content::streamed(body),
@@ -80,10 +80,10 @@ impl Proxy<'_> {
         let size = body_summary::read_size(&codings, &content.bytes);
         let has_fallbacks = !self.route.upstream.fallback.is_empty();
         let may_inject_usage_option = self.route.client.injects_usage_option || has_fallbacks;
-        let read = self.read_on_worker(purpose, size, move |kind| {
+        let read = self.read_on_worker(purpose, size, move |purpose| {
             let BufferedContent { bytes, edit_spans, .. } = &content;
             let length = u64::try_from(bytes.len()).ok();
-            let summary = BodySummary::read(kind, &codings, bytes, length);
+            let summary = BodySummary::read(purpose, &codings, bytes, length);
             if WorkPool::is_offloaded(size) && has_fallbacks {
                 edit_spans.models(bytes);
             }
@@ -101,7 +101,7 @@ impl Proxy<'_> {
     }
 
     /// Summarizes a streamed body by its prefix.
-    async fn read_beginning(
+    async fn read_prefix(
         &self,
         purpose: &Purpose<'_>,
         codings: Codings,
@@ -109,8 +109,8 @@ impl Proxy<'_> {
         size: Option<u64>,
     ) -> Result<BodySummary, Response<ResponseBody>> {
         let read_size = body_summary::read_size(&codings, &prefix);
-        let read = self.read_on_worker(purpose, read_size, move |kind| {
-            BodySummary::read(kind, &codings, &prefix, size)
+        let read = self.read_on_worker(purpose, read_size, move |purpose| {
+            BodySummary::read(purpose, &codings, &prefix, size)
         });
         let mut summary = read.await?;
         summary.set_model_from_path(purpose);
@@ -124,10 +124,14 @@ impl Proxy<'_> {
         size: usize,
         read: impl FnOnce(&Purpose<'static>) -> T + Send + 'static,
     ) -> Result<T, Response<ResponseBody>> {
-        let kind = purpose.without_model();
-        self.work_pool.run(self.peer.address, size, move || read(&kind)).await.map_err(|error| {
-            tracing::error!(provider = %self.route.upstream.name, %error, "request body processing failed");
-            self.refuse(purpose.dialect, &internal_error(), Outcome::Rejected)
-        })
+        let model_free_purpose = purpose.without_model();
+        self.work_pool
+            .run(self.peer.address, size, move || read(&model_free_purpose))
+            .await
+            .map_err(|error| {
+                let provider = &self.route.upstream.name;
+                tracing::error!(%provider, %error, "request body processing failed");
+                self.refuse(purpose.dialect, &internal_error(), Outcome::Rejected)
+            })
     }
 }

@@ -53,7 +53,9 @@ impl BodySummary {
         let (text, decoded_size) = match &decoded {
             BodyText::Plain(text) => (*text, None),
             BodyText::Decoded(text) => (text.as_slice(), Some(self::length(text))),
-            BodyText::TooLarge(bound) => (&[][..], Some(u64::try_from(*bound).unwrap_or(u64::MAX))),
+            BodyText::TooLarge(max_size) => {
+                (&[][..], Some(u64::try_from(*max_size).unwrap_or(u64::MAX)))
+            }
             // A server that does not know the coding parses the body as it is.
             BodyText::Undecodable => (prefix, None),
         };

@@ -98,19 +98,13 @@ impl Proxy<'_> {
                     if let Some(limit) = limit {
                         self.context.set_limited_by(limit);
                     }
-                    (
-                        wait_too_long_error(
-                            name.as_str(),
-                            limit,
-                            after.unwrap_or(DEFAULT_RETRY_AFTER),
-                        ),
-                        Outcome::Refused,
-                    )
+                    let after = after.unwrap_or(DEFAULT_RETRY_AFTER);
+                    (wait_too_long_error(name.as_str(), limit, after), Outcome::Refused)
                 }
                 AcquireError::NeverFits(limit) => {
-                    tracing::debug!(provider = %name, limit, "call exceeds a limit and can never fit");
+                    tracing::debug!(provider = %name, limit, "call can never fit its limit");
                     let message = format!(
-                        "Tidegate refused: the request has more tokens than the limits of {name} allow."
+                        "Tidegate refused: the request has more tokens than {name} ever allows."
                     );
                     (ProxyError::new(ErrorKind::TooLarge, message), Outcome::Rejected)
                 }
@@ -244,8 +238,8 @@ fn connection_error(provider: &Provider, broken: Broken, reason: Option<String>)
 fn queue_full_error(provider: &str, waiting: usize, subject: &str, after: Duration) -> ProxyError {
     let seconds = after.as_secs_f64();
     let message = format!(
-        "Tidegate refused: the queue is full: {waiting} calls {subject} wait for {provider}, which is the \
-         maximum. Retry in {seconds:.3}s."
+        "Tidegate refused: the queue is full: {waiting} calls {subject} wait for {provider}, which \
+         is the maximum. Retry in {seconds:.3}s."
     );
     ProxyError::new(ErrorKind::RateLimit, message).retry_after(Some(after))
 }

@@ -199,7 +199,9 @@ impl ProxyError {
             Dialect::Ollama => json!({ "error": message }),
             _ => {
                 let (error_type, code) = kind.openai();
-                json!({ "error": { "message": message, "type": error_type, "param": null, "code": code } })
+                let error =
+                    json!({ "message": message, "type": error_type, "param": null, "code": code });
+                json!({ "error": error })
             }
         }
     }

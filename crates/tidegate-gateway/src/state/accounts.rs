@@ -197,7 +197,7 @@ impl Accounts {
     pub(crate) fn reclaim(&self, max_loss: Loss) {
         let mut state = lock(&self.state);
         let State { config, entries, .. } = &mut *state;
-        let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, is_used: bool| {
+        let may_evict = |id: &Arc<str>, entry: &Arc<AccountEntry>, is_used: bool| {
             entry.account.release_models(RECLAIM_MODELS, max_loss);
             let is_kept = config.is_own(id) || **id == *OVERFLOW;
             let is_idle = !is_used && Arc::strong_count(entry) == 1;
@@ -205,7 +205,7 @@ impl Accounts {
             let is_eligible = max_loss > Loss::Nothing || never_accepted;
             !is_kept && is_idle && is_eligible && entry.account.loss() <= max_loss
         };
-        for (_, entry) in entries.release(RECLAIM_ACCOUNTS, may_go) {
+        for (_, entry) in entries.release(RECLAIM_ACCOUNTS, may_evict) {
             entry.account.retire();
         }
     }
@@ -247,8 +247,11 @@ impl Accounts {
         if let Err(error) = apply(&state, &state.config) {
             // Roll back the accounts that were changed.
             if let Err(error) = apply(&state, &previous) {
-                let provider = &self.params.upstream.name;
-                tracing::error!(%provider, %error, "rollback failed: accounts run with mixed limits");
+                tracing::error!(
+                    provider = %self.params.upstream.name,
+                    %error,
+                    "rollback failed: accounts run with mixed limits"
+                );
             }
             state.config = previous;
             return Err(error);

@@ -208,8 +208,11 @@ impl RoutingTable {
         for pending in pending_routes {
             let Some(previous) = self.routes.get(pending.upstream.name.as_str()) else { continue };
             if let Err(error) = previous.provider_state.reconfigure(&previous.upstream) {
-                let provider = &pending.upstream.name;
-                tracing::error!(%provider, %error, "rollback failed: accounts run with mixed limits");
+                tracing::error!(
+                    provider = %pending.upstream.name,
+                    %error,
+                    "rollback failed: accounts run with mixed limits"
+                );
             }
         }
     }
@@ -343,7 +346,8 @@ fn fallback_indices(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
             None if other.name != upstream.name => fallback_indices.push(index),
             None => {}
             Some(reason) => {
-                tracing::warn!(provider = %upstream.name, fallback = %other.name, reason, "fallback skipped");
+                let (provider, fallback) = (&upstream.name, &other.name);
+                tracing::warn!(%provider, %fallback, reason, "fallback skipped");
             }
         }
     }

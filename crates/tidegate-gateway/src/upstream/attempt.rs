@@ -188,9 +188,9 @@ impl UpstreamClient {
         let content = &call.request.content;
         let wait =
             if content.is_replayable() { first_byte } else { first_byte.max(MIN_UPLOAD_TIMEOUT) };
-        let mut end = start + wait;
+        let mut deadline = start + wait;
         loop {
-            match timeout_at(end, &mut sending).await {
+            match timeout_at(deadline, &mut sending).await {
                 Ok(Ok(response)) => {
                     let sent_at = content.last_sent().unwrap_or(start);
                     return Ok((self.sanitize_response(response)?, sent_at + first_byte));
@@ -202,7 +202,7 @@ impl UpstreamClient {
             }
             // The timeout runs from the last sent part of the body.
             match content.last_sent().map(|last| last + wait) {
-                Some(later) if later > end => end = later,
+                Some(later) if later > deadline => deadline = later,
                 _ => return Err(self.first_byte_error()),
             }
         }
@@ -214,7 +214,7 @@ impl UpstreamClient {
             false => None,
         };
         let has_usage_option = parts_with_usage.is_some();
-        let (response, end) = self.send(call, parts_with_usage).await?;
+        let (response, deadline) = self.send(call, parts_with_usage).await?;
         let (mut head, mut body) = response.into_parts();
         call.context.response_received(head.status);
         if self.is_requested_provider(&call.context) {
@@ -230,8 +230,9 @@ impl UpstreamClient {
         let reported_limits = ReportedLimits::read(self.dialect, &head.headers, wall_now());
         let mut first_event = FirstEvent::default();
         if form == ResponseForm::Stream
-            && let Err(error) =
-                self.wait_for_first_event(&mut body, end, &mut first_event, &mut usage_reader).await
+            && let Err(error) = self
+                .wait_for_first_event(&mut body, deadline, &mut first_event, &mut usage_reader)
+                .await
         {
             if matches!(error, CallError::Provider(_)) {
                 let held = first_event.into_bytes().unwrap_or_default();
@@ -273,18 +274,18 @@ impl UpstreamClient {
     }
 
     /// Waits for the first event of a stream. Fails if the provider reports an error in it, the
-    /// connection fails, or nothing has arrived at `end`.
+    /// connection fails, or nothing has arrived at `deadline`.
     async fn wait_for_first_event(
         &self,
         body: &mut ProviderBody,
-        mut end: Instant,
+        mut deadline: Instant,
         first_event: &mut FirstEvent,
         usage_reader: &mut UsageReader,
     ) -> Result<(), CallError> {
         // In an encoded stream, only the usage reader can tell that an event is complete.
         while !(first_event.is_complete() || usage_reader.is_encoded() && usage_reader.has_begun())
         {
-            let data = match timeout_at(end, body.frame()).await {
+            let data = match timeout_at(deadline, body.frame()).await {
                 Ok(Some(Ok(frame))) => frame.into_data().unwrap_or_default(),
                 Ok(Some(Err(error))) => return Err(self.connection_error(Broken::Cut, Some(error))),
                 Err(_) if first_event.is_empty() => return Err(self.first_byte_error()),
@@ -295,7 +296,7 @@ impl UpstreamClient {
                 continue;
             }
             if first_event.is_empty() {
-                end = Instant::now() + FIRST_EVENT_HOLD;
+                deadline = Instant::now() + FIRST_EVENT_HOLD;
             }
             if usage_reader.is_encoded() {
                 first_event.push_encoded(&data);

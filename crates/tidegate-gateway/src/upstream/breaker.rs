@@ -135,7 +135,7 @@ impl ProviderBreaker {
     /// Refuses a call that should not queue because it could not be sent now. Reserves nothing.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the provider or the model is open.
+    /// [`CallError::Open`] while the gate of the provider or the model is open.
     pub(crate) fn check(&self, key: &str, model: &str) -> Result<(), CallError> {
         let (state, now) = (self.0.lock(), self.0.clock.now());
         if state.settings.is_none() {
@@ -154,8 +154,8 @@ impl ProviderBreaker {
     /// attempts have the same value.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the provider or the model is open, or slow start admits no more
-    /// calls.
+    /// [`CallError::Open`] while the gate of the provider or the model is open, or slow start
+    /// admits no more calls.
     pub(crate) fn admit(
         &self,
         key: &str,
@@ -186,14 +186,14 @@ impl ProviderBreaker {
         let gate = state.model_gates.get_mut(&attempt.model_key).map(|gate| gate.admit(now));
         attempt.model_admission = gate.transpose().map_err(|after| self.0.open_error(after))?;
         match state.provider_gate.admit(now) {
-            Ok(admitted) => attempt.provider_admission = Some(admitted),
+            Ok(admission) => attempt.provider_admission = Some(admission),
             Err(after) => {
                 // Return the slot in the model's gate.
-                let ended = attempt.ended(CallOutcome::Unknown, false);
-                if let Some((gate, model_state)) =
+                let ended = attempt.ended_call(CallOutcome::Unknown, false);
+                if let Some((gate, admission)) =
                     state.model_gates.get_mut(&attempt.model_key).zip(attempt.model_admission)
                 {
-                    gate.settle(model_state, ended, now, (0, false));
+                    gate.settle(admission, ended, now, (0, false));
                 }
                 attempt.model_admission = None;
                 return Err(self.0.open_error(after));
@@ -204,8 +204,8 @@ impl ProviderBreaker {
             (Some(&*attempt.model_key), attempt.model_admission),
         ];
         drop(state);
-        for (model, admitted) in trials {
-            if admitted.is_some_and(|admitted| admitted.is_trial) {
+        for (model, admission) in trials {
+            if admission.is_some_and(|admission| admission.is_trial) {
                 self.0.report(model, BreakerState::HalfOpen, None, None);
             }
         }
@@ -220,7 +220,7 @@ impl fmt::Debug for ProviderBreaker {
 }
 
 /// An admitted attempt. If dropped without an outcome, it is not counted: its caller disconnected.
-#[must_use = "an attempt has an outcome"]
+#[must_use = "an attempt must be settled"]
 pub(crate) struct AdmittedAttempt {
     breaker: Arc<Inner>,
     /// Model and key.
@@ -236,35 +236,35 @@ impl AdmittedAttempt {
     /// Records the result of the attempt.
     pub(crate) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
-        self.end(error.map_or(CallOutcome::Answered, outcome_of), error);
+        self.record(error.map_or(CallOutcome::Answered, outcome_of), error);
     }
 
-    fn ended(&self, outcome: CallOutcome, is_overload: bool) -> EndedCall {
+    fn ended_call(&self, outcome: CallOutcome, is_overload: bool) -> EndedCall {
         EndedCall { call: self.call, started_at: self.started_at, outcome, is_overload }
     }
 
-    fn end(&mut self, outcome: CallOutcome, error: Option<&CallError>) {
-        let Some(admitted) = self.provider_admission.take() else { return };
+    fn record(&mut self, outcome: CallOutcome, error: Option<&CallError>) {
+        let Some(admission) = self.provider_admission.take() else { return };
         let is_overload = error.is_some_and(|error| error.class() == Class::Overloaded);
         let is_unreachable = error.is_some_and(is_unreachable);
-        let (ended, now) = (self.ended(outcome, is_overload), self.breaker.clock.now());
+        let (ended, now) = (self.ended_call(outcome, is_overload), self.breaker.clock.now());
         let breaker = &self.breaker;
         let mut state = breaker.lock();
         let Some(settings) = state.settings else { return };
         let failures = usize::try_from(settings.failures()).unwrap_or(usize::MAX);
         let is_provider_wide =
-            state.is_provider_wide(&self.model_key, ended, failures) || is_unreachable;
+            state.record_outcome(&self.model_key, ended, failures) || is_unreachable;
         // A model or key in its own trial is already known to fail.
         let is_model_trial = self
             .model_admission
-            .is_some_and(|model_state| model_state.is_trial || model_state.is_slow_start);
+            .is_some_and(|admission| admission.is_trial || admission.is_slow_start);
         let provider_outcome = match outcome {
             CallOutcome::Failed if is_model_trial && !is_unreachable => CallOutcome::Unknown,
             outcome => outcome,
         };
         let provider_end = EndedCall { outcome: provider_outcome, ..ended };
         let provider_change =
-            state.provider_gate.settle(admitted, provider_end, now, (failures, is_provider_wide));
+            state.provider_gate.settle(admission, provider_end, now, (failures, is_provider_wide));
         let model_change = match outcome {
             // A connection failure is not caused by a model.
             CallOutcome::Failed if is_unreachable => {
@@ -292,7 +292,7 @@ impl AdmittedAttempt {
 
 impl Drop for AdmittedAttempt {
     fn drop(&mut self) {
-        self.end(CallOutcome::Unknown, None);
+        self.record(CallOutcome::Unknown, None);
     }
 }
 
@@ -311,7 +311,7 @@ impl State {
 
     /// Records an ended call. Returns whether the consecutive failures involve several models or
     /// keys.
-    fn is_provider_wide(&mut self, model: &Arc<str>, ended: EndedCall, failures: usize) -> bool {
+    fn record_outcome(&mut self, model: &Arc<str>, ended: EndedCall, failures: usize) -> bool {
         // Half of them must belong to other models or keys before the provider is to blame.
         let needed = failures.div_ceil(2);
         match (ended.outcome, &mut self.first_failing) {
@@ -341,8 +341,8 @@ impl State {
                 .or_insert_with(|| Gate::new(settings));
         }
         let gate = self.model_gates.get_mut(&attempt.model_key)?;
-        let admitted = attempt.model_admission.or_else(|| gate.untracked_admission())?;
-        let change = gate.settle(admitted, ended, now, (failures, true));
+        let admission = attempt.model_admission.or_else(|| gate.untracked_admission())?;
+        let change = gate.settle(admission, ended, now, (failures, true));
         if gate.is_clean() {
             self.model_gates.remove(&attempt.model_key);
         }

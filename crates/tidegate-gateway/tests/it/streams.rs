@@ -124,7 +124,7 @@ async fn a_thousand_cancelled_streams_are_all_settled() {
     let limits = seen.queues().flat_map(tidegate_llm::rate_limit::QueueView::all_limits);
     let mut tokens = limits.filter(|(_, limit)| limit.dimension == Some(Dimension::Tokens));
     let (_, ours) = tokens.next().unwrap();
-    let theirs: u64 = simulator.ledger().entries().iter().map(|one| one.charged.total()).sum();
+    let theirs: u64 = simulator.ledger().entries().iter().map(|entry| entry.charged.total()).sum();
     let off = ours.charged.abs_diff(theirs) as f64 / theirs as f64;
     assert!(off < 0.01, "{} ours, {theirs} theirs, {complete} complete", ours.charged);
 }
