@@ -1,4 +1,4 @@
-//! [`GatewayBuilder`].
+//! The builder of a gateway.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::Upstream;
 
 /// Builds a [`Gateway`].
-#[must_use = "a gateway is made by `build`"]
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct GatewayBuilder {
     engine: Engine,
     upstreams: Vec<Upstream>,

@@ -1,4 +1,4 @@
-//! [`CallObserver`]: notified of each call once, when the call ends.
+//! Observers of calls, which are notified of each call once, when it ends.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! [`GatewayError`]: why a configuration of upstreams is rejected.
+//! Why a configuration of upstreams is rejected.
 
 use tidegate_llm::client::ClientError;
 use tidegate_llm::fallback::MAX_TARGETS;

@@ -1,4 +1,4 @@
-//! [`Gateway`]: routes requests to providers and applies configuration changes.
+//! The gateway: routes requests to providers and applies configuration changes.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -158,7 +158,7 @@ impl PendingCall {
 
     fn record_failure(&self, error: &CallError, cause: FailureCause) {
         let class = error.class();
-        self.context.answer_failed(class);
+        self.context.response_failed(class);
         if cause == FailureCause::IdleTimeout {
             // Logged where the timeout fired.
             return;

@@ -257,7 +257,7 @@ impl CallContext {
     }
 
     /// Records that the response failed after it had started.
-    pub(crate) fn answer_failed(&self, class: Class) {
+    pub(crate) fn response_failed(&self, class: Class) {
         let mut state = self.lock();
         (state.answer_failure, state.outcome) = (Some(class), Outcome::Broken);
     }

@@ -1,4 +1,4 @@
-//! [`Upstream`]: the configuration of a provider.
+//! The configuration of a provider.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -79,7 +79,7 @@ impl Destination {
 /// # Ok::<(), tidegate_gateway::GatewayError>(())
 /// ```
 #[derive(Clone, PartialEq)]
-#[must_use = "an upstream does nothing until a gateway has it"]
+#[must_use = "an upstream does nothing until it is passed to a gateway"]
 pub struct Upstream {
     pub(crate) name: Provider,
     pub(crate) dialect: Dialect,

@@ -99,7 +99,11 @@ async fn an_endpoint_limit_can_be_added_at_run_time() {
     assert_eq!((gateway.status()[0].in_flight, gateway.status()[0].queued), (2, 4));
     gateway.reconfigure(vec![at_once(4)]).unwrap();
     settle().await;
-    assert_eq!((gateway.status()[0].in_flight, gateway.status()[0].queued), (3, 3), "of three");
+    assert_eq!(
+        (gateway.status()[0].in_flight, gateway.status()[0].queued),
+        (3, 3),
+        "limited by the concurrency of three"
+    );
 }
 
 #[tokio::test(start_paused = true)]

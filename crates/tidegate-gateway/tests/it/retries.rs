@@ -35,7 +35,7 @@ async fn transient_failures_do_not_reach_the_caller() {
             let response = send(&gateway, chat(name, Mode::Single)).await;
             assert_eq!(response.status, 200, "{name} {fault:?}");
             assert_eq!(response.number("x-tidegate-attempts"), 3, "{name} {fault:?}");
-            assert!(response.number("x-tidegate-wait-ms") > 500, "the delays count as waits");
+            assert!(response.number("x-tidegate-wait-ms") > 500, "retry delays count as waits");
         }
         assert!(is_idle(&gateway), "{name}");
     }
@@ -82,7 +82,7 @@ async fn a_persistent_error_is_forwarded_byte_for_byte() {
     let gateway = gateway_to(&refused, [upstream("openai", Dialect::OpenAi)]);
     let failed = send(&gateway, chat("openai", Mode::Single)).await;
     assert_eq!((failed.status.as_u16(), failed.number("x-tidegate-attempts")), (400, 1));
-    assert_eq!(failed.header("x-should-retry"), "false", "nothing will change");
+    assert_eq!(failed.header("x-should-retry"), "false", "a retry would fail too");
 }
 
 #[tokio::test(start_paused = true)]
