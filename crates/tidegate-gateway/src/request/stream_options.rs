@@ -48,6 +48,7 @@ pub(crate) fn usage_edit(body: &[u8]) -> Option<Edit> {
 /// The `stream_options` of a request. Nothing else is kept: the request may have millions of
 /// members.
 struct StreamOptionsMember<'a> {
+    /// Whether the request object has no members.
     is_empty: bool,
     option: Option<&'a RawValue>,
 }

@@ -39,7 +39,7 @@ pub(crate) struct KeyRedactor {
     /// Finds the full key; `None` if the key may be a word.
     full_key: Option<Finder<'static>>,
     /// Finds the key in header names.
-    in_name: Finder<'static>,
+    name_finder: Finder<'static>,
 }
 
 impl KeyRedactor {
@@ -61,16 +61,16 @@ impl KeyRedactor {
             let (word, bit) = filter_slot(gram);
             filter[word] |= 1 << bit;
         }
-        let is_long_lasting = key.len() >= MIN_KEY_LEN_IN_BODIES;
-        let full_key = is_long_lasting.then(|| Finder::new(key.as_bytes()).into_owned());
-        let in_name = Finder::new(key.to_ascii_lowercase().as_bytes()).into_owned();
-        Some(Self { forms, window, filter, full_key, in_name })
+        let is_long_enough = key.len() >= MIN_KEY_LEN_IN_BODIES;
+        let full_key = is_long_enough.then(|| Finder::new(key.as_bytes()).into_owned());
+        let name_finder = Finder::new(key.to_ascii_lowercase().as_bytes()).into_owned();
+        Some(Self { forms, window, filter, full_key, name_finder })
     }
 
     /// Whether a header name contains the full key. Fragments may be words.
     fn is_in_name(&self, name: &HeaderName) -> bool {
         let name = name.as_str().as_bytes();
-        name.len() >= self.in_name.needle().len() && self.in_name.find(name).is_some()
+        name.len() >= self.name_finder.needle().len() && self.name_finder.find(name).is_some()
     }
 
     /// Masks the key in header values. Removes headers whose name contains it.
