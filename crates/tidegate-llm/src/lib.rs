@@ -45,7 +45,7 @@ pub use call::{Answer, Broken, Call, CallError, ConnectionError, Outgoing, Terms
 /// What a program needs that loads models and calls them.
 pub use tidegate_providers::{
     Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Mode, Provider,
-    Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::Rule, classify::Rules,
+    Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::Rules,
 };
 
 /// The examples of the README are compiled with the others.

@@ -22,7 +22,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use tidegate_core::WallTime;
 
-pub use rules::{Rule, Rules};
+pub use rules::Rules;
 use table::Row;
 
 use crate::dialect::Dialect;

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use tidegate_providers::classify::{Rule, Rules, retryable_statuses};
+use tidegate_providers::classify::{Rules, retryable_statuses};
 use tidegate_providers::{Class, Dialect, classify};
 
 use super::{DIALECTS, broken, failed, failed_by, limited, spent};
@@ -202,7 +202,7 @@ fn every_provider_has_its_retryable_statuses() {
         }
     }
     assert!(retryable_statuses(Dialect::Groq).contains(&498));
-    let rules = Rules::new().rule(Rule::for_status(500, Class::BadRequest));
+    let rules = Rules::new().status(500, Class::BadRequest);
     let class = failed_by(&rules, Dialect::OpenAi, 500, &[], &Value::Null).class;
     assert_eq!(class, Class::BadRequest);
 }
@@ -220,7 +220,7 @@ fn the_user_says_which_statuses_are_retried() {
     assert_eq!(failure(500, &Value::Null).class, Class::Transient, "it is what it was");
     let unpaid = json!({ "error": { "type": "insufficient_quota" } });
     assert!(!failure(429, &unpaid).is_retryable());
-    let rules = rules.rule(Rule::for_status(500, Class::Transient));
+    let rules = rules.status(500, Class::Transient);
     let by_rule = failed_by(&rules, Dialect::OpenAi, 500, &[], &Value::Null);
     assert!(by_rule.is_retryable(), "a rule says more than a list");
 }

@@ -1,7 +1,7 @@
 //! Rules of the user, which win over the tables.
 
 use serde_json::{Value, json};
-use tidegate_providers::classify::{Rule, Rules, table};
+use tidegate_providers::classify::{Rules, table};
 use tidegate_providers::{Class, Dialect};
 
 use super::{DIALECTS, failed_by, limited, seconds};
@@ -13,9 +13,11 @@ fn class(rules: &Rules, status: u16, body: &Value) -> Class {
 #[test]
 fn the_first_rule_that_fits_decides() {
     let rules = Rules::new()
-        .rule(Rule::for_status(418, Class::Transient).provider("Someone"))
-        .rule(Rule::for_status(418, Class::CredentialRejected))
-        .rule(Rule::for_status(401, Class::Transient).provider("somebody-else"));
+        .status(418, Class::Transient)
+        .only_for("Someone")
+        .status(418, Class::CredentialRejected)
+        .status(401, Class::Transient)
+        .only_for("somebody-else");
     assert_eq!(class(&rules, 418, &Value::Null), Class::Transient);
     assert_eq!(class(&rules, 401, &Value::Null), Class::CredentialRejected);
     assert_eq!(class(&Rules::new(), 418, &Value::Null), Class::BadRequest);
@@ -24,8 +26,8 @@ fn the_first_rule_that_fits_decides() {
 #[test]
 fn all_that_a_rule_says_must_fit() {
     let rules = Rules::new()
-        .rule(Rule::for_kind("model_loading", Class::SlowDown).status(503))
-        .rule(Rule::for_kind("rate_limit_error", Class::ExhaustedQuota { after: None }));
+        .status_and_kind(503, "model_loading", Class::SlowDown)
+        .kind("rate_limit_error", Class::ExhaustedQuota { after: None });
     let loading = json!({ "error": { "code": "model_loading" } });
     assert_eq!(class(&rules, 503, &loading), Class::SlowDown);
     assert_eq!(class(&rules, 500, &loading), Class::Transient);
@@ -37,10 +39,10 @@ fn all_that_a_rule_says_must_fit() {
 #[test]
 fn a_rate_limit_by_rule_has_the_delay_of_the_provider() {
     let by_rule = limited(None, None);
-    let rules = Rules::new().rule(Rule::for_status(420, by_rule));
+    let rules = Rules::new().status(420, by_rule);
     assert_eq!(class(&rules, 420, &Value::Null), limited(seconds(7), None));
     let fixed = limited(seconds(60), None);
-    let rules = Rules::new().rule(Rule::for_status(420, fixed));
+    let rules = Rules::new().status(420, fixed);
     assert_eq!(class(&rules, 420, &Value::Null), fixed);
 }
 
