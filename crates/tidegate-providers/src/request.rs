@@ -4,7 +4,7 @@
 //! put into words: no images, one choice of an answer (`n`), and no blocks of reasoning that
 //! Anthropic wants to see again between calls of tools.
 
-mod base;
+mod base_url;
 mod error;
 mod free;
 mod model;
@@ -14,7 +14,7 @@ mod route;
 mod size;
 mod target;
 
-pub use base::Base;
+pub use base_url::{join_url, parse_base_url};
 pub use error::RequestError;
 pub use free::{is_free, is_override, is_reading};
 pub use model::{model_spans, with_model};

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::Uri;
 use tidegate_providers::Dialect;
-use tidegate_providers::request::Base;
+use tidegate_providers::request::join_url;
 
 /// The version of Gemini's API for paths that name none.
 const GEMINI_VERSION: &str = "/v1beta";
@@ -75,28 +75,28 @@ pub(crate) fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Where a path and query lead at a provider.
-pub(crate) fn join(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
+pub(crate) fn join(dialect: Dialect, base: &Uri, rest: &str) -> Result<Uri, http::Error> {
     let rest = if rest.is_empty() { "/" } else { rest };
     let first = rest.trim_start_matches('/').split(['/', '?']).next().unwrap_or_default();
     let last = base.path().rsplit('/').next().unwrap_or_default();
     if is_version(first) && first == last {
         // Clients put the version into their base URL, and people into ours.
         let rest = rest.trim_start_matches('/').strip_prefix(first).unwrap_or(rest);
-        return base.join(if rest.is_empty() { "/" } else { rest });
+        return join_url(base, if rest.is_empty() { "/" } else { rest });
     }
     let needs_version = dialect == Dialect::Gemini
         && !is_version(first)
         && !is_version(last)
         && !GEMINI_ROOTS.contains(&first);
     if needs_version {
-        return base.join(&[GEMINI_VERSION, rest].concat());
+        return join_url(base, &[GEMINI_VERSION, rest].concat());
     }
-    base.join(rest)
+    join_url(base, rest)
 }
 
 /// Where a call to one provider leads at another of its family. Those who speak OpenAI's API have it
 /// below roots of their own.
-pub(crate) fn carry(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
+pub(crate) fn carry(dialect: Dialect, base: &Uri, rest: &str) -> Result<Uri, http::Error> {
     if dialect.family() != Dialect::OpenAi {
         return join(dialect, base, rest);
     }
@@ -107,9 +107,9 @@ pub(crate) fn carry(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, ht
     let last = base.path().rsplit('/').next().unwrap_or_default();
     let root = dialect.root();
     if base.path().ends_with(root) || is_version(last) {
-        return base.join(if bare.is_empty() { "/" } else { bare });
+        return join_url(base, if bare.is_empty() { "/" } else { bare });
     }
-    base.join(&[root, bare].concat())
+    join_url(base, &[root, bare].concat())
 }
 
 /// `v1`, `v1beta`, `v2`.
@@ -120,10 +120,12 @@ fn is_version(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_providers::request::parse_base_url;
+
     use super::*;
 
     fn joined(dialect: Dialect, base: &str, rest: &str) -> String {
-        join(dialect, &base.parse().unwrap(), rest).unwrap().to_string()
+        join(dialect, &parse_base_url(base).unwrap(), rest).unwrap().to_string()
     }
 
     #[test]
@@ -152,7 +154,7 @@ mod tests {
             ),
             (Dialect::Anthropic, "http://a.test", "/v1/messages", "http://a.test/v1/messages"),
         ] {
-            assert_eq!(carry(dialect, &base.parse().unwrap(), rest).unwrap(), led, "{dialect:?}");
+            assert_eq!(carry(dialect, &parse_base_url(base).unwrap(), rest).unwrap(), led, "{dialect:?}");
         }
     }
 

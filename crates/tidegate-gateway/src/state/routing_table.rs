@@ -283,7 +283,7 @@ fn upstream_client(
     let field = |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
     Ok(Arc::new(UpstreamClient {
         label: field(upstream.name.as_str())?,
-        host: field(upstream.base.authority().as_str())?,
+        host: field(upstream.base.authority())?,
         provider: upstream.name.clone(),
         dialect: upstream.dialect,
         base: upstream.base.clone(),

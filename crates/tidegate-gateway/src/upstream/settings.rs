@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use http::uri::Authority;
 use tidegate::pacer::PoolSize;
 use tidegate_core::breaker::BreakerSettings;
@@ -13,7 +14,7 @@ use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, default_concurrency};
-use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
+use tidegate_providers::request::{RequestError, RoutePath, key_field, parse_base_url};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
@@ -53,7 +54,7 @@ impl Default for Timeouts {
 /// Where requests go, and how long each step of one may take.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Destination {
-    pub(crate) address: Base,
+    pub(crate) address: Uri,
     pub(crate) timeouts: Timeouts,
     /// Those of the system if there are none.
     pub(crate) roots: Option<Roots>,
@@ -61,8 +62,9 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    pub(crate) fn authority(&self) -> &Authority {
-        self.address.authority()
+    /// Host and port, as in the `host` header.
+    pub(crate) fn authority(&self) -> &str {
+        self.address.authority().map_or("", Authority::as_str)
     }
 }
 
@@ -118,7 +120,7 @@ impl Upstream {
         if dialect == Dialect::Mock {
             return Err(wrong(&provider, RequestError::Mock));
         }
-        let address = base_url.parse().map_err(|source| wrong(&provider, source))?;
+        let address = parse_base_url(base_url).map_err(|source| wrong(&provider, source))?;
         let timeouts = Timeouts::default();
         let base = Destination { address, timeouts, roots: None, proxy: None };
         Ok(Self {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
-use super::base::Base;
+use super::base_url::{parse_base_url, path_prefix, with_path};
 use super::error::RequestError;
 use crate::chat::{Chat, Mode};
 use crate::dialect::json::merge;
@@ -44,7 +44,7 @@ pub struct Target {
 #[derive(Clone)]
 struct Inner {
     dialect: Dialect,
-    base: Base,
+    base: Uri,
     model: String,
     api_version: String,
     fields: HeaderMap,
@@ -79,7 +79,7 @@ impl Target {
         fields.extend(key_field(dialect, credential.reveal())?);
         let inner = Inner {
             dialect,
-            base: base_url.parse()?,
+            base: parse_base_url(base_url)?,
             model: model.to_owned(),
             api_version: AZURE_API_VERSION.to_owned(),
             fields,
@@ -135,8 +135,9 @@ impl Target {
             Dialect::Azure => azure(model, api_version),
             dialect => Family::of(*dialect).route(*dialect, model, mode),
         };
-        let path = base.path().strip_suffix(root).unwrap_or(base.path());
-        base.with_path(&format!("{path}{root}{rest}"))
+        let prefix = path_prefix(base);
+        let prefix = prefix.strip_suffix(root).unwrap_or(prefix);
+        with_path(base, &format!("{prefix}{root}{rest}"))
     }
 }
 
