@@ -19,7 +19,7 @@ pub use error::RequestError;
 pub use free::{is_free, is_override, is_reading};
 pub use model::{model_spans, with_model};
 pub use path::{ENDPOINT_NAMES, Purpose, plain_path};
-pub use route::RoutePath;
+pub use route::{parse_route, route_matches, route_specificity};
 pub use size::size_limit;
 pub(crate) use target::escaped;
 pub use target::{AZURE_API_VERSION, Target, key_field, key_name};

@@ -14,7 +14,7 @@ use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, default_concurrency};
-use tidegate_providers::request::{RequestError, RoutePath, key_field, parse_base_url};
+use tidegate_providers::request::{RequestError, key_field, parse_base_url};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
@@ -193,13 +193,14 @@ impl Upstream {
         self
     }
 
-    /// Paths whose calls belong to an endpoint, also if they are none of those that use a model as far
+    /// Paths whose calls belong to an endpoint, as
+    /// [`parse_route`](tidegate_providers::request::parse_route) returns them, also if they are none of those that use a model as far
     /// as is known. Of several routes that a path belongs to, the most specific one counts. A caller
     /// may name the endpoint itself, in `x-tidegate-endpoint`. Default: what the path is known for.
     pub fn endpoint_paths(
         mut self,
         endpoint: Endpoint,
-        paths: impl IntoIterator<Item = RoutePath>,
+        paths: impl IntoIterator<Item = String>,
     ) -> Self {
         self.endpoint_routes.declare(endpoint, paths);
         self
