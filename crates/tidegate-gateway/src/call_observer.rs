@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
+use tidegate_providers::{Class, Endpoint, Provider, Usage};
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ pub struct FinishedCall<'a> {
     pub upstream_429s: u32,
     /// What it used, as the provider told it or as it was counted here. `None` if no provider did
     /// anything for it.
-    pub usage: Option<MeasuredUsage>,
+    pub usage: Option<Usage>,
     /// The provider that did what was used; not the one that was asked for if that is a fallback.
     pub used_at: Option<&'a Provider>,
     /// Why the answer failed after it had begun, if it did.

@@ -35,7 +35,7 @@ pub use provider::{Credential, Endpoint, Provider};
 pub use reply::{Event, Reply, StopReason};
 pub use reported_limits::{Dimension, Reading, ReportedLimits};
 pub use request_summary::RequestSummary;
-pub use usage::{MeasuredUsage, Usage};
+pub use usage::Usage;
 
 /// The examples of the README are compiled with the others.
 #[cfg(doctest)]

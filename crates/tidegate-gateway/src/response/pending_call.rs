@@ -130,8 +130,8 @@ impl PendingCall {
         };
         let reservation = self.reservation.take();
         if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
-            let is_told = measured.is_input_reported || measured.is_output_reported;
-            if is_told || self.usage_reader.uses_tokens() {
+            let is_reported = !measured.is_input_estimated || !measured.is_output_estimated;
+            if is_reported || self.usage_reader.uses_tokens() {
                 self.context.set_usage(measured);
             } else {
                 self.context.no_usage();

@@ -225,7 +225,7 @@ impl Counts {
             output: self.output,
             cache_read: self.cache_read,
             cache_write: self.cache_write,
-            reasoning: 0,
+            ..Usage::default()
         }
     }
 }

@@ -200,7 +200,7 @@ pub(crate) fn used(usage: &Value) -> Usage {
             .saturating_add(count(usage, "toolUsePromptTokenCount")),
         output: count(usage, "candidatesTokenCount").saturating_add(thoughts),
         cache_read: count(usage, "cachedContentTokenCount"),
-        cache_write: 0,
         reasoning: thoughts,
+        ..Usage::default()
     }
 }

@@ -128,7 +128,6 @@ pub(crate) fn used(line: &Value) -> Option<Usage> {
         input: count(line, "prompt_eval_count"),
         output: count(line, "eval_count"),
         cache_read: count(line, "prompt_eval_cached_count"),
-        cache_write: 0,
-        reasoning: 0,
+        ..Usage::default()
     })
 }

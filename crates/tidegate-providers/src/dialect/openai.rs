@@ -223,5 +223,6 @@ pub(crate) fn used(usage: &Value) -> Usage {
         cache_read: count(input, "cached_tokens").max(count(usage, "prompt_cache_hit_tokens")),
         cache_write: count(input, "cache_write_tokens"),
         reasoning: count(&usage["completion_tokens_details"], "reasoning_tokens"),
+        ..Usage::default()
     }
 }

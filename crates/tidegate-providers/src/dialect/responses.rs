@@ -53,7 +53,7 @@ pub(super) fn used(usage: &Value) -> Usage {
         input: count(usage, "input_tokens"),
         output: count(usage, "output_tokens"),
         cache_read: count(&usage["input_tokens_details"], "cached_tokens"),
-        cache_write: 0,
         reasoning: count(&usage["output_tokens_details"], "reasoning_tokens"),
+        ..Usage::default()
     }
 }
