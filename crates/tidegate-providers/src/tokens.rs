@@ -4,10 +4,6 @@
 //! Other providers publish none, and how far the count is off is learned for each model. Without
 //! the feature four characters are a token, as providers themselves say for English.
 
-mod text_counter;
-
-pub use text_counter::TextCounter;
-
 use crate::chat::Chat;
 
 /// What a turn and a tool cost beside their text, for the marks around them.

@@ -2,6 +2,7 @@
 
 mod measure;
 mod refusal;
+mod text_counter;
 
 use std::fmt;
 use std::sync::Arc;

@@ -4,8 +4,9 @@
 //! if they are asked to, some never. The text that came after the last word of the provider is
 //! counted, so that an answer that breaks off, or never tells, is not taken for free.
 
-use tidegate_providers::tokens::TextCounter;
 use tidegate_providers::Usage;
+
+use super::text_counter::TextCounter;
 
 /// What an answer has used so far.
 #[derive(Debug, Default)]
