@@ -32,7 +32,7 @@ use tidegate_providers::classify::Rules;
 pub use tidegate_providers::request::Target;
 use tidegate_providers::request::size_limit;
 use tidegate_providers::response::decode;
-use tidegate_providers::{Class, Endpoint, Failure, Mode, Provider, ReportedLimits};
+use tidegate_providers::{Class, Endpoint, Failure, Provider, ReportedLimits};
 use tokio::time::timeout;
 use tower_service::Service;
 use tracing::field::Empty;
@@ -177,7 +177,7 @@ where
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         let response = self.http.call(request);
-        let mode = call.mode();
+        let is_streamed = call.is_streamed();
         let span = settings.span();
         let answer = async move {
             let response = match timeout(settings.timeout, response).await {
@@ -189,7 +189,7 @@ where
                 }
             };
             Span::current().record("http.response.status_code", response.status().as_u16());
-            settings.answer(response, mode).await
+            settings.answer(response, is_streamed).await
         };
         Box::pin(answer.instrument(span))
     }
@@ -208,7 +208,11 @@ impl Settings {
     }
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, CallError> {
-        let request = self.target.encode(call.chat(), call.mode()).map_err(|error| {
+        let encoded = match call.is_streamed() {
+            true => self.target.encode_streamed(call.chat()),
+            false => self.target.encode(call.chat()),
+        };
+        let request = encoded.map_err(|error| {
             CallError::Request { provider: self.provider.clone(), source: error.into() }
         })?;
         // Whatever a program calls its endpoint, this is the provider's.
@@ -226,7 +230,7 @@ impl Settings {
     async fn answer<B>(
         self: Arc<Self>,
         response: Response<B>,
-        mode: Mode,
+        is_streamed: bool,
     ) -> Result<Answer, CallError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -249,14 +253,14 @@ impl Settings {
             return Err(head.failed(failure));
         }
         let provider = self.provider.clone();
-        match mode {
-            Mode::Whole => {
+        match is_streamed {
+            false => {
                 let body = body::collect(body, Bounds::of_answer(self.timeout)).await;
                 let body = body.map_err(|error| self.unread(error))?;
                 let reply = decode(dialect, &body).map_err(|error| self.misread(error, &head))?;
                 Ok(Answer::complete(provider, reply).told(head.told, head.request_id))
             }
-            Mode::Stream => {
+            true => {
                 let mut reading = Reading::new(body, self, head.clone());
                 reading.begin().await?;
                 let events = Box::pin(reading);

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::pacer::{Caller, Priority};
-use tidegate_providers::{Chat, Endpoint, Mode, tokens};
+use tidegate_providers::{Chat, Endpoint, tokens};
 
 pub use answer::Answer;
 pub use connection::{Broken, ConnectionError};
@@ -33,7 +33,7 @@ pub struct Call {
     chat: Arc<Chat>,
     /// Counted when it is first asked for: counting takes a while, and attempts are many.
     input_tokens: Arc<OnceLock<u64>>,
-    mode: Mode,
+    is_streamed: bool,
     /// How it waits.
     terms: Terms,
 }
@@ -91,7 +91,7 @@ impl Call {
         Self {
             chat: chat.into(),
             input_tokens: Arc::default(),
-            mode: Mode::Whole,
+            is_streamed: false,
             terms: Terms::default(),
         }
     }
@@ -99,7 +99,7 @@ impl Call {
     /// With an answer that comes piece by piece.
     #[must_use]
     pub const fn streamed(mut self) -> Self {
-        self.mode = Mode::Stream;
+        self.is_streamed = true;
         self
     }
 
@@ -145,10 +145,10 @@ impl Call {
         &self.chat
     }
 
-    /// How it is to be answered.
+    /// Returns whether the response is to be streamed.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
-        self.mode
+    pub const fn is_streamed(&self) -> bool {
+        self.is_streamed
     }
 }
 
@@ -156,7 +156,7 @@ impl fmt::Debug for Call {
     /// Without the chat: calls are logged by those who did not write it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
-            .field("mode", &self.mode)
+            .field("is_streamed", &self.is_streamed)
             .field("terms", &self.terms)
             .finish_non_exhaustive()
     }

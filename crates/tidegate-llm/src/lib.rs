@@ -44,7 +44,7 @@ pub(crate) use call::Scope;
 pub use call::{Answer, Broken, Call, CallError, ConnectionError, Outgoing, Terms};
 /// What a program needs that loads models and calls them.
 pub use tidegate_providers::{
-    Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Mode, Provider,
+    Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Provider,
     Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::Rules,
 };
 

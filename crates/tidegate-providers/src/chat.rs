@@ -9,13 +9,12 @@ use serde_json::{Map, Value};
 
 use crate::redacted::Redacted;
 
-/// Whether an answer is wanted piece by piece.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// All at once.
-    #[default]
+/// How a response is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In one piece.
     Whole,
-    /// As it comes.
+    /// As a stream of events.
     Stream,
 }
 

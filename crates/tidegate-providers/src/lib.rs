@@ -28,7 +28,7 @@ pub mod response;
 pub mod tokens;
 mod usage;
 
-pub use chat::{Chat, Message, Mode, Tool, ToolCall};
+pub use chat::{Chat, Message, Tool, ToolCall};
 pub use dialect::Dialect;
 pub use failure::{Class, Failure};
 pub use provider::{Credential, Endpoint, Provider};

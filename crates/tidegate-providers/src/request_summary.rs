@@ -13,7 +13,6 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use texts::{Counter, Texts};
 
-use crate::chat::Mode;
 use crate::dialect::Dialect;
 use crate::request::Purpose;
 
@@ -24,13 +23,13 @@ const MAX_NAME: usize = 256;
 ///
 /// ```
 /// use tidegate_providers::request::Purpose;
-/// use tidegate_providers::{Dialect, Mode, RequestSummary};
+/// use tidegate_providers::{Dialect, RequestSummary};
 /// let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
 /// let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"A river?"}],
 ///     "max_tokens":50,"stream":true,"user":"team-a"}"#;
 /// let summary = RequestSummary::read(&purpose, body);
 /// assert_eq!(summary.model.as_deref(), Some("gpt-4o"));
-/// assert_eq!((summary.max_output, summary.mode), (Some(50), Mode::Stream));
+/// assert_eq!((summary.max_output, summary.is_streamed), (Some(50), true));
 /// assert_eq!(summary.user.as_deref(), Some("team-a"));
 /// assert!(summary.input_tokens > 0);
 /// ```
@@ -41,8 +40,8 @@ pub struct RequestSummary {
     pub model: Option<String>,
     /// The most output tokens that the request allows.
     pub max_output: Option<u64>,
-    /// Whether the answer is to come piece by piece.
-    pub mode: Mode,
+    /// Whether the response is to be streamed.
+    pub is_streamed: bool,
     /// On whose behalf it is made.
     pub user: Option<String>,
     /// Tokens of its texts, by count, and so many for each image as one usually has. Sounds are not
@@ -59,7 +58,7 @@ impl RequestSummary {
         Self {
             model: purpose.model.map(str::to_owned),
             max_output: (!purpose.has_output()).then_some(0),
-            mode: purpose.mode.unwrap_or_default(),
+            is_streamed: purpose.is_streamed.unwrap_or(false),
             ..Self::default()
         }
     }
@@ -74,12 +73,11 @@ impl RequestSummary {
         let is_complete = read.and_then(|()| reader.end()).is_ok();
         let of_path = Self::of_path(purpose);
         let answers = fields.answers.unwrap_or(1).max(1);
-        let streams = match purpose.dialect {
+        let is_streamed = match purpose.dialect {
             // It streams unless it is told not to.
             Dialect::Ollama => fields.stream.unwrap_or(true),
             _ => fields.stream.unwrap_or(false),
         };
-        let said = if streams { Mode::Stream } else { Mode::Whole };
         let input_tokens = fields.counter.tokens(per_image(purpose.dialect));
         // Where nothing is put to a model, nothing is answered by one.
         let has_no_answer =
@@ -90,7 +88,7 @@ impl RequestSummary {
                 .max_output
                 .or_else(|| fields.max_output.map(|most| most.saturating_mul(answers)))
                 .or_else(|| has_no_answer.then_some(0)),
-            mode: purpose.mode.unwrap_or(said),
+            is_streamed: purpose.is_streamed.unwrap_or(is_streamed),
             user: fields.user,
             input_tokens,
             is_complete,

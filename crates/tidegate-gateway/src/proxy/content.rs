@@ -3,7 +3,6 @@
 use crate::error::BoxError;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use tidegate_providers::Mode;
 use tidegate_providers::request::Purpose;
 
 use super::Proxy;
@@ -84,7 +83,7 @@ impl Proxy<'_> {
             if HeavyWork::is_heavy(size) && has_fallbacks {
                 places.models(bytes);
             }
-            if HeavyWork::is_heavy(size) && asks_for_usage && summary.asked.mode == Mode::Stream {
+            if HeavyWork::is_heavy(size) && asks_for_usage && summary.asked.is_streamed {
                 places.usage_option(bytes);
             }
             (Content::Buffered(content), summary)

@@ -11,7 +11,6 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::path_shape;
-use crate::chat::Mode;
 use crate::dialect::{Dialect, Family};
 use crate::provider::Endpoint;
 
@@ -35,8 +34,8 @@ pub struct Purpose<'a> {
     pub dialect: Dialect,
     /// The model, where the path names it.
     pub model: Option<&'a str>,
-    /// How it is answered, where the path says so.
-    pub mode: Option<Mode>,
+    /// Whether the response is streamed, where the path determines it.
+    pub(crate) is_streamed: Option<bool>,
 }
 
 /// How often a path may be decoded on its way.
@@ -167,20 +166,20 @@ impl<'a> Purpose<'a> {
             _ => None,
         };
         let model = model.map(|(model, _)| model).filter(|model| !model.is_empty());
-        Self { kind: Kind::Other, dialect, model, mode: None }
+        Self { kind: Kind::Other, dialect, model, is_streamed: None }
     }
 
     /// A path that no table has and that the user says uses a model. It is read in the dialect of its
     /// provider.
     #[must_use]
     pub const fn declared(dialect: Dialect) -> Self {
-        Self { kind: Kind::Declared, dialect, model: None, mode: None }
+        Self { kind: Kind::Declared, dialect, model: None, is_streamed: None }
     }
 
     /// This purpose without its model, which is the only thing in it that is borrowed.
     #[must_use]
     pub const fn without_model(&self) -> Purpose<'static> {
-        Purpose { kind: self.kind, dialect: self.dialect, model: None, mode: self.mode }
+        Purpose { kind: self.kind, dialect: self.dialect, model: None, is_streamed: self.is_streamed }
     }
 
     /// The endpoint that limits can be set for, where no route of the user's says another.
@@ -269,13 +268,13 @@ fn ended<'a>(table: &[(&str, Kind)], dialect: Dialect, path: &'a str) -> Option<
         path.get(start..)?.eq_ignore_ascii_case(ending).then_some(())
     };
     let (_, kind) = table.iter().find(|(ending, _)| ends(ending).is_some())?;
-    Some(Purpose { kind: *kind, dialect, model: None, mode: None })
+    Some(Purpose { kind: *kind, dialect, model: None, is_streamed: None })
 }
 
 fn without_tokens(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
     let mut shapes = WITHOUT_TOKENS.iter();
     let (_, kind) = shapes.find(|(shape, _)| path_shape::matches(shape, path))?;
-    Some(Purpose { kind: *kind, dialect, model: None, mode: None })
+    Some(Purpose { kind: *kind, dialect, model: None, is_streamed: None })
 }
 
 /// Azure names a deployment where others name a model.
@@ -289,9 +288,8 @@ fn gemini(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
     let (_, last) = path.rsplit_once('/')?;
     let (model, method) = last.split_once(':')?;
     let (name, kind) = GEMINI.iter().find(|(name, _)| name.eq_ignore_ascii_case(method))?;
-    let mode = if name.starts_with("stream") { Mode::Stream } else { Mode::Whole };
     let model = Some(model).filter(|model| !model.is_empty());
-    Some(Purpose { kind: *kind, dialect, model, mode: Some(mode) })
+    Some(Purpose { kind: *kind, dialect, model, is_streamed: Some(name.starts_with("stream")) })
 }
 
 #[cfg(test)]

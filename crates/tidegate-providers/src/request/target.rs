@@ -28,10 +28,10 @@ const NAME: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
 ///
 /// ```
 /// use tidegate_providers::request::Target;
-/// use tidegate_providers::{Chat, Credential, Dialect, Mode};
+/// use tidegate_providers::{Chat, Credential, Dialect};
 /// let key = Credential::new("sk-secret");
 /// let target = Target::new(Dialect::OpenAi, "https://proxy.example/llm/", "gpt-4o", &key)?;
-/// let request = target.encode(&Chat::user("hello"), Mode::Whole)?;
+/// let request = target.encode(&Chat::user("hello"))?;
 /// assert_eq!(request.uri(), "https://proxy.example/llm/v1/chat/completions");
 /// assert!(!format!("{request:?}").contains("secret"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -113,12 +113,25 @@ impl Target {
         &self.inner.model
     }
 
-    /// The request that asks for this.
+    /// Encodes a chat as a request whose response comes in one piece.
     ///
     /// # Errors
     ///
-    /// If the chat has something in it that the provider has no words for.
-    pub fn encode(&self, chat: &Chat, mode: Mode) -> Result<Request<Bytes>, RequestError> {
+    /// Fails if the chat contains something that the provider's API cannot express.
+    pub fn encode(&self, chat: &Chat) -> Result<Request<Bytes>, RequestError> {
+        self.encode_for(chat, Mode::Whole)
+    }
+
+    /// Encodes a chat as a request whose response is streamed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the chat contains something that the provider's API cannot express.
+    pub fn encode_streamed(&self, chat: &Chat) -> Result<Request<Bytes>, RequestError> {
+        self.encode_for(chat, Mode::Stream)
+    }
+
+    fn encode_for(&self, chat: &Chat, mode: Mode) -> Result<Request<Bytes>, RequestError> {
         let Inner { dialect, model, .. } = &*self.inner;
         let mut body = Family::of(*dialect).body(*dialect, model, chat, mode)?;
         merge(&mut body, &chat.extra);

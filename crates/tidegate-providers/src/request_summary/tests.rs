@@ -17,16 +17,16 @@ fn every_family_says_it_in_its_own_place() {
     });
     let gemini = asked(Dialect::Gemini, "/v1beta/models/g:streamGenerateContent", &gemini);
     assert_eq!(gemini.model.as_deref(), Some("g"));
-    assert_eq!((gemini.max_output, gemini.mode), (Some(80), Mode::Stream));
+    assert_eq!((gemini.max_output, gemini.is_streamed), (Some(80), true));
     let ollama = json!({ "model": "llama3", "prompt": "hi", "options": { "num_predict": 7 } });
     let ollama = asked(Dialect::Ollama, "/api/generate", &ollama);
-    assert_eq!((ollama.max_output, ollama.mode), (Some(7), Mode::Stream), "unless told not to");
+    assert_eq!((ollama.max_output, ollama.is_streamed), (Some(7), true), "unless told not to");
     let anthropic = json!({
         "model": "claude", "max_tokens": 9, "system": "be brief",
         "metadata": { "user_id": "u-1", "model": "none", "stream": true }, "messages": [],
     });
     let anthropic = asked(Dialect::Anthropic, "/v1/messages", &anthropic);
-    assert_eq!((anthropic.max_output, anthropic.mode), (Some(9), Mode::Whole));
+    assert_eq!((anthropic.max_output, anthropic.is_streamed), (Some(9), false));
     assert_eq!(anthropic.user.as_deref(), Some("u-1"));
     assert_eq!(anthropic.model.as_deref(), Some("claude"));
     let embeddings = json!({ "model": "e", "input": ["one", "two"], "max_tokens": 5 });
@@ -121,7 +121,7 @@ fn what_cannot_be_read_is_unknown_and_no_error() {
     });
     let odd = RequestSummary::read(&purpose, odd.to_string().as_bytes());
     assert_eq!((odd.model, odd.max_output, odd.user), (None, None, None));
-    assert_eq!(RequestSummary::read(&purpose, b"").mode, Mode::Whole);
+    assert!(!RequestSummary::read(&purpose, b"").is_streamed);
     let cut =
         RequestSummary::read(&purpose, br#"{"model":"gpt-4o","messages":[{"content":"half of"#);
     assert_eq!(cut.model.as_deref(), Some("gpt-4o"), "what came before counts");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::{Broken, Call};
-use tidegate_providers::{Chat, Class, Event, Failure, Mode, Reply, StopReason, ToolCall, Usage};
+use tidegate_providers::{Chat, Class, Event, Failure, Reply, StopReason, ToolCall, Usage};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 
@@ -35,7 +35,7 @@ async fn a_mock_remembers_what_it_was_called_with() {
     let chat = Chat::user("A river?").system("Be brief.").max_tokens(5);
     let _ = mock.clone().oneshot(Call::new(chat.clone()).streamed()).await.unwrap();
     let calls = mock.calls();
-    assert_eq!((calls[0].chat(), calls[0].mode()), (&chat, Mode::Stream));
+    assert_eq!((calls[0].chat(), calls[0].is_streamed()), (&chat, true));
     for _ in 0..2_000 {
         let _ = mock.clone().oneshot(call("more")).await.unwrap();
     }

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue, Method, Request};
 use serde_json::{Value, json};
 use tidegate_providers::request::Target;
-use tidegate_providers::{Chat, Credential, Dialect, Message, Mode, Tool, ToolCall};
+use tidegate_providers::{Chat, Credential, Dialect, Message, Tool, ToolCall};
 
 /// A chat with everything in it: two calls at once, what came of them, and all settings.
 fn everything() -> Chat {
@@ -41,9 +41,19 @@ fn schema() -> Value {
     json!({ "type": "object", "properties": { "river": { "type": "string" } } })
 }
 
+#[derive(Clone, Copy)]
+enum Mode {
+    Whole,
+    Stream,
+}
+
 fn request(dialect: Dialect, base: &str, chat: &Chat, mode: Mode) -> Request<bytes::Bytes> {
     let target = Target::new(dialect, base, "m", &Credential::new("secret-key")).unwrap();
-    target.encode(chat, mode).unwrap()
+    let request = match mode {
+        Mode::Whole => target.encode(chat),
+        Mode::Stream => target.encode_streamed(chat),
+    };
+    request.unwrap()
 }
 
 fn body(dialect: Dialect, chat: &Chat, mode: Mode) -> Value {
@@ -291,7 +301,7 @@ fn names_are_escaped_where_they_are_part_of_an_address() {
     let uri = |dialect, model: &str| {
         let target = Target::new(dialect, "http://host", model, &Credential::none()).unwrap();
         let target = target.api_version("2025-01-01 preview");
-        target.encode(&Chat::user("hi"), Mode::Whole).unwrap().uri().to_string()
+        target.encode(&Chat::user("hi")).unwrap().uri().to_string()
     };
     assert_eq!(
         uri(Dialect::Azure, "my/model ä?"),
@@ -318,7 +328,7 @@ fn the_key_goes_where_the_provider_looks_for_it_and_is_not_shown() {
         assert!(!format!("{:?}", request.headers()).contains("secret"));
         let target = Target::new(dialect, "http://host", "m", &Credential::none()).unwrap();
         assert!(
-            !target.encode(&Chat::user("hi"), Mode::Whole).unwrap().headers().contains_key(name)
+            !target.encode(&Chat::user("hi")).unwrap().headers().contains_key(name)
         );
         assert!(format!("{target:?}").contains("http://host"));
     }
@@ -327,6 +337,6 @@ fn the_key_goes_where_the_provider_looks_for_it_and_is_not_shown() {
     let target = Target::new(Dialect::Anthropic, "http://host", "m", &Credential::none()).unwrap();
     let beta = HeaderName::from_static("anthropic-beta");
     let target = target.field(beta, HeaderValue::from_static("context-1m"));
-    let request = target.encode(&Chat::user("hi"), Mode::Whole).unwrap();
+    let request = target.encode(&Chat::user("hi")).unwrap();
     assert_eq!(request.headers()["anthropic-beta"], "context-1m");
 }

@@ -11,7 +11,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::{Class, Dialect, Dimension, Failure, Mode, Reading, ReportedLimits};
+use tidegate_providers::{Class, Dialect, Dimension, Failure, Reading, ReportedLimits};
 use tidegate_sim::{Account, Dialect as Voice, Fault, Limits, Simulator, Zone};
 
 use super::{NOW, limited, seconds, spent};
@@ -34,6 +34,12 @@ const VOICES: [(Voice, Dialect); 10] = [
     (Voice::DeepSeek, Dialect::DeepSeek),
     (Voice::Ollama, Dialect::Ollama),
 ];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Whole,
+    Stream,
+}
 
 /// A provider with one account, and how it is asked.
 struct Stage {
