@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
+use tidegate_providers::request::RequestError;
 
 /// An HTTP proxy: where it is, and the credentials that it asks for. Neither `Debug` nor `Display`
 /// shows the credentials.
@@ -20,27 +21,12 @@ use http::{HeaderValue, Uri};
 /// let proxy: Proxy = "http://user:secret@proxy.test:3128".parse()?;
 /// assert_eq!(proxy.to_string(), "http://proxy.test:3128");
 /// assert_eq!(proxy.authorization().unwrap(), "Basic dXNlcjpzZWNyZXQ=");
-/// # Ok::<(), tidegate_llm::proxy::ProxyError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
     uri: Uri,
     authorization: Option<HeaderValue>,
-}
-
-/// Why a text is no proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProxyError {
-    /// Not an address.
-    #[error(
-        "must be the address of an HTTP proxy, such as http://proxy.internal:3128, perhaps with \
-         user:password@ before the host"
-    )]
-    Address,
-    /// A proxy of another protocol.
-    #[error("must be an HTTP proxy, http:// or https://; SOCKS is not supported")]
-    Socks,
 }
 
 impl Proxy {
@@ -64,16 +50,16 @@ impl Proxy {
 }
 
 impl FromStr for Proxy {
-    type Err = ProxyError;
+    type Err = RequestError;
 
-    fn from_str(text: &str) -> Result<Self, ProxyError> {
+    fn from_str(text: &str) -> Result<Self, RequestError> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::HTTP, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::HTTPS, rest),
             Some((scheme, _)) if scheme.to_ascii_lowercase().starts_with("socks") => {
-                return Err(ProxyError::Socks);
+                return Err(RequestError::SocksProxy);
             }
-            Some(_) => return Err(ProxyError::Address),
+            Some(_) => return Err(RequestError::ProxyAddress),
             // As curl and others have it.
             None => (Scheme::HTTP, text),
         };
@@ -84,7 +70,7 @@ impl FromStr for Proxy {
             None => (None, rest),
         };
         let usual = if scheme == Scheme::HTTPS { 443 } else { 80 };
-        let uri = address(scheme, server, usual).ok_or(ProxyError::Address)?;
+        let uri = address(scheme, server, usual).ok_or(RequestError::ProxyAddress)?;
         let authorization = user.map(basic).transpose()?;
         Ok(Self { uri, authorization })
     }
@@ -105,11 +91,11 @@ fn address(scheme: Scheme, server: &str, usual: u16) -> Option<Uri> {
 }
 
 /// The field of a user and a password, which may be percent-encoded.
-fn basic(user: &str) -> Result<HeaderValue, ProxyError> {
+fn basic(user: &str) -> Result<HeaderValue, RequestError> {
     let (user, password) = user.split_once(':').unwrap_or((user, ""));
     let plain = [decoded(user), b":".to_vec(), decoded(password)].concat();
     let field = format!("Basic {}", STANDARD.encode(plain));
-    let mut field = HeaderValue::try_from(field).map_err(|_| ProxyError::Address)?;
+    let mut field = HeaderValue::try_from(field).map_err(|_| RequestError::ProxyAddress)?;
     field.set_sensitive(true);
     Ok(field)
 }
@@ -161,9 +147,9 @@ mod tests {
         for text in
             ["", "http://", "ftp://h:1", "http://h:x", "http://h:0", "h:1/path", "a b", ":1"]
         {
-            assert_eq!(text.parse::<Proxy>(), Err(ProxyError::Address), "{text:?}");
+            assert_eq!(text.parse::<Proxy>(), Err(RequestError::ProxyAddress), "{text:?}");
         }
-        assert_eq!("socks5h://h:1".parse::<Proxy>(), Err(ProxyError::Socks));
+        assert_eq!("socks5h://h:1".parse::<Proxy>(), Err(RequestError::SocksProxy));
     }
 
     #[test]
