@@ -212,8 +212,9 @@ impl Settings {
             true => self.target.encode_streamed(call.chat()),
             false => self.target.encode(call.chat()),
         };
-        let request = encoded.map_err(|error| {
-            CallError::Request { provider: self.provider.clone(), source: error.into() }
+        let request = encoded.map_err(|error| CallError::Request {
+            provider: self.provider.clone(),
+            source: error.into(),
         })?;
         // Whatever a program calls its endpoint, this is the provider's.
         let limit = size_limit(self.target.dialect(), &Endpoint::default());

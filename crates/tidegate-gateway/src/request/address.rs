@@ -154,7 +154,11 @@ mod tests {
             ),
             (Dialect::Anthropic, "http://a.test", "/v1/messages", "http://a.test/v1/messages"),
         ] {
-            assert_eq!(carry(dialect, &parse_base_url(base).unwrap(), rest).unwrap(), led, "{dialect:?}");
+            assert_eq!(
+                carry(dialect, &parse_base_url(base).unwrap(), rest).unwrap(),
+                led,
+                "{dialect:?}"
+            );
         }
     }
 

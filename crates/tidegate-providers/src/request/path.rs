@@ -179,7 +179,12 @@ impl<'a> Purpose<'a> {
     /// This purpose without its model, which is the only thing in it that is borrowed.
     #[must_use]
     pub const fn without_model(&self) -> Purpose<'static> {
-        Purpose { kind: self.kind, dialect: self.dialect, model: None, is_streamed: self.is_streamed }
+        Purpose {
+            kind: self.kind,
+            dialect: self.dialect,
+            model: None,
+            is_streamed: self.is_streamed,
+        }
     }
 
     /// The endpoint that limits can be set for, where no route of the user's says another.

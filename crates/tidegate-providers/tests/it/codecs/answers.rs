@@ -30,7 +30,14 @@ fn openai() {
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Hm.", "Think."));
     assert_eq!(reply.calls, [call("call_1", None)]);
     assert_eq!(reply.stop, Some(StopReason::Tools));
-    let usage = Usage { input: 10, output: 5, cache_read: 4, cache_write: 2, reasoning: 3, ..Usage::default() };
+    let usage = Usage {
+        input: 10,
+        output: 5,
+        cache_read: 4,
+        cache_write: 2,
+        reasoning: 3,
+        ..Usage::default()
+    };
     assert_eq!(reply.usage, Some(usage));
     assert_eq!(usage.total(), 15);
 }
@@ -73,7 +80,8 @@ fn anthropic() {
     assert_eq!(reply.calls[0], call("toolu_1", None));
     assert_eq!((reply.calls[1].name.as_str(), reply.calls[1].arguments.as_str()), ("now", "{}"));
     assert_eq!(reply.stop, Some(StopReason::Tools));
-    let usage = Usage { input: 321, output: 7, cache_read: 300, cache_write: 20, ..Usage::default() };
+    let usage =
+        Usage { input: 321, output: 7, cache_read: 300, cache_write: 20, ..Usage::default() };
     assert_eq!(reply.usage, Some(usage));
 }
 

@@ -327,9 +327,7 @@ fn the_key_goes_where_the_provider_looks_for_it_and_is_not_shown() {
         assert_eq!(request.headers()["content-type"], "application/json");
         assert!(!format!("{:?}", request.headers()).contains("secret"));
         let target = Target::new(dialect, "http://host", "m", &Credential::none()).unwrap();
-        assert!(
-            !target.encode(&Chat::user("hi")).unwrap().headers().contains_key(name)
-        );
+        assert!(!target.encode(&Chat::user("hi")).unwrap().headers().contains_key(name));
         assert!(format!("{target:?}").contains("http://host"));
     }
     let anthropic = request(Dialect::Anthropic, "http://host", &Chat::user("hi"), Mode::Whole);
