@@ -1,8 +1,8 @@
-//! Requests to providers: where they go, how they are written, and what the path of one says.
+//! Requests to providers: addresses, encoding, and the meaning of paths.
 //!
-//! A [`Target`] is where requests go, and [`encode`](Target::encode)s chats for it. Not everything is
-//! put into words: no images, one choice of an answer (`n`), and no blocks of reasoning that
-//! Anthropic wants to see again between calls of tools.
+//! A [`Target`] is where requests go, and [`encode`](Target::encode)s chats for it. It supports
+//! neither images, nor several choices (`n`), nor the reasoning blocks that Anthropic expects back
+//! between tool calls.
 
 mod base_url;
 mod error;

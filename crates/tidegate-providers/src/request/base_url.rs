@@ -35,7 +35,7 @@ pub fn parse_base_url(text: &str) -> Result<Uri, RequestError> {
 /// ```
 /// use tidegate_providers::request::{join_url, parse_base_url};
 /// let base = parse_base_url("https://proxy.example/llm/")?;
-/// assert_eq!(join_url(&base, "/v1/models?limit=2")?, "https://proxy.example/llm/v1/models?limit=2");
+/// assert_eq!(join_url(&base, "/v1/models")?, "https://proxy.example/llm/v1/models");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

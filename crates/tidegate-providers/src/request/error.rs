@@ -40,7 +40,8 @@ pub enum RequestError {
     /// The proxy speaks SOCKS.
     #[error("must be an HTTP proxy, http:// or https://; SOCKS is not supported")]
     SocksProxy,
-    /// The arguments of a tool call in the chat are not a JSON object, which this provider requires.
+    /// The arguments of a tool call in the chat are not a JSON object, which this provider
+    /// requires.
     #[error("the arguments of a call to the tool `{tool}` are not a JSON object")]
     Arguments {
         /// Name of the tool.

@@ -9,12 +9,12 @@ const MAX_LENGTH: usize = 256;
 /// Ends a route that covers all paths below one.
 const BELOW: &str = "/*";
 
-/// Parses a route: a path of a provider's API such as `/v1/chat/completions`, or all paths below one
-/// such as `/v1/vision/*`. Returns it in normal form.
+/// Parses a route: a path of a provider's API such as `/v1/chat/completions`, or all paths below
+/// one such as `/v1/vision/*`. Returns it in normal form.
 ///
 /// The normal form is in lower case and has neither the root of the API nor a slash at its end, so
-/// equal routes have equal texts. `/v1/embeddings` and `/embeddings` are the same route because some
-/// clients put the version into their base URL and others leave it to the gateway.
+/// equal routes have equal texts. `/v1/embeddings` and `/embeddings` are the same route because
+/// some clients put the version into their base URL and others leave it to the gateway.
 ///
 /// ```
 /// use tidegate_providers::request::{parse_route, route_matches};
@@ -57,8 +57,8 @@ pub fn route_matches(route: &str, path: &str) -> bool {
     }
 }
 
-/// Returns the sort key of a route in normal form. Of the routes that match a path, the one with the
-/// greatest key applies: exact paths before prefixes, then longer before shorter.
+/// Returns the sort key of a route in normal form. Of the routes that match a path, the one with
+/// the greatest key applies: exact paths before prefixes, then longer before shorter.
 #[must_use]
 pub fn route_specificity(route: &str) -> (bool, usize) {
     let (bare, is_prefix) = split(route);

@@ -1,33 +1,33 @@
-//! Why an answer cannot be read. No error has a text of an answer in it.
+//! Errors of decoding responses. None of them contains text of a response.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Why an answer cannot be read.
+/// Why a response cannot be decoded.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The provider says that it failed, in this JSON. It may quote the request, so that neither
-    /// `Debug` nor `Display` shows it.
+    /// The response is this error of the provider. It may quote the request, so neither `Debug` nor
+    /// `Display` shows it.
     #[error("the provider reports an error")]
     Failed(Box<Value>),
-    /// It is no JSON.
+    /// The body or an event is not JSON.
     #[error("it is not JSON (line {}, column {})", .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
-    /// Something that every answer has is not there.
+    /// A required field is missing.
     #[error("it has no field `{0}`")]
     Missing(&'static str),
-    /// It, or one event of it, is larger than any answer.
+    /// The body, or one event, is too large.
     #[error("it is larger than {limit} bytes")]
     TooLong {
-        /// What it may have.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// It ends before it is complete.
+    /// The response ends before it is complete.
     #[error("it ends before it is complete")]
     Cut,
-    /// It follows something that could not be read.
+    /// An earlier part of the stream could not be decoded.
     #[error("it follows a part that cannot be read")]
     Spoilt,
 }
@@ -39,7 +39,7 @@ impl DecodeError {
 }
 
 impl fmt::Debug for DecodeError {
-    /// The text of the error, since the body of a provider's error may quote the request.
+    /// Shows the `Display` text only, since the provider's error may quote the request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DecodeError({self})")
     }
