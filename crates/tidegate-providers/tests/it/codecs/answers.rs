@@ -1,4 +1,4 @@
-//! Answers in one piece, as providers write them.
+//! Responses in one piece, as providers send them.
 
 use tidegate_providers::response::{DecodeError, decode};
 use tidegate_providers::{Dialect, Reply, StopReason, ToolCall, Usage};
@@ -43,7 +43,7 @@ fn openai() {
 }
 
 #[test]
-fn those_who_speak_openai_write_some_things_elsewhere() {
+fn compatible_providers_use_other_members() {
     let mistral = read(
         Dialect::Mistral,
         r#"{"choices":[{"finish_reason":"model_length","message":{"content":[
@@ -123,7 +123,7 @@ fn ollama() {
 }
 
 #[test]
-fn what_is_no_answer_is_an_error_that_says_why_and_quotes_nothing() {
+fn invalid_response_is_an_error_that_quotes_nothing() {
     let missing = |dialect| match decode(dialect, br#"{"secret":"words"}"#) {
         Err(DecodeError::Missing(name)) => name,
         other => panic!("{other:?}"),

@@ -1,11 +1,11 @@
-//! Requests as they are written, word for word.
+//! Encoded requests, compared exactly.
 
 use http::{HeaderName, HeaderValue, Method, Request};
 use serde_json::{Value, json};
 use tidegate_providers::request::Target;
 use tidegate_providers::{Chat, Credential, Dialect, Message, Tool, ToolCall};
 
-/// A chat with everything in it: two calls at once, what came of them, and all settings.
+/// A chat with everything in it: two parallel calls, their results, and all options.
 fn everything() -> Chat {
     let call = |id: &str, arguments: &str| ToolCall {
         id: id.into(),
@@ -95,7 +95,7 @@ fn openai() {
 }
 
 #[test]
-fn those_who_speak_openai_differ_in_small_things() {
+fn compatible_providers_differ_in_small_things() {
     let differences = [
         (Dialect::Azure, "max_completion_tokens", true),
         (Dialect::Groq, "max_tokens", true),
@@ -147,7 +147,7 @@ fn anthropic() {
     });
     assert_eq!(body(Dialect::Anthropic, &everything(), Mode::Stream), expected);
     let plain = body(Dialect::Anthropic, &Chat::user("hi"), Mode::Whole);
-    assert_eq!(plain["max_tokens"], 4_096, "a number that Anthropic wants");
+    assert_eq!(plain["max_tokens"], 4_096, "Anthropic requires a number");
     assert_eq!(plain.get("stream"), None);
 }
 
@@ -186,7 +186,7 @@ fn gemini() {
 }
 
 #[test]
-fn gemini_gets_its_own_signatures_back_and_not_the_names_that_it_did_not_give() {
+fn gemini_gets_its_signatures_back_but_no_generated_ids() {
     let call = |id: &str, signature: Option<&str>| ToolCall {
         id: id.into(),
         name: "length".into(),
@@ -235,11 +235,11 @@ fn ollama() {
     });
     assert_eq!(body(Dialect::Ollama, &everything(), Mode::Stream), expected);
     let plain = body(Dialect::Ollama, &Chat::user("hi"), Mode::Whole);
-    assert_eq!(plain["stream"], false, "it would stream if it were not told");
+    assert_eq!(plain["stream"], false, "Ollama streams by default");
 }
 
 #[test]
-fn what_is_extra_wins_and_objects_are_put_together() {
+fn extra_members_override_and_objects_are_merged() {
     let chat = Chat::user("hi")
         .temperature(0.5)
         .with("options", json!({ "num_ctx": 8192 }))
