@@ -1,4 +1,4 @@
-//! A request under way.
+//! Response future of the client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use hyper_util::client::legacy;
 
 use super::ClientError;
 
-/// A request under way: sent, or failed before.
+/// Future of a request that was sent, or failed before.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct ClientFuture(Result<legacy::ResponseFuture, Option<ClientError>>);
@@ -36,7 +36,7 @@ impl Future for ClientFuture {
                     ClientError::Broken(error.into())
                 }
             }),
-            // As with others, there is nothing to wait for after the end.
+            // Polled again after completion: stays pending.
             Err(failed) => failed.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
         }
     }
