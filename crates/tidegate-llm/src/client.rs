@@ -103,10 +103,10 @@ impl<B> fmt::Debug for Client<B> {
 #[non_exhaustive]
 pub enum ClientError {
     /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
+    #[error("cannot set up TLS: {0}")]
     Tls(#[source] BoxError),
     /// A set of root certificates is empty.
-    #[error("no root certificate: give at least one")]
+    #[error("no root certificate: pass at least one")]
     NoRoots,
     /// A root certificate cannot be used.
     #[error("root certificate {number} cannot be used: {source}")]
@@ -120,7 +120,7 @@ pub enum ClientError {
     #[error(transparent)]
     Connect(#[from] ConnectionError),
     /// The proxy cannot reach the server.
-    #[error("proxy {proxy} answered with status {status}")]
+    #[error("proxy {proxy} returned status {status}")]
     Proxy {
         /// Host and port of the proxy.
         proxy: String,
@@ -128,7 +128,7 @@ pub enum ClientError {
         status: StatusCode,
     },
     /// The proxy did not respond.
-    #[error("proxy {proxy} did not answer")]
+    #[error("proxy {proxy} did not respond")]
     SilentProxy {
         /// Host and port of the proxy.
         proxy: String,
@@ -137,7 +137,7 @@ pub enum ClientError {
     #[error("the request was not sent: no connection{}", Because(&**.0))]
     NotConnected(#[source] BoxError),
     /// The connection failed after the request, or a part of it, was sent.
-    #[error("the request was not answered: {0}")]
+    #[error("the request got no response: {0}")]
     Broken(#[source] BoxError),
 }
 

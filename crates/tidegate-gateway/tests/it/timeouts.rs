@@ -67,7 +67,7 @@ async fn an_answer_that_does_not_begin_is_a_504_that_names_the_timeout() {
             answer.json()["error"]["message"],
             format!(
                 "Tidegate: openai did not answer in time: first-byte time-out: \
-                 the answer did not begin within {text}"
+                 the response did not begin within {text}"
             )
         );
         assert!(is_idle(&gateway));

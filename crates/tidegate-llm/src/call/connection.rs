@@ -136,7 +136,7 @@ pub enum ConnectionError {
         source: Box<ConnectionError>,
     },
     /// The proxy did not open a tunnel to the server.
-    #[error("proxy {proxy} opened no tunnel to {host:?}: {reason}")]
+    #[error("proxy {proxy} did not open a tunnel to {host:?}: {reason}")]
     Tunnel {
         /// Host and port of the proxy.
         proxy: String,
@@ -146,7 +146,7 @@ pub enum ConnectionError {
         reason: Cow<'static, str>,
     },
     /// The request was sent, and the response did not begin in time.
-    #[error("first-byte time-out: the answer did not begin within {0:?}")]
+    #[error("first-byte time-out: the response did not begin within {0:?}")]
     FirstByte(Duration),
     /// The response began and then stalled.
     #[error("idle time-out: nothing received for {0:?}")]

@@ -31,7 +31,7 @@ pub enum CallError {
         source: Option<BoxError>,
     },
     /// The response of the provider cannot be decoded.
-    #[error("the answer of {provider} cannot be read: {source}")]
+    #[error("cannot decode the response of {provider}: {source}")]
     Unreadable {
         /// The provider.
         provider: Provider,
@@ -53,11 +53,11 @@ pub enum CallError {
         after: Option<Duration>,
     },
     /// A quota is exhausted, as the provider reported to an earlier call. Nothing was sent.
-    #[error("nothing was sent, since a quota is used up: {0}")]
+    #[error("not sent because a quota is exhausted: {0}")]
     Closed(Box<Failure>),
     /// The circuit breaker of the provider is open after repeated failures. Nothing was sent.
     #[error(
-        "nothing was sent to {provider}, which keeps failing: the circuit breaker is open for {}s more",
+        "not sent to {provider} after repeated failures: the circuit breaker is open for {}s more",
         after.as_secs_f64().ceil()
     )]
     Open {
@@ -67,7 +67,7 @@ pub enum CallError {
         after: Duration,
     },
     /// The request cannot be encoded for the provider. Nothing was sent.
-    #[error("the request to {provider} cannot be made: {source}")]
+    #[error("cannot build the request to {provider}: {source}")]
     Request {
         /// The provider.
         provider: Provider,
@@ -82,7 +82,7 @@ pub enum CallError {
     /// retries: it is retryable though the first is not, or it was sent though the first was not.
     /// Class and failure are those of the first; the delay until a retry is that of the retryable
     /// one.
-    #[error("{first}, and {other}")]
+    #[error("{first}; the fallback failed too: {other}")]
     Unrescued {
         /// Error of the provider that was called first.
         #[source]

@@ -68,11 +68,11 @@ fn status(head: &[u8]) -> Option<u16> {
 /// Why a tunnel could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum TunnelFailure {
-    #[error("it closed the connection")]
+    #[error("the proxy closed the connection")]
     Closed,
-    #[error("its answer is not that of an HTTP proxy")]
+    #[error("the response is not that of an HTTP proxy")]
     NotHttp,
-    #[error("status 407, it asks for other credentials")]
+    #[error("status 407, proxy authentication required: check the user and password of the proxy")]
     Credentials,
     #[error("status {0}")]
     Status(u16),

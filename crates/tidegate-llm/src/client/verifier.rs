@@ -107,7 +107,7 @@ fn reason(error: &CertificateError) -> Cow<'static, str> {
         }
         CertificateError::Other(OtherError(error)) => match error.downcast_ref() {
             Some(webpki::Error::CaUsedAsEndEntity) => {
-                "it is the certificate of an authority, not of a server".into()
+                "it is a CA certificate, not a server certificate".into()
             }
             _ => error.to_string().into(),
         },
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(early, rejection("example.org", "not valid before 2026-01-01T00:00:00Z"));
         let authority =
             verify("example.org", |it| it.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
-        let reason = "it is the certificate of an authority, not of a server";
+        let reason = "it is a CA certificate, not a server certificate";
         assert_eq!(authority, rejection("example.org", reason));
     }
 

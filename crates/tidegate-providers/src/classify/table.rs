@@ -84,8 +84,8 @@ impl fmt::Display for Row {
         match self.pattern {
             Pattern::Any => {}
             Pattern::Name(name) => write!(f, " {name}")?,
-            Pattern::Quota(Quota::Day) => f.write_str(" (quota of a day)")?,
-            Pattern::Quota(Quota::Zero) => f.write_str(" (quota of nothing)")?,
+            Pattern::Quota(Quota::Day) => f.write_str(" (daily quota)")?,
+            Pattern::Quota(Quota::Zero) => f.write_str(" (zero quota)")?,
         }
         write!(f, ": {}", self.class.without_details().name())
     }

@@ -66,7 +66,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let provider = &self.provider;
         if self.status.is_success() {
-            write!(f, "{provider} broke off its answer")?;
+            write!(f, "{provider} failed after its response began")?;
         } else {
             write!(f, "{provider} answered {}", self.status.as_u16())?;
         }

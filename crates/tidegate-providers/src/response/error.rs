@@ -13,22 +13,22 @@ pub enum DecodeError {
     #[error("the provider reports an error")]
     Failed(Box<Value>),
     /// The body or an event is not JSON.
-    #[error("it is not JSON (line {}, column {})", .0.line(), .0.column())]
+    #[error("not valid JSON (line {}, column {})", .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
     /// A required field is missing.
-    #[error("it has no field `{0}`")]
+    #[error("field `{0}` is missing")]
     Missing(&'static str),
     /// The body, or one event, is too large.
-    #[error("it is larger than {limit} bytes")]
+    #[error("larger than {limit} bytes")]
     TooLong {
         /// Maximum size in bytes.
         limit: usize,
     },
     /// The response ends before it is complete.
-    #[error("it ends before it is complete")]
+    #[error("ends before it is complete")]
     Cut,
     /// An earlier part of the stream could not be decoded.
-    #[error("it follows a part that cannot be read")]
+    #[error("an earlier part could not be decoded")]
     Spoilt,
 }
 

@@ -162,6 +162,6 @@ async fn server_that_never_responds_is_a_first_byte_timeout() {
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::TimedOut), true));
     assert_eq!(
         error.to_string(),
-        "openai did not answer in time: first-byte time-out: the answer did not begin within 50ms"
+        "openai did not answer in time: first-byte time-out: the response did not begin within 50ms"
     );
 }

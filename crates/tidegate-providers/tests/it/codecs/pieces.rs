@@ -87,7 +87,7 @@ fn truncated_stream_is_never_complete() {
         };
         for end in 0..last {
             let (events, error) = decode(transcript.dialect, [&bytes[..end]]);
-            assert_eq!(error.as_deref(), Some("it ends before it is complete"), "{end}");
+            assert_eq!(error.as_deref(), Some("ends before it is complete"), "{end}");
             assert!(!events.iter().any(|event| matches!(event, Event::Stop(_))));
         }
     }

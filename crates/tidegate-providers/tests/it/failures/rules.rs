@@ -80,5 +80,5 @@ fn table_of_every_provider_can_be_printed() {
     let openrouter: Vec<String> = table(Dialect::OpenRouter).collect();
     assert!(openrouter.contains(&"403: bad_request".to_owned()));
     let gemini: Vec<String> = table(Dialect::Gemini).collect();
-    assert_eq!(gemini.first().unwrap(), "any (quota of nothing): long_quota");
+    assert_eq!(gemini.first().unwrap(), "any (zero quota): long_quota");
 }

@@ -223,7 +223,7 @@ async fn error_in_a_stream_is_classified() {
             };
             assert_eq!(failure.class, expected, "{voice:?}");
             assert!(failure.message.is_some(), "{voice:?}");
-            assert!(failure.to_string().starts_with("sim broke off its answer"));
+            assert!(failure.to_string().starts_with("sim failed after its response began"));
         }
     }
 }
