@@ -13,7 +13,7 @@ use super::texts::Counter;
 pub(super) enum Member {
     /// Text that the model reads.
     Text,
-    /// Text or a file. The type that says which may follow later.
+    /// Text or a file, depending on a type that may follow later.
     Data,
     /// Type of a part.
     Type,

@@ -111,7 +111,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// If the answer has not, or if something before could not be read.
+    /// Fails if the response is not complete, or if an earlier part could not be decoded.
     pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), DecodeError> {
         self.unless_failed(|decoder| decoder.finish(events))
     }

@@ -30,7 +30,7 @@ async fn until_error(mut answer: Answer) -> (Reply, CallError) {
         match answer.next().await.unwrap() {
             Ok(event) => reply.add(event),
             Err(error) => {
-                assert!(answer.next().await.is_none(), "nothing comes after an error");
+                assert!(answer.next().await.is_none(), "the stream ends after an error");
                 return (reply, error);
             }
         }

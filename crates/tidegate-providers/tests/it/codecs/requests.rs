@@ -251,7 +251,7 @@ fn extra_members_override_and_objects_are_merged() {
 }
 
 #[test]
-fn every_dialect_has_its_address() {
+fn every_dialect_has_its_url() {
     let addresses = [
         (Dialect::OpenAi, "/v1/chat/completions"),
         (Dialect::Azure, "/openai/deployments/m/chat/completions?api-version=2024-10-21"),
@@ -279,7 +279,7 @@ fn every_dialect_has_its_address() {
 }
 
 #[test]
-fn a_base_url_may_have_the_root_of_the_api_already() {
+fn base_url_may_include_the_api_root() {
     let bases = [
         (Dialect::OpenAi, "https://api.openai.com/v1"),
         (Dialect::Groq, "https://api.groq.com/openai/v1/"),
@@ -313,7 +313,7 @@ fn names_are_escaped_where_they_are_part_of_an_address() {
 }
 
 #[test]
-fn the_key_goes_where_the_provider_looks_for_it_and_is_not_shown() {
+fn key_is_sent_in_the_right_header_and_not_shown() {
     let fields = [
         (Dialect::OpenAi, "authorization", "Bearer secret-key"),
         (Dialect::Azure, "api-key", "secret-key"),
