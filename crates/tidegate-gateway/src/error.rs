@@ -1,6 +1,6 @@
 //! Why there is no gateway, or why it stays as it was.
 
-use tidegate_llm::client::ClientError;
+use tidegate_llm::ConnectionError;
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::request::RequestError;
 
@@ -33,7 +33,7 @@ pub enum GatewayError {
         name: String,
         /// What is wrong.
         #[source]
-        source: ClientError,
+        source: ConnectionError,
     },
     /// A fallback names nobody.
     #[error("provider `{name}` falls back to `{target}`, which there is not")]
@@ -57,7 +57,7 @@ pub enum GatewayError {
     },
     /// There is no HTTP client.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] ConnectionError),
     /// The system has no random numbers.
     #[error("no random numbers from the system")]
     Random,

@@ -17,7 +17,6 @@ mod head;
 
 use std::error::Error;
 use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -38,7 +37,7 @@ use tower_service::Service;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use crate::call::connection::chain;
+use crate::call::connection::find_kind;
 use crate::call::{Answer, BoxError, Broken, Call, CallError, ConnectionError};
 use body::Bounds;
 use event_stream::EventStream;
@@ -284,33 +283,11 @@ impl Settings {
 /// Determines how a connection failed from the error of an HTTP service.
 ///
 /// A [`ConnectionError`] among the sources decides. Otherwise the result is [`Broken::Refused`] for
-/// an I/O error of that kind, [`Broken::NotConnected`] if the client of this crate had no
-/// connection, and [`Broken::Cut`] for anything else. Other HTTP services report by a
-/// [`ConnectionError`] that nothing was sent.
+/// an I/O error of that kind, and [`Broken::Cut`] for anything else. Other HTTP clients than that of
+/// this crate report by a [`ConnectionError`] that nothing was sent.
 #[must_use]
 pub fn broken(error: &(dyn Error + 'static)) -> Broken {
-    for error in chain(error) {
-        if let Some(error) = error.downcast_ref::<ConnectionError>() {
-            return error.broken();
-        }
-        let io = error.downcast_ref::<io::Error>();
-        if io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused) {
-            return Broken::Refused;
-        }
-    }
-    if chain(error).any(is_not_connected) { Broken::NotConnected } else { Broken::Cut }
-}
-
-/// Returns whether this is the error of this crate's client for a missing connection.
-#[cfg(feature = "client")]
-fn is_not_connected(error: &(dyn Error + 'static)) -> bool {
-    use crate::client::ClientError;
-    matches!(error.downcast_ref(), Some(ClientError::NotConnected(_)))
-}
-
-#[cfg(not(feature = "client"))]
-const fn is_not_connected(_error: &(dyn Error + 'static)) -> bool {
-    false
+    find_kind(error).unwrap_or(Broken::Cut)
 }
 
 /// Reads the body of an error response: what arrives within five seconds, at most 1 MiB.

@@ -27,13 +27,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::PROXY_AUTHORIZATION;
 use http::uri::Scheme;
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Extensions, Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tower_service::Service;
 
-use crate::call::connection::Because;
 use crate::call::{BoxError, ConnectionError};
 use crate::proxy::Proxy;
 use future::ClientFuture;
@@ -98,52 +97,9 @@ impl<B> fmt::Debug for Client<B> {
     }
 }
 
-/// Why a client could not be created, or a request failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// TLS cannot be set up.
-    #[error("cannot set up TLS: {0}")]
-    Tls(#[source] BoxError),
-    /// A set of root certificates is empty.
-    #[error("no root certificate: pass at least one")]
-    NoRoots,
-    /// A root certificate cannot be used.
-    #[error("root certificate {number} cannot be used: {source}")]
-    Root {
-        /// Position of the certificate, counted from one.
-        number: usize,
-        /// Reason.
-        source: BoxError,
-    },
-    /// The server cannot be reached.
-    #[error(transparent)]
-    Connect(#[from] ConnectionError),
-    /// The proxy cannot reach the server.
-    #[error("proxy {proxy} returned status {status}")]
-    Proxy {
-        /// Host and port of the proxy.
-        proxy: String,
-        /// Status of its response.
-        status: StatusCode,
-    },
-    /// The proxy did not respond.
-    #[error("proxy {proxy} did not respond")]
-    SilentProxy {
-        /// Host and port of the proxy.
-        proxy: String,
-    },
-    /// The request was not sent because there was no connection.
-    #[error("the request was not sent: no connection{}", Because(&**.0))]
-    NotConnected(#[source] BoxError),
-    /// The connection failed after the request, or a part of it, was sent.
-    #[error("the request got no response: {0}")]
-    Broken(#[source] BoxError),
-}
-
-impl From<rustls::Error> for ClientError {
+impl From<rustls::Error> for ConnectionError {
     fn from(error: rustls::Error) -> Self {
-        Self::Tls(error.into())
+        Self::TlsSetup(error.into())
     }
 }
 
@@ -155,7 +111,7 @@ impl Client {
     ///
     /// Fails if TLS cannot be set up. Missing roots are reported by the first request that needs
     /// them.
-    pub fn new() -> Result<Self, ClientError> {
+    pub fn new() -> Result<Self, ConnectionError> {
         Self::of_bodies()
     }
 }
@@ -172,7 +128,7 @@ where
     ///
     /// Fails if TLS cannot be set up. Missing roots are reported by the first request that needs
     /// them.
-    pub fn of_bodies() -> Result<Self, ClientError> {
+    pub fn of_bodies() -> Result<Self, ConnectionError> {
         let (tls, roots_error) = match roots::native() {
             Ok(native) => (roots::tls_with_roots(native)?, None),
             Err(error) => (roots::tls_without_roots()?, Some(error)),
@@ -213,17 +169,17 @@ where
     B::Error: Into<BoxError>,
 {
     type Response = Response<Incoming>;
-    type Error = ClientError;
+    type Error = ConnectionError;
     type Future = ClientFuture;
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<B>) -> ClientFuture {
         let options = connect_options(request.extensions());
         if let Some(error) = self.no_roots(request.uri().scheme(), &options) {
-            return ClientFuture::failed(ClientError::NotConnected(error.into()));
+            return ClientFuture::failed(ConnectionError::NotSent(error.into()));
         }
         // For `https` the tunnel is opened with it; for `http` the proxy expects it in each
         // request.

@@ -10,6 +10,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::error::BoxError;
 
 /// Maximum number of names of a certificate that an error shows.
@@ -76,8 +78,8 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Why a connection failed, or brought no response in time. Adapters look for it among the sources
-/// of an HTTP service's error; the client of this crate always provides it.
+/// Why a connection failed, or brought no response. Adapters look for it among the sources of an
+/// HTTP service's error. It is the error type of this crate's client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
@@ -151,6 +153,41 @@ pub enum ConnectionError {
     /// The response began and then stalled.
     #[error("idle time-out: nothing received for {0:?}")]
     Idle(Duration),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    TlsSetup(#[source] BoxError),
+    /// A set of root certificates is empty.
+    #[error("no root certificate: pass at least one")]
+    EmptyRoots,
+    /// A root certificate cannot be used.
+    #[error("root certificate {number} cannot be used: {source}")]
+    Root {
+        /// Position of the certificate, counted from one.
+        number: usize,
+        /// Reason.
+        #[source]
+        source: BoxError,
+    },
+    /// The proxy cannot reach the server.
+    #[error("proxy {proxy} returned status {status}")]
+    ProxyStatus {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// Status of its response.
+        status: StatusCode,
+    },
+    /// The proxy did not respond.
+    #[error("proxy {proxy} did not respond")]
+    ProxyTimedOut {
+        /// Host and port of the proxy.
+        proxy: String,
+    },
+    /// The request was not sent because there was no connection.
+    #[error("the request was not sent: no connection{}", Because(&**.0))]
+    NotSent(#[source] BoxError),
+    /// The connection failed after the request, or a part of it, was sent.
+    #[error("the request got no response: {0}")]
+    NoResponse(#[source] BoxError),
     /// Any other failure.
     #[error("connection to {host:?} failed{}", Because(&**.source))]
     Other {
@@ -165,21 +202,49 @@ pub enum ConnectionError {
 impl ConnectionError {
     /// Returns the kind of failure.
     #[must_use]
-    pub const fn broken(&self) -> Broken {
+    pub fn broken(&self) -> Broken {
         match self {
             Self::ProxyUnreachable { source, .. } => source.broken(),
+            Self::NotSent(source) => find_kind(&**source).unwrap_or(Broken::NotConnected),
+            Self::NoResponse(source) => find_kind(&**source).unwrap_or(Broken::Cut),
             Self::HostNotFound { .. } => Broken::HostNotFound,
             Self::Refused { .. } => Broken::Refused,
-            Self::Certificate { .. } | Self::Handshake { .. } | Self::NoRoots(_) => Broken::Tls,
+            Self::Certificate { .. }
+            | Self::Handshake { .. }
+            | Self::NoRoots(_)
+            | Self::TlsSetup(_)
+            | Self::EmptyRoots
+            | Self::Root { .. } => Broken::Tls,
             Self::TimedOut(_) => Broken::ConnectTimedOut,
             Self::FirstByte(_) | Self::Idle(_) => Broken::TimedOut,
-            Self::Tunnel { .. } | Self::Other { .. } => Broken::NotConnected,
+            Self::Tunnel { .. }
+            | Self::ProxyStatus { .. }
+            | Self::ProxyTimedOut { .. }
+            | Self::Other { .. } => Broken::NotConnected,
         }
+    }
+
+    /// Returns whether the error only wraps another one that may be more specific.
+    const fn is_wrapper(&self) -> bool {
+        matches!(self, Self::NotSent(_) | Self::NoResponse(_))
     }
 }
 
+/// Returns the kind of failure according to the sources of an error: that of a [`ConnectionError`],
+/// or [`Broken::Refused`] for an I/O error of that kind.
+pub(crate) fn find_kind(error: &(dyn Error + 'static)) -> Option<Broken> {
+    chain(error).find_map(|error| {
+        if let Some(error) = error.downcast_ref::<ConnectionError>() {
+            return Some(error.broken());
+        }
+        let io = error.downcast_ref::<io::Error>();
+        io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused)
+            .then_some(Broken::Refused)
+    })
+}
+
 /// Displays `: ` and the reason found among the sources of an error, if any.
-pub(crate) struct Because<'e>(pub(crate) &'e (dyn Error + 'static));
+struct Because<'e>(&'e (dyn Error + 'static));
 
 impl fmt::Display for Because<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,7 +288,8 @@ enum Reason<'e> {
 }
 
 fn reason<'e>(error: &'e (dyn Error + 'static)) -> Option<Reason<'e>> {
-    let typed = chain(error).find_map(|error| error.downcast_ref().map(Reason::Connection));
+    let mut typed = chain(error).filter_map(|error| error.downcast_ref::<ConnectionError>());
+    let typed = typed.find(|error| !error.is_wrapper()).map(Reason::Connection);
     typed.or_else(|| io_kind(error).map(Reason::Io))
 }
 

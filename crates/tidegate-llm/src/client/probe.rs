@@ -13,7 +13,8 @@ use tokio::time::timeout;
 use tower_service::Service as _;
 
 use super::pools::ConnectOptions;
-use super::{Client, ClientError, Roots};
+use super::{Client, Roots};
+use crate::call::ConnectionError;
 use crate::proxy::Proxy;
 
 impl<B> Client<B> {
@@ -30,10 +31,10 @@ impl<B> Client<B> {
         connect_timeout: Duration,
         roots: Option<Roots>,
         proxy: Option<Proxy>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), ConnectionError> {
         let options = ConnectOptions { connect_timeout, roots, proxy };
         if let Some(error) = self.no_roots(uri.scheme(), &options) {
-            return Err(error.into());
+            return Err(error);
         }
         self.inner.pools.connector(options.clone()).call(uri.clone()).await?;
         match options.proxy.clone() {
@@ -50,7 +51,7 @@ impl<B> Client<B> {
         proxy: &Proxy,
         uri: Uri,
         options: ConnectOptions,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), ConnectionError> {
         let limit = options.connect_timeout;
         let host = uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
         let mut request = Request::new(Empty::<Bytes>::new());
@@ -65,11 +66,11 @@ impl<B> Client<B> {
         match timeout(limit, client.request(request)).await {
             Ok(Ok(response)) if is_proxy_failure(response.status()) => {
                 let (proxy, status) = (proxy.host_port().to_owned(), response.status());
-                Err(ClientError::Proxy { proxy, status })
+                Err(ConnectionError::ProxyStatus { proxy, status })
             }
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => {
-                Err(ClientError::SilentProxy { proxy: proxy.host_port().to_owned() })
+                Err(ConnectionError::ProxyTimedOut { proxy: proxy.host_port().to_owned() })
             }
         }
     }

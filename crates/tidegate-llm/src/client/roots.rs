@@ -7,8 +7,8 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::ClientError;
 use super::verifier::Verifier;
+use crate::call::ConnectionError;
 
 /// Root certificates to verify servers against, instead of those of the system. Set them in the
 /// [extensions](http::Extensions) of a request. Cheap to clone; equal if the certificates are.
@@ -27,17 +27,19 @@ impl Roots {
     ///
     /// # Errors
     /// Fails if there is no certificate, or one cannot be used.
-    pub fn from_der(certificates: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, ClientError> {
+    pub fn from_der(
+        certificates: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<Self, ConnectionError> {
         let certificates: Vec<_> = certificates.into_iter().map(CertificateDer::from).collect();
         let mut roots = RootCertStore::empty();
         for (index, certificate) in certificates.iter().enumerate() {
             let number = index + 1;
             roots
                 .add(certificate.clone())
-                .map_err(|source| ClientError::Root { number, source: source.into() })?;
+                .map_err(|source| ConnectionError::Root { number, source: source.into() })?;
         }
         if certificates.is_empty() {
-            return Err(ClientError::NoRoots);
+            return Err(ConnectionError::EmptyRoots);
         }
         Ok(Self(Arc::new(Inner { certificates, tls: Arc::new(tls_with_roots(roots)?) })))
     }
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn invalid_root_is_rejected_by_its_number() {
-        assert!(matches!(Roots::from_der([]), Err(ClientError::NoRoots)));
+        assert!(matches!(Roots::from_der([]), Err(ConnectionError::EmptyRoots)));
         let error = Roots::from_der([authority(), b"no certificate".to_vec()]).unwrap_err();
         assert!(error.to_string().starts_with("root certificate 2 cannot be used: "), "{error}");
     }
