@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
+use tidegate_providers::{Class, Endpoint, Provider, Usage};
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ pub struct FinishedCall<'a> {
     pub upstream_429s: u32,
     /// Tokens used, as reported by the provider or counted by the gateway. `None` if no provider
     /// processed the call.
-    pub usage: Option<MeasuredUsage>,
+    pub usage: Option<Usage>,
     /// The provider that processed the call: the named one or a fallback.
     pub used_at: Option<&'a Provider>,
     /// Class of the failure if the response failed after it had started.

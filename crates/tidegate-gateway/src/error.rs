@@ -1,6 +1,6 @@
 //! Why a configuration of upstreams is rejected.
 
-use tidegate_llm::client::ClientError;
+use tidegate_llm::ConnectionError;
 use tidegate_llm::fallback::MAX_TARGETS;
 use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::request::RequestError;
@@ -36,7 +36,7 @@ pub enum GatewayError {
         name: String,
         /// The cause.
         #[source]
-        source: ClientError,
+        source: ConnectionError,
     },
     /// A fallback names a provider that is not configured.
     #[error("provider `{name}`: fallback `{target}` is not configured")]
@@ -60,7 +60,7 @@ pub enum GatewayError {
     },
     /// The HTTP client cannot be created.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(#[from] ConnectionError),
     /// The system's random number generator failed.
     #[error("the random number generator of the system failed")]
     Random,

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use tidegate_llm::{CallError, Terms};
 use tidegate_providers::request::{Purpose, is_free, is_override, is_reading, plain_path};
-use tidegate_providers::{Credential, Dialect, Endpoint, Mode, RequestSummary};
+use tidegate_providers::{Credential, Dialect, Endpoint, RequestSummary};
 
 use crate::call_observer::Outcome;
 use crate::headers::{self, AcceptedCoding};
@@ -353,7 +353,7 @@ fn needs_permit<B: http_body::Body>(
 fn supports_usage_option(dialect: Dialect, summary: &RequestSummary, target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default();
     dialect.family() == Dialect::OpenAi
-        && summary.mode == Mode::Stream
+        && summary.is_streamed
         && plain_path(path).ends_with("/completions")
 }
 

@@ -5,7 +5,7 @@
 use http::{Response, StatusCode};
 use tidegate_core::WallTime;
 use tidegate_providers::classify::Rules;
-use tidegate_providers::response::{Decoder, count_output, decode};
+use tidegate_providers::response::{Decoder, decode, decode_events};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
 use crate::input;
@@ -77,7 +77,7 @@ pub(super) fn answer(bytes: &[u8]) {
     let Ok(status) = StatusCode::from_u16(status) else { return };
     let (headers, body) = input::headers(rest);
     let _ = decode(dialect, body);
-    let _ = count_output(dialect, body);
+    let _ = decode_events(dialect, body);
     if let Some(usage) = Usage::read(dialect, body) {
         let _ = usage.total();
     }

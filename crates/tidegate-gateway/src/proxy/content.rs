@@ -4,7 +4,6 @@
 use crate::error::BoxError;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
-use tidegate_providers::Mode;
 use tidegate_providers::request::Purpose;
 
 use super::Proxy;
@@ -89,7 +88,7 @@ impl Proxy<'_> {
             }
             if WorkPool::is_offloaded(size)
                 && may_inject_usage_option
-                && summary.request.mode == Mode::Stream
+                && summary.request.is_streamed
             {
                 edit_spans.usage_option(bytes);
             }

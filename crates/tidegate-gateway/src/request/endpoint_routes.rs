@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use tidegate_providers::Endpoint;
-use tidegate_providers::request::RoutePath;
+use tidegate_providers::request::{route_matches, route_specificity};
 
 /// Declared endpoints and their paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EndpointRoutes {
     names: Vec<Endpoint>,
     /// Most specific first.
-    routes: Vec<(RoutePath, Endpoint)>,
+    routes: Vec<(String, Endpoint)>,
 }
 
 impl EndpointRoutes {
@@ -18,10 +18,10 @@ impl EndpointRoutes {
     pub(crate) fn declare(
         &mut self,
         endpoint: Endpoint,
-        paths: impl IntoIterator<Item = RoutePath>,
+        paths: impl IntoIterator<Item = String>,
     ) {
         self.routes.extend(paths.into_iter().map(|path| (path, endpoint.clone())));
-        self.routes.sort_by_key(|(path, _)| Reverse(path.specificity()));
+        self.routes.sort_by_key(|(path, _)| Reverse(route_specificity(path)));
         if !self.names.contains(&endpoint) {
             self.names.push(endpoint);
             self.names.sort();
@@ -31,7 +31,7 @@ impl EndpointRoutes {
     /// Returns the endpoint declared for a normalized path.
     pub(crate) fn for_path(&self, path: &str) -> Option<&Endpoint> {
         let mut routes = self.routes.iter();
-        routes.find(|(route, _)| route.matches(path)).map(|(_, endpoint)| endpoint)
+        routes.find(|(route, _)| route_matches(route, path)).map(|(_, endpoint)| endpoint)
     }
 
     /// Returns a declared endpoint by its name.
@@ -51,12 +51,14 @@ impl EndpointRoutes {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_providers::request::parse_route;
+
     use super::*;
 
     #[test]
     fn most_specific_route_wins() {
         let mut routes = EndpointRoutes::default();
-        let path = |text| RoutePath::parse(text).unwrap();
+        let path = |text| parse_route(text).unwrap();
         routes.declare(Endpoint::new("rest"), [path("/*")]);
         routes.declare(Endpoint::new("vision"), [path("/v1/vision/*")]);
         routes.declare(Endpoint::new("chat"), [path("/v1/vision/chat")]);

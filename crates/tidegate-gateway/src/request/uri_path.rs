@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::Uri;
 use tidegate_providers::Dialect;
-use tidegate_providers::request::Base;
+use tidegate_providers::request::join_url;
 
 /// Version of the Gemini API for paths without one.
 const GEMINI_VERSION: &str = "/v1beta";
@@ -75,28 +75,28 @@ pub(crate) fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Returns the URL of a path and query at a provider.
-pub(crate) fn join(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
+pub(crate) fn join(dialect: Dialect, base: &Uri, rest: &str) -> Result<Uri, http::Error> {
     let rest = if rest.is_empty() { "/" } else { rest };
     let first = rest.trim_start_matches('/').split(['/', '?']).next().unwrap_or_default();
     let last = base.path().rsplit('/').next().unwrap_or_default();
     if is_version(first) && first == last {
         // Both the client's base URL and the configured base URL may contain the version.
         let rest = rest.trim_start_matches('/').strip_prefix(first).unwrap_or(rest);
-        return base.join(if rest.is_empty() { "/" } else { rest });
+        return join_url(base, if rest.is_empty() { "/" } else { rest });
     }
     let needs_version = dialect == Dialect::Gemini
         && !is_version(first)
         && !is_version(last)
         && !GEMINI_UNVERSIONED.contains(&first);
     if needs_version {
-        return base.join(&[GEMINI_VERSION, rest].concat());
+        return join_url(base, &[GEMINI_VERSION, rest].concat());
     }
-    base.join(rest)
+    join_url(base, rest)
 }
 
 /// Returns the URL of a call at a fallback of the same family. Providers with the OpenAI API use
 /// different roots.
-pub(crate) fn join_fallback(dialect: Dialect, base: &Base, rest: &str) -> Result<Uri, http::Error> {
+pub(crate) fn join_fallback(dialect: Dialect, base: &Uri, rest: &str) -> Result<Uri, http::Error> {
     if dialect.family() != Dialect::OpenAi {
         return join(dialect, base, rest);
     }
@@ -107,9 +107,9 @@ pub(crate) fn join_fallback(dialect: Dialect, base: &Base, rest: &str) -> Result
     let last = base.path().rsplit('/').next().unwrap_or_default();
     let root = dialect.root();
     if base.path().ends_with(root) || is_version(last) {
-        return base.join(if suffix.is_empty() { "/" } else { suffix });
+        return join_url(base, if suffix.is_empty() { "/" } else { suffix });
     }
-    base.join(&[root, suffix].concat())
+    join_url(base, &[root, suffix].concat())
 }
 
 /// Whether a segment is a version, such as `v1`, `v1beta` or `v2`.
@@ -120,10 +120,12 @@ fn is_version(segment: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_providers::request::parse_base_url;
+
     use super::*;
 
     fn joined(dialect: Dialect, base: &str, rest: &str) -> String {
-        join(dialect, &base.parse().unwrap(), rest).unwrap().to_string()
+        join(dialect, &parse_base_url(base).unwrap(), rest).unwrap().to_string()
     }
 
     #[test]
@@ -156,7 +158,7 @@ mod tests {
             (Dialect::Anthropic, "http://a.test", "/v1/messages", "http://a.test/v1/messages"),
         ] {
             assert_eq!(
-                join_fallback(dialect, &base.parse().unwrap(), rest).unwrap(),
+                join_fallback(dialect, &parse_base_url(base).unwrap(), rest).unwrap(),
                 expected,
                 "{dialect:?}"
             );

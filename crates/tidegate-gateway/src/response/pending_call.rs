@@ -132,7 +132,7 @@ impl PendingCall {
         };
         let reservation = self.reservation.take();
         if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
-            let has_reported_usage = measured.is_input_reported || measured.is_output_reported;
+            let has_reported_usage = !measured.is_input_estimated || !measured.is_output_estimated;
             if has_reported_usage || self.usage_reader.uses_tokens() {
                 self.context.set_usage(measured);
             } else {

@@ -12,7 +12,7 @@ use tidegate::clock::wall_now;
 use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::response::{DecodeError, Decoder, count_output};
+use tidegate_providers::response::{DecodeError, Decoder, decode_events};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
 use crate::content_coding::ContentCoding;
@@ -296,10 +296,11 @@ impl UsageReader {
                 match (Usage::read(self.dialect, first), end) {
                     (Some(usage), _) => (Some(usage), 0),
                     (None, BodyEnd::Incomplete) => (None, length(first)),
-                    (None, BodyEnd::Complete) => match count_output(self.dialect, first) {
-                        Ok(tokens) => {
+                    (None, BodyEnd::Complete) => match decode_events(self.dialect, first) {
+                        Ok(events) => {
                             if let Some(reservation) = reservation {
-                                reservation.saw_unread(tokens);
+                                let words = events.iter().filter_map(Event::words);
+                                words.for_each(|words| reservation.saw(words));
                             }
                             return Ok(());
                         }

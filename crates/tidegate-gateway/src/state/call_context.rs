@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
+use tidegate_providers::{Class, Endpoint, Provider, Usage};
 use tokio::time::Instant;
 
 use crate::call_observer::{CallDetails, CallObserver, FinishedCall, Outcome};
@@ -71,7 +71,7 @@ struct State {
     used_at: Option<Provider>,
     /// Input tokens of an attempt that has no response yet.
     sent_input: Option<u64>,
-    usage: Option<MeasuredUsage>,
+    usage: Option<Usage>,
     answer_failure: Option<Class>,
     outcome: Outcome,
     status: Option<StatusCode>,
@@ -242,7 +242,7 @@ impl CallContext {
     }
 
     /// Sets the tokens that were used.
-    pub(crate) fn set_usage(&self, usage: MeasuredUsage) {
+    pub(crate) fn set_usage(&self, usage: Usage) {
         self.lock().usage = Some(usage);
     }
 
@@ -291,7 +291,7 @@ impl Drop for CallContext {
         state.queued_call = None;
         // If the caller disconnects before the response, the provider has still received the
         // prompt.
-        let sent = state.sent_input.take().map(MeasuredUsage::of_input);
+        let sent = state.sent_input.take().map(Usage::estimated_input);
         let request_id = self.wants_details.then(|| self.id.to_string());
         let tenant =
             state.caller.as_ref().filter(|_| self.wants_details).map(CallerIdentity::label);

@@ -312,7 +312,7 @@ fn upstream_client(
         |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
     Ok(Arc::new(UpstreamClient {
         label: header_value(upstream.name.as_str())?,
-        host: header_value(upstream.destination.authority().as_str())?,
+        host: header_value(upstream.destination.authority())?,
         provider: upstream.name.clone(),
         dialect: upstream.dialect,
         destination: upstream.destination.clone(),

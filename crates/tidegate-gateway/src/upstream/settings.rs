@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use http::uri::Authority;
 use tidegate::pacer::PoolSize;
 use tidegate_core::breaker::BreakerSettings;
@@ -13,7 +14,7 @@ use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, default_concurrency};
-use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
+use tidegate_providers::request::{RequestError, key_field, parse_base_url};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
@@ -53,7 +54,7 @@ impl Default for Timeouts {
 /// Where requests are sent, and their timeouts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Destination {
-    pub(crate) base_url: Base,
+    pub(crate) base_url: Uri,
     pub(crate) timeouts: Timeouts,
     /// Root certificates; `None` for those of the system.
     pub(crate) roots: Option<Roots>,
@@ -61,8 +62,9 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    pub(crate) fn authority(&self) -> &Authority {
-        self.base_url.authority()
+    /// Host and port, as in the `host` header.
+    pub(crate) fn authority(&self) -> &str {
+        self.base_url.authority().map_or("", Authority::as_str)
     }
 }
 
@@ -119,7 +121,7 @@ impl Upstream {
         if dialect == Dialect::Mock {
             return Err(target_error(&provider, RequestError::Mock));
         }
-        let base_url = base_url.parse().map_err(|source| target_error(&provider, source))?;
+        let base_url = parse_base_url(base_url).map_err(|source| target_error(&provider, source))?;
         let timeouts = Timeouts::default();
         let destination = Destination { base_url, timeouts, roots: None, proxy: None };
         Ok(Self {
@@ -194,13 +196,14 @@ impl Upstream {
         self
     }
 
-    /// Assigns paths to an endpoint, even paths that are not known to use a model. If several
-    /// match, the most specific one applies. Callers may name the endpoint themselves in
-    /// `x-tidegate-endpoint`. Default: the endpoint that the path is known for.
+    /// Assigns paths, as [`parse_route`](tidegate_providers::request::parse_route) returns them, to
+    /// an endpoint, even paths that are not known to use a model. If several match, the most
+    /// specific one applies. Callers may name the endpoint themselves in `x-tidegate-endpoint`.
+    /// Default: the endpoint that the path is known for.
     pub fn endpoint_paths(
         mut self,
         endpoint: Endpoint,
-        paths: impl IntoIterator<Item = RoutePath>,
+        paths: impl IntoIterator<Item = String>,
     ) -> Self {
         self.endpoint_routes.declare(endpoint, paths);
         self

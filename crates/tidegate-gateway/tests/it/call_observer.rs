@@ -37,7 +37,7 @@ impl CallObserver for RecordingObserver {
             limited_by: call.limited_by,
             attempts: call.attempts,
             upstream_429s: call.upstream_429s,
-            tokens: call.usage.map(|measured| (measured.usage.input, measured.usage.output)),
+            tokens: call.usage.map(|usage| (usage.input, usage.output)),
             status: call.status.map(|status| status.as_u16()),
         });
     }

@@ -68,7 +68,7 @@ async fn no_first_byte_is_a_504_naming_the_timeout() {
             response.json()["error"]["message"],
             format!(
                 "Tidegate: openai did not answer in time: first-byte time-out: \
-                 the answer did not begin within {text}"
+                 the response did not begin within {text}"
             )
         );
         assert!(is_idle(&gateway));

@@ -2,6 +2,7 @@
 
 mod measure;
 mod refusal;
+mod text_counter;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
 use tidegate_core::Time;
-use tidegate_providers::{Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage};
+use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 
 use measure::UsageSoFar;
 
@@ -249,10 +250,10 @@ impl Reservation {
 
     /// What the call has used so far: as the provider told it, and else as it was counted.
     #[must_use]
-    pub fn measured(&self) -> MeasuredUsage {
+    pub fn measured(&self) -> Usage {
         match &self.held {
             Some(held) => held.measured(),
-            None => MeasuredUsage::of_input(0),
+            None => Usage::estimated_input(0),
         }
     }
 
@@ -268,10 +269,10 @@ impl Reservation {
         let Some(mut held) = self.held.take() else { return };
         held.told(usage);
         let measured = held.measured();
-        let MeasuredUsage { usage, is_input_reported, is_output_reported } = measured;
-        if usage.output > 0 || is_input_reported && is_output_reported {
-            let input = if is_input_reported { usage.input } else { 0 };
-            held.quota.learn(held.estimate.counted, input, usage.output);
+        let is_estimated = measured.is_input_estimated || measured.is_output_estimated;
+        if measured.output > 0 || !is_estimated {
+            let input = if measured.is_input_estimated { 0 } else { measured.input };
+            held.quota.learn(held.estimate.counted, input, measured.output);
         }
         let fate = held.settled(measured);
         held.end(fate, CallOutcome::Success);
@@ -336,17 +337,17 @@ impl Held {
         }
     }
 
-    fn measured(&self) -> MeasuredUsage {
+    fn measured(&self) -> Usage {
         let input = self.estimate.expected.input.saturating_add(self.extra_input());
-        self.used.as_ref().map_or(MeasuredUsage::of_input(input), |used| used.measured(input))
+        self.used.as_ref().map_or(Usage::estimated_input(input), |used| used.measured(input))
     }
 
     fn extra_input(&self) -> u64 {
         self.extra_input.as_ref().map_or(0, |count| count())
     }
 
-    fn settled(&self, measured: MeasuredUsage) -> Fate {
-        Fate::Settle(self.lane.settings().charging.used(&measured.usage))
+    fn settled(&self, measured: Usage) -> Fate {
+        Fate::Settle(self.lane.settings().charging.used(&measured))
     }
 
     /// Settles, and gives the place back.

@@ -1,4 +1,4 @@
-//! An answer that is read while it comes.
+//! A streamed response, decoded as it arrives.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -17,29 +17,30 @@ use tidegate_providers::{Event, Failure};
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Settings;
-use super::body::Unread;
+use super::body::BodyError;
 use super::head::Head;
 use crate::call::{BoxError, Broken, CallError};
 
-/// How long an answer that is over may take to close, whatever still comes. An end that is read
-/// leaves the connection fit for the next call.
-const CLOSING: Duration = Duration::from_secs(1);
+/// Maximum time from the end marker of a stream to the end of its body. Reading the end of the body
+/// makes the connection reusable.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A body, and the events that come out of it.
-pub(super) struct Reading<B> {
+/// Stream of the events in a body.
+pub(super) struct EventStream<B> {
     /// `None` when nothing more is to be read.
     body: Option<Pin<Box<B>>>,
     decoder: Decoder,
-    /// Events that are not handed out yet, and what comes after them.
+    /// Events not returned yet.
     ready: VecDeque<Event>,
-    failed: Option<CallError>,
-    /// Runs out when the provider is silent for too long, or slow to close what is over.
-    patience: Pin<Box<Sleep>>,
+    /// Error to return after them.
+    error: Option<CallError>,
+    /// Expires when the provider sends nothing for too long, or does not close a finished stream.
+    idle_timer: Pin<Box<Sleep>>,
     settings: Arc<Settings>,
     head: Head,
 }
 
-impl<B> Reading<B>
+impl<B> EventStream<B>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -49,35 +50,35 @@ where
             body: Some(Box::pin(body)),
             decoder: Decoder::new(settings.target.dialect()),
             ready: VecDeque::new(),
-            failed: None,
-            patience: Box::pin(sleep(settings.timeout)),
+            error: None,
+            idle_timer: Box::pin(sleep(settings.timeout)),
             settings,
             head,
         }
     }
 
-    /// Waits for the first words, or whatever else the answer has instead of them.
-    pub(super) async fn begin(&mut self) -> Result<(), CallError> {
-        while !self.ready.iter().any(has_begun) {
-            if let Some(error) = self.failed.take() {
+    /// Waits until the response has content, has ended or has failed.
+    pub(super) async fn wait_for_content(&mut self) -> Result<(), CallError> {
+        while !self.ready.iter().any(is_content) {
+            if let Some(error) = self.error.take() {
                 return Err(error);
             }
             if self.body.is_none() {
                 break;
             }
-            poll_fn(|context| self.poll_more(context)).await;
+            poll_fn(|context| self.poll_frame(context)).await;
         }
         Ok(())
     }
 
-    /// Reads one more piece.
-    fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Reads one more frame of the body.
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(body) = &mut self.body else { return Poll::Ready(()) };
         let frame = body.as_mut().poll_frame(context);
-        // What comes after the end does not put off the closing.
-        let is_late = self.decoder.is_over() && self.patience.deadline() <= Instant::now();
-        if is_late || frame.is_pending() && self.patience.as_mut().poll(context).is_ready() {
-            self.finish(Err(Unread::Broken(Broken::TimedOut, None)));
+        // Data after the end marker does not extend the time-out.
+        let is_late = self.decoder.is_over() && self.idle_timer.deadline() <= Instant::now();
+        if is_late || frame.is_pending() && self.idle_timer.as_mut().poll(context).is_ready() {
+            self.finish(Err(BodyError::Connection(Broken::TimedOut, None)));
             return Poll::Ready(());
         }
         let frame = ready!(frame);
@@ -89,21 +90,21 @@ where
                 }
                 let mut events = Vec::new();
                 let read = self.decoder.feed(&data, &mut events);
-                self.take(read, events);
+                self.push(read, events);
                 let is_over = self.decoder.is_over();
-                let span = if is_over { CLOSING } else { self.settings.timeout };
-                self.patience.as_mut().reset(Instant::now() + span);
+                let span = if is_over { CLOSE_TIMEOUT } else { self.settings.timeout };
+                self.idle_timer.as_mut().reset(Instant::now() + span);
             }
             Some(Err(error)) => {
-                self.finish(Err(Unread::Broken(Broken::Cut, Some(error.into()))));
+                self.finish(Err(BodyError::Connection(Broken::Cut, Some(error.into()))));
             }
             None => self.finish(Ok(())),
         }
         Poll::Ready(())
     }
 
-    /// The body is at its end, or will not get there. If the answer is over, that is all the same.
-    fn finish(&mut self, ended: Result<(), Unread>) {
+    /// Handles the end or failure of the body. A failure after the end marker is ignored.
+    fn finish(&mut self, ended: Result<(), BodyError>) {
         self.body = None;
         if self.decoder.is_over() {
             return;
@@ -112,27 +113,27 @@ where
             Ok(()) => {
                 let mut events = Vec::new();
                 let read = self.decoder.end(&mut events);
-                self.take(read, events);
+                self.push(read, events);
             }
-            Err(unread) => self.failed = Some(self.settings.unread(unread)),
+            Err(error) => self.error = Some(self.settings.body_error(error)),
         }
     }
 
-    fn take(&mut self, read: Result<(), DecodeError>, events: Vec<Event>) {
+    fn push(&mut self, read: Result<(), DecodeError>, events: Vec<Event>) {
         self.ready.extend(events);
         if let Err(error) = read {
             self.body = None;
-            self.failed = Some(self.settings.misread(error, &self.head));
+            self.error = Some(self.settings.decode_error(error, &self.head));
         }
     }
 }
 
-/// Whether an answer has begun with this: counts may come before anything is said.
-fn has_begun(event: &Event) -> bool {
+/// Returns whether an event is content: usage may precede it.
+fn is_content(event: &Event) -> bool {
     !matches!(event, Event::Usage(_))
 }
 
-impl<B> Stream for Reading<B>
+impl<B> Stream for EventStream<B>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -144,30 +145,30 @@ where
             if let Some(event) = self.ready.pop_front() {
                 return Poll::Ready(Some(Ok(event)));
             }
-            if let Some(error) = mem::take(&mut self.failed) {
+            if let Some(error) = mem::take(&mut self.error) {
                 return Poll::Ready(Some(Err(error)));
             }
             if self.body.is_none() {
                 return Poll::Ready(None);
             }
-            ready!(self.poll_more(context));
+            ready!(self.poll_frame(context));
         }
     }
 }
 
 impl Settings {
-    /// A body that did not come to its end.
-    pub(super) fn unread(&self, unread: Unread) -> CallError {
-        match unread {
-            Unread::Broken(broken, source) => self.broken(broken, source),
-            Unread::TooLong(error) => {
+    /// Converts the error of a body that could not be read to its end.
+    pub(super) fn body_error(&self, error: BodyError) -> CallError {
+        match error {
+            BodyError::Connection(broken, source) => self.broken(broken, source),
+            BodyError::TooLong(error) => {
                 CallError::Unreadable { provider: self.provider.clone(), source: error.into() }
             }
         }
     }
 
-    /// An answer that cannot be read, or that says that it failed.
-    pub(super) fn misread(&self, error: DecodeError, head: &Head) -> CallError {
+    /// Converts a decoding error, or an error that the provider reports in the response.
+    pub(super) fn decode_error(&self, error: DecodeError, head: &Head) -> CallError {
         match error {
             DecodeError::Failed(body) => {
                 let (dialect, provider) = (self.target.dialect(), &self.provider);
