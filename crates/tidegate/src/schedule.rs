@@ -18,7 +18,7 @@ pub enum ScheduleError {
     #[error("unknown calendar period {0:?}: use day, week, month or year")]
     Every(String),
     /// The time zone is not known.
-    #[error("unknown time zone {0:?}: use an IANA name such as UTC or America/Los_Angeles")]
+    #[error("{0:?} is not a time zone: use an IANA name such as UTC or America/Los_Angeles")]
     Zone(String),
 }
 

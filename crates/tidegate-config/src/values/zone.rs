@@ -56,8 +56,8 @@ mod tests {
             assert_eq!(canonical_zone(&name.to_uppercase()).unwrap(), name);
         }
         for name in ["", "Mars/Olympus", "Etc/Unknown", "UTC ", "UTC0", "+00:00", "../UTC"] {
-            let expected =
-                format!("{name:?} is not a time zone such as UTC or America/Los_Angeles");
+            let rule = "is not a time zone: use an IANA name such as UTC or America/Los_Angeles";
+            let expected = format!("{name:?} {rule}");
             assert_eq!(canonical_zone(name).unwrap_err().to_string(), expected);
         }
     }

@@ -55,7 +55,7 @@ zone = "Mars/Olympus"
             "tidegate.toml:19:1: limits.daily.every: is required",
             "tidegate.toml:21:1: limits.daily.evry: is not a known key; did you mean `every`?",
             "tidegate.toml:22:8: limits.daily.zone = \"Mars/Olympus\": \"Mars/Olympus\" is not a \
-             time zone such as UTC or America/Los_Angeles",
+             time zone: use an IANA name such as UTC or America/Los_Angeles",
         ]
     );
 }
@@ -196,7 +196,8 @@ fn errors_hide_passwords_at_any_key() {
     assert_eq!(
         error_lines(&format!("[limits.\"{address}\"]\nrate = \"1/s\"\n")),
         ["tidegate.toml:1:1: limits.\"...\": \"redis://...@cache.internal:6379/0\" is not a \
-             limit name: a lower-case letter, then letters, digits, _ . or -, at most 128"]
+             limit name: use a lower-case letter, then lower-case letters, digits, _ . or -, at most \
+             128 bytes"]
     );
 }
 
