@@ -47,7 +47,7 @@ pub use builder::{AccountBuilder, log_pool};
 #[cfg(test)]
 pub(crate) use charging::{Charging, OutputCharge};
 pub use footprint::account_footprint;
-pub use limit_view::{LimitView, ModelView, QueueView};
+pub use limit_view::{LimitView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;
 pub use reservation::Reservation;

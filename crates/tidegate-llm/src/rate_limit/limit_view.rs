@@ -188,17 +188,13 @@ impl LimitView {
     }
 }
 
-/// One model of a queue.
+/// The reported limits and the hold of one model.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ModelView {
-    /// Its name, in lower case.
-    pub model: Arc<str>,
-    /// The limits that the provider reported of it.
-    pub limits: Vec<LimitView>,
-    /// How long no call leaves to it, and why: `rate_limited`, `requests_per_day`, `exhausted_quota` or
-    /// `another_node`.
-    pub hold: Option<(Duration, &'static str)>,
+pub(super) struct ModelView {
+    /// Name in lower case.
+    pub(super) model: Arc<str>,
+    pub(super) limits: Vec<LimitView>,
+    pub(super) hold: Option<(Duration, &'static str)>,
 }
 
 /// One queue: its limits, and those of its models.
@@ -215,11 +211,34 @@ pub struct QueueView {
     pub limited_by: Option<&'static str>,
     /// The limits that were set, over all models of the queue.
     pub limits: Vec<LimitView>,
-    /// Its models, by name.
-    pub models: Vec<ModelView>,
+    /// Models in order of their names.
+    pub(super) models: Vec<ModelView>,
 }
 
 impl QueueView {
+    /// Names of the models in this queue, in lower case and sorted.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        self.models.iter().map(|model| &*model.model)
+    }
+
+    /// Limits that the provider reported for `model`; empty if it reported none.
+    #[must_use]
+    pub fn model_limits(&self, model: &str) -> &[LimitView] {
+        self.find(model).map_or(&[], |model| &model.limits)
+    }
+
+    /// For how much longer calls to `model` are held, and why: `rate_limited`, `requests_per_day`,
+    /// `exhausted_quota` or `another_node`. `None` if they are not.
+    #[must_use]
+    pub fn model_hold(&self, model: &str) -> Option<(Duration, &'static str)> {
+        self.find(model)?.hold
+    }
+
+    fn find(&self, model: &str) -> Option<&ModelView> {
+        let index = self.models.binary_search_by(|known| (*known.model).cmp(model)).ok()?;
+        self.models.get(index)
+    }
+
     /// All limits, each with the model that it is of, if it is of one.
     pub fn all_limits(&self) -> impl Iterator<Item = (Option<&str>, &LimitView)> {
         let own = self

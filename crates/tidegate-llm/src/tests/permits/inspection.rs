@@ -10,6 +10,11 @@ async fn queue_of(account: &Account) -> QueueView {
     account.inspect(SECOND).await.remove(0)
 }
 
+/// The hold of the first model of a queue.
+fn hold_of(queue: &QueueView) -> Option<(std::time::Duration, &'static str)> {
+    queue.model_hold(queue.models().next().unwrap())
+}
+
 /// The limit of an account on a dimension.
 async fn limit(account: &Account, dimension: Dimension) -> LimitView {
     let queue = queue_of(account).await;
@@ -27,7 +32,9 @@ fn refused(after: std::time::Duration) -> CallError {
 async fn a_learned_limit_is_shown_with_its_origin_its_age_and_what_is_left() {
     let account = account("openai").build().unwrap();
     let mut call = reserve(&account, &ask(100, 900)).await;
-    assert!(queue_of(&account).await.models[0].limits.is_empty(), "nothing is known");
+    let queue = queue_of(&account).await;
+    let model = queue.models().next().unwrap();
+    assert!(queue.model_limits(model).is_empty(), "nothing is known");
     let mut report = told(Dimension::Tokens, 90_000, 89_000);
     also(&mut report, Dimension::Requests, 600, 599);
     call.heard(&report);
@@ -78,13 +85,13 @@ async fn holds_are_shown_with_their_cause_and_what_is_left_of_them() {
     reserve(&account, &ask(1, 1)).await.failed(refused(SECOND * 30));
     tokio::time::advance(SECOND * 10).await;
     let queue = queue_of(&account).await;
-    let hold = queue.models[0].hold.unwrap();
+    let hold = hold_of(&queue).unwrap();
     assert_eq!(hold.1, "rate_limited");
     assert_eq!(hold.0.as_secs_f64().round(), 20.0, "{hold:?}");
     let requests = limit(&account, Dimension::Requests).await;
     assert!(requests.used_ratio() >= Some(1.0), "calls are refused for it: {requests:?}");
     tokio::time::advance(SECOND * 21).await;
-    assert_eq!(queue_of(&account).await.models[0].hold, None);
+    assert_eq!(hold_of(&queue_of(&account).await), None);
     let requests = limit(&account, Dimension::Requests).await;
     assert!(requests.used_ratio() < Some(0.1), "{requests:?}");
 }
@@ -101,7 +108,7 @@ async fn requests_of_a_day_are_shown_as_they_are_reported() {
     first.complete(None);
     let shown = limit(&account, Dimension::RequestsPerDay).await;
     assert_eq!((shown.per_window(), shown.used_ratio()), (Some(14_400), Some(1.0)));
-    let hold = queue_of(&account).await.models[0].hold.unwrap();
+    let hold = hold_of(&queue_of(&account).await).unwrap();
     assert_eq!(hold.1, "requests_per_day");
 }
 
@@ -111,6 +118,6 @@ async fn a_model_whose_quota_is_used_up_is_shown_as_held() {
     let class = Class::ExhaustedQuota { after: Some(SECOND * 3_600) };
     let failure = Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);
     reserve(&account, &ask(1, 1)).await.failed(Box::new(failure).into());
-    let hold = queue_of(&account).await.models[0].hold.unwrap();
+    let hold = hold_of(&queue_of(&account).await).unwrap();
     assert_eq!((hold.1, hold.0), ("exhausted_quota", SECOND * 3_600));
 }
