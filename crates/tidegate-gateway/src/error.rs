@@ -1,7 +1,7 @@
 //! Why there is no gateway, or why it stays as it was.
 
+use tidegate::LimitError;
 use tidegate_llm::client::ClientError;
-use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::request::RequestError;
 
 /// Any error of an HTTP service or a body.
@@ -53,7 +53,7 @@ pub enum GatewayError {
         name: String,
         /// What is wrong.
         #[source]
-        source: AccountError,
+        source: LimitError,
     },
     /// There is no HTTP client.
     #[error(transparent)]

@@ -38,7 +38,7 @@ mod service;
 mod slot_groups;
 mod waits;
 
-pub use account::{Account, AccountError, CONCURRENCY_CEILING, default_concurrency};
+pub use account::{Account, CONCURRENCY_CEILING, default_concurrency};
 pub use account_group::AccountGroup;
 pub use all_keys::ALL_KEYS_MULTIPLE;
 pub(crate) use bucket::limit_name;

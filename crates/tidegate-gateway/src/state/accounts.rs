@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
-use tidegate::Engine;
 use tidegate::pacer::SlotPool;
+use tidegate::{Engine, LimitError};
 use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
 use tidegate_llm::rate_limit::{
-    Account, AccountError, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
+    Account, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
 };
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
@@ -149,7 +149,7 @@ struct State {
 
 impl Accounts {
     /// No accounts yet, but for that of a key of our own.
-    pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, AccountError> {
+    pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, LimitError> {
         let has_callers = config.credential.is_none() && !params.upstream.dialect.is_keyless();
         let state = State { config, known: SecondChance::default(), all_keys: None };
         let accounts = Self { params, state: Mutex::new(state) };
@@ -161,7 +161,7 @@ impl Accounts {
     }
 
     /// The account of our own key, or of no key.
-    pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, AccountError> {
+    pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, LimitError> {
         let mut state = lock(&self.state);
         let credential = state.config.credential.clone().unwrap_or_else(Credential::none);
         self.entry(&mut state, credential.id(), &credential)
@@ -171,7 +171,7 @@ impl Accounts {
     pub(crate) fn of_caller(
         &self,
         credential: &Credential,
-    ) -> Result<Arc<AccountEntry>, AccountError> {
+    ) -> Result<Arc<AccountEntry>, LimitError> {
         let dialect = self.params.upstream.dialect;
         if credential.reveal().is_none() || dialect.is_keyless() {
             return self.own();
@@ -227,7 +227,7 @@ impl Accounts {
 
     /// Applies another configuration. What was spent still counts, and waiting calls follow it at
     /// once.
-    pub(crate) fn reconfigure(&self, config: AccountConfig) -> Result<(), AccountError> {
+    pub(crate) fn reconfigure(&self, config: AccountConfig) -> Result<(), LimitError> {
         let mut state = lock(&self.state);
         if state.config == config {
             return Ok(());
@@ -285,7 +285,7 @@ impl Accounts {
         state: &mut State,
         id: &str,
         credential: &Credential,
-    ) -> Result<Arc<AccountEntry>, AccountError> {
+    ) -> Result<Arc<AccountEntry>, LimitError> {
         if let Some(entry) = state.known.get(id) {
             return Ok(entry.clone());
         }
@@ -298,7 +298,7 @@ impl Accounts {
         &self,
         state: &mut State,
         credential: &Credential,
-    ) -> Result<Arc<AccountEntry>, AccountError> {
+    ) -> Result<Arc<AccountEntry>, LimitError> {
         let AccountParams { upstream, engines, observer, pool, group, memory } = &self.params;
         let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
         let group = if is_callers { self.all_keys(state)? } else { group.clone() };
@@ -324,7 +324,7 @@ impl Accounts {
     }
 
     /// The group of the keys of callers, made with the first of them.
-    fn all_keys(&self, state: &mut State) -> Result<AccountGroup, AccountError> {
+    fn all_keys(&self, state: &mut State) -> Result<AccountGroup, LimitError> {
         if let Some(known) = &state.all_keys {
             return Ok(known.clone());
         }

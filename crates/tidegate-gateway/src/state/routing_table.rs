@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
-use tidegate::Engine;
 use tidegate::pacer::SlotPool;
+use tidegate::{Engine, LimitError};
 use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::MemoryBudget;
-use tidegate_llm::rate_limit::{AccountError, AccountGroup};
+use tidegate_llm::rate_limit::AccountGroup;
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
@@ -362,6 +362,6 @@ fn too_many(upstream: &Upstream) -> GatewayError {
     GatewayError::TooManyFallbacks(upstream.name.as_str().to_owned())
 }
 
-fn limits(upstream: &Upstream, source: AccountError) -> GatewayError {
+fn limits(upstream: &Upstream, source: LimitError) -> GatewayError {
     GatewayError::Limits { name: upstream.name.as_str().to_owned(), source }
 }

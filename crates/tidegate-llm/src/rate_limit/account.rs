@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tidegate::LimitError;
 use tidegate::clock::Clock;
 use tidegate::pacer::{Gauges, Pacer, PoolSize, SlotPool, Tuning};
-use tidegate::{LimitError, PolicyError};
 use tidegate_providers::{Credential, Dialect, Dimension, Provider};
 use tokio::time::Instant;
 
@@ -42,19 +42,6 @@ const START: u64 = 8;
 /// How many calls under way a concurrency grows to by itself at most, unless the operator says
 /// otherwise.
 pub const CONCURRENCY_CEILING: u64 = 1_024;
-
-/// Why an account cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AccountError {
-    /// A limit has no policy that the engine can keep.
-    #[error("a limit cannot be kept: {0}")]
-    Policy(#[from] PolicyError),
-    /// The engine has another limit of the same name: the account was made before, with other
-    /// limits.
-    #[error("the account exists with other limits: {0}")]
-    Limit(#[from] LimitError),
-}
 
 /// How many calls a provider takes at once unless it is set: one for Ollama, which has one machine;
 /// elsewhere as many as turn out to be answered, from what the provider is known to take.
@@ -89,7 +76,7 @@ pub(super) struct Settings {
 
 impl Settings {
     /// What was learned of a scope that has a model.
-    pub(super) fn quota(&self, scope: String, model: Arc<str>) -> Result<Arc<Quota>, AccountError> {
+    pub(super) fn quota(&self, scope: String, model: Arc<str>) -> Result<Arc<Quota>, LimitError> {
         let mut quotas = self.lock_quotas();
         if let Some(known) = quotas.get(&scope) {
             return Ok(known.clone());
@@ -153,7 +140,7 @@ impl Account {
         settings: Settings,
         limits: AccountLimits,
         member: SlotPool,
-    ) -> Result<Self, AccountError> {
+    ) -> Result<Self, LimitError> {
         let inner = Inner {
             _memory: settings.memory.charge(footprint::of_account(settings.quota.tokens)),
             scope,
@@ -195,7 +182,7 @@ impl Account {
     ///
     /// # Errors
     /// When the limits cannot be kept; those of before hold then.
-    pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), AccountError> {
+    pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), LimitError> {
         self.configure(AccountLimits::clone(&self.limits()).all(constraint, source))
     }
 
@@ -203,7 +190,7 @@ impl Account {
     ///
     /// # Errors
     /// When the limits cannot be kept. Some of them may be in force then.
-    pub fn configure(&self, limits: AccountLimits) -> Result<(), AccountError> {
+    pub fn configure(&self, limits: AccountLimits) -> Result<(), LimitError> {
         let inner = &*self.inner;
         let mut lanes = inner.lock_lanes();
         match lanes.get(&inner.scope) {
@@ -327,7 +314,7 @@ impl Account {
 
     /// The queue of a model: that of the account if limits were ever configured, else its own, or one
     /// that is shared with others if there is no room for it.
-    fn lane(&self, model: &str) -> Result<Arc<Lane>, AccountError> {
+    fn lane(&self, model: &str) -> Result<Arc<Lane>, LimitError> {
         let inner = &*self.inner;
         let limits = inner.limits.load();
         let mut scope = inner.scope.clone();
@@ -374,7 +361,7 @@ impl Inner {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_lane(&self, scope: Scope, limits: &AccountLimits) -> Result<Arc<Lane>, AccountError> {
+    fn new_lane(&self, scope: Scope, limits: &AccountLimits) -> Result<Arc<Lane>, LimitError> {
         let pacer = Pacer::builder(&self.settings.quota.engine).pool(&self.member).build();
         let clock = self.settings.quota.clock;
         Lane::new(scope, self.settings.clone(), limits, pacer, clock).map(Arc::new)

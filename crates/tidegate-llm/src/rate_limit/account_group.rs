@@ -1,9 +1,8 @@
 //! What the accounts of one provider share.
 
-use tidegate::Engine;
+use tidegate::{Engine, LimitError};
 use tidegate_providers::Provider;
 
-use super::account::AccountError;
 use super::all_keys::AllKeys;
 use super::limit_view::LimitView;
 use super::limits::AccountLimits;
@@ -22,7 +21,7 @@ use super::waits::WaitLog;
 /// let one = Account::builder("openai", &Credential::new("key-1")).group(&group).build()?;
 /// let other = Account::builder("openai", &Credential::new("key-2")).group(&group).build()?;
 /// # let _ = (one, other);
-/// # Ok::<(), tidegate_llm::rate_limit::AccountError>(())
+/// # Ok::<(), tidegate::LimitError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct AccountGroup {
@@ -50,7 +49,7 @@ impl AccountGroup {
         provider: &Provider,
         engine: &Engine,
         limits: &AccountLimits,
-    ) -> Result<Self, AccountError> {
+    ) -> Result<Self, LimitError> {
         let all_keys = Some(AllKeys::new(provider, engine, limits)?);
         Ok(Self { all_keys, ..self.clone() })
     }
@@ -60,7 +59,7 @@ impl AccountGroup {
     ///
     /// # Errors
     /// When the limits cannot be kept. Some of them may be in force then.
-    pub fn configure(&self, limits: &AccountLimits) -> Result<(), AccountError> {
+    pub fn configure(&self, limits: &AccountLimits) -> Result<(), LimitError> {
         self.all_keys.as_ref().map_or(Ok(()), |all_keys| all_keys.configure(limits))
     }
 

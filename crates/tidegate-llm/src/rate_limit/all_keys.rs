@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use tidegate::Engine;
 use tidegate::clock::{Clock as _, TokioClock};
+use tidegate::{Engine, LimitError};
 use tidegate_providers::{Dimension, Provider};
 use tokio::time::Instant;
 
-use super::account::AccountError;
 use super::lane::INLINE;
 use super::limit_view::{LimitSource, LimitView};
 use super::limits::AccountLimits;
@@ -114,7 +113,7 @@ impl AllKeys {
         provider: &Provider,
         engine: &Engine,
         limits: &AccountLimits,
-    ) -> Result<Self, AccountError> {
+    ) -> Result<Self, LimitError> {
         let all_keys = Self(Arc::new(Inner {
             engine: engine.clone(),
             scope: format!("{provider} all keys"),
@@ -130,7 +129,7 @@ impl AllKeys {
     ///
     /// # Errors
     /// When the limits cannot be kept. Some of them may be in force then.
-    pub(super) fn configure(&self, limits: &AccountLimits) -> Result<(), AccountError> {
+    pub(super) fn configure(&self, limits: &AccountLimits) -> Result<(), LimitError> {
         let Inner { engine, scope, clock, in_force, known } = &*self.0;
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = InForce::default();

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tidegate::Engine;
 use tidegate::clock::TokioClock;
 use tidegate::pacer::{PoolSize, SlotPool};
+use tidegate::{Engine, LimitError};
 use tidegate_providers::{Credential, Dialect, Dimension, Endpoint, Provider};
 
-use super::account::{Account, AccountError, Settings, default_concurrency};
+use super::account::{Account, Settings, default_concurrency};
 use super::account_group::AccountGroup;
 use super::all_keys::AllKeys;
 use super::bucket::own_engine;
@@ -174,7 +174,7 @@ impl AccountBuilder {
     ///
     /// # Errors
     /// When its limits cannot be kept, or its engine has other limits of the same scope.
-    pub fn build(self) -> Result<Account, AccountError> {
+    pub fn build(self) -> Result<Account, LimitError> {
         let charging = self.charging.unwrap_or_else(|| Charging::of(self.dialect));
         let quota = QuotaTerms {
             engine: self.engine.unwrap_or_else(own_engine),

@@ -18,13 +18,14 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::StatusCode;
 use smallvec::SmallVec;
+use tidegate::LimitError;
 use tidegate::clock::{Clock as _, TokioClock};
 use tidegate::pacer::{Pacer, Permit};
 use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Endpoint, Failure, ReportedLimits};
 use tokio::sync::Notify;
 
-use super::account::{AccountError, OTHER, Settings};
+use super::account::{OTHER, Settings};
 use super::all_keys::AllKeys;
 use super::charge_inference::TokenCharge;
 use super::charging::{Amounts, Charging, OutputCharge};
@@ -74,7 +75,7 @@ impl Lane {
         limits: &AccountLimits,
         pacer: Pacer,
         clock: TokioClock,
-    ) -> Result<Self, AccountError> {
+    ) -> Result<Self, LimitError> {
         let memory = settings.memory.charge(footprint::of_lane(limits));
         let lane = Self {
             key: scope.to_string(),
@@ -299,7 +300,7 @@ impl Lane {
     }
 
     /// What is known of a model. One for which there is no room is among others.
-    pub(super) fn quota(&self, model: &str) -> Result<Arc<Quota>, AccountError> {
+    pub(super) fn quota(&self, model: &str) -> Result<Arc<Quota>, LimitError> {
         let quotas = self.lock_quotas();
         if let Some(known) = quotas.get(model) {
             return Ok(known.clone());
@@ -379,7 +380,7 @@ impl Lane {
     }
 
     /// A limit that cannot be made is a fault of the configuration, and told as one.
-    fn no_limit(&self, error: AccountError) -> CallError {
+    fn no_limit(&self, error: LimitError) -> CallError {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }

@@ -12,11 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
-use tidegate::{Change, Charge, Engine, Policy, Retry, StoreError};
+use tidegate::{Change, Charge, Engine, LimitError, Policy, Retry, StoreError};
 use tidegate_core::Time;
 use tidegate_providers::Dimension;
 
-use super::account::AccountError;
 use super::bucket::{Bucket, limit_name};
 use super::charge_inference::REORDERING;
 use super::charging::{Amounts, Charging};
@@ -157,7 +156,7 @@ impl Meter {
         scope: &str,
         wanted: Wanted,
         clock: TokioClock,
-    ) -> Result<Self, AccountError> {
+    ) -> Result<Self, LimitError> {
         let counts = wanted.counts();
         let name = limit_name(counts.name(), scope);
         Ok(match wanted {
@@ -174,7 +173,7 @@ impl Meter {
     }
 
     /// Counts the same under another limit. A day keeps its time zone.
-    pub(super) fn set(self: &Arc<Self>, wanted: &Wanted, now: Time) -> Result<(), AccountError> {
+    pub(super) fn set(self: &Arc<Self>, wanted: &Wanted, now: Time) -> Result<(), LimitError> {
         match wanted {
             Wanted::Paced(_, pace) => self.with_pace(now, |present| *present = pace.clone()),
             Wanted::Daily(_, daily) => {

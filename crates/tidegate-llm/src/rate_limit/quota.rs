@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate::Engine;
 use tidegate::clock::TokioClock;
+use tidegate::{Engine, LimitError};
 use tidegate_core::Time;
 use tidegate_providers::{Dimension, Failure};
 
-use super::account::AccountError;
 use super::charge_inference::{ChargeInference, Departure, TokenCharge};
 use super::charging::OutputCharge;
 use super::estimate::Estimator;
@@ -118,7 +117,7 @@ impl Quota {
         scope: String,
         model: Arc<str>,
         memory: MemoryShare,
-    ) -> Result<Self, AccountError> {
+    ) -> Result<Self, LimitError> {
         let wanted = Wanted::Paced(Counts::Gate, Pace::unlimited());
         let gate = Arc::new(Meter::new(&terms.engine, &scope, wanted, terms.clock)?);
         let state = State {
@@ -174,7 +173,7 @@ impl Quota {
     }
 
     /// The meter of a dimension, made when it is first told of.
-    pub(super) fn meter(&self, dimension: Dimension) -> Result<Arc<Meter>, AccountError> {
+    pub(super) fn meter(&self, dimension: Dimension) -> Result<Arc<Meter>, LimitError> {
         let counts = Counts::Dimension(dimension);
         let mut state = self.lock();
         if let Some(known) = state.meters.iter().find(|meter| meter.counts() == counts) {

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::LimitError;
 use tidegate::pacer::SlotGroup;
 use tidegate_providers::{Dimension, Endpoint};
 
-use super::super::account::{AccountError, Settings};
+use super::super::account::Settings;
 use super::super::limits::AccountLimits;
 use super::super::meter::{Counts, Meter, Wanted};
 use super::super::model_pattern::ModelPattern;
@@ -134,7 +135,7 @@ impl Lane {
     pub(in crate::rate_limit) fn configure(
         &self,
         limits: &AccountLimits,
-    ) -> Result<(), AccountError> {
+    ) -> Result<(), LimitError> {
         let old = self.configured.load();
         let known = old.known();
         // Whatever can fail comes first.
@@ -195,7 +196,7 @@ impl Lane {
         constraint: &Constraint,
         known: &[(String, Arc<Meter>)],
         changes: &mut Vec<(Arc<Meter>, Wanted)>,
-    ) -> Result<LimitSet, AccountError> {
+    ) -> Result<LimitSet, LimitError> {
         let source = Source::Override;
         let mut set = LimitSet { wished: true, source, key, ..LimitSet::default() };
         for wanted in wanted(constraint, &self.settings) {
