@@ -11,11 +11,11 @@ mod second_chance;
 
 pub use budget::MemoryBudget;
 pub(crate) use budget::MemoryShare;
-pub use second_chance::SecondChance;
+pub(crate) use second_chance::SecondChance;
 
 /// What is lost when something is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Loss {
+pub(crate) enum Loss {
     /// Nothing: it is made anew as it was.
     Nothing,
     /// What was learned, which the next answer tells again.

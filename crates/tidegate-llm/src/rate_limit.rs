@@ -17,6 +17,7 @@
 
 mod account;
 mod account_group;
+mod account_table;
 mod all_keys;
 mod bucket;
 mod builder;

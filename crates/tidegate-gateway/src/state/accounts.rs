@@ -17,7 +17,7 @@ use arc_swap::ArcSwapOption;
 use http::StatusCode;
 use tidegate::pacer::SlotPool;
 use tidegate::{Engine, LimitError};
-use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
+use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::rate_limit::{
     Account, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
 };
@@ -29,9 +29,6 @@ use crate::state::provider_view::AccountOwner;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
 
-/// So many accounts are looked at when room is to be made, and of each so many models.
-const LOOKS: usize = 16;
-const LOOKS_AT_MODELS: usize = 4;
 /// The account that further keys share. No key has this hash.
 const OVERFLOW: &str = "\u{0}overflow";
 
@@ -76,6 +73,12 @@ impl AccountEntry {
     }
 }
 
+impl AsRef<Account> for AccountEntry {
+    fn as_ref(&self) -> &Account {
+        &self.account
+    }
+}
+
 /// The configuration of the accounts of a provider.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
@@ -93,6 +96,11 @@ impl AccountConfig {
         }
     }
 
+    /// The configured key, or no key.
+    fn own_credential(&self) -> Credential {
+        self.credential.clone().unwrap_or_else(Credential::none)
+    }
+
     /// Whether an account is that of the configured key, or of no key.
     fn is_own(&self, id: &str) -> bool {
         self.credential.as_ref().map_or_else(|| Credential::none().id() == id, |own| own.id() == id)
@@ -107,8 +115,6 @@ pub(crate) struct AccountParams {
     pub(crate) observer: Arc<dyn Observer>,
     /// The calls under way of all accounts together.
     pub(crate) pool: SlotPool,
-    /// What all accounts share.
-    pub(crate) group: AccountGroup,
     /// What accounts may take of memory.
     pub(crate) memory: MemoryBudget,
 }
@@ -136,23 +142,27 @@ impl Engines {
 /// The accounts of a provider.
 pub(crate) struct Accounts {
     params: AccountParams,
+    group: AccountGroup<AccountEntry>,
     state: Mutex<State>,
 }
 
 struct State {
     config: AccountConfig,
-    known: SecondChance<Arc<str>, Arc<AccountEntry>>,
     /// The group of the keys of callers, with the ceiling over all of them; `None` while there are
     /// none.
-    all_keys: Option<AccountGroup>,
+    all_keys: Option<AccountGroup<AccountEntry>>,
 }
 
 impl Accounts {
     /// No accounts yet, but for that of a key of our own.
     pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, LimitError> {
         let has_callers = config.credential.is_none() && !params.upstream.dialect.is_keyless();
-        let state = State { config, known: SecondChance::default(), all_keys: None };
-        let accounts = Self { params, state: Mutex::new(state) };
+        let group = AccountGroup::bounded(&params.memory, |entry: &AccountEntry| {
+            entry.was_accepted.load(Ordering::Relaxed)
+        });
+        group.pin([config.own_credential().id(), OVERFLOW]);
+        let state = State { config, all_keys: None };
+        let accounts = Self { params, group, state: Mutex::new(state) };
         accounts.own()?;
         if has_callers {
             accounts.all_keys(&mut lock(&accounts.state))?;
@@ -163,7 +173,7 @@ impl Accounts {
     /// The account of our own key, or of no key.
     pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, LimitError> {
         let mut state = lock(&self.state);
-        let credential = state.config.credential.clone().unwrap_or_else(Credential::none);
+        let credential = state.config.own_credential();
         self.entry(&mut state, credential.id(), &credential)
     }
 
@@ -177,8 +187,8 @@ impl Accounts {
             return self.own();
         }
         let state = lock(&self.state);
-        if let Some(entry) = state.known.get(credential.id()) {
-            return Ok(entry.clone());
+        if let Some(entry) = self.group.get(credential.id()) {
+            return Ok(entry);
         }
         let footprint = account_footprint(&state.config.limits, dialect);
         drop(state);
@@ -192,37 +202,12 @@ impl Accounts {
         }
     }
 
-    /// Looks at some accounts: forgets models that are not in use, and accounts that are not. What owes
-    /// something stays.
-    pub(crate) fn reclaim(&self, most: Loss) {
-        let mut state = lock(&self.state);
-        let State { config, known, .. } = &mut *state;
-        let may_go = |id: &Arc<str>, entry: &Arc<AccountEntry>, is_used: bool| {
-            entry.account.release_models(LOOKS_AT_MODELS, most);
-            let is_kept = config.is_own(id) || **id == *OVERFLOW;
-            let is_idle = !is_used && Arc::strong_count(entry) == 1;
-            let is_unproven = !entry.was_accepted.load(Ordering::Relaxed);
-            let is_next = most > Loss::Nothing || is_unproven;
-            !is_kept && is_idle && is_next && entry.account.loss() <= most
-        };
-        for (_, entry) in known.release(LOOKS, may_go) {
-            entry.account.retire();
-        }
-    }
-
     /// A call is over: an account whose key was refused is forgotten, if it was the last.
     pub(crate) fn call_ended(&self, entry: &Arc<AccountEntry>) {
         if !entry.is_rejected.load(Ordering::Relaxed) {
             return;
         }
-        let mut state = lock(&self.state);
-        let id = entry.account.credential_id();
-        let is_own = state.config.is_own(id);
-        let is_same = state.known.get(id).is_some_and(|known| Arc::ptr_eq(known, entry));
-        // The table has one, and the call that leaves.
-        if is_same && !is_own && Arc::strong_count(entry) == 2 {
-            state.forget(id);
-        }
+        self.group.remove_unused(entry.account.credential_id(), entry);
     }
 
     /// Applies another configuration. What was spent still counts, and waiting calls follow it at
@@ -233,15 +218,20 @@ impl Accounts {
             return Ok(());
         }
         let before = std::mem::replace(&mut state.config, config);
-        let configure = |entry: &Arc<AccountEntry>, config: &AccountConfig| {
+        let configure = |entry: &AccountEntry, config: &AccountConfig| {
             entry.account.configure(config.limits.clone())?;
             entry.account.set_ramp(config.ramp);
             Ok(())
         };
         let follow = |state: &State, config: &AccountConfig| {
             let all_keys = state.all_keys.as_ref();
-            all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits))?;
-            state.known.iter().try_for_each(|(_, entry)| configure(entry, config))
+            let mut result = all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits));
+            self.group.for_each(|_, entry| {
+                if result.is_ok() {
+                    result = configure(entry, config);
+                }
+            });
+            result
         };
         if let Err(error) = follow(&state, &state.config) {
             // Those that were changed go back.
@@ -251,6 +241,7 @@ impl Accounts {
             state.config = before;
             return Err(error);
         }
+        self.group.pin([state.config.own_credential().id(), OVERFLOW]);
         Ok(())
     }
 
@@ -265,7 +256,7 @@ impl Accounts {
 
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.state).known.len()
+        self.group.count()
     }
 
     /// All accounts, and whose they are. Entries are not held on to, since their number of
@@ -277,7 +268,9 @@ impl Accounts {
             OVERFLOW => AccountOwner::Shared,
             _ => AccountOwner::Caller,
         };
-        state.known.iter().map(|(id, entry)| (owner(id), entry.account.clone())).collect()
+        let mut accounts = Vec::new();
+        self.group.for_each(|id, entry| accounts.push((owner(id), entry.account.clone())));
+        accounts
     }
 
     fn entry(
@@ -286,11 +279,11 @@ impl Accounts {
         id: &str,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, LimitError> {
-        if let Some(entry) = state.known.get(id) {
-            return Ok(entry.clone());
+        if let Some(entry) = self.group.get(id) {
+            return Ok(entry);
         }
         let entry = self.open(state, credential)?;
-        state.known.insert(id.into(), entry.clone());
+        self.group.insert(id, entry.clone());
         Ok(entry)
     }
 
@@ -299,9 +292,9 @@ impl Accounts {
         state: &mut State,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, LimitError> {
-        let AccountParams { upstream, engines, observer, pool, group, memory } = &self.params;
+        let AccountParams { upstream, engines, observer, pool, memory } = &self.params;
         let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
-        let group = if is_callers { self.all_keys(state)? } else { group.clone() };
+        let group = if is_callers { self.all_keys(state)? } else { self.group.clone() };
         let config = &state.config;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
@@ -324,23 +317,15 @@ impl Accounts {
     }
 
     /// The group of the keys of callers, made with the first of them.
-    fn all_keys(&self, state: &mut State) -> Result<AccountGroup, LimitError> {
+    fn all_keys(&self, state: &mut State) -> Result<AccountGroup<AccountEntry>, LimitError> {
         if let Some(known) = &state.all_keys {
             return Ok(known.clone());
         }
-        let AccountParams { upstream, engines, group, .. } = &self.params;
+        let AccountParams { upstream, engines, .. } = &self.params;
         let all_keys =
-            group.with_ceiling(&upstream.name, &engines.callers, &state.config.limits)?;
+            self.group.with_ceiling(&upstream.name, &engines.callers, &state.config.limits)?;
         state.all_keys = Some(all_keys.clone());
         Ok(all_keys)
-    }
-}
-
-impl State {
-    fn forget(&mut self, id: &str) {
-        if let Some(entry) = self.known.remove(id) {
-            entry.account.retire();
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::LimitError;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::rate_limit::{AccountGroup, log_pool};
+use tidegate_llm::rate_limit::log_pool;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
@@ -52,7 +52,6 @@ impl ProviderState {
             engines,
             observer,
             pool: pool.clone(),
-            group: AccountGroup::new(),
             memory: shared.memory.clone(),
         };
         let accounts = Accounts::new(params, AccountConfig::of(upstream))?;

@@ -9,7 +9,6 @@ use tidegate::pacer::SlotPool;
 use tidegate::{Engine, LimitError};
 use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::MemoryBudget;
-use tidegate_llm::rate_limit::AccountGroup;
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
@@ -163,9 +162,7 @@ impl RoutingTable {
         }
         let provider_state = ProviderState::new(upstream, shared);
         let provider_state = provider_state.map_err(|source| limits(upstream, source))?;
-        let provider_state = Arc::new(provider_state);
-        shared.memory.register(&provider_state, |state, most| state.accounts().reclaim(most));
-        Ok(provider_state)
+        Ok(Arc::new(provider_state))
     }
 
     /// Applies the new limits to all providers, or to none.
@@ -262,7 +259,6 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
             engines,
             observer: Arc::new(Traced),
             pool,
-            group: AccountGroup::new(),
             memory: MemoryBudget::unlimited(),
         };
         let accounts = Accounts::new(params, AccountConfig::of(upstream));

@@ -105,7 +105,7 @@ impl MemoryBudget {
     /// Asks an owner of things for room from now on, for as long as it lives. `reclaim` forgets
     /// things that were used longest ago and whose loss is no more than what it is given. It looks at
     /// a bounded number of them, others each time.
-    pub fn register<T: Send + Sync + 'static>(&self, owner: &Arc<T>, reclaim: fn(&T, Loss)) {
+    pub(crate) fn register<T: Send + Sync + 'static>(&self, owner: &Arc<T>, reclaim: fn(&T, Loss)) {
         let mut reclaimers = self.0.reclaimers.lock().unwrap_or_else(PoisonError::into_inner);
         reclaimers.0.retain(|known| known.is_alive());
         reclaimers.0.push(Arc::new(Reclaimer { owner: Arc::downgrade(owner), reclaim }));
@@ -120,8 +120,7 @@ impl MemoryBudget {
 
     /// Whether there is room for so many bytes, for which `reclaim` forgets things first: those of a
     /// caller that is not registered.
-    #[must_use]
-    pub fn has_room_with(&self, bytes: usize, reclaim: impl Fn(Loss)) -> bool {
+    pub(crate) fn has_room_with(&self, bytes: usize, reclaim: impl Fn(Loss)) -> bool {
         self.fits(bytes) || self.make_room(bytes, reclaim)
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// since the last look has a second chance, so that what goes was not used for the longest time or
 /// nearly so. Neither a use nor a look costs more with more values.
 #[derive(Debug)]
-pub struct SecondChance<K, V> {
+pub(crate) struct SecondChance<K, V> {
     values: HashMap<K, Slot<V>>,
     order: BTreeMap<u64, K>,
     next_number: u64,
@@ -30,7 +30,7 @@ impl<K, V> Default for SecondChance<K, V> {
 
 impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
     /// The value of a key, which is used by that.
-    pub fn get<Q>(&self, key: &Q) -> Option<&V>
+    pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -41,7 +41,7 @@ impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
     }
 
     /// Sets the value of a key.
-    pub fn insert(&mut self, key: K, value: V) {
+    pub(crate) fn insert(&mut self, key: K, value: V) {
         self.remove(&key);
         let number = self.take_number();
         self.order.insert(number, key.clone());
@@ -49,7 +49,7 @@ impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
     }
 
     /// Takes a key out.
-    pub fn remove<Q>(&mut self, key: &Q) -> Option<V>
+    pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -60,31 +60,24 @@ impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
     }
 
     /// Takes everything out.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.values.clear();
         self.order.clear();
     }
 
     /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
-    }
-
     /// All of them, which uses none.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.values.iter().map(|(key, slot)| (key, &slot.value))
     }
 
     /// Looks at so many that were not looked at for the longest time, and takes those out that may go.
     /// `may_go` gets the key, the value and whether it was used since the last look.
-    pub fn release(
+    pub(crate) fn release(
         &mut self,
         looks: usize,
         mut may_go: impl FnMut(&K, &V, bool) -> bool,
@@ -130,7 +123,7 @@ mod tests {
         assert_eq!(released(&mut map, 5, true), [6, 8]);
         assert_eq!(released(&mut map, 5, true), [0], "now it goes");
         assert_eq!(released(&mut map, 100, false).len(), 5);
-        assert!(map.is_empty() && map.order.is_empty());
+        assert!(map.len() == 0 && map.order.is_empty());
     }
 
     #[test]

@@ -224,7 +224,7 @@ impl Account {
 
     /// Takes the limits of the account out of the engine, because it is used no more. What was spent
     /// stays in the store: if the account is made again, it goes on from there.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         let engine = &self.inner.settings.quota.engine;
         let lanes = self.inner.lock_lanes();
         let quotas = self.inner.settings.lock_quotas();

@@ -121,7 +121,7 @@ impl AccountBuilder {
     /// Shares the limits on calls under way of models and endpoints, and the warnings of waits, with
     /// the other accounts of a group, and its ceiling if it has one, which must be on the same engine.
     /// Default: no group; each wait is warned of.
-    pub fn group(mut self, group: &AccountGroup) -> Self {
+    pub fn group<T>(mut self, group: &AccountGroup<T>) -> Self {
         self.groups = group.slots.clone();
         self.waits = group.waits.clone();
         self.all_keys = group.all_keys.clone();

@@ -24,8 +24,7 @@ impl Account {
     }
 
     /// What is lost when the account is forgotten with all of its models.
-    #[must_use]
-    pub fn loss(&self) -> Loss {
+    pub(in crate::rate_limit) fn loss(&self) -> Loss {
         let lanes = self.inner.lock_lanes();
         if lanes.len() > MANY {
             return Loss::Debt;
@@ -44,7 +43,7 @@ impl Account {
 
     /// Looks at some models that were not looked at for the longest time, and forgets those that are
     /// not in use and whose loss is no more than this.
-    pub fn release_models(&self, looks: usize, most: Loss) {
+    pub(in crate::rate_limit) fn release_models(&self, looks: usize, most: Loss) {
         let inner = &*self.inner;
         let now = inner.settings.quota.clock.now();
         let own = &inner.scope;
