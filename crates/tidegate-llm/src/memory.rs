@@ -10,16 +10,16 @@ mod budget;
 mod second_chance;
 
 pub use budget::MemoryBudget;
-pub(crate) use budget::MemoryShare;
-pub(crate) use second_chance::SecondChance;
+pub(crate) use budget::MemoryCharge;
+pub(crate) use second_chance::SecondChanceMap;
 
 /// What is lost when something is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Loss {
+pub(crate) enum EvictionCost {
     /// Nothing: it is made anew as it was.
-    Nothing,
+    None,
     /// What was learned, which the next answer tells again.
     Learned,
     /// A debt: something is spent, held, exhausted, slowed down, under way or waited for.
-    Debt,
+    MustKeep,
 }

@@ -21,23 +21,23 @@ mod account_table;
 mod all_keys;
 mod bucket;
 mod builder;
+mod call_queue;
 mod charge_inference;
-mod charging;
 mod estimate;
 mod footprint;
-mod lane;
+mod limit_tracker;
 mod limit_view;
 mod limits;
-mod meter;
+mod model_limits;
 mod model_name;
 mod model_pattern;
-mod pace;
-mod quota;
+mod recent_rate;
 mod reservation;
-mod seen;
+mod send_rate;
 mod service;
 mod slot_groups;
-mod waits;
+mod token_accounting;
+mod wait_log;
 
 pub use account::{Account, CONCURRENCY_CEILING, default_concurrency};
 pub use account_group::AccountGroup;
@@ -45,8 +45,6 @@ pub use all_keys::ALL_KEYS_MULTIPLE;
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
-#[cfg(test)]
-pub(crate) use charging::{Charging, OutputCharge};
 pub use footprint::account_footprint;
 pub use limit_view::{LimitView, QueueView};
 pub use limits::AccountLimits;
@@ -55,3 +53,5 @@ pub use reservation::Reservation;
 #[cfg(test)]
 pub(crate) use service::RateLimit;
 pub use service::RateLimitLayer;
+#[cfg(test)]
+pub(crate) use token_accounting::{OutputCharge, TokenAccounting};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
 
-use super::Loss;
+use super::EvictionCost;
 
 /// How long nobody is asked to make room after nobody could.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -15,12 +15,12 @@ const PAUSE: Duration = Duration::from_millis(25);
 trait Reclaim: Send + Sync {
     fn is_alive(&self) -> bool;
 
-    fn reclaim(&self, most: Loss);
+    fn reclaim(&self, max_cost: EvictionCost);
 }
 
 struct Reclaimer<T> {
     owner: Weak<T>,
-    reclaim: fn(&T, Loss),
+    reclaim: fn(&T, EvictionCost),
 }
 
 impl<T: Send + Sync> Reclaim for Reclaimer<T> {
@@ -28,9 +28,9 @@ impl<T: Send + Sync> Reclaim for Reclaimer<T> {
         self.owner.strong_count() > 0
     }
 
-    fn reclaim(&self, most: Loss) {
+    fn reclaim(&self, max_cost: EvictionCost) {
         if let Some(owner) = self.owner.upgrade() {
-            (self.reclaim)(&owner, most);
+            (self.reclaim)(&owner, max_cost);
         }
     }
 }
@@ -105,7 +105,11 @@ impl MemoryBudget {
     /// Asks an owner of things for room from now on, for as long as it lives. `reclaim` forgets
     /// things that were used longest ago and whose loss is no more than what it is given. It looks at
     /// a bounded number of them, others each time.
-    pub(crate) fn register<T: Send + Sync + 'static>(&self, owner: &Arc<T>, reclaim: fn(&T, Loss)) {
+    pub(crate) fn register<T: Send + Sync + 'static>(
+        &self,
+        owner: &Arc<T>,
+        reclaim: fn(&T, EvictionCost),
+    ) {
         let mut reclaimers = self.0.reclaimers.lock().unwrap_or_else(PoisonError::into_inner);
         reclaimers.0.retain(|known| known.is_alive());
         reclaimers.0.push(Arc::new(Reclaimer { owner: Arc::downgrade(owner), reclaim }));
@@ -120,15 +124,15 @@ impl MemoryBudget {
 
     /// Whether there is room for so many bytes, for which `reclaim` forgets things first: those of a
     /// caller that is not registered.
-    pub(crate) fn has_room_with(&self, bytes: usize, reclaim: impl Fn(Loss)) -> bool {
+    pub(crate) fn has_room_with(&self, bytes: usize, reclaim: impl Fn(EvictionCost)) -> bool {
         self.fits(bytes) || self.make_room(bytes, reclaim)
     }
 
     /// Charges so many bytes, until what is returned is dropped.
     #[must_use = "the charge ends when it is dropped"]
-    pub(crate) fn charge(&self, bytes: usize) -> MemoryShare {
+    pub(crate) fn charge(&self, bytes: usize) -> MemoryCharge {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
-        MemoryShare { budget: self.clone(), bytes }
+        MemoryCharge { budget: self.clone(), bytes }
     }
 
     fn fits(&self, bytes: usize) -> bool {
@@ -137,7 +141,7 @@ impl MemoryBudget {
 
     /// Asks all to forget what is of the least use, and then what is of more.
     #[cold]
-    fn make_room(&self, bytes: usize, reclaim: impl Fn(Loss)) -> bool {
+    fn make_room(&self, bytes: usize, reclaim: impl Fn(EvictionCost)) -> bool {
         let now = self.0.clock.now();
         if now.as_nanos() < self.0.next_try.load(Ordering::Relaxed) {
             return false;
@@ -146,13 +150,13 @@ impl MemoryBudget {
             let reclaimers = self.0.reclaimers.lock().unwrap_or_else(PoisonError::into_inner);
             reclaimers.0.clone()
         };
-        for most in [Loss::Nothing, Loss::Learned] {
-            reclaim(most);
+        for max_cost in [EvictionCost::None, EvictionCost::Learned] {
+            reclaim(max_cost);
             if self.fits(bytes) {
                 return true;
             }
             for reclaimer in &reclaimers {
-                reclaimer.reclaim(most);
+                reclaimer.reclaim(max_cost);
                 if self.fits(bytes) {
                     return true;
                 }
@@ -165,12 +169,12 @@ impl MemoryBudget {
 
 /// Bytes that are charged to a budget, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct MemoryShare {
+pub(crate) struct MemoryCharge {
     budget: MemoryBudget,
     bytes: usize,
 }
 
-impl Drop for MemoryShare {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         self.budget.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -182,14 +186,14 @@ mod tests {
 
     /// Shares by what their loss is.
     #[derive(Default)]
-    struct Shares(Mutex<Vec<(Loss, MemoryShare)>>, AtomicUsize);
+    struct Charges(Mutex<Vec<(EvictionCost, MemoryCharge)>>, AtomicUsize);
 
-    impl Shares {
-        fn reclaim(&self, most: Loss) {
+    impl Charges {
+        fn reclaim(&self, max_cost: EvictionCost) {
             self.1.fetch_add(1, Ordering::Relaxed);
-            let mut shares = self.0.lock().unwrap();
-            if let Some(index) = shares.iter().position(|(loss, _)| *loss <= most) {
-                shares.remove(index);
+            let mut charges = self.0.lock().unwrap();
+            if let Some(index) = charges.iter().position(|(cost, _)| *cost <= max_cost) {
+                charges.remove(index);
             }
         }
     }
@@ -197,25 +201,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_of_the_least_use_goes_first_and_debts_stay() {
         let budget = MemoryBudget::new(300);
-        let shares = Arc::new(Shares::default());
-        budget.register(&shares, Shares::reclaim);
-        for loss in [Loss::Debt, Loss::Learned, Loss::Nothing] {
+        let charges = Arc::new(Charges::default());
+        budget.register(&charges, Charges::reclaim);
+        for cost in [EvictionCost::MustKeep, EvictionCost::Learned, EvictionCost::None] {
             assert!(budget.has_room(100));
-            shares.0.lock().unwrap().push((loss, budget.charge(100)));
+            charges.0.lock().unwrap().push((cost, budget.charge(100)));
         }
-        let left =
-            || -> Vec<Loss> { shares.0.lock().unwrap().iter().map(|(loss, _)| *loss).collect() };
+        let left = || -> Vec<EvictionCost> {
+            charges.0.lock().unwrap().iter().map(|(cost, _)| *cost).collect()
+        };
         assert!(budget.has_room(100));
-        assert_eq!(left(), [Loss::Debt, Loss::Learned]);
+        assert_eq!(left(), [EvictionCost::MustKeep, EvictionCost::Learned]);
         assert!(budget.has_room(200));
-        assert_eq!(left(), [Loss::Debt]);
+        assert_eq!(left(), [EvictionCost::MustKeep]);
         assert!(!budget.has_room(201), "debts stay");
-        let asked = shares.1.load(Ordering::Relaxed);
+        let calls = charges.1.load(Ordering::Relaxed);
         assert!(!budget.has_room(201));
-        assert_eq!(shares.1.load(Ordering::Relaxed), asked, "nobody is asked again at once");
+        assert_eq!(charges.1.load(Ordering::Relaxed), calls, "nobody is asked again at once");
         tokio::time::advance(PAUSE).await;
         assert!(!budget.has_room(201));
-        assert!(shares.1.load(Ordering::Relaxed) > asked);
+        assert!(charges.1.load(Ordering::Relaxed) > calls);
         budget.resize(1_000);
         assert!(budget.has_room(201));
     }

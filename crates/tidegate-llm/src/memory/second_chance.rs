@@ -9,43 +9,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// since the last look has a second chance, so that what goes was not used for the longest time or
 /// nearly so. Neither a use nor a look costs more with more values.
 #[derive(Debug)]
-pub(crate) struct SecondChance<K, V> {
-    values: HashMap<K, Slot<V>>,
+pub(crate) struct SecondChanceMap<K, V> {
+    values: HashMap<K, Entry<V>>,
     order: BTreeMap<u64, K>,
-    next_number: u64,
+    last_sequence: u64,
 }
 
 #[derive(Debug)]
-struct Slot<V> {
+struct Entry<V> {
     value: V,
-    number: u64,
+    sequence: u64,
     is_used: AtomicBool,
 }
 
-impl<K, V> Default for SecondChance<K, V> {
+impl<K, V> Default for SecondChanceMap<K, V> {
     fn default() -> Self {
-        Self { values: HashMap::new(), order: BTreeMap::new(), next_number: 0 }
+        Self { values: HashMap::new(), order: BTreeMap::new(), last_sequence: 0 }
     }
 }
 
-impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
+impl<K: Clone + Eq + Hash, V> SecondChanceMap<K, V> {
     /// The value of a key, which is used by that.
     pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = self.values.get(key)?;
-        slot.is_used.store(true, Ordering::Relaxed);
-        Some(&slot.value)
+        let entry = self.values.get(key)?;
+        entry.is_used.store(true, Ordering::Relaxed);
+        Some(&entry.value)
     }
 
     /// Sets the value of a key.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         self.remove(&key);
-        let number = self.take_number();
-        self.order.insert(number, key.clone());
-        self.values.insert(key, Slot { value, number, is_used: AtomicBool::new(false) });
+        let sequence = self.next_sequence();
+        self.order.insert(sequence, key.clone());
+        self.values.insert(key, Entry { value, sequence, is_used: AtomicBool::new(false) });
     }
 
     /// Takes a key out.
@@ -54,9 +54,9 @@ impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = self.values.remove(key)?;
-        self.order.remove(&slot.number);
-        Some(slot.value)
+        let entry = self.values.remove(key)?;
+        self.order.remove(&entry.sequence);
+        Some(entry.value)
     }
 
     /// Takes everything out.
@@ -72,35 +72,35 @@ impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
 
     /// All of them, which uses none.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.values.iter().map(|(key, slot)| (key, &slot.value))
+        self.values.iter().map(|(key, entry)| (key, &entry.value))
     }
 
     /// Looks at so many that were not looked at for the longest time, and takes those out that may go.
     /// `may_go` gets the key, the value and whether it was used since the last look.
-    pub(crate) fn release(
+    pub(crate) fn evict(
         &mut self,
-        looks: usize,
-        mut may_go: impl FnMut(&K, &V, bool) -> bool,
+        max_examined: usize,
+        mut may_evict: impl FnMut(&K, &V, bool) -> bool,
     ) -> Vec<(K, V)> {
-        let mut released = Vec::new();
-        for _ in 0..looks.min(self.values.len()) {
+        let mut evicted = Vec::new();
+        for _ in 0..max_examined.min(self.values.len()) {
             let Some((_, key)) = self.order.pop_first() else { break };
-            let number = self.take_number();
-            let Some(slot) = self.values.get_mut(&key) else { continue };
-            slot.number = number;
-            let is_used = std::mem::take(slot.is_used.get_mut());
-            let goes = may_go(&key, &slot.value, is_used);
-            self.order.insert(number, key.clone());
-            if goes && let Some(value) = self.remove(&key) {
-                released.push((key, value));
+            let sequence = self.next_sequence();
+            let Some(entry) = self.values.get_mut(&key) else { continue };
+            entry.sequence = sequence;
+            let is_used = std::mem::take(entry.is_used.get_mut());
+            let is_evicted = may_evict(&key, &entry.value, is_used);
+            self.order.insert(sequence, key.clone());
+            if is_evicted && let Some(value) = self.remove(&key) {
+                evicted.push((key, value));
             }
         }
-        released
+        evicted
     }
 
-    fn take_number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
+    fn next_sequence(&mut self) -> u64 {
+        self.last_sequence += 1;
+        self.last_sequence
     }
 }
 
@@ -110,25 +110,25 @@ mod tests {
 
     #[test]
     fn what_was_used_of_late_has_a_second_chance() {
-        let mut map = SecondChance::default();
+        let mut map = SecondChanceMap::default();
         (0..10).for_each(|number| map.insert(number, ()));
         map.get(&0);
-        let released = |map: &mut SecondChance<u32, ()>, looks, even| -> Vec<u32> {
-            let may_go =
+        let evicted = |map: &mut SecondChanceMap<u32, ()>, max_examined, even| -> Vec<u32> {
+            let may_evict =
                 |number: &u32, (): &(), is_used: bool| !is_used && number.is_multiple_of(2) == even;
-            let released = map.release(looks, may_go);
-            released.into_iter().map(|(number, ())| number).collect()
+            let evicted = map.evict(max_examined, may_evict);
+            evicted.into_iter().map(|(number, ())| number).collect()
         };
-        assert_eq!(released(&mut map, 5, true), [2, 4], "0 was used, 1 and 3 may not go");
-        assert_eq!(released(&mut map, 5, true), [6, 8]);
-        assert_eq!(released(&mut map, 5, true), [0], "now it goes");
-        assert_eq!(released(&mut map, 100, false).len(), 5);
+        assert_eq!(evicted(&mut map, 5, true), [2, 4], "0 was used, 1 and 3 may not go");
+        assert_eq!(evicted(&mut map, 5, true), [6, 8]);
+        assert_eq!(evicted(&mut map, 5, true), [0], "now it goes");
+        assert_eq!(evicted(&mut map, 100, false).len(), 5);
         assert!(map.len() == 0 && map.order.is_empty());
     }
 
     #[test]
     fn a_key_that_comes_and_goes_leaves_nothing() {
-        let mut map = SecondChance::default();
+        let mut map = SecondChanceMap::default();
         for _ in 0..1_000 {
             map.insert("key", 1);
             map.insert("key", 2);

@@ -1,6 +1,6 @@
 //! Accounts: what all calls with one credential at one provider share.
 
-mod release;
+mod eviction;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,25 +16,25 @@ use tokio::time::Instant;
 
 use super::all_keys::AllKeys;
 use super::builder::AccountBuilder;
-use super::charging::Charging;
+use super::call_queue::CallQueue;
 use super::footprint;
-use super::lane::Lane;
 use super::limit_view::QueueView;
 use super::limits::AccountLimits;
+use super::model_limits::{ModelLimits, ModelParams};
 use super::model_name::bounded;
-use super::pace::Ramp;
-use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
+use super::send_rate::Ramp;
 use super::slot_groups::SlotGroups;
-use super::waits::WaitLog;
+use super::token_accounting::TokenAccounting;
+use super::wait_log::WaitLog;
 use crate::call::{CallError, Outgoing, Scope};
-use crate::memory::{MemoryBudget, MemoryShare, SecondChance};
+use crate::memory::{MemoryBudget, MemoryCharge, SecondChanceMap};
 use crate::plan::{Constraint, Source};
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 
 /// The most lanes of an account; models beyond share one.
-const MAX_LANES: usize = 1_024;
+const MAX_QUEUES: usize = 1_024;
 /// The name that models share that are not told apart.
 pub(super) const OTHER: &str = "other";
 /// Calls under way to begin with, where nothing is set and nothing else is known of a provider.
@@ -57,9 +57,9 @@ pub fn default_concurrency(dialect: Dialect) -> PoolSize {
 /// What calls of an account have in common.
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) charging: Charging,
+    pub(super) accounting: TokenAccounting,
     /// What the models have in common.
-    pub(super) quota: QuotaTerms,
+    pub(super) model_params: ModelParams,
     pub(super) margin: u32,
     pub(super) ramp: ArcSwapOption<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
@@ -71,24 +71,31 @@ pub(super) struct Settings {
     /// What accounts, queues and models may take of memory.
     pub(super) memory: MemoryBudget,
     /// What was learned of models, by scope: it outlives the queues.
-    pub(super) quotas: Mutex<SecondChance<String, Arc<Quota>>>,
+    pub(super) known_models: Mutex<SecondChanceMap<String, Arc<ModelLimits>>>,
 }
 
 impl Settings {
     /// What was learned of a scope that has a model.
-    pub(super) fn quota(&self, scope: String, model: Arc<str>) -> Result<Arc<Quota>, LimitError> {
-        let mut quotas = self.lock_quotas();
-        if let Some(known) = quotas.get(&scope) {
+    pub(super) fn model_limits(
+        &self,
+        scope: String,
+        model: Arc<str>,
+    ) -> Result<Arc<ModelLimits>, LimitError> {
+        let mut known_models = self.lock_known_models();
+        if let Some(known) = known_models.get(&scope) {
             return Ok(known.clone());
         }
-        let share = self.memory.charge(footprint::of_model(self.quota.tokens));
-        let quota = Arc::new(Quota::new(self.quota.clone(), scope.clone(), model, share)?);
-        quotas.insert(scope, quota.clone());
-        Ok(quota)
+        let share = self.memory.charge(footprint::of_model(self.model_params.tokens));
+        let model_limits =
+            Arc::new(ModelLimits::new(self.model_params.clone(), scope.clone(), model, share)?);
+        known_models.insert(scope, model_limits.clone());
+        Ok(model_limits)
     }
 
-    pub(super) fn lock_quotas(&self) -> MutexGuard<'_, SecondChance<String, Arc<Quota>>> {
-        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock_known_models(
+        &self,
+    ) -> MutexGuard<'_, SecondChanceMap<String, Arc<ModelLimits>>> {
+        self.known_models.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -121,8 +128,8 @@ struct Inner {
     limits: ArcSwap<AccountLimits>,
     /// The calls under way, of this account and those that share its pool.
     member: SlotPool,
-    lanes: Mutex<SecondChance<Scope, Arc<Lane>>>,
-    _memory: MemoryShare,
+    queues: Mutex<SecondChanceMap<Scope, Arc<CallQueue>>>,
+    _memory: MemoryCharge,
 }
 
 impl Account {
@@ -142,18 +149,18 @@ impl Account {
         member: SlotPool,
     ) -> Result<Self, LimitError> {
         let inner = Inner {
-            _memory: settings.memory.charge(footprint::of_account(settings.quota.tokens)),
+            _memory: settings.memory.charge(footprint::of_account(settings.model_params.tokens)),
             scope,
             settings: Arc::new(settings),
             limits: ArcSwap::from_pointee(limits),
             member,
-            lanes: Mutex::default(),
+            queues: Mutex::default(),
         };
         // No room is asked for here: whoever makes accounts may hold a lock that is needed for that.
         let limits = inner.limits.load_full();
         if !limits.is_empty() {
-            let lane = inner.new_lane(inner.scope.clone(), &limits)?;
-            inner.lock_lanes().insert(inner.scope.clone(), lane);
+            let queue = inner.new_queue(inner.scope.clone(), &limits)?;
+            inner.lock_queues().insert(inner.scope.clone(), queue);
         }
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -192,14 +199,14 @@ impl Account {
     /// When the limits cannot be kept. Some of them may be in force then.
     pub fn configure(&self, limits: AccountLimits) -> Result<(), LimitError> {
         let inner = &*self.inner;
-        let mut lanes = inner.lock_lanes();
-        match lanes.get(&inner.scope) {
-            Some(lane) => lane.configure(&limits)?,
+        let mut queues = inner.lock_queues();
+        match queues.get(&inner.scope) {
+            Some(queue) => queue.configure(&limits)?,
             // So far each model had a queue of its own; from now on they share one.
             None if !limits.is_empty() => {
-                let lane = inner.new_lane(inner.scope.clone(), &limits)?;
-                lanes.clear();
-                lanes.insert(inner.scope.clone(), lane);
+                let queue = inner.new_queue(inner.scope.clone(), &limits)?;
+                queues.clear();
+                queues.insert(inner.scope.clone(), queue);
             }
             None => {}
         }
@@ -215,21 +222,21 @@ impl Account {
         if settings.ramp.swap(ramp.map(Arc::new)).as_deref() == ramp.as_ref() {
             return;
         }
-        let lanes = self.inner.lock_lanes();
-        let quotas = settings.lock_quotas();
-        let now = settings.quota.clock.now();
-        quotas.iter().for_each(|(_, quota)| quota.change_ramp(ramp, now));
-        lanes.iter().for_each(|(_, lane)| lane.pacer().nudge());
+        let queues = self.inner.lock_queues();
+        let known_models = settings.lock_known_models();
+        let now = settings.model_params.clock.now();
+        known_models.iter().for_each(|(_, model_limits)| model_limits.change_ramp(ramp, now));
+        queues.iter().for_each(|(_, queue)| queue.pacer().nudge());
     }
 
     /// Takes the limits of the account out of the engine, because it is used no more. What was spent
     /// stays in the store: if the account is made again, it goes on from there.
     pub(crate) fn retire(&self) {
-        let engine = &self.inner.settings.quota.engine;
-        let lanes = self.inner.lock_lanes();
-        let quotas = self.inner.settings.lock_quotas();
-        let told = quotas.iter().flat_map(|(_, quota)| quota.limit_names());
-        for name in lanes.iter().flat_map(|(_, lane)| lane.limit_names()).chain(told) {
+        let engine = &self.inner.settings.model_params.engine;
+        let queues = self.inner.lock_queues();
+        let known_models = self.inner.settings.lock_known_models();
+        let reported = known_models.iter().flat_map(|(_, model_limits)| model_limits.limit_names());
+        for name in queues.iter().flat_map(|(_, queue)| queue.limit_names()).chain(reported) {
             engine.retire(&name);
         }
     }
@@ -253,35 +260,35 @@ impl Account {
     ) -> Result<Reservation, CallError> {
         let model = lower_case(model);
         let model = bounded(&model);
-        let lane = self.lane(&model).map_err(|error| CallError::Request {
+        let queue = self.queue(&model).map_err(|error| CallError::Request {
             provider: self.provider().clone(),
             source: Box::new(error),
         })?;
-        lane.reserve(&model, call).await
+        queue.reserve(&model, call).await
     }
 
     /// How the queue of a model stands: who waits, what is under way, how much may be.
     #[must_use]
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
-        let lane = self.lane(&bounded(model)).ok()?;
-        Some(lane.pacer().gauges())
+        let queue = self.queue(&bounded(model)).ok()?;
+        Some(queue.pacer().gauges())
     }
 
     /// What was charged to the limits of a model that the provider reported, less what was given back.
     #[must_use]
     pub fn charged(&self, model: &str) -> Vec<(Dimension, u64)> {
         let model = bounded(model).to_lowercase();
-        let quota = |lane: Arc<Lane>| lane.quota(&model);
-        let quota = self.lane(&model).and_then(quota);
-        quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
+        let model_limits = |queue: Arc<CallQueue>| queue.model_limits(&model);
+        let model_limits = self.queue(&model).and_then(model_limits);
+        model_limits.map_or_else(|_| Vec::new(), |model_limits| model_limits.charged())
     }
 
     /// Calls of the account that are under way or wait.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        let lanes = self.inner.lock_lanes();
-        let pending = lanes.iter().map(|(_, lane)| {
-            let gauges = lane.pacer().gauges();
+        let queues = self.inner.lock_queues();
+        let pending = queues.iter().map(|(_, queue)| {
+            let gauges = queue.pacer().gauges();
             gauges.in_flight.saturating_add(u64::try_from(gauges.waiting).unwrap_or(u64::MAX))
         });
         pending.fold(0, u64::saturating_add)
@@ -291,14 +298,14 @@ impl Account {
     /// are peeked at, which spends nothing; those of a shared store that has not answered within
     /// `patience` are left out.
     pub async fn inspect(&self, patience: Duration) -> Vec<QueueView> {
-        let lanes: Vec<Arc<Lane>> = {
-            let lanes = self.inner.lock_lanes();
-            lanes.iter().map(|(_, lane)| lane.clone()).collect()
+        let queues: Vec<Arc<CallQueue>> = {
+            let queues = self.inner.lock_queues();
+            queues.iter().map(|(_, queue)| queue.clone()).collect()
         };
         let until = Instant::now() + patience;
-        let mut views = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            views.push(lane.view(until).await);
+        let mut views = Vec::with_capacity(queues.len());
+        for queue in queues {
+            views.push(queue.view(until).await);
         }
         views.sort_by(|one, other| {
             (&one.model, &one.endpoint).cmp(&(&other.model, &other.endpoint))
@@ -314,28 +321,28 @@ impl Account {
 
     /// The queue of a model: that of the account if limits were ever configured, else its own, or one
     /// that is shared with others if there is no room for it.
-    fn lane(&self, model: &str) -> Result<Arc<Lane>, LimitError> {
+    fn queue(&self, model: &str) -> Result<Arc<CallQueue>, LimitError> {
         let inner = &*self.inner;
         let limits = inner.limits.load();
         let mut scope = inner.scope.clone();
         if limits.is_empty() {
             scope = scope.model(model);
         }
-        if let Some(lane) = inner.known_lane(&inner.lock_lanes(), &scope) {
-            return Ok(lane);
+        if let Some(queue) = inner.known_queue(&inner.lock_queues(), &scope) {
+            return Ok(queue);
         }
         // Others may be forgotten for it, for which no queue may be locked.
-        let has_room = self.has_room(footprint::of_lane(&limits));
-        let mut lanes = inner.lock_lanes();
-        if limits.is_empty() && (!has_room || lanes.len() >= MAX_LANES) {
+        let has_room = self.has_room(footprint::of_queue(&limits));
+        let mut queues = inner.lock_queues();
+        if limits.is_empty() && (!has_room || queues.len() >= MAX_QUEUES) {
             scope = scope.model(OTHER);
         }
-        if let Some(lane) = inner.known_lane(&lanes, &scope) {
-            return Ok(lane);
+        if let Some(queue) = inner.known_queue(&queues, &scope) {
+            return Ok(queue);
         }
-        let lane = inner.new_lane(scope.clone(), &limits)?;
-        lanes.insert(scope, lane.clone());
-        Ok(lane)
+        let queue = inner.new_queue(scope.clone(), &limits)?;
+        queues.insert(scope, queue.clone());
+        Ok(queue)
     }
 }
 
@@ -349,22 +356,26 @@ fn lower_case(name: &str) -> Cow<'_, str> {
 
 impl Inner {
     /// The queue of the account if there is one, else that of a scope.
-    fn known_lane(
+    fn known_queue(
         &self,
-        lanes: &SecondChance<Scope, Arc<Lane>>,
+        queues: &SecondChanceMap<Scope, Arc<CallQueue>>,
         scope: &Scope,
-    ) -> Option<Arc<Lane>> {
-        lanes.get(&self.scope).or_else(|| lanes.get(scope)).cloned()
+    ) -> Option<Arc<CallQueue>> {
+        queues.get(&self.scope).or_else(|| queues.get(scope)).cloned()
     }
 
-    fn lock_lanes(&self) -> MutexGuard<'_, SecondChance<Scope, Arc<Lane>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_queues(&self) -> MutexGuard<'_, SecondChanceMap<Scope, Arc<CallQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_lane(&self, scope: Scope, limits: &AccountLimits) -> Result<Arc<Lane>, LimitError> {
-        let pacer = Pacer::builder(&self.settings.quota.engine).pool(&self.member).build();
-        let clock = self.settings.quota.clock;
-        Lane::new(scope, self.settings.clone(), limits, pacer, clock).map(Arc::new)
+    fn new_queue(
+        &self,
+        scope: Scope,
+        limits: &AccountLimits,
+    ) -> Result<Arc<CallQueue>, LimitError> {
+        let pacer = Pacer::builder(&self.settings.model_params.engine).pool(&self.member).build();
+        let clock = self.settings.model_params.clock;
+        CallQueue::new(scope, self.settings.clone(), limits, pacer, clock).map(Arc::new)
     }
 }
 

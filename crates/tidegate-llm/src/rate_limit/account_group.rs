@@ -12,7 +12,7 @@ use super::all_keys::AllKeys;
 use super::limit_view::LimitView;
 use super::limits::AccountLimits;
 use super::slot_groups::SlotGroups;
-use super::waits::WaitLog;
+use super::wait_log::WaitLog;
 use crate::memory::MemoryBudget;
 
 /// Accounts of several keys at one provider.

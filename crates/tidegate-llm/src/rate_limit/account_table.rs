@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::account::Account;
-use crate::memory::{Loss, SecondChance};
+use crate::memory::{EvictionCost, SecondChanceMap};
 
 /// Maximum number of accounts examined per reclaim pass, and of models per account.
 const MAX_ACCOUNTS_PER_PASS: usize = 16;
@@ -16,14 +16,14 @@ pub(super) struct AccountTable<T> {
 }
 
 struct State<T> {
-    accounts: SecondChance<Arc<str>, Arc<T>>,
+    accounts: SecondChanceMap<Arc<str>, Arc<T>>,
     /// Ids of accounts that are never evicted.
     pinned: Vec<Arc<str>>,
 }
 
 impl<T> AccountTable<T> {
     pub(super) fn new(is_proven: fn(&T) -> bool) -> Self {
-        let state = State { accounts: SecondChance::default(), pinned: Vec::new() };
+        let state = State { accounts: SecondChanceMap::default(), pinned: Vec::new() };
         Self { is_proven, state: Mutex::new(state) }
     }
 
@@ -67,17 +67,17 @@ impl<T: AsRef<Account>> AccountTable<T> {
 
     /// Evicts unused models and accounts whose loss is at most `most`. Accounts with a key that was
     /// never accepted go first.
-    pub(super) fn reclaim(&self, most: Loss) {
+    pub(super) fn reclaim(&self, max_cost: EvictionCost) {
         let mut state = self.lock();
         let State { accounts, pinned } = &mut *state;
         let may_evict = |id: &Arc<str>, entry: &Arc<T>, is_used: bool| {
             let account = entry.as_ref().as_ref();
-            account.release_models(MAX_MODELS_PER_ACCOUNT, most);
+            account.evict_models(MAX_MODELS_PER_ACCOUNT, max_cost);
             let is_idle = !is_used && Arc::strong_count(entry) == 1;
-            let is_next = most > Loss::Nothing || !(self.is_proven)(entry);
-            !pinned.contains(id) && is_idle && is_next && account.loss() <= most
+            let is_next = max_cost > EvictionCost::None || !(self.is_proven)(entry);
+            !pinned.contains(id) && is_idle && is_next && account.eviction_cost() <= max_cost
         };
-        for (_, entry) in accounts.release(MAX_ACCOUNTS_PER_PASS, may_evict) {
+        for (_, entry) in accounts.evict(MAX_ACCOUNTS_PER_PASS, may_evict) {
             entry.as_ref().as_ref().retire();
         }
     }

@@ -14,12 +14,12 @@ use tidegate::{Engine, LimitError};
 use tidegate_providers::{Dimension, Provider};
 use tokio::time::Instant;
 
-use super::lane::INLINE;
+use super::call_queue::INLINE;
+use super::limit_tracker::view::ViewContext;
+use super::limit_tracker::{LimitKind, LimitTracker, TrackerSpec};
 use super::limit_view::{LimitSource, LimitView};
 use super::limits::AccountLimits;
-use super::meter::view::Looking;
-use super::meter::{Counts, Meter, Wanted};
-use super::pace::{Allowed, Burst, Pace};
+use super::send_rate::{Allowed, Burst, SendRate};
 use crate::plan::{Constraint, Daily};
 
 /// How many times the limits of one key all keys may use together, unless it is said.
@@ -63,17 +63,20 @@ impl AllKeysLimits {
         }
     }
 
-    fn wanted(&self) -> impl Iterator<Item = Wanted> {
+    fn specs(&self) -> impl Iterator<Item = TrackerSpec> {
         let rates = [
             (Dimension::Requests, self.requests, Burst::Amount(self.burst)),
             (Dimension::Tokens, self.tokens, Burst::Window),
         ];
         let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
             let allowed = Allowed::per_minute(amount?.get().into());
-            Some(Wanted::Paced(Counts::AllKeys(dimension), Pace::new(Some(allowed), burst, 0)))
+            Some(TrackerSpec::Paced(
+                LimitKind::AllKeys(dimension),
+                SendRate::new(Some(allowed), burst, 0),
+            ))
         });
-        let day = Counts::AllKeys(Dimension::RequestsPerDay);
-        rates.chain(self.daily.clone().map(|daily| Wanted::Daily(day, daily)))
+        let day = LimitKind::AllKeys(Dimension::RequestsPerDay);
+        rates.chain(self.daily.clone().map(|daily| TrackerSpec::Daily(day, daily)))
     }
 }
 
@@ -93,14 +96,14 @@ struct Inner {
     clock: TokioClock,
     in_force: ArcSwap<InForce>,
     /// All meters that there ever were: what was spent counts on if one is wanted again.
-    known: Mutex<Vec<Arc<Meter>>>,
+    known: Mutex<Vec<Arc<LimitTracker>>>,
 }
 
 /// The limits that calls are charged to.
 #[derive(Debug, Default)]
 struct InForce {
-    meters: Vec<Arc<Meter>>,
-    day: Option<Arc<Meter>>,
+    trackers: Vec<Arc<LimitTracker>>,
+    daily: Option<Arc<LimitTracker>>,
 }
 
 impl AllKeys {
@@ -133,56 +136,61 @@ impl AllKeys {
         let Inner { engine, scope, clock, in_force, known } = &*self.0;
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = InForce::default();
-        for wanted in AllKeysLimits::of(limits).wanted() {
-            let same = |meter: &&Arc<Meter>| meter.counts() == wanted.counts();
-            let meter = match known.iter().find(same) {
-                Some(meter) => {
-                    meter.set(&wanted, clock.now())?;
-                    meter.clone()
+        for spec in AllKeysLimits::of(limits).specs() {
+            let same = |tracker: &&Arc<LimitTracker>| tracker.kind() == spec.kind();
+            let tracker = match known.iter().find(same) {
+                Some(tracker) => {
+                    tracker.set(&spec, clock.now())?;
+                    tracker.clone()
                 }
                 None => {
-                    let meter = Arc::new(Meter::new(engine, scope, wanted, *clock)?);
-                    known.push(meter.clone());
-                    meter
+                    let tracker = Arc::new(LimitTracker::new(engine, scope, spec, *clock)?);
+                    known.push(tracker.clone());
+                    tracker
                 }
             };
-            match meter.is_of_a_day() {
-                true => next.day = Some(meter),
-                false => next.meters.push(meter),
+            match tracker.is_daily() {
+                true => next.daily = Some(tracker),
+                false => next.trackers.push(tracker),
             }
         }
-        let is_used = |meter: &&Arc<Meter>| next.meters.iter().any(|used| Arc::ptr_eq(used, meter));
+        let is_used = |tracker: &&Arc<LimitTracker>| {
+            next.trackers.iter().any(|used| Arc::ptr_eq(used, tracker))
+        };
         // Nobody waits for limits that are gone.
-        known.iter().filter(|meter| !is_used(meter)).for_each(|meter| meter.retire(clock.now()));
+        known
+            .iter()
+            .filter(|tracker| !is_used(tracker))
+            .for_each(|tracker| tracker.retire(clock.now()));
         in_force.store(Arc::new(next));
         Ok(())
     }
 
     /// Adds the limits that every call is charged to.
-    pub(super) fn add_to(&self, meters: &mut SmallVec<[Arc<Meter>; INLINE]>) {
-        meters.extend(self.0.in_force.load().meters.iter().cloned());
+    pub(super) fn add_to(&self, trackers: &mut SmallVec<[Arc<LimitTracker>; INLINE]>) {
+        trackers.extend(self.0.in_force.load().trackers.iter().cloned());
     }
 
     /// The limit on requests of a day, if there is one.
-    pub(super) fn day(&self) -> Option<Arc<Meter>> {
-        self.0.in_force.load().day.clone()
+    pub(super) fn daily(&self) -> Option<Arc<LimitTracker>> {
+        self.0.in_force.load().daily.clone()
     }
 
     /// What waits for a limit of this name are said to be for, if it is one of these.
     pub(super) fn name_of(&self, limit: &str) -> Option<&'static str> {
         let in_force = self.0.in_force.load();
-        let meter = in_force.meters.iter().find(|meter| meter.name() == limit)?;
-        Some(meter.counts().blamed())
+        let tracker = in_force.trackers.iter().find(|tracker| tracker.name() == limit)?;
+        Some(tracker.kind().wait_reason())
     }
 
     /// How the limits are shown.
     pub(super) async fn inspect(&self) -> Vec<LimitView> {
         let now = self.0.clock.now();
-        let looking = Looking { waits_for: None, now, until: Instant::now() };
+        let context = ViewContext { waits_for: None, now, until: Instant::now() };
         let in_force = self.0.in_force.load_full();
         let mut views = Vec::new();
-        for meter in in_force.meters.iter().chain(&in_force.day) {
-            views.extend(meter.view(LimitSource::Configured, &looking).await);
+        for tracker in in_force.trackers.iter().chain(&in_force.daily) {
+            views.extend(tracker.view(LimitSource::Configured, &context).await);
         }
         views
     }

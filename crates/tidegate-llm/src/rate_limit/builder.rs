@@ -13,12 +13,12 @@ use super::account::{Account, Settings, default_concurrency};
 use super::account_group::AccountGroup;
 use super::all_keys::AllKeys;
 use super::bucket::own_engine;
-use super::charging::Charging;
 use super::limits::AccountLimits;
-use super::pace::{MARGIN, Ramp};
-use super::quota::QuotaTerms;
+use super::model_limits::ModelParams;
+use super::send_rate::{MARGIN, Ramp};
 use super::slot_groups::SlotGroups;
-use super::waits::WaitLog;
+use super::token_accounting::TokenAccounting;
+use super::wait_log::WaitLog;
 use crate::call::Scope;
 use crate::memory::MemoryBudget;
 use crate::plan::{Constraint, Source};
@@ -35,7 +35,7 @@ pub struct AccountBuilder {
     concurrency: Option<PoolSize>,
     pool: Option<SlotPool>,
     groups: SlotGroups,
-    charging: Option<Charging>,
+    accounting: Option<TokenAccounting>,
     margin: u32,
     ramp: Option<Ramp>,
     observer: Option<Arc<dyn Observer>>,
@@ -54,7 +54,7 @@ impl AccountBuilder {
             concurrency: None,
             pool: None,
             groups: SlotGroups::default(),
-            charging: None,
+            accounting: None,
             margin: MARGIN,
             ramp: None,
             observer: None,
@@ -130,8 +130,8 @@ impl AccountBuilder {
 
     /// How the provider charges, before anything was learned. Default: the rule of the dialect.
     #[cfg(test)]
-    pub(crate) fn charging(mut self, charging: Charging) -> Self {
-        self.charging = Some(charging);
+    pub(crate) fn accounting(mut self, accounting: TokenAccounting) -> Self {
+        self.accounting = Some(accounting);
         self
     }
 
@@ -175,16 +175,16 @@ impl AccountBuilder {
     /// # Errors
     /// When its limits cannot be kept, or its engine has other limits of the same scope.
     pub fn build(self) -> Result<Account, LimitError> {
-        let charging = self.charging.unwrap_or_else(|| Charging::of(self.dialect));
-        let quota = QuotaTerms {
+        let accounting = self.accounting.unwrap_or_else(|| TokenAccounting::of(self.dialect));
+        let model_params = ModelParams {
             engine: self.engine.unwrap_or_else(own_engine),
             tokens: tokens_of(self.dialect),
-            first_rule: charging.first_rule(),
+            initial_rule: accounting.initial_rule(),
             clock: TokioClock::new(),
         };
         let settings = Settings {
-            charging,
-            quota,
+            accounting,
+            model_params,
             margin: self.margin,
             ramp: ArcSwapOption::from(self.ramp.map(Arc::new)),
             observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
@@ -192,12 +192,12 @@ impl AccountBuilder {
             groups: self.groups,
             all_keys: self.all_keys,
             memory: self.memory,
-            quotas: Mutex::default(),
+            known_models: Mutex::default(),
         };
         let pool = self.pool.unwrap_or_else(|| {
             let size = self.concurrency.unwrap_or_else(|| default_concurrency(self.dialect));
             log_pool(self.scope.provider(), size);
-            SlotPool::new(&settings.quota.engine, size)
+            SlotPool::new(&settings.model_params.engine, size)
         });
         Account::open(self.scope, settings, self.limits, pool.member())
     }

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::charging::OutputCharge;
 use super::estimate::to_f64;
-use super::pace::Allowed;
+use super::send_rate::Allowed;
+use super::token_accounting::OutputCharge;
 
 /// Calls that leave together may arrive in another order.
 pub(super) const REORDERING: Duration = Duration::from_millis(250);
@@ -50,7 +50,7 @@ impl TokenCharge {
 
 /// A call that left, and what was known then.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Departure {
+pub(super) struct SentCall {
     pub(super) rule: OutputCharge,
     charged: TokenCharge,
     /// The highest levels shortly before it left.
@@ -134,7 +134,7 @@ impl ChargeInference {
 
     /// Whether calls may turn out to take less than they reserve.
     pub(super) const fn expects_refunds(&self) -> bool {
-        !matches!(self.rule, OutputCharge::Kept) || self.confirmed < CERTAIN
+        !matches!(self.rule, OutputCharge::MaxTokens) || self.confirmed < CERTAIN
     }
 
     /// What the provider's bucket holds more than was thought, since the rule has changed.
@@ -149,40 +149,40 @@ impl ChargeInference {
     }
 
     /// A call leaves, under the tightest known limit on tokens that counts output.
-    pub(super) fn leaves(
+    pub(super) fn call_sent(
         &mut self,
         limit: Option<Allowed>,
         charged: TokenCharge,
         now: Time,
-    ) -> Departure {
-        self.follow(limit, now);
+    ) -> SentCall {
+        self.set_limit(limit, now);
         let peaks = self.peaks();
         let proves = self.would_prove(charged);
         // No provider admits more than its limit.
         let most = limit.map_or(u64::MAX, |limit| limit.amount);
         let input = charged.input.min(most);
         let charged = TokenCharge { input, reserve: charged.reserve.min(most - input) };
-        for rule in [OutputCharge::Kept, OutputCharge::GivenBack] {
+        for rule in [OutputCharge::MaxTokens, OutputCharge::MaxTokensRefunded] {
             self.levels[index(rule)] -= charged.total();
         }
-        self.levels[index(OutputCharge::AtEnd)] -= to_f64(charged.input);
+        self.levels[index(OutputCharge::ActualUsage)] -= to_f64(charged.input);
         if let Some(proven) = proves.filter(|proven| *proven > self.rule) {
             self.unproven.get_or_insert((now, proven));
         }
-        Departure { rule: self.rule, charged, peaks, proves }
+        SentCall { rule: self.rule, charged, peaks, proves }
     }
 
     /// The call was admitted. Whether the rule has changed.
-    pub(super) fn admitted(&mut self, departure: &Departure, now: Time) -> bool {
+    pub(super) fn admitted(&mut self, sent_call: &SentCall, now: Time) -> bool {
         self.refill(now);
-        departure.proves.is_some_and(|proven| self.adopt(proven, now))
+        sent_call.proves.is_some_and(|proven| self.adopt(proven, now))
     }
 
     /// The provider reports what remains, in the answer to a call. Whether the rule has changed.
     ///
     /// Nobody knows whether the report is of when the call was admitted, or of now; it counts if it
     /// is above the level of both.
-    pub(super) fn reported(&mut self, remaining: u64, departure: &Departure, now: Time) -> bool {
+    pub(super) fn reported(&mut self, remaining: u64, sent_call: &SentCall, now: Time) -> bool {
         self.refill(now);
         self.is_reporting = true;
         let Some(limit) = self.limit else { return false };
@@ -191,7 +191,7 @@ impl ChargeInference {
         while let Some(next) = next(self.rule) {
             let rule = index(self.rule);
             let here =
-                self.levels[rule].max(self.peaks()[rule]).max(departure.peaks[rule]).max(0.0);
+                self.levels[rule].max(self.peaks()[rule]).max(sent_call.peaks[rule]).max(0.0);
             let gap = self.levels[index(next)] - here;
             let most = here + (amount / 10.0).max(gap / 2.0);
             if remaining <= most {
@@ -199,7 +199,7 @@ impl ChargeInference {
                 self.confirmed = self.confirmed.saturating_add(u32::from(agrees));
                 break;
             }
-            if self.rule == OutputCharge::GivenBack {
+            if self.rule == OutputCharge::MaxTokensRefunded {
                 self.claim.get_or_insert(Claim { at: now, remaining, most });
                 break;
             }
@@ -207,19 +207,19 @@ impl ChargeInference {
                 break;
             }
         }
-        self.judge_claim(now);
+        self.resolve_claim(now);
         self.anchor(remaining, rate(limit), now);
         before != self.rule
     }
 
     /// Believes a claim that nothing explains which was given back meanwhile.
-    fn judge_claim(&mut self, now: Time) {
+    fn resolve_claim(&mut self, now: Time) {
         let Some(claim) = self.claim.filter(|claim| now.since(claim.at) >= SETTLING) else {
             return;
         };
         self.claim = None;
         if claim.remaining > claim.most {
-            self.adopt(OutputCharge::AtEnd, now);
+            self.adopt(OutputCharge::ActualUsage, now);
         }
     }
 
@@ -235,17 +235,17 @@ impl ChargeInference {
 
     /// The provider refused the call for its tokens. It was not charged, and if a rule below would
     /// have refused it, that is the rule.
-    pub(super) fn refused(&mut self, departure: &Departure, now: Time) {
-        let is_covered = self.is_well_above_zero(departure.charged, now);
-        self.ended(departure, Some(0), now);
-        self.levels[index(OutputCharge::Kept)] += departure.charged.total();
+    pub(super) fn refused(&mut self, sent_call: &SentCall, now: Time) {
+        let is_covered = self.is_well_above_zero(sent_call.charged, now);
+        self.ended(sent_call, Some(0), now);
+        self.levels[index(OutputCharge::MaxTokens)] += sent_call.charged.total();
         self.unproven = None;
         let was_probed = self.probed.take().is_some_and(|when| now.since(when) < PROBE_TIME);
-        if departure.rule != self.rule {
+        if sent_call.rule != self.rule {
             // It left under a rule that was given up since.
             return;
         }
-        let disproved = match departure.proves {
+        let disproved = match sent_call.proves {
             Some(proven) if proven > self.rule || is_covered => proven,
             None if was_probed => next(self.rule).unwrap_or(self.rule),
             // At the edge of a bucket calls are refused under any rule.
@@ -259,16 +259,16 @@ impl ChargeInference {
     }
 
     /// The call has ended, and used so many tokens of the limit. `None`: as many as it reserved.
-    pub(super) fn ended(&mut self, departure: &Departure, used: Option<u64>, now: Time) {
+    pub(super) fn ended(&mut self, sent_call: &SentCall, used: Option<u64>, now: Time) {
         self.refill(now);
-        let TokenCharge { input, .. } = departure.charged;
-        let used = used.map_or(departure.charged.total(), to_f64);
-        self.levels[index(OutputCharge::GivenBack)] += departure.charged.total() - used;
+        let TokenCharge { input, .. } = sent_call.charged;
+        let used = used.map_or(sent_call.charged.total(), to_f64);
+        self.levels[index(OutputCharge::MaxTokensRefunded)] += sent_call.charged.total() - used;
         if let Some(claim) = &mut self.claim {
-            claim.most += departure.charged.total() - used;
+            claim.most += sent_call.charged.total() - used;
         }
-        self.levels[index(OutputCharge::AtEnd)] += to_f64(input) - used;
-        self.cut();
+        self.levels[index(OutputCharge::ActualUsage)] += to_f64(input) - used;
+        self.clamp_levels();
     }
 
     /// Calls of this cost have waited for tokens for a while. If the bucket is well filled by what is
@@ -287,7 +287,8 @@ impl ChargeInference {
             return if self.adopt(proven, now) { Probing::Changed } else { Probing::Wait };
         }
         let Some(limit) = self.limit else { return Probing::Wait };
-        let is_well_filled = self.levels[index(OutputCharge::AtEnd)] > to_f64(limit.amount) / 2.0;
+        let is_well_filled =
+            self.levels[index(OutputCharge::ActualUsage)] > to_f64(limit.amount) / 2.0;
         // It tells something only if the present rule would clearly refuse it.
         let proven = self.would_prove(TokenCharge { input: 0, reserve: cost });
         let is_telling =
@@ -305,10 +306,10 @@ impl ChargeInference {
         let lacks = |rule| self.lacks(rule, cost, limit);
         if charged.reserve == 0 {
             None
-        } else if cost > limit || lacks(OutputCharge::GivenBack) {
-            Some(OutputCharge::AtEnd)
+        } else if cost > limit || lacks(OutputCharge::MaxTokensRefunded) {
+            Some(OutputCharge::ActualUsage)
         } else {
-            lacks(OutputCharge::Kept).then_some(OutputCharge::GivenBack)
+            lacks(OutputCharge::MaxTokens).then_some(OutputCharge::MaxTokensRefunded)
         }
     }
 
@@ -338,7 +339,7 @@ impl ChargeInference {
     }
 
     /// Follows another limit. Nobody knows what was used of one that is new, so the bucket is full.
-    fn follow(&mut self, limit: Option<Allowed>, now: Time) {
+    fn set_limit(&mut self, limit: Option<Allowed>, now: Time) {
         self.refill(now);
         if limit == self.limit {
             return;
@@ -350,7 +351,7 @@ impl ChargeInference {
             *level = if is_new { amount(limit) } else { *level + more };
         }
         self.limit = limit;
-        self.cut();
+        self.clamp_levels();
         self.peaks = (now, self.levels, self.levels);
     }
 
@@ -359,7 +360,7 @@ impl ChargeInference {
         if let Some(limit) = self.limit {
             let refilled = rate(limit) * span.as_secs_f64();
             self.levels.iter_mut().for_each(|level| *level += refilled);
-            self.cut();
+            self.clamp_levels();
         }
         self.updated = self.updated.max(now);
         let (since, present, _) = self.peaks;
@@ -372,7 +373,7 @@ impl ChargeInference {
 
     /// No bucket holds more than its limit. One that is far in debt is that of a rule which the
     /// provider does not have.
-    fn cut(&mut self) {
+    fn clamp_levels(&mut self) {
         let most = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
         self.levels.iter_mut().for_each(|level| *level = level.clamp(-most, most));
     }
@@ -384,24 +385,24 @@ impl ChargeInference {
 
 const fn index(rule: OutputCharge) -> usize {
     match rule {
-        OutputCharge::Kept => 0,
-        OutputCharge::GivenBack => 1,
-        OutputCharge::AtEnd => 2,
+        OutputCharge::MaxTokens => 0,
+        OutputCharge::MaxTokensRefunded => 1,
+        OutputCharge::ActualUsage => 2,
     }
 }
 
 const fn next(rule: OutputCharge) -> Option<OutputCharge> {
     match rule {
-        OutputCharge::Kept => Some(OutputCharge::GivenBack),
-        OutputCharge::GivenBack => Some(OutputCharge::AtEnd),
-        OutputCharge::AtEnd => None,
+        OutputCharge::MaxTokens => Some(OutputCharge::MaxTokensRefunded),
+        OutputCharge::MaxTokensRefunded => Some(OutputCharge::ActualUsage),
+        OutputCharge::ActualUsage => None,
     }
 }
 
 const fn previous(rule: OutputCharge) -> OutputCharge {
     match rule {
-        OutputCharge::Kept | OutputCharge::GivenBack => OutputCharge::Kept,
-        OutputCharge::AtEnd => OutputCharge::GivenBack,
+        OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded => OutputCharge::MaxTokens,
+        OutputCharge::ActualUsage => OutputCharge::MaxTokensRefunded,
     }
 }
 

@@ -13,30 +13,30 @@ use super::limits::AccountLimits;
 /// An account without queues, and what a server keeps of it.
 const ACCOUNT: usize = 4 << 10;
 /// A queue without limits that were configured.
-const LANE: usize = 3_584;
+const QUEUE: usize = 3_584;
 /// What is learned of a model, without its limits.
 const MODEL: usize = 2 << 10;
 /// One limit.
-const METER: usize = 1_280;
+const LIMIT: usize = 1_280;
 
 /// What an account of a dialect takes under these limits, with one model.
 #[must_use]
 pub fn account_footprint(limits: &AccountLimits, dialect: Dialect) -> usize {
     let tokens = tokens_of(dialect);
-    of_account(tokens) + of_lane(limits) + of_model(tokens)
+    of_account(tokens) + of_queue(limits) + of_model(tokens)
 }
 
 /// An account, with the queue and the model that those share for which there is no room.
 pub(super) const fn of_account(tokens: &[Dimension]) -> usize {
-    ACCOUNT + LANE + of_model(tokens)
+    ACCOUNT + QUEUE + of_model(tokens)
 }
 
 /// A queue under these limits.
-pub(super) fn of_lane(limits: &AccountLimits) -> usize {
-    LANE + limits.count() * METER
+pub(super) fn of_queue(limits: &AccountLimits) -> usize {
+    QUEUE + limits.count() * LIMIT
 }
 
 /// What is learned of a model: its gate, and the limits that are to be expected.
 pub(super) const fn of_model(tokens: &[Dimension]) -> usize {
-    MODEL + (2 + tokens.len()) * METER
+    MODEL + (2 + tokens.len()) * LIMIT
 }

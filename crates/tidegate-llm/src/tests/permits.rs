@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{
-    Account, AccountBuilder, Charging, OutputCharge, RateLimit, RateLimitLayer, Reservation,
+    Account, AccountBuilder, OutputCharge, RateLimit, RateLimitLayer, Reservation, TokenAccounting,
 };
 use tidegate_llm::{Answer, Call, CallError, Outgoing, Terms};
 use tidegate_providers::{Chat, Credential, Dialect, Dimension, Reading, ReportedLimits, Usage};
@@ -79,10 +79,14 @@ fn requests(provider: &str, requests_per_minute: i64, burst: i64) -> AccountBuil
 /// kept or given back as the provider does.
 async fn tokens(provider: &str) -> Account {
     let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
-    let charging = Charging::of(Dialect::of(&provider.into()));
-    let output = if provider == "openai" { OutputCharge::Kept } else { OutputCharge::GivenBack };
+    let accounting = TokenAccounting::of(Dialect::of(&provider.into()));
+    let output = if provider == "openai" {
+        OutputCharge::MaxTokens
+    } else {
+        OutputCharge::MaxTokensRefunded
+    };
     let builder = account(provider).limits(constraint(&raw), Source::Override);
-    let account = builder.charging(charging.output(output)).exact().build().unwrap();
+    let account = builder.accounting(accounting.output(output)).exact().build().unwrap();
     // The bucket holds a minute's worth.
     let (most, used) = (ask(0, 5_900), Usage { output: 5_900, ..Usage::default() });
     reserve(&account, &most).await.complete(Some(used));

@@ -10,7 +10,7 @@ use tidegate_providers::{MeasuredUsage, Usage};
 /// What an answer has used so far.
 #[derive(Debug, Default)]
 pub(super) struct UsageSoFar {
-    told: Option<Usage>,
+    reported: Option<Usage>,
     /// Output that came after the last word of the provider.
     since: TextCounter,
     /// Output since then that could not be read, in tokens.
@@ -22,20 +22,20 @@ pub(super) struct UsageSoFar {
 }
 
 impl UsageSoFar {
-    pub(super) fn saw(&mut self, text: &str) {
+    pub(super) fn add_text(&mut self, text: &str) {
         if !text.is_empty() {
             self.has_output = true;
             self.since.add(text);
         }
     }
 
-    pub(super) fn saw_unread(&mut self, tokens: u64) {
+    pub(super) fn add_unread(&mut self, tokens: u64) {
         self.has_output |= tokens > 0;
         self.unread = self.unread.saturating_add(tokens);
     }
 
-    pub(super) fn tell(&mut self, usage: Usage) {
-        self.told = Some(usage);
+    pub(super) fn set_reported(&mut self, usage: Usage) {
+        self.reported = Some(usage);
         if usage.output > 0 && self.has_output {
             self.covered = usage.output;
             self.since.clear();
@@ -44,17 +44,17 @@ impl UsageSoFar {
     }
 
     /// Notes the last word of the provider, which may have been told already.
-    pub(super) fn tell_last(&mut self, usage: Usage) {
-        if self.told != Some(usage) {
-            self.tell(usage);
+    pub(super) fn set_final(&mut self, usage: Usage) {
+        if self.reported != Some(usage) {
+            self.set_reported(usage);
         }
     }
 
     /// What was used, with so much input if the provider did not say.
     pub(super) fn measured(&self, expected_input: u64) -> MeasuredUsage {
         // Nothing uses nothing: a provider that says so has not counted.
-        let told = self.told.filter(|told| told.total() > 0);
-        let usage = told.unwrap_or_default();
+        let reported = self.reported.filter(|reported| reported.total() > 0);
+        let usage = reported.unwrap_or_default();
         let since = self.since.total().saturating_add(self.unread);
         let output = match since {
             0 => usage.output,
@@ -64,7 +64,7 @@ impl UsageSoFar {
         MeasuredUsage {
             usage: Usage { input, output, ..usage },
             is_input_reported: usage.input > 0,
-            is_output_reported: told.is_some() && since == 0,
+            is_output_reported: reported.is_some() && since == 0,
         }
     }
 }
@@ -87,20 +87,20 @@ mod tests {
     fn what_is_not_told_is_counted_and_marked() {
         let mut so_far = UsageSoFar::default();
         assert_eq!(measured(&so_far), (40, "estimated", 0, "estimated"));
-        so_far.saw("one two three four");
+        so_far.add_text("one two three four");
         let (_, _, output, source) = measured(&so_far);
         assert!((4..=5).contains(&output) && source == "estimated", "{output} {source}");
-        so_far.tell(usage(7, 4));
+        so_far.set_reported(usage(7, 4));
         assert_eq!(measured(&so_far), (7, "reported", 4, "reported"));
     }
 
     #[test]
     fn a_count_from_the_beginning_does_not_cover_what_comes_after_it() {
         let mut so_far = UsageSoFar::default();
-        so_far.tell(usage(7, 1));
+        so_far.set_reported(usage(7, 1));
         assert_eq!(measured(&so_far), (7, "reported", 1, "reported"));
-        so_far.saw("one two three four");
-        so_far.tell_last(usage(7, 1));
+        so_far.add_text("one two three four");
+        so_far.set_final(usage(7, 1));
         let (input, input_source, output, source) = measured(&so_far);
         assert_eq!((input, input_source, source), (7, "reported", "estimated"));
         assert!((4..=5).contains(&output), "{output}");
@@ -109,21 +109,21 @@ mod tests {
     #[test]
     fn counts_that_come_with_every_piece_cover_what_came_before_them() {
         let mut so_far = UsageSoFar::default();
-        so_far.saw(&"word ".repeat(10));
-        so_far.tell(usage(7, 30));
-        so_far.saw_unread(5);
+        so_far.add_text(&"word ".repeat(10));
+        so_far.set_reported(usage(7, 30));
+        so_far.add_unread(5);
         assert_eq!(measured(&so_far), (7, "reported", 35, "estimated"));
     }
 
     #[test]
     fn a_count_of_nothing_is_no_count() {
         let mut so_far = UsageSoFar::default();
-        so_far.saw("one two three four");
-        so_far.tell(usage(0, 0));
+        so_far.add_text("one two three four");
+        so_far.set_reported(usage(0, 0));
         let (input, _, output, source) = measured(&so_far);
         assert!(input == 40 && output > 0 && source == "estimated");
         let mut vectors = UsageSoFar::default();
-        vectors.tell(usage(8, 0));
+        vectors.set_reported(usage(8, 0));
         assert_eq!(measured(&vectors), (8, "reported", 0, "reported"));
     }
 }

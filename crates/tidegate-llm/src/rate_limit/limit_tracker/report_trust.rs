@@ -49,14 +49,14 @@ pub(super) struct Trust {
 
 impl ReportTrust {
     /// Looks at a report of an answer.
-    pub(super) fn look(&mut self, reading: &Reading, now: Time) -> Trust {
+    pub(super) fn assess(&mut self, reading: &Reading, now: Time) -> Trust {
         if let Some(remaining) = reading.remaining {
             self.varied |= *self.first.get_or_insert(remaining) != remaining;
             self.step = greatest_common_divisor(self.step, remaining);
         }
         let recent = |when: Option<Time>| when.is_some_and(|when| now.since(when) < MEMORY);
         let is_disproved = recent(self.disproved);
-        let may_lower = recent(self.proved) || self.varied && is_coherent(reading);
+        let may_lower = recent(self.proved) || self.varied && is_consistent(reading);
         let rounding = self.rounding();
         Trust { may_lower: may_lower && !is_disproved, may_raise: !is_disproved, rounding }
     }
@@ -78,7 +78,7 @@ impl ReportTrust {
 }
 
 /// Whether what is left and the time until all is there again are of the same window.
-fn is_coherent(reading: &Reading) -> bool {
+fn is_consistent(reading: &Reading) -> bool {
     let (Some(limit), Some(remaining), Some(reset)) =
         (reading.limit, reading.remaining, reading.reset)
     else {
@@ -115,16 +115,16 @@ mod tests {
     #[test]
     fn a_report_that_fits_together_is_believed() {
         let mut trust = ReportTrust::default();
-        trust.look(&reading(590, 1), START);
-        assert!(trust.look(&reading(0, 60), START).may_lower);
-        assert!(trust.look(&reading(300, 30), START).may_lower);
+        trust.assess(&reading(590, 1), START);
+        assert!(trust.assess(&reading(0, 60), START).may_lower);
+        assert!(trust.assess(&reading(300, 30), START).may_lower);
     }
 
     #[test]
     fn what_is_left_of_a_second_is_no_reason_to_wait() {
         let mut trust = ReportTrust::default();
         for remaining in [9, 8, 3, 0] {
-            assert!(!trust.look(&reading(remaining, 1), START).may_lower, "{remaining}");
+            assert!(!trust.assess(&reading(remaining, 1), START).may_lower, "{remaining}");
         }
     }
 
@@ -132,7 +132,7 @@ mod tests {
     fn a_report_that_never_changes_is_no_reason_to_wait() {
         let mut trust = ReportTrust::default();
         for _ in 0..10 {
-            assert!(!trust.look(&reading(0, 60), START).may_lower);
+            assert!(!trust.assess(&reading(0, 60), START).may_lower);
         }
     }
 
@@ -140,12 +140,12 @@ mod tests {
     fn a_refusal_proves_or_disproves_a_report_for_a_while() {
         let mut trust = ReportTrust::default();
         trust.refused(0, 1, START);
-        let looked = trust.look(&reading(0, 1), START);
-        assert!(looked.may_lower && looked.may_raise);
+        let assessed = trust.assess(&reading(0, 1), START);
+        assert!(assessed.may_lower && assessed.may_raise);
         trust.refused(5, 1, START);
-        let looked = trust.look(&reading(0, 1), START);
-        assert!(!looked.may_lower && !looked.may_raise);
-        assert!(trust.look(&reading(0, 1), START.after(MEMORY)).may_raise);
+        let assessed = trust.assess(&reading(0, 1), START);
+        assert!(!assessed.may_lower && !assessed.may_raise);
+        assert!(trust.assess(&reading(0, 1), START.after(MEMORY)).may_raise);
     }
 
     #[test]
@@ -153,8 +153,8 @@ mod tests {
         let mut trust = ReportTrust::default();
         for (remaining, rounding) in [(8_000, 0), (7_000, 500), (0, 500), (5_000, 500), (4_999, 0)]
         {
-            let looked = trust.look(&reading(remaining, 1), START);
-            assert_eq!(looked.rounding, rounding, "{remaining}");
+            let assessed = trust.assess(&reading(remaining, 1), START);
+            assert_eq!(assessed.rounding, rounding, "{remaining}");
         }
     }
 }

@@ -6,9 +6,9 @@
 //! that was configured for models or for an endpoint.
 
 mod acquire;
+mod charge_probe;
 mod configured;
-mod output_rule;
-mod release;
+mod eviction;
 mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,15 +28,17 @@ use tokio::sync::Notify;
 use super::account::{OTHER, Settings};
 use super::all_keys::AllKeys;
 use super::charge_inference::TokenCharge;
-use super::charging::{Amounts, Charging, OutputCharge};
 use super::footprint;
+use super::limit_tracker::LimitTracker;
 use super::limit_view::{HoldCause, ReportOrigin};
 use super::limits::AccountLimits;
-use super::meter::Meter;
-use super::quota::{Quota, Throttled};
-use super::reservation::{Days, Estimate, Followed, Leave, Line, Reservation};
+use super::model_limits::{ModelLimits, Throttled};
+use super::reservation::{
+    CallGrant, DailyLimits, Estimate, LimitCharge, ObservedDimension, Reservation,
+};
+use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
 use crate::call::{CallError, Outgoing, Scope};
-use crate::memory::{MemoryShare, SecondChance};
+use crate::memory::{MemoryCharge, SecondChanceMap};
 use crate::telemetry::{Acquired, Stage, Stay};
 use acquire::Admitted;
 use configured::{Configured, LimitSet};
@@ -44,31 +46,31 @@ use configured::{Configured, LimitSet};
 /// So many models are told apart in a lane; others share one name.
 const MAX_MODELS: usize = 256;
 /// The last call weighs one part of so many in the mean time of calls.
-const MEAN_OF: u64 = 8;
+const MEAN_WEIGHT: u64 = 8;
 /// Limits of a call without an allocation: two that were set, two that were told, and the gate.
 pub(super) const INLINE: usize = 5;
 
 /// A queue of calls, and its limits.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct CallQueue {
     scope: Scope,
     /// The scope as a text, for those who watch.
     key: String,
     settings: Arc<Settings>,
     pacer: Pacer,
     configured: ArcSwap<Configured>,
-    quotas: Mutex<SecondChance<Arc<str>, Arc<Quota>>>,
+    known_models: Mutex<SecondChanceMap<Arc<str>, Arc<ModelLimits>>>,
     /// Whether there were ever several models, also if they are forgotten.
     had_models: AtomicBool,
     /// How long calls take of late, in milliseconds; zero if none has ended.
-    mean_time: AtomicU64,
+    mean_call_time: AtomicU64,
     /// Tells calls that wait that they are charged differently from now on.
     rule_changes: Notify,
     clock: TokioClock,
-    memory: Mutex<MemoryShare>,
+    memory: Mutex<MemoryCharge>,
 }
 
-impl Lane {
+impl CallQueue {
     pub(super) fn new(
         scope: Scope,
         settings: Arc<Settings>,
@@ -76,24 +78,24 @@ impl Lane {
         pacer: Pacer,
         clock: TokioClock,
     ) -> Result<Self, LimitError> {
-        let memory = settings.memory.charge(footprint::of_lane(limits));
-        let lane = Self {
+        let memory = settings.memory.charge(footprint::of_queue(limits));
+        let queue = Self {
             key: scope.to_string(),
             scope,
             settings,
             pacer,
             configured: ArcSwap::default(),
-            quotas: Mutex::default(),
+            known_models: Mutex::default(),
             had_models: AtomicBool::new(false),
-            mean_time: AtomicU64::new(0),
+            mean_call_time: AtomicU64::new(0),
             rule_changes: Notify::new(),
             clock,
             memory: Mutex::new(memory),
         };
         if !limits.is_empty() {
-            lane.configure(limits)?;
+            queue.configure(limits)?;
         }
-        Ok(lane)
+        Ok(queue)
     }
 
     pub(super) const fn scope(&self) -> &Scope {
@@ -101,19 +103,19 @@ impl Lane {
     }
 
     /// Tells whoever watches of a throttle.
-    pub(super) fn throttled(&self, Throttled { pause, slower }: Throttled) {
+    pub(super) fn notify_throttled(&self, Throttled { pause, slower }: Throttled) {
         self.settings.observer.throttled(self.scope.provider(), &self.key, pause);
         if slower {
-            self.slowed_down();
+            self.notify_slowed_down();
         }
     }
 
-    pub(super) fn slowed_down(&self) {
+    pub(super) fn notify_slowed_down(&self) {
         self.settings.observer.slowed_down(self.scope.provider(), &self.key);
     }
 
     /// Tells whoever watches that a call is in a stage, until what it returns is dropped.
-    pub(super) fn stay(&self, stage: Stage) -> Stay {
+    pub(super) fn enter_stage(&self, stage: Stage) -> Stay {
         Stay::new(self.settings.observer.clone(), self.scope.provider().clone(), stage)
     }
 
@@ -135,33 +137,33 @@ impl Lane {
         model: &str,
         call: &impl Outgoing,
     ) -> Result<Reservation, CallError> {
-        let quota = self.quota(model).map_err(|error| self.no_limit(error))?;
-        if let Some(failure) = self.closed(&quota) {
+        let model_limits = self.model_limits(model).map_err(|error| self.limit_error(error))?;
+        if let Some(failure) = self.closed(&model_limits) {
             return Err(failure);
         }
         if let Some(ramp) = self.settings.ramp.load_full() {
             let requests = self.configured.load().requests(model);
-            quota.ramp_up((*ramp, requests), self.now());
+            model_limits.ramp_up((*ramp, requests), self.now());
         }
         let counted = if call.has_estimated_input() { 0 } else { call.input_tokens() };
-        let Admitted { mut permit, meters, costs, asked } =
-            self.acquire(&quota, model, call).await?;
+        let Admitted { mut permit, trackers, costs, demand } =
+            self.acquire(&model_limits, model, call).await?;
         // While it waited, a long quota may have been used up.
-        let over = match self.closed(&quota) {
+        let over = match self.closed(&model_limits) {
             Some(failure) => Err(failure),
-            None => self.take_days(model, &call.terms().endpoint).await,
+            None => self.charge_daily_limits(model, &call.terms().endpoint).await,
         };
-        let days = match over {
-            Ok(days) => days,
+        let daily_limits = match over {
+            Ok(daily_limits) => daily_limits,
             Err(failure) => {
-                self.give_back(permit, meters.len());
+                self.refund_permit(permit, trackers.len());
                 return Err(failure);
             }
         };
-        let rule = quota.rule();
-        let reserved = asked.reserved(rule);
-        let charging = self.settings.charging;
-        let costs_now = costs_of(&meters, charging, reserved);
+        let rule = model_limits.rule();
+        let reserved = demand.reserved(rule);
+        let accounting = self.settings.accounting;
+        let costs_now = costs_of(&trackers, accounting, reserved);
         if costs_now != costs {
             // What was learned while it waited holds for it too.
             if let Err(error) = permit.settle(&costs_now).await {
@@ -169,52 +171,58 @@ impl Lane {
             }
         }
         let now = self.now();
-        let (limit, followed) = self.followed(&meters);
-        let strict = asked.reserved(OutputCharge::Kept);
+        let (limit, observed) = self.observed(&trackers);
+        let strict = demand.reserved(OutputCharge::MaxTokens);
         // Where no limit is known yet, one that is told later may count all of it.
-        let input = followed.map_or(strict.input, |Followed(dimension)| {
-            charging.cost(dimension, Amounts { output: 0, ..strict })
+        let input = observed.map_or(strict.input, |ObservedDimension(dimension)| {
+            accounting.cost(dimension, Amounts { output: 0, ..strict })
         });
-        let charge = TokenCharge { input, reserve: strict.output };
-        let (epoch, departure) = quota.leaves(limit, charge, now);
-        let lines: SmallVec<[Line; INLINE]> = meters
+        let token_charge = TokenCharge { input, reserve: strict.output };
+        let (epoch, sent_call) = model_limits.call_sent(limit, token_charge, now);
+        let charges: SmallVec<[LimitCharge; INLINE]> = trackers
             .into_iter()
             .zip(costs_now)
-            .map(|(meter, cost)| {
-                let input = meter.reserve(charging, Amounts { output: 0, ..reserved });
-                Line { mark: meter.charge(cost, now), meter, cost, input }
+            .map(|(tracker, cost)| {
+                let input = tracker.reserve(accounting, Amounts { output: 0, ..reserved });
+                LimitCharge { mark: tracker.charge(cost, now), tracker, cost, input }
             })
             .collect();
-        let leave = Leave { permit, lines, days, left: now, epoch, departure, followed };
+        let grant =
+            CallGrant { permit, charges, daily_limits, sent_at: now, epoch, sent_call, observed };
         let estimate = Estimate {
             counted,
             expected: reserved,
-            certain: Charging::certain(rule, asked.expectation.input, asked.max_output),
+            certain: TokenAccounting::certain(rule, demand.expectation.input, demand.max_output),
         };
         let extra_input = call.extra_input();
-        let reservation = Reservation::new(self.clone(), quota, leave, estimate, extra_input);
-        self.tell(&reservation);
+        let reservation =
+            Reservation::new(self.clone(), model_limits, grant, estimate, extra_input);
+        self.notify_observer(&reservation);
         Ok(reservation)
     }
 
     /// A call has ended that left at this time.
-    pub(super) fn call_ended(&self, left: Time) {
-        let took = u64::try_from(self.now().since(left).as_millis()).unwrap_or(u64::MAX).max(1);
-        let mean = self.mean_time.load(Ordering::Relaxed);
-        let mean = if mean == 0 { took } else { mean - mean / MEAN_OF + took / MEAN_OF };
-        self.mean_time.store(mean, Ordering::Relaxed);
+    pub(super) fn call_ended(&self, sent_at: Time) {
+        let took = u64::try_from(self.now().since(sent_at).as_millis()).unwrap_or(u64::MAX).max(1);
+        let mean = self.mean_call_time.load(Ordering::Relaxed);
+        let mean = if mean == 0 { took } else { mean - mean / MEAN_WEIGHT + took / MEAN_WEIGHT };
+        self.mean_call_time.store(mean, Ordering::Relaxed);
     }
 
     /// Takes one of the requests of the day wherever those are limited, or none.
-    async fn take_days(&self, model: &str, endpoint: &Endpoint) -> Result<Days, CallError> {
+    async fn charge_daily_limits(
+        &self,
+        model: &str,
+        endpoint: &Endpoint,
+    ) -> Result<DailyLimits, CallError> {
         let configured = self.configured.load();
-        let mut wanted: Days =
-            configured.of(model, endpoint).filter_map(|set| set.day.clone()).collect();
+        let mut limits: DailyLimits =
+            configured.of(model, endpoint).filter_map(|set| set.daily.clone()).collect();
         drop(configured);
-        wanted.extend(self.settings.all_keys.as_ref().and_then(AllKeys::day));
+        limits.extend(self.settings.all_keys.as_ref().and_then(AllKeys::daily));
         let provider = || self.scope.provider().clone();
-        let mut taken = Days::new();
-        for day in wanted {
+        let mut taken = DailyLimits::new();
+        for day in limits {
             let error = match day.take().await {
                 Ok(None) => {
                     taken.push(day);
@@ -232,14 +240,14 @@ impl Lane {
                     CallError::NoPermit { provider: provider(), source, limited_by, after }
                 }
             };
-            taken.iter().for_each(|day| day.give_back());
+            taken.iter().for_each(|day| day.refund());
             return Err(error);
         }
         Ok(taken)
     }
 
     /// Tells whoever watches of a permit.
-    fn tell(&self, reservation: &Reservation) {
+    fn notify_observer(&self, reservation: &Reservation) {
         let parts = reservation.waited_for();
         let gauges = self.pacer.gauges();
         let mut acquired = Acquired::new(self.scope.provider(), &self.key);
@@ -258,121 +266,128 @@ impl Lane {
     }
 
     /// What a provider told in the head of an answer, or in an error.
-    pub(super) fn hear(
+    pub(super) fn apply_feedback(
         &self,
-        quota: &Quota,
-        (told, origin): (&ReportedLimits, ReportOrigin),
-        lines: &[Line],
-        left: Time,
+        model_limits: &ModelLimits,
+        (reported, origin): (&ReportedLimits, ReportOrigin),
+        charges: &[LimitCharge],
+        sent_at: Time,
     ) {
         let now = self.now();
-        let apart = told.get(Dimension::InputTokens).or(told.get(Dimension::OutputTokens));
-        for (dimension, reading) in told.iter() {
+        let apart = reported.get(Dimension::InputTokens).or(reported.get(Dimension::OutputTokens));
+        for (dimension, reading) in reported.iter() {
             // Where input and output are told apart, the total is the scarcer of the two.
             if dimension == Dimension::Tokens && apart.is_some() {
                 continue;
             }
             if dimension == Dimension::RequestsPerDay {
-                quota.day_reports.reported(reading, origin, now);
+                model_limits.day_reports.reported(reading, origin, now);
                 // Until one is there again, if they come back one by one. If they come back
                 // together, the provider says so when it is asked then.
                 if let (Some(0), Some(one)) = (reading.remaining, reading.until_next()) {
-                    quota.gate().hold(one, HoldCause::RequestsPerDay);
+                    model_limits.gate().hold(one, HoldCause::RequestsPerDay);
                 }
                 continue;
             }
-            let meter = match quota.meter(dimension) {
-                Ok(meter) => meter,
+            let tracker = match model_limits.tracker(dimension) {
+                Ok(tracker) => tracker,
                 Err(error) => {
                     tracing::warn!(scope = %self.scope, %error, "a limit is not followed");
                     continue;
                 }
             };
             // A limit that this call was not charged to begins with it.
-            let line = lines.iter().find(|line| Arc::ptr_eq(&line.meter, &meter));
-            let mark = line.map_or_else(|| meter.charge(0, now), |line| line.mark);
-            let own = line.map_or(0, |line| line.cost);
+            let charge = charges.iter().find(|charge| Arc::ptr_eq(&charge.tracker, &tracker));
+            let mark = charge.map_or_else(|| tracker.charge(0, now), |charge| charge.mark);
+            let own = charge.map_or(0, |charge| charge.cost);
             let pacer = self.pacer.clone();
-            let heard = (mark, now.since(left), own);
-            meter.hear((reading, origin), heard, now, move || pacer.nudge());
+            let charge_info = (mark, now.since(sent_at), own);
+            tracker.apply_feedback((reading, origin), charge_info, now, move || pacer.nudge());
         }
-        self.release_replaced(quota);
+        self.credit_replaced(model_limits);
     }
 
     /// What is known of a model. One for which there is no room is among others.
-    pub(super) fn quota(&self, model: &str) -> Result<Arc<Quota>, LimitError> {
-        let quotas = self.lock_quotas();
-        if let Some(known) = quotas.get(model) {
+    pub(super) fn model_limits(&self, model: &str) -> Result<Arc<ModelLimits>, LimitError> {
+        let known_models = self.lock_known_models();
+        if let Some(known) = known_models.get(model) {
             return Ok(known.clone());
         }
-        let is_full = quotas.len() >= MAX_MODELS;
-        drop(quotas);
+        let is_full = known_models.len() >= MAX_MODELS;
+        drop(known_models);
         // Others may be forgotten for it, for which no model may be locked.
-        let bytes = footprint::of_model(self.settings.quota.tokens);
+        let bytes = footprint::of_model(self.settings.model_params.tokens);
         let model = if is_full || !self.has_room(bytes) { OTHER } else { model };
-        let mut quotas = self.lock_quotas();
-        if let Some(known) = quotas.get(model) {
+        let mut known_models = self.lock_known_models();
+        if let Some(known) = known_models.get(model) {
             return Ok(known.clone());
         }
         let scope = self.scope.clone().model(model).to_string();
         let model: Arc<str> = model.into();
-        let quota = self.settings.quota(scope, model.clone())?;
-        quotas.insert(model, quota.clone());
-        if quotas.len() > 1 {
+        let model_limits = self.settings.model_limits(scope, model.clone())?;
+        known_models.insert(model, model_limits.clone());
+        if known_models.len() > 1 {
             self.had_models.store(true, Ordering::Relaxed);
         }
-        Ok(quota)
+        Ok(model_limits)
     }
 
-    fn lock_quotas(&self) -> MutexGuard<'_, SecondChance<Arc<str>, Arc<Quota>>> {
-        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_known_models(&self) -> MutexGuard<'_, SecondChanceMap<Arc<str>, Arc<ModelLimits>>> {
+        self.known_models.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The limits that a call of a model at an endpoint is charged to.
-    fn meters(
+    fn trackers(
         &self,
-        quota: &Quota,
+        model_limits: &ModelLimits,
         (model, endpoint): (&str, &Endpoint),
-    ) -> SmallVec<[Arc<Meter>; INLINE]> {
-        let (told, configured) = (quota.meters(), self.configured.load());
-        let kept = configured
-            .of(model, endpoint)
-            .flat_map(|set| set.meters.iter().filter(|meter| !self.is_replaced(meter, &told, set)));
-        let mut meters = kept.chain([quota.gate()]).chain(&told).cloned().collect();
+    ) -> SmallVec<[Arc<LimitTracker>; INLINE]> {
+        let (reported, configured) = (model_limits.trackers(), self.configured.load());
+        let kept = configured.of(model, endpoint).flat_map(|set| {
+            set.trackers.iter().filter(|tracker| !self.is_replaced(tracker, &reported, set))
+        });
+        let mut trackers = kept.chain([model_limits.gate()]).chain(&reported).cloned().collect();
         if let Some(all_keys) = &self.settings.all_keys {
-            all_keys.add_to(&mut meters);
+            all_keys.add_to(&mut trackers);
         }
-        meters
+        trackers
     }
 
     /// Whether what is told of a limit stands in for what was configured: where nobody wished for
     /// that, or where the provider allows no more and there is one model to tell.
-    fn is_replaced(&self, meter: &Meter, told: &[Arc<Meter>], set: &LimitSet) -> bool {
-        let mut same = told.iter().filter(|told| told.counts() == meter.counts());
-        let Some(told) = same.next().and_then(|meter| meter.allowed()) else { return false };
+    fn is_replaced(
+        &self,
+        tracker: &LimitTracker,
+        reported: &[Arc<LimitTracker>],
+        set: &LimitSet,
+    ) -> bool {
+        let mut same = reported.iter().filter(|reported| reported.kind() == tracker.kind());
+        let Some(reported) = same.next().and_then(|tracker| tracker.allowed()) else {
+            return false;
+        };
         let no_more = || {
             let minute = Duration::from_secs(60);
-            let configured = meter.allowed().map(|allowed| allowed.in_span(minute));
-            configured.is_some_and(|configured| told.in_span(minute) <= configured)
+            let configured = tracker.allowed().map(|allowed| allowed.in_span(minute));
+            configured.is_some_and(|configured| reported.in_span(minute) <= configured)
                 && (set.is_of_one_model || self.has_one_model())
         };
         !set.wished || no_more()
     }
 
     fn has_one_model(&self) -> bool {
-        !self.had_models.load(Ordering::Relaxed) && self.lock_quotas().len() == 1
+        !self.had_models.load(Ordering::Relaxed) && self.lock_known_models().len() == 1
     }
 
-    fn closed(&self, quota: &Quota) -> Option<CallError> {
-        let (after, mut failure) = quota.closed(self.now())?;
+    fn closed(&self, model_limits: &ModelLimits) -> Option<CallError> {
+        let (after, mut failure) = model_limits.closed(self.now())?;
         failure.class = Class::ExhaustedQuota { after: Some(after) };
         Some(CallError::Closed(failure))
     }
 
     /// Gives back all that a permit was charged: nothing was sent with it.
-    fn give_back(&self, mut permit: Permit, claims: usize) {
+    fn refund_permit(&self, mut permit: Permit, claims: usize) {
         let nothing: SmallVec<[u64; INLINE]> = smallvec::smallvec![0; claims];
-        self.settings.quota.engine.store().detach(async move {
+        self.settings.model_params.engine.store().detach(async move {
             if let Err(error) = permit.settle(&nothing).await {
                 tracing::warn!(%error, "a call that was not made stays charged");
             }
@@ -380,7 +395,7 @@ impl Lane {
     }
 
     /// A limit that cannot be made is a fault of the configuration, and told as one.
-    fn no_limit(&self, error: LimitError) -> CallError {
+    fn limit_error(&self, error: LimitError) -> CallError {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }
@@ -388,9 +403,9 @@ impl Lane {
 
 /// What a call is charged to each of its limits while it is under way.
 fn costs_of(
-    meters: &[Arc<Meter>],
-    charging: Charging,
+    trackers: &[Arc<LimitTracker>],
+    accounting: TokenAccounting,
     reserved: Amounts,
 ) -> SmallVec<[u64; INLINE]> {
-    meters.iter().map(|meter| meter.reserve(charging, reserved)).collect()
+    trackers.iter().map(|tracker| tracker.reserve(accounting, reserved)).collect()
 }

@@ -11,15 +11,15 @@ use tidegate::{Engine, LimitError};
 use tidegate_core::Time;
 use tidegate_providers::{Dimension, Failure};
 
-use super::charge_inference::{ChargeInference, Departure, TokenCharge};
-use super::charging::OutputCharge;
+use super::call_queue::INLINE;
+use super::charge_inference::{ChargeInference, SentCall, TokenCharge};
 use super::estimate::Estimator;
-use super::lane::INLINE;
-use super::meter::limit_record::LimitRecord;
-use super::meter::{Counts, Meter, Wanted};
-use super::pace::{Allowed, Burst, MARGIN, Pace, Ramp};
-use super::seen::{SPAN, Seen};
-use crate::memory::{Loss, MemoryShare};
+use super::limit_tracker::limit_record::LimitRecord;
+use super::limit_tracker::{LimitKind, LimitTracker, TrackerSpec};
+use super::recent_rate::{RecentRate, SPAN};
+use super::send_rate::{Allowed, Burst, MARGIN, Ramp, SendRate};
+use super::token_accounting::OutputCharge;
+use crate::memory::{EvictionCost, MemoryCharge};
 
 /// After so many answers old throttles are forgotten.
 const SAMPLE: u32 = 100;
@@ -34,32 +34,32 @@ const CLOSED: Duration = Duration::from_secs(60);
 
 /// What is known of one model.
 #[derive(Debug)]
-pub(super) struct Quota {
-    terms: QuotaTerms,
+pub(super) struct ModelLimits {
+    params: ModelParams,
     scope: String,
     /// The name by which its lane knows it.
     pub(super) model: Arc<str>,
-    gate: Arc<Meter>,
+    gate: Arc<LimitTracker>,
     /// Whether a task looks after calls that wait for tokens.
-    pub(super) is_attended: AtomicBool,
+    pub(super) has_probe_task: AtomicBool,
     /// What the provider reported of its requests of a day, which have no bucket here.
     pub(super) day_reports: LimitRecord,
     state: Mutex<State>,
-    _memory: MemoryShare,
+    _memory: MemoryCharge,
 }
 
 #[derive(Debug)]
 struct State {
-    meters: Vec<Arc<Meter>>,
+    trackers: Vec<Arc<LimitTracker>>,
     estimator: Estimator,
     inference: ChargeInference,
-    seen: Seen,
+    recent: RecentRate,
     /// Calls that left before the last decrease say nothing about what came after.
     epoch: u64,
     /// Throttles without an answer in between, and when the last one was. Those that follow within
     /// a moment are the same one.
-    strikes: u32,
-    struck: Option<Time>,
+    throttles_in_a_row: u32,
+    last_throttle_at: Option<Time>,
     answers: u32,
     throttles: u32,
     closed: Option<(Time, Box<Failure>)>,
@@ -67,12 +67,12 @@ struct State {
 
 /// What the models of an account have in common.
 #[derive(Clone, Debug)]
-pub(super) struct QuotaTerms {
+pub(super) struct ModelParams {
     pub(super) engine: Engine,
     /// The limits on tokens that the provider is known to have.
     pub(super) tokens: &'static [Dimension],
     /// How output is charged before anything was learned.
-    pub(super) first_rule: OutputCharge,
+    pub(super) initial_rule: OutputCharge,
     pub(super) clock: TokioClock,
 }
 
@@ -88,11 +88,11 @@ pub(super) struct Expectation {
 
 /// Whether the limit that refused a call is known, told or set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    Yes,
-    No,
+pub(super) enum LimitKnowledge {
+    Known,
+    Unknown,
     /// It is not, and the provider serves other calls meanwhile.
-    Served,
+    UnknownButServing,
 }
 
 /// What is done about a throttle.
@@ -108,89 +108,91 @@ pub(super) struct Throttled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch(u64);
 
-impl Quota {
+impl ModelLimits {
     /// Whoever waits already when a limit is first told is to keep to it too, so those that are to
     /// be expected are there from the start, and unlimited until known. Not so on a shared store:
     /// there somebody else may know them, and the last word counts for all.
     pub(super) fn new(
-        terms: QuotaTerms,
+        params: ModelParams,
         scope: String,
         model: Arc<str>,
-        memory: MemoryShare,
+        memory: MemoryCharge,
     ) -> Result<Self, LimitError> {
-        let wanted = Wanted::Paced(Counts::Gate, Pace::unlimited());
-        let gate = Arc::new(Meter::new(&terms.engine, &scope, wanted, terms.clock)?);
+        let spec = TrackerSpec::Paced(LimitKind::Gate, SendRate::unlimited());
+        let gate = Arc::new(LimitTracker::new(&params.engine, &scope, spec, params.clock)?);
         let state = State {
-            meters: Vec::new(),
+            trackers: Vec::new(),
             estimator: Estimator::default(),
-            inference: ChargeInference::new(terms.first_rule),
-            seen: Seen::default(),
+            inference: ChargeInference::new(params.initial_rule),
+            recent: RecentRate::default(),
             epoch: 0,
-            strikes: 0,
-            struck: None,
+            throttles_in_a_row: 0,
+            last_throttle_at: None,
             answers: 0,
             throttles: 0,
             closed: None,
         };
-        let is_attended = AtomicBool::new(false);
+        let has_probe_task = AtomicBool::new(false);
         let (day_reports, state) = (LimitRecord::default(), Mutex::new(state));
         let _memory = memory;
-        let quota = Self { terms, scope, model, gate, is_attended, day_reports, state, _memory };
-        if quota.terms.engine.store().local().is_some() {
-            for dimension in [Dimension::Requests].iter().chain(quota.terms.tokens) {
-                quota.meter(*dimension)?;
+        let model_limits =
+            Self { params, scope, model, gate, has_probe_task, day_reports, state, _memory };
+        if model_limits.params.engine.store().local().is_some() {
+            for dimension in [Dimension::Requests].iter().chain(model_limits.params.tokens) {
+                model_limits.tracker(*dimension)?;
             }
         }
-        Ok(quota)
+        Ok(model_limits)
     }
 
     /// What closes the model closes this.
-    pub(super) const fn gate(&self) -> &Arc<Meter> {
+    pub(super) const fn gate(&self) -> &Arc<LimitTracker> {
         &self.gate
     }
 
     /// The limits that were told, or are to be expected.
-    pub(super) fn meters(&self) -> SmallVec<[Arc<Meter>; INLINE]> {
-        self.lock().meters.iter().cloned().collect()
+    pub(super) fn trackers(&self) -> SmallVec<[Arc<LimitTracker>; INLINE]> {
+        self.lock().trackers.iter().cloned().collect()
     }
 
     /// The names of its limits.
     pub(super) fn limit_names(&self) -> Vec<String> {
-        self.meters().iter().chain([&self.gate]).map(|meter| meter.name()).collect()
+        self.trackers().iter().chain([&self.gate]).map(|tracker| tracker.name()).collect()
     }
 
     /// What was charged to each of its limits.
     pub(super) fn charged(&self) -> Vec<(Dimension, u64)> {
-        self.meters().iter().filter_map(|meter| meter.charged()).collect()
+        self.trackers().iter().filter_map(|tracker| tracker.charged()).collect()
     }
 
     /// Whether a limit on a dimension is known.
     pub(super) fn is_known(&self, dimension: Dimension) -> bool {
-        let counts = Counts::Dimension(dimension);
+        let kind = LimitKind::Dimension(dimension);
         let state = self.lock();
-        let mut same = state.meters.iter().filter(|meter| meter.counts() == counts);
-        same.any(|meter| meter.allowed().is_some())
+        let mut same = state.trackers.iter().filter(|tracker| tracker.kind() == kind);
+        same.any(|tracker| tracker.allowed().is_some())
     }
 
     /// The meter of a dimension, made when it is first told of.
-    pub(super) fn meter(&self, dimension: Dimension) -> Result<Arc<Meter>, LimitError> {
-        let counts = Counts::Dimension(dimension);
+    pub(super) fn tracker(&self, dimension: Dimension) -> Result<Arc<LimitTracker>, LimitError> {
+        let kind = LimitKind::Dimension(dimension);
         let mut state = self.lock();
-        if let Some(known) = state.meters.iter().find(|meter| meter.counts() == counts) {
+        if let Some(known) = state.trackers.iter().find(|tracker| tracker.kind() == kind) {
             return Ok(known.clone());
         }
         let burst = if dimension.is_of_tokens() { Burst::Window } else { Burst::Amount(1) };
-        let wanted = Wanted::Paced(counts, Pace::new(None, burst, MARGIN));
+        let spec = TrackerSpec::Paced(kind, SendRate::new(None, burst, MARGIN));
         let scope = format!("{} told", self.scope);
-        let meter = Arc::new(Meter::new(&self.terms.engine, &scope, wanted, self.terms.clock)?);
-        state.meters.push(meter.clone());
-        Ok(meter)
+        let tracker =
+            Arc::new(LimitTracker::new(&self.params.engine, &scope, spec, self.params.clock)?);
+        state.trackers.push(tracker.clone());
+        Ok(tracker)
     }
 
     /// Changes the pace of a dimension.
-    fn with_pace(&self, dimension: Dimension, now: Time, change: impl FnOnce(&mut Pace)) {
-        match self.meter(dimension) {
-            Ok(meter) => meter.with_pace(now, change),
+    fn with_send_rate(&self, dimension: Dimension, now: Time, change: impl FnOnce(&mut SendRate)) {
+        match self.tracker(dimension) {
+            Ok(tracker) => tracker.with_send_rate(now, change),
             Err(error) => tracing::warn!(scope = self.scope, %error, "the pace stays"),
         }
     }
@@ -223,35 +225,37 @@ impl Quota {
     /// A call comes: at first, and after a pause, calls leave slowly and then faster, up to the limit
     /// that was set or told.
     pub(super) fn ramp_up(&self, ramp: (Ramp, Option<Allowed>), now: Time) {
-        if self.lock().seen.is_idle(now) {
-            self.with_pace(Dimension::Requests, now, |pace| pace.ramp_up(ramp, SPAN, now));
+        if self.lock().recent.is_idle(now) {
+            self.with_send_rate(Dimension::Requests, now, |send_rate| {
+                send_rate.ramp_up(ramp, SPAN, now)
+            });
         }
     }
 
     /// A ramp that has begun goes on like this; with `None` it is over.
     pub(super) fn change_ramp(&self, ramp: Option<Ramp>, now: Time) {
-        self.with_pace(Dimension::Requests, now, |pace| pace.change_ramp(ramp));
+        self.with_send_rate(Dimension::Requests, now, |send_rate| send_rate.change_ramp(ramp));
     }
 
     /// A call leaves.
-    pub(super) fn leaves(
+    pub(super) fn call_sent(
         &self,
         limit: Option<Allowed>,
         charge: TokenCharge,
         now: Time,
-    ) -> (Epoch, Departure) {
+    ) -> (Epoch, SentCall) {
         let mut state = self.lock();
-        state.seen.leaves(now);
+        state.recent.call_sent(now);
         let epoch = Epoch(state.epoch);
-        let departure = state.inference.leaves(limit, charge, now);
-        (epoch, departure)
+        let sent_call = state.inference.call_sent(limit, charge, now);
+        (epoch, sent_call)
     }
 
     /// A call was answered: it is not closed to everybody.
     pub(super) fn answered(&self) {
         let mut state = self.lock();
         state.count(0);
-        state.strikes = 0;
+        state.throttles_in_a_row = 0;
     }
 
     /// A call that left in an epoch was throttled: what is done about it. The first of
@@ -264,43 +268,45 @@ impl Quota {
         &self,
         epoch: Epoch,
         (after, dimension): (Option<Duration>, Option<Dimension>),
-        known: Known,
+        known: LimitKnowledge,
         now: Time,
     ) -> Throttled {
         let dimension = dimension.unwrap_or(Dimension::Requests);
         let mut state = self.lock();
         state.count(1);
-        let first = epoch == Epoch(state.epoch) && state.is_over(now);
-        if first {
+        let is_first = epoch == Epoch(state.epoch) && state.is_over(now);
+        if is_first {
             state.epoch += 1;
-            state.strikes += 1;
-            state.struck = Some(now);
+            state.throttles_in_a_row += 1;
+            state.last_throttle_at = Some(now);
         }
         let in_a_row = match known {
-            Known::Yes => state.strikes,
-            Known::No => state.strikes.saturating_sub(1),
-            Known::Served => 0,
+            LimitKnowledge::Known => state.throttles_in_a_row,
+            LimitKnowledge::Unknown => state.throttles_in_a_row.saturating_sub(1),
+            LimitKnowledge::UnknownButServing => 0,
         };
-        let known = known == Known::Yes;
+        let known = known == LimitKnowledge::Known;
         let too_many = state.throttles >= TOO_MANY;
-        let seen = state.seen.rate(now);
+        let recent = state.recent.rate(now);
         if too_many {
             (state.answers, state.throttles) = (0, 0);
         }
         drop(state);
-        let slower = first && (known || in_a_row > 0 || after.is_some());
+        let slower = is_first && (known || in_a_row > 0 || after.is_some());
         if slower && known {
-            self.with_pace(dimension, now, |pace| {
+            self.with_send_rate(dimension, now, |send_rate| {
                 if dimension == Dimension::Requests {
-                    pace.smooth();
+                    send_rate.smooth();
                 }
                 // What was seen is in calls, and says nothing about tokens.
-                if too_many && (dimension == Dimension::Requests || pace.allowed().is_some()) {
-                    pace.slow_down(seen, now);
+                if too_many && (dimension == Dimension::Requests || send_rate.allowed().is_some()) {
+                    send_rate.slow_down(recent, now);
                 }
             });
         } else if slower {
-            self.with_pace(Dimension::Requests, now, |pace| pace.slow_down(seen, now));
+            self.with_send_rate(Dimension::Requests, now, |send_rate| {
+                send_rate.slow_down(recent, now)
+            });
         }
         Throttled { pause: after.unwrap_or_else(|| backoff(in_a_row)), slower }
     }
@@ -312,9 +318,9 @@ impl Quota {
             return false;
         }
         state.epoch += 1;
-        let seen = state.seen.rate(now);
+        let recent = state.recent.rate(now);
         drop(state);
-        self.with_pace(Dimension::Requests, now, |pace| pace.slow_down(seen, now));
+        self.with_send_rate(Dimension::Requests, now, |send_rate| send_rate.slow_down(recent, now));
         true
     }
 
@@ -340,13 +346,13 @@ impl Quota {
     }
 
     /// What is lost when it is forgotten.
-    pub(super) fn loss(&self, now: Time) -> Loss {
+    pub(super) fn eviction_cost(&self, now: Time) -> EvictionCost {
         if self.closed(now).is_some() {
-            return Loss::Debt;
+            return EvictionCost::MustKeep;
         }
-        let meters = self.meters();
-        let losses = meters.iter().chain([&self.gate]).map(|meter| meter.loss(now));
-        losses.max().unwrap_or(Loss::Nothing)
+        let trackers = self.trackers();
+        let costs = trackers.iter().chain([&self.gate]).map(|tracker| tracker.eviction_cost(now));
+        costs.max().unwrap_or(EvictionCost::None)
     }
 
     /// The name of its scope.
@@ -370,7 +376,8 @@ fn backoff(in_a_row: u32) -> Duration {
 impl State {
     /// Whether the last throttle is so long ago that another one is news.
     fn is_over(&self, now: Time) -> bool {
-        self.struck.is_none_or(|struck| now.since(struck) >= FIRST_PAUSE)
+        self.last_throttle_at
+            .is_none_or(|last_throttle_at| now.since(last_throttle_at) >= FIRST_PAUSE)
     }
 
     fn count(&mut self, throttles: u32) {

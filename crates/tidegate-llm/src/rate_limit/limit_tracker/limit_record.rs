@@ -16,11 +16,11 @@ const SLOT: Duration = Duration::from_secs(5);
 
 /// What is remembered of one limit.
 #[derive(Debug, Default)]
-pub(in crate::rate_limit) struct LimitRecord(Mutex<Remembered>);
+pub(in crate::rate_limit) struct LimitRecord(Mutex<RecordState>);
 
 /// What is remembered of one limit, at one moment.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::rate_limit) struct Remembered {
+pub(in crate::rate_limit) struct RecordState {
     /// Where and when the limit of this moment was first reported.
     pub(in crate::rate_limit) learned: Option<Learned>,
     /// The last report of what is left.
@@ -64,67 +64,67 @@ pub(in crate::rate_limit) struct Reported {
 impl LimitRecord {
     /// A call was charged so much.
     pub(in crate::rate_limit) fn charged(&self, cost: u64, now: Time) {
-        let mut remembered = self.lock();
-        remembered.reserved = remembered.reserved.saturating_add(cost);
-        remembered.minute.add(cost, now);
+        let mut record = self.lock();
+        record.reserved = record.reserved.saturating_add(cost);
+        record.minute.add(cost, now);
     }
 
     /// A call has ended that was charged `from`, and is charged `to` in the end.
     pub(in crate::rate_limit) fn ended(&self, from: u64, to: u64, now: Time) {
-        let mut remembered = self.lock();
-        remembered.reserved = remembered.reserved.saturating_sub(from);
-        remembered.minute.give_back(from.saturating_sub(to), now);
-        remembered.minute.add(to.saturating_sub(from), now);
+        let mut record = self.lock();
+        record.reserved = record.reserved.saturating_sub(from);
+        record.minute.subtract(from.saturating_sub(to), now);
+        record.minute.add(to.saturating_sub(from), now);
     }
 
     /// Something that was charged is not any more.
-    pub(in crate::rate_limit) fn given_back(&self, amount: u64, now: Time) {
-        self.lock().minute.give_back(amount, now);
+    pub(in crate::rate_limit) fn refunded(&self, amount: u64, now: Time) {
+        self.lock().minute.subtract(amount, now);
     }
 
     /// The provider reported this.
     pub(in crate::rate_limit) fn reported(&self, reading: &Reading, from: ReportOrigin, now: Time) {
-        let mut remembered = self.lock();
+        let mut record = self.lock();
         if let Some(amount) = reading.limit {
             let window = reading.window;
-            let known = remembered.learned.as_ref();
+            let known = record.learned.as_ref();
             if known.is_none_or(|known| (known.amount, known.window) != (amount, window)) {
-                remembered.learned = Some(Learned { amount, window, from, at: now });
+                record.learned = Some(Learned { amount, window, from, at: now });
             }
         }
         if let Some(remaining) = reading.remaining {
             let reported = Reported { remaining, reset: reading.reset, from, at: now };
-            remembered.reported = Some(reported);
+            record.reported = Some(reported);
         }
     }
 
     /// A call was refused for this limit. Of several shortages the one that ends last counts.
-    pub(in crate::rate_limit) fn fell_short(&self, shortage: Shortage) {
-        let mut remembered = self.lock();
-        if remembered.shortage.is_none_or(|known| known.until <= shortage.until) {
-            remembered.shortage = Some(shortage);
+    pub(in crate::rate_limit) fn record_shortage(&self, shortage: Shortage) {
+        let mut record = self.lock();
+        if record.shortage.is_none_or(|known| known.until <= shortage.until) {
+            record.shortage = Some(shortage);
         }
     }
 
     /// The limit is held until then. Of several holds the one that ends last counts.
     pub(in crate::rate_limit) fn held(&self, until: Time, cause: HoldCause) {
-        let mut remembered = self.lock();
-        if remembered.held.is_none_or(|(known, _)| known < until) {
-            remembered.held = Some((until, cause));
+        let mut record = self.lock();
+        if record.held.is_none_or(|(known, _)| known < until) {
+            record.held = Some((until, cause));
         }
     }
 
     /// What is remembered now.
-    pub(in crate::rate_limit) fn read(&self) -> Remembered {
+    pub(in crate::rate_limit) fn read(&self) -> RecordState {
         *self.lock()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
+    fn lock(&self) -> MutexGuard<'_, RecordState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Remembered {
+impl RecordState {
     /// What calls under way are charged.
     pub(in crate::rate_limit) const fn reserved(&self) -> u64 {
         self.reserved
@@ -165,7 +165,7 @@ impl MinuteUse {
     }
 
     /// Takes from what was used last.
-    fn give_back(&mut self, mut amount: u64, now: Time) {
+    fn subtract(&mut self, mut amount: u64, now: Time) {
         let newest = self.advance(now);
         for back in 0..SLOTS {
             let slot = &mut self.slots[(newest + SLOTS - back) % SLOTS];
@@ -223,7 +223,7 @@ mod tests {
         record.ended(1_000, 1_200, now);
         let read = record.read();
         assert_eq!((read.reserved(), read.used_in_last_minute(now)), (0, 1_240));
-        record.given_back(10_000, now);
+        record.refunded(10_000, now);
         assert_eq!(record.read().used_in_last_minute(now), 0);
     }
 
@@ -254,12 +254,12 @@ mod tests {
     fn a_shortage_ends_in_time_or_when_enough_is_given_back() {
         let record = LimitRecord::default();
         let until = START.after(SECOND * 40);
-        record.fell_short(Shortage { until, needed: Some(3_000) });
-        record.fell_short(Shortage { until: START.after(SECOND), needed: None });
+        record.record_shortage(Shortage { until, needed: Some(3_000) });
+        record.record_shortage(Shortage { until: START.after(SECOND), needed: None });
         let is_short = |level, now| record.read().is_short(level, now);
         assert!(is_short(Some(2_999), START) && is_short(None, START));
         assert!(!is_short(Some(3_000), START) && !is_short(Some(0), until));
-        record.fell_short(Shortage { until, needed: None });
+        record.record_shortage(Shortage { until, needed: None });
         assert!(is_short(Some(3_000), START), "the provider refuses it whatever we hold");
     }
 

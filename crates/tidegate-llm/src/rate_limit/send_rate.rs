@@ -15,31 +15,31 @@ pub(super) const MARGIN: u32 = 15;
 
 /// A rate that nobody reaches; where nothing is known, calls are not held back. It is near the
 /// highest that a bucket can have: some accounts have quotas of many million tokens a second.
-const WIDE: (u64, Duration) = (500_000_000, Duration::from_secs(1));
+const UNLIMITED: (u64, Duration) = (500_000_000, Duration::from_secs(1));
 /// What a call is charged at most where nothing is known: far below the above, so that nobody is
 /// held up by what another allows itself.
-pub(super) const MOST_UNKNOWN: u64 = 1_000_000;
+pub(super) const MAX_UNKNOWN_COST: u64 = 1_000_000;
 /// How much of a window a bucket holds, in a thousand.
-const WINDOW_PART: u64 = 980;
+const WINDOW_CAPACITY: u64 = 980;
 /// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
-const TIMERS: Duration = Duration::from_millis(2);
+const TIMER_BURST: Duration = Duration::from_millis(2);
 /// What comes more often than this by one loses a good part to timers, if there is no room for two.
-const FREQUENT: Duration = Duration::from_millis(40);
+const FREQUENT_INTERVAL: Duration = Duration::from_millis(40);
 /// No call costs more than this. A call that is larger than its limit goes when the bucket is full,
 /// and its answer may tell that the limit is another; refused, it would never be heard.
-const LARGEST: u64 = 10_000_000;
+const MAX_COST: u64 = 10_000_000;
 /// Debts are paid within some decades, as buckets cannot count longer.
-const LONGEST: Duration = Duration::from_secs(40 * 365 * 86_400);
+const MAX_DEBT_TIME: Duration = Duration::from_secs(40 * 365 * 86_400);
 /// Factors change in steps of this many in a thousand, so that policies do not change all the time.
 const STEP: u32 = 25;
 /// By how much of a thousand a lowered rate recovers in a second.
-const RECOVERY: u64 = 10;
+const RECOVERY_PER_SECOND: u64 = 10;
 /// What is left of a rate after a complaint, in a thousand.
-const SLOWED: u32 = 800;
+const SLOW_DOWN_FACTOR: u32 = 800;
 /// The lowest that complaints bring a rate to, in a thousand.
-const SLOWEST: u32 = 100;
+const MIN_FACTOR: u32 = 100;
 /// A rate that was only observed is no longer kept to when it was doubled without a complaint.
-const FORGOTTEN: u32 = 2_000;
+const FORGET_FACTOR: u32 = 2_000;
 
 /// An amount in a window of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,24 +108,24 @@ struct Slowed {
 
 /// How fast calls may leave.
 #[derive(Clone, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct SendRate {
     allowed: Option<Allowed>,
     margin: u32,
     burst: Burst,
     slowed: Option<Slowed>,
-    ramp: Option<Ramping>,
+    ramp: Option<ActiveRamp>,
 }
 
 /// A ramp that has begun.
 #[derive(Clone, Copy, Debug)]
-struct Ramping {
+struct ActiveRamp {
     ramp: Ramp,
     /// A limit elsewhere that it leads to, if there is one.
     to: Option<Allowed>,
     since: Time,
 }
 
-impl Pace {
+impl SendRate {
     pub(crate) const fn new(allowed: Option<Allowed>, burst: Burst, margin: u32) -> Self {
         Self { allowed, margin, burst, slowed: None, ramp: None }
     }
@@ -176,42 +176,42 @@ impl Pace {
     ) {
         let is_fresh = self.ramp.is_some_and(|it| now.since(it.since) < fresh);
         if !is_fresh {
-            self.ramp = Some(Ramping { ramp, to, since: now });
+            self.ramp = Some(ActiveRamp { ramp, to, since: now });
         }
     }
 
     /// A ramp that has begun goes on like this; with `None` it is over.
     pub(crate) fn change_ramp(&mut self, ramp: Option<Ramp>) {
-        self.ramp = self.ramp.zip(ramp).map(|(it, ramp)| Ramping { ramp, ..it });
+        self.ramp = self.ramp.zip(ramp).map(|(it, ramp)| ActiveRamp { ramp, ..it });
     }
 
     /// The provider complains: slower by a fifth, recovering in some twenty seconds. Where no
     /// limit is known, slower than what was `seen`.
-    pub(crate) fn slow_down(&mut self, seen: Allowed, now: Time) {
-        let base = self.allowed.unwrap_or(seen);
+    pub(crate) fn slow_down(&mut self, recent: Allowed, now: Time) {
+        let base = self.allowed.unwrap_or(recent);
         let factor = match self.slowed {
             Some(slowed) if self.allowed.is_some() => slowed.factor(now).min(1_000),
             _ => 1_000,
         };
-        let from = (factor * SLOWED / 1_000).max(SLOWEST);
+        let from = (factor * SLOW_DOWN_FACTOR / 1_000).max(MIN_FACTOR);
         self.slowed = Some(Slowed { base, from, since: now });
     }
 
     /// Whether the pace changes with time.
-    pub(crate) const fn is_moving(&self) -> bool {
+    pub(crate) const fn is_changing(&self) -> bool {
         self.slowed.is_some() || self.ramp.is_some()
     }
 
     /// How much of a thousand of the rate is left after push-back, and since when.
     pub(crate) fn slowed(&self, now: Time) -> Option<(u32, Time)> {
-        let over = if self.allowed.is_some() { 1_000 } else { FORGOTTEN };
+        let over = if self.allowed.is_some() { 1_000 } else { FORGET_FACTOR };
         let slowed = self.slowed.filter(|slowed| slowed.factor(now) < over)?;
         Some((slowed.factor(now), slowed.since))
     }
 
     /// How much longer the rate grows from its floor.
     pub(crate) fn ramp_left(&self, now: Time) -> Option<Duration> {
-        let Ramping { ramp, since, .. } = self.ramp?;
+        let ActiveRamp { ramp, since, .. } = self.ramp?;
         Some(ramp.over.saturating_sub(now.since(since))).filter(|left| !left.is_zero())
     }
 
@@ -219,17 +219,20 @@ impl Pace {
     pub(crate) fn policy(&mut self, now: Time) -> Result<Policy, PolicyError> {
         let (base, factor) = self.base(now);
         let Some(base) = base else {
-            return Policy::per(WIDE.0, WIDE.1).capacity(WIDE.0).build();
+            return Policy::per(UNLIMITED.0, UNLIMITED.1).capacity(UNLIMITED.0).build();
         };
         let effective = base.part(u64::from(1_000 - self.margin.min(999)) * u64::from(factor));
         let burst = match self.burst {
             Burst::Amount(amount) => amount,
             Burst::Worth(span) => effective.in_span(span),
-            Burst::Window => base.part(u64::from(factor) * WINDOW_PART).in_span(base.window),
+            Burst::Window => base.part(u64::from(factor) * WINDOW_CAPACITY).in_span(base.window),
         };
-        let capacity =
-            burst.max(effective.in_span(TIMERS)).max(effective.in_span(FREQUENT).min(2)).max(1);
-        let debt = base.amount.saturating_mul(60).max(LARGEST).min(effective.in_span(LONGEST));
+        let capacity = burst
+            .max(effective.in_span(TIMER_BURST))
+            .max(effective.in_span(FREQUENT_INTERVAL).min(2))
+            .max(1);
+        let debt =
+            base.amount.saturating_mul(60).max(MAX_COST).min(effective.in_span(MAX_DEBT_TIME));
         let debt = debt.max(capacity);
         let Allowed { amount, window } = effective;
         Policy::per(amount, window).capacity(capacity).max_debt(debt).build()
@@ -238,7 +241,7 @@ impl Pace {
     /// What is allowed or was seen, and how much of a thousand of it counts.
     fn base(&mut self, now: Time) -> (Option<Allowed>, u32) {
         let ramp = self.ramped(now);
-        let over = if self.allowed.is_some() { 1_000 } else { FORGOTTEN };
+        let over = if self.allowed.is_some() { 1_000 } else { FORGET_FACTOR };
         if self.slowed.is_some_and(|slowed| slowed.factor(now) >= over) {
             self.slowed = None;
         }
@@ -248,7 +251,7 @@ impl Pace {
     }
 
     fn ramped(&mut self, now: Time) -> Option<(Option<Allowed>, u32)> {
-        let Ramping { ramp, to, since } = self.ramp?;
+        let ActiveRamp { ramp, to, since } = self.ramp?;
         let part = now.since(since).as_nanos().saturating_mul(1_000) / ramp.over.as_nanos().max(1);
         let part =
             u64::try_from(part).unwrap_or(u64::MAX).min(1_000) / u64::from(STEP) * u64::from(STEP);
@@ -282,7 +285,7 @@ impl Pace {
 impl Slowed {
     fn factor(&self, now: Time) -> u32 {
         let seconds = now.since(self.since).as_secs();
-        let recovered = seconds.saturating_mul(RECOVERY);
+        let recovered = seconds.saturating_mul(RECOVERY_PER_SECOND);
         self.from.saturating_add(u32::try_from(recovered).unwrap_or(u32::MAX))
     }
 }
@@ -298,20 +301,20 @@ mod tests {
     }
 
     /// Thousandths of tokens per minute.
-    fn per_minute(pace: &mut Pace, now: Time) -> u64 {
-        let Policy::Bucket(bucket) = pace.policy(now).unwrap() else { panic!("no bucket") };
+    fn per_minute(send_rate: &mut SendRate, now: Time) -> u64 {
+        let Policy::Bucket(bucket) = send_rate.policy(now).unwrap() else { panic!("no bucket") };
         let tokens = u128::from(bucket.rate().tokens()) * 60_000_000_000_000;
         u64::try_from(tokens / u128::from(bucket.rate().period())).unwrap()
     }
 
-    fn known(amount: u64) -> Pace {
-        Pace::new(Some(Allowed::per_minute(amount)), Burst::Amount(1), MARGIN)
+    fn known(amount: u64) -> SendRate {
+        SendRate::new(Some(Allowed::per_minute(amount)), Burst::Amount(1), MARGIN)
     }
 
     #[test]
     fn the_margin_is_kept() {
         assert_eq!(per_minute(&mut known(600), START), 591_000);
-        let mut exact = Pace::new(Some(Allowed::per_minute(600)), Burst::Amount(600), 0);
+        let mut exact = SendRate::new(Some(Allowed::per_minute(600)), Burst::Amount(600), 0);
         assert_eq!(per_minute(&mut exact, START), 600_000);
         exact.smooth();
         assert_eq!(per_minute(&mut exact, START), 591_000);
@@ -319,40 +322,40 @@ mod tests {
 
     #[test]
     fn a_complaint_lowers_the_rate_and_it_recovers_gradually() {
-        let mut pace = known(600);
-        let before = per_minute(&mut pace, START);
-        pace.slow_down(Allowed::per_minute(1), START);
-        let rates: Vec<u64> = (0..=20).map(|s| per_minute(&mut pace, at(s))).collect();
+        let mut send_rate = known(600);
+        let before = per_minute(&mut send_rate, START);
+        send_rate.slow_down(Allowed::per_minute(1), START);
+        let rates: Vec<u64> = (0..=20).map(|s| per_minute(&mut send_rate, at(s))).collect();
         assert_eq!(rates[0], before * 8 / 10);
         assert!(rates.is_sorted());
         assert_eq!(rates[20], before);
-        pace.slow_down(Allowed::per_minute(1), at(30));
-        pace.slow_down(Allowed::per_minute(1), at(30));
-        assert_eq!(per_minute(&mut pace, at(30)), before * 625 / 1_000, "0.64, in steps");
+        send_rate.slow_down(Allowed::per_minute(1), at(30));
+        send_rate.slow_down(Allowed::per_minute(1), at(30));
+        assert_eq!(per_minute(&mut send_rate, at(30)), before * 625 / 1_000, "0.64, in steps");
     }
 
     #[test]
     fn where_nothing_is_known_what_was_seen_is_lowered_and_forgotten() {
-        let mut pace = Pace::new(None, Burst::Amount(1), MARGIN);
-        let wide = per_minute(&mut pace, START);
+        let mut send_rate = SendRate::new(None, Burst::Amount(1), MARGIN);
+        let wide = per_minute(&mut send_rate, START);
         assert!(wide > 1_000_000_000);
-        pace.slow_down(Allowed::per_minute(100), START);
-        assert_eq!(per_minute(&mut pace, START), 78_800);
-        assert!(per_minute(&mut pace, at(60)) > 100_000);
-        assert_eq!(per_minute(&mut pace, at(130)), wide);
+        send_rate.slow_down(Allowed::per_minute(100), START);
+        assert_eq!(per_minute(&mut send_rate, START), 78_800);
+        assert!(per_minute(&mut send_rate, at(60)) > 100_000);
+        assert_eq!(per_minute(&mut send_rate, at(130)), wide);
     }
 
     #[test]
     fn a_ramp_grows_from_its_floor_to_the_limit() {
-        let mut pace = known(1_000);
+        let mut send_rate = known(1_000);
         let ramp = Ramp { floor: 100, over: Duration::from_secs(60) };
-        pace.ramp_up((ramp, None), Duration::ZERO, START);
-        let rates: Vec<u64> = (0..=60).map(|s| per_minute(&mut pace, at(s))).collect();
+        send_rate.ramp_up((ramp, None), Duration::ZERO, START);
+        let rates: Vec<u64> = (0..=60).map(|s| per_minute(&mut send_rate, at(s))).collect();
         assert_eq!(rates[0], 98_500);
         assert!(rates.is_sorted());
         assert!((500_000..600_000).contains(&rates[30]), "{}", rates[30]);
         assert_eq!(rates[60], 985_000);
-        let mut unknown = Pace::new(None, Burst::Amount(1), 0);
+        let mut unknown = SendRate::new(None, Burst::Amount(1), 0);
         let slow = Ramp { floor: 60, over: Duration::from_secs(100) };
         unknown.ramp_up((slow, None), Duration::ZERO, START);
         assert_eq!(per_minute(&mut unknown, START), 60_000);
@@ -362,28 +365,28 @@ mod tests {
     #[test]
     fn a_ramp_leads_to_a_limit_elsewhere_and_can_be_changed() {
         let ramp = Ramp { floor: 100, over: Duration::from_secs(60) };
-        let mut pace = Pace::new(None, Burst::Amount(1), 0);
-        pace.ramp_up((ramp, Some(Allowed::per_minute(1_000))), Duration::ZERO, START);
-        assert_eq!(per_minute(&mut pace, START), 100_000);
-        assert!((500_000..600_000).contains(&per_minute(&mut pace, at(30))));
-        pace.ramp_up((ramp, None), Duration::from_secs(60), at(30));
-        assert!(per_minute(&mut pace, at(30)) > 500_000, "it goes on");
-        pace.change_ramp(Some(Ramp { over: Duration::from_secs(600), ..ramp }));
-        assert!((140_000..150_000).contains(&per_minute(&mut pace, at(30))));
-        pace.change_ramp(None);
-        assert!(per_minute(&mut pace, at(30)) > 1_000_000_000);
+        let mut send_rate = SendRate::new(None, Burst::Amount(1), 0);
+        send_rate.ramp_up((ramp, Some(Allowed::per_minute(1_000))), Duration::ZERO, START);
+        assert_eq!(per_minute(&mut send_rate, START), 100_000);
+        assert!((500_000..600_000).contains(&per_minute(&mut send_rate, at(30))));
+        send_rate.ramp_up((ramp, None), Duration::from_secs(60), at(30));
+        assert!(per_minute(&mut send_rate, at(30)) > 500_000, "it goes on");
+        send_rate.change_ramp(Some(Ramp { over: Duration::from_secs(600), ..ramp }));
+        assert!((140_000..150_000).contains(&per_minute(&mut send_rate, at(30))));
+        send_rate.change_ramp(None);
+        assert!(per_minute(&mut send_rate, at(30)) > 1_000_000_000);
     }
 
     #[test]
     fn a_bucket_of_a_window_holds_all_of_it_until_it_is_narrowed() {
-        let mut pace = Pace::new(Some(Allowed::per_minute(90_000)), Burst::Window, MARGIN);
-        let capacity = |pace: &mut Pace| pace.policy(START).unwrap().capacity();
-        assert_eq!(capacity(&mut pace), 88_200);
-        pace.slow_down(Allowed::per_minute(1), START);
-        assert_eq!(capacity(&mut pace), 70_560);
-        pace.allow(Allowed::per_minute(180_000));
-        pace.narrow();
-        assert_eq!(capacity(&mut pace), 2_955, "a second's worth, less the margin");
+        let mut send_rate = SendRate::new(Some(Allowed::per_minute(90_000)), Burst::Window, MARGIN);
+        let capacity = |send_rate: &mut SendRate| send_rate.policy(START).unwrap().capacity();
+        assert_eq!(capacity(&mut send_rate), 88_200);
+        send_rate.slow_down(Allowed::per_minute(1), START);
+        assert_eq!(capacity(&mut send_rate), 70_560);
+        send_rate.allow(Allowed::per_minute(180_000));
+        send_rate.narrow();
+        assert_eq!(capacity(&mut send_rate), 2_955, "a second's worth, less the margin");
     }
 
     #[test]

@@ -9,11 +9,11 @@ use tidegate::pacer::SlotGroup;
 use tidegate_providers::{Dimension, Endpoint};
 
 use super::super::account::Settings;
+use super::super::limit_tracker::{LimitKind, LimitTracker, TrackerSpec};
 use super::super::limits::AccountLimits;
-use super::super::meter::{Counts, Meter, Wanted};
 use super::super::model_pattern::ModelPattern;
-use super::super::pace::{Allowed, Burst, Pace};
-use super::Lane;
+use super::super::send_rate::{Allowed, Burst, SendRate};
+use super::CallQueue;
 use crate::plan::{Constraint, Source};
 
 /// The limits of a lane.
@@ -25,15 +25,15 @@ pub(super) struct Configured {
     /// The most specific first.
     models: Vec<(ModelPattern, LimitSet)>,
     /// Meters of an earlier configuration, which may be wanted again.
-    retired: Vec<(String, Arc<Meter>)>,
+    retired: Vec<(String, Arc<LimitTracker>)>,
 }
 
 /// Limits that were configured together.
 #[derive(Debug, Default)]
 pub(super) struct LimitSet {
-    pub(super) meters: Vec<Arc<Meter>>,
+    pub(super) trackers: Vec<Arc<LimitTracker>>,
     /// The one of the day. Nobody waits for tomorrow, so it is asked when everything else is there.
-    pub(super) day: Option<Arc<Meter>>,
+    pub(super) daily: Option<Arc<LimitTracker>>,
     /// The calls that may be under way.
     pub(super) slots: Option<LimitedSlots>,
     /// Whether they are somebody's wish; others are replaced by what is told.
@@ -79,8 +79,9 @@ impl Configured {
 
     /// How many requests of a model are allowed, by the tightest limit that was configured.
     pub(super) fn requests(&self, model: &str) -> Option<Allowed> {
-        let meters = self.of_model(model).flat_map(|set| &set.meters);
-        let allowed = meters.filter(|meter| meter.is_of_requests()).filter_map(|one| one.allowed());
+        let trackers = self.of_model(model).flat_map(|set| &set.trackers);
+        let allowed =
+            trackers.filter(|tracker| tracker.counts_requests()).filter_map(|one| one.allowed());
         allowed.min_by_key(|allowed| allowed.in_span(Duration::from_secs(60)))
     }
 
@@ -99,13 +100,13 @@ impl Configured {
     }
 
     /// All meters that calls are charged to, but for those of a day.
-    pub(super) fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
-        self.sets().flat_map(|set| &set.meters)
+    pub(super) fn trackers(&self) -> impl Iterator<Item = &Arc<LimitTracker>> {
+        self.sets().flat_map(|set| &set.trackers)
     }
 
     /// All meters, those of a day too.
-    pub(super) fn all_meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
-        self.sets().flat_map(|set| set.meters.iter().chain(&set.day))
+    pub(super) fn all_trackers(&self) -> impl Iterator<Item = &Arc<LimitTracker>> {
+        self.sets().flat_map(|set| set.trackers.iter().chain(&set.daily))
     }
 
     fn sets(&self) -> impl Iterator<Item = &LimitSet> {
@@ -114,19 +115,19 @@ impl Configured {
     }
 
     /// Every meter with the key that it was made for.
-    fn known(&self) -> Vec<(String, Arc<Meter>)> {
+    fn known(&self) -> Vec<(String, Arc<LimitTracker>)> {
         let used = self.sets().flat_map(|set| {
-            let meters = set.meters.iter().chain(&set.day);
-            meters.map(|meter| (set.key.clone(), meter.clone()))
+            let trackers = set.trackers.iter().chain(&set.daily);
+            trackers.map(|tracker| (set.key.clone(), tracker.clone()))
         });
         used.chain(self.retired.iter().cloned()).collect()
     }
 }
 
-impl Lane {
+impl CallQueue {
     /// The names of the limits that were configured.
     pub(in crate::rate_limit) fn limit_names(&self) -> Vec<String> {
-        self.configured.load().known().iter().map(|(_, meter)| meter.name()).collect()
+        self.configured.load().known().iter().map(|(_, tracker)| tracker.name()).collect()
     }
 
     /// Configures other limits. What was spent counts on. Whoever waits goes by the new numbers at
@@ -166,12 +167,14 @@ impl Lane {
             let is_of_one_model = pattern.is_exact();
             models.push((pattern.clone(), LimitSet { is_of_one_model, ..set }));
         }
-        for (meter, wanted) in &changes {
-            meter.set(wanted, self.now())?;
+        for (tracker, spec) in &changes {
+            tracker.set(spec, self.now())?;
         }
-        let is_used = |meter: &Arc<Meter>| changes.iter().any(|(used, _)| Arc::ptr_eq(used, meter));
-        let retired: Vec<_> = known.into_iter().filter(|(_, meter)| !is_used(meter)).collect();
-        retired.iter().for_each(|(_, meter)| meter.retire(self.now()));
+        let is_used = |tracker: &Arc<LimitTracker>| {
+            changes.iter().any(|(used, _)| Arc::ptr_eq(used, tracker))
+        };
+        let retired: Vec<_> = known.into_iter().filter(|(_, tracker)| !is_used(tracker)).collect();
+        retired.iter().for_each(|(_, tracker)| tracker.retire(self.now()));
         let next = Configured { all, endpoints, models, retired };
         for (group, limit) in next.slots() {
             group.resize(limit);
@@ -194,26 +197,26 @@ impl Lane {
         &self,
         key: String,
         constraint: &Constraint,
-        known: &[(String, Arc<Meter>)],
-        changes: &mut Vec<(Arc<Meter>, Wanted)>,
+        known: &[(String, Arc<LimitTracker>)],
+        changes: &mut Vec<(Arc<LimitTracker>, TrackerSpec)>,
     ) -> Result<LimitSet, LimitError> {
         let source = Source::Override;
         let mut set = LimitSet { wished: true, source, key, ..LimitSet::default() };
-        for wanted in wanted(constraint, &self.settings) {
-            let same = |(key, meter): &&(String, Arc<Meter>)| {
-                *key == set.key && meter.counts() == wanted.counts()
+        for spec in specs(constraint, &self.settings) {
+            let same = |(key, tracker): &&(String, Arc<LimitTracker>)| {
+                *key == set.key && tracker.kind() == spec.kind()
             };
-            let meter = match known.iter().find(same) {
-                Some((_, meter)) => meter.clone(),
+            let tracker = match known.iter().find(same) {
+                Some((_, tracker)) => tracker.clone(),
                 None => {
-                    let engine = &self.settings.quota.engine;
-                    Arc::new(Meter::new(engine, &set.key, wanted.clone(), self.clock)?)
+                    let engine = &self.settings.model_params.engine;
+                    Arc::new(LimitTracker::new(engine, &set.key, spec.clone(), self.clock)?)
                 }
             };
-            changes.push((meter.clone(), wanted));
-            match meter.is_of_a_day() {
-                true => set.day = Some(meter),
-                false => set.meters.push(meter),
+            changes.push((tracker.clone(), spec));
+            match tracker.is_daily() {
+                true => set.daily = Some(tracker),
+                false => set.trackers.push(tracker),
             }
         }
         Ok(set)
@@ -236,7 +239,7 @@ impl LimitSet {
 }
 
 /// What meters a constraint asks for.
-fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
+fn specs(constraint: &Constraint, settings: &Settings) -> Vec<TrackerSpec> {
     let (margin, tokens) = (settings.margin, Burst::Window);
     let rates = [
         (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
@@ -246,15 +249,15 @@ fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
     ];
     let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
         let allowed = Allowed::per_minute(amount?.get().into());
-        let pace = Pace::new(Some(allowed), burst, margin);
-        Some(Wanted::Paced(Counts::Dimension(dimension), pace))
+        let send_rate = SendRate::new(Some(allowed), burst, margin);
+        Some(TrackerSpec::Paced(LimitKind::Dimension(dimension), send_rate))
     });
     let interval = Some(constraint.min_interval()).filter(|interval| !interval.is_zero());
     let starts = interval.map(|window| {
         let allowed = Allowed { amount: 1, window };
-        Wanted::Paced(Counts::Starts, Pace::new(Some(allowed), Burst::Amount(1), 0))
+        TrackerSpec::Paced(LimitKind::Starts, SendRate::new(Some(allowed), Burst::Amount(1), 0))
     });
-    let day = Counts::Dimension(Dimension::RequestsPerDay);
-    let daily = constraint.daily().cloned().map(|daily| Wanted::Daily(day, daily));
+    let day = LimitKind::Dimension(Dimension::RequestsPerDay);
+    let daily = constraint.daily().cloned().map(|daily| TrackerSpec::Daily(day, daily));
     rates.chain(starts).chain(daily).collect()
 }

@@ -1,10 +1,10 @@
 //! A meter: one limit of a scope, what was charged to it, and how fast it fills.
 
+mod eviction_cost;
 pub(super) mod limit_feedback;
 pub(super) mod limit_record;
-mod loss;
-mod pace_cell;
 mod report_trust;
+mod send_rate_cell;
 pub(super) mod view;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -18,17 +18,17 @@ use tidegate_providers::Dimension;
 
 use super::bucket::{Bucket, limit_name};
 use super::charge_inference::REORDERING;
-use super::charging::{Amounts, Charging};
 use super::limit_view::HoldCause;
-use super::pace::{Allowed, MOST_UNKNOWN, Pace};
+use super::send_rate::{Allowed, MAX_UNKNOWN_COST, SendRate};
+use super::token_accounting::{Amounts, TokenAccounting};
 use crate::plan::Daily;
 use limit_record::{LimitRecord, Shortage};
-use pace_cell::PaceCell;
 use report_trust::ReportTrust;
+use send_rate_cell::SendRateCell;
 
 /// What a meter counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Counts {
+pub(super) enum LimitKind {
     /// What a provider limits.
     Dimension(Dimension),
     /// What a provider limits, over all keys of callers together.
@@ -39,7 +39,7 @@ pub(super) enum Counts {
     Gate,
 }
 
-impl Counts {
+impl LimitKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Dimension(dimension) => dimension.name(),
@@ -50,7 +50,7 @@ impl Counts {
     }
 
     /// What waits for it are said to be for.
-    pub(super) const fn blamed(self) -> &'static str {
+    pub(super) const fn wait_reason(self) -> &'static str {
         match self {
             Self::Dimension(dimension) => dimension.name(),
             Self::AllKeys(dimension) => of_all_keys(dimension),
@@ -79,31 +79,31 @@ const fn of_all_keys(dimension: Dimension) -> &'static str {
 
 /// A meter that is asked for.
 #[derive(Clone, Debug)]
-pub(super) enum Wanted {
+pub(super) enum TrackerSpec {
     /// One that fills all the time.
-    Paced(Counts, Pace),
+    Paced(LimitKind, SendRate),
     /// One that fills at the end of the day.
-    Daily(Counts, Daily),
+    Daily(LimitKind, Daily),
 }
 
-impl Wanted {
-    pub(super) const fn counts(&self) -> Counts {
+impl TrackerSpec {
+    pub(super) const fn kind(&self) -> LimitKind {
         match self {
-            Self::Paced(counts, _) | Self::Daily(counts, _) => *counts,
+            Self::Paced(kind, _) | Self::Daily(kind, _) => *kind,
         }
     }
 }
 
 /// How often a pace that moves is looked at.
-const ATTENTION: Duration = Duration::from_secs(1);
+const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One limit of a scope.
 #[derive(Debug)]
-pub(super) struct Meter {
-    counts: Counts,
+pub(super) struct LimitTracker {
+    kind: LimitKind,
     bucket: Bucket,
     /// `None` for what refills by the calendar.
-    pace: Option<PaceCell>,
+    send_rate: Option<SendRateCell>,
     /// Everything charged so far, less what was given back.
     charged: AtomicI64,
     /// The largest charge of late.
@@ -116,7 +116,7 @@ pub(super) struct Meter {
     compared: AtomicU64,
     shared: bool,
     /// Whether a task keeps the pace while it moves.
-    attended: AtomicBool,
+    has_update_task: AtomicBool,
     clock: TokioClock,
 }
 
@@ -150,33 +150,35 @@ impl RecentCharges {
     }
 }
 
-impl Meter {
+impl LimitTracker {
     pub(super) fn new(
         engine: &Engine,
         scope: &str,
-        wanted: Wanted,
+        spec: TrackerSpec,
         clock: TokioClock,
     ) -> Result<Self, LimitError> {
-        let counts = wanted.counts();
-        let name = limit_name(counts.name(), scope);
-        Ok(match wanted {
-            Wanted::Paced(_, mut pace) => {
-                let bucket = Bucket::new(engine, &name, pace.policy(clock.now())?)?;
-                Self::on(bucket, counts, Some(pace), clock)
+        let kind = spec.kind();
+        let name = limit_name(kind.name(), scope);
+        Ok(match spec {
+            TrackerSpec::Paced(_, mut send_rate) => {
+                let bucket = Bucket::new(engine, &name, send_rate.policy(clock.now())?)?;
+                Self::on(bucket, kind, Some(send_rate), clock)
             }
-            Wanted::Daily(_, daily) => {
+            TrackerSpec::Daily(_, daily) => {
                 let amount = daily.requests().get().into();
                 let bucket = Bucket::calendar(engine, &name, amount, daily.schedule().clone())?;
-                Self::on(bucket, counts, None, clock)
+                Self::on(bucket, kind, None, clock)
             }
         })
     }
 
     /// Counts the same under another limit. A day keeps its time zone.
-    pub(super) fn set(self: &Arc<Self>, wanted: &Wanted, now: Time) -> Result<(), LimitError> {
-        match wanted {
-            Wanted::Paced(_, pace) => self.with_pace(now, |present| *present = pace.clone()),
-            Wanted::Daily(_, daily) => {
+    pub(super) fn set(self: &Arc<Self>, spec: &TrackerSpec, now: Time) -> Result<(), LimitError> {
+        match spec {
+            TrackerSpec::Paced(_, send_rate) => {
+                self.with_send_rate(now, |present| *present = send_rate.clone())
+            }
+            TrackerSpec::Daily(_, daily) => {
                 let policy = Policy::quota(daily.requests().get().into())?;
                 self.bucket.limiter().reconfigure(policy, Change::KeepTokens)?;
             }
@@ -184,10 +186,10 @@ impl Meter {
         Ok(())
     }
 
-    fn on(bucket: Bucket, counts: Counts, pace: Option<Pace>, clock: TokioClock) -> Self {
+    fn on(bucket: Bucket, kind: LimitKind, send_rate: Option<SendRate>, clock: TokioClock) -> Self {
         Self {
-            counts,
-            pace: pace.map(PaceCell::new),
+            kind,
+            send_rate: send_rate.map(SendRateCell::new),
             charged: AtomicI64::new(0),
             largest: AtomicU64::new(0),
             recent: Mutex::default(),
@@ -195,14 +197,14 @@ impl Meter {
             record: LimitRecord::default(),
             compared: AtomicU64::new(0),
             shared: bucket.store().local().is_none(),
-            attended: AtomicBool::new(false),
+            has_update_task: AtomicBool::new(false),
             clock,
             bucket,
         }
     }
 
-    pub(super) const fn counts(&self) -> Counts {
-        self.counts
+    pub(super) const fn kind(&self) -> LimitKind {
+        self.kind
     }
 
     /// The name of its limit, by which waits are told.
@@ -212,20 +214,20 @@ impl Meter {
 
     /// What is allowed, if that is known.
     pub(super) fn allowed(&self) -> Option<Allowed> {
-        self.pace.as_ref().and_then(|pace| pace.read().allowed)
+        self.send_rate.as_ref().and_then(|send_rate| send_rate.read().allowed)
     }
 
     /// What was charged so far; `None` if it counts nothing that a provider limits.
     pub(super) fn charged(&self) -> Option<(Dimension, u64)> {
-        let Counts::Dimension(dimension) = self.counts else { return None };
+        let LimitKind::Dimension(dimension) = self.kind else { return None };
         let charged = self.charged.load(Ordering::Relaxed);
         Some((dimension, u64::try_from(charged).unwrap_or(0)))
     }
 
     /// What a call is charged here.
-    pub(super) fn cost(&self, charging: Charging, amounts: Amounts) -> u64 {
-        match self.counts.dimension() {
-            Some(dimension) => charging.cost(dimension, amounts),
+    pub(super) fn cost(&self, accounting: TokenAccounting, amounts: Amounts) -> u64 {
+        match self.kind.dimension() {
+            Some(dimension) => accounting.cost(dimension, amounts),
             None => 1,
         }
     }
@@ -233,26 +235,26 @@ impl Meter {
     /// What is reserved here for a call that goes out. No provider admits more in a minute than it
     /// allows, so a call that allows itself more output than that is not charged for it, and others
     /// do not wait for what it could never use. Its input is what it is.
-    pub(super) fn reserve(&self, charging: Charging, amounts: Amounts) -> u64 {
-        let cost = self.cost(charging, amounts);
-        let input = self.cost(charging, Amounts { output: 0, ..amounts });
-        match self.most() {
-            _ if !self.is_of_tokens() => cost,
+    pub(super) fn reserve(&self, accounting: TokenAccounting, amounts: Amounts) -> u64 {
+        let cost = self.cost(accounting, amounts);
+        let input = self.cost(accounting, Amounts { output: 0, ..amounts });
+        match self.max_admitted() {
+            _ if !self.counts_tokens() => cost,
             Some(most) => cost.min(most.max(input)),
             // Where nothing is known, nothing is held up, whatever a call allows itself.
-            None => cost.min(MOST_UNKNOWN),
+            None => cost.min(MAX_UNKNOWN_COST),
         }
     }
 
     /// What a call keeps of its charge of which nobody knows whether it was admitted: at most what
     /// the provider would have admitted.
     pub(super) fn admitted(&self, cost: u64) -> u64 {
-        let most = self.most().filter(|_| self.is_of_tokens());
+        let most = self.max_admitted().filter(|_| self.counts_tokens());
         most.map_or(cost, |most| cost.min(most))
     }
 
     /// The most that is admitted in a minute, or at once if that is more.
-    fn most(&self) -> Option<u64> {
+    fn max_admitted(&self) -> Option<u64> {
         let allowed = self.allowed()?;
         Some(allowed.in_span(Duration::from_secs(60)).max(allowed.amount))
     }
@@ -267,8 +269,8 @@ impl Meter {
 
     /// A claim, under the pace of this moment, of a call that is expected to cost so much in the end.
     pub(super) fn claim(&self, cost: u64, expected: u64, now: Time) -> Charge<'_> {
-        if self.is_moving() {
-            self.keep_pace(now);
+        if self.is_changing() {
+            self.update_policy(now);
         }
         self.bucket.charge(cost).expected(expected)
     }
@@ -306,50 +308,50 @@ impl Meter {
 
     /// Holds nobody up any more. Those who wait for it go on.
     pub(super) fn retire(self: &Arc<Self>, now: Time) {
-        self.with_pace(now, |pace| *pace = Pace::unlimited());
+        self.with_send_rate(now, |send_rate| *send_rate = SendRate::unlimited());
     }
 
     /// Changes the pace, and the policy with it.
-    pub(super) fn with_pace(self: &Arc<Self>, now: Time, change: impl FnOnce(&mut Pace)) {
-        if let Some(pace) = &self.pace {
-            pace.change(change);
-            self.keep_pace(now);
-            self.attend();
+    pub(super) fn with_send_rate(self: &Arc<Self>, now: Time, change: impl FnOnce(&mut SendRate)) {
+        if let Some(send_rate) = &self.send_rate {
+            send_rate.change(change);
+            self.update_policy(now);
+            self.spawn_update_task();
         }
     }
 
     /// Keeps a pace that moves, for those who wait already: whoever comes later looks for himself.
-    fn attend(self: &Arc<Self>) {
-        if !self.is_moving() || self.attended.swap(true, Ordering::AcqRel) {
+    fn spawn_update_task(self: &Arc<Self>) {
+        if !self.is_changing() || self.has_update_task.swap(true, Ordering::AcqRel) {
             return;
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return self.attended.store(false, Ordering::Release);
+            return self.has_update_task.store(false, Ordering::Release);
         };
-        let meter = Arc::downgrade(self);
+        let tracker = Arc::downgrade(self);
         runtime.spawn(async move {
             loop {
-                tokio::time::sleep(ATTENTION).await;
-                let Some(meter) = meter.upgrade() else { return };
-                meter.keep_pace(meter.clock.now());
-                if !meter.is_moving() {
-                    meter.attended.store(false, Ordering::Release);
+                tokio::time::sleep(UPDATE_INTERVAL).await;
+                let Some(tracker) = tracker.upgrade() else { return };
+                tracker.update_policy(tracker.clock.now());
+                if !tracker.is_changing() {
+                    tracker.has_update_task.store(false, Ordering::Release);
                     // It may have begun to move again before that could be seen.
-                    return meter.attend();
+                    return tracker.spawn_update_task();
                 }
             }
         });
     }
 
-    fn is_moving(&self) -> bool {
-        self.pace.as_ref().is_some_and(|pace| pace.read().is_moving)
+    fn is_changing(&self) -> bool {
+        self.send_rate.as_ref().is_some_and(|send_rate| send_rate.read().is_changing)
     }
 
-    fn keep_pace(&self, now: Time) {
-        let Some(pace) = &self.pace else { return };
+    fn update_policy(&self, now: Time) {
+        let Some(send_rate) = &self.send_rate else { return };
         let limiter = self.bucket.limiter();
         // Policies are set in the order of the changes.
-        pace.change(|pace| match pace.policy(now) {
+        send_rate.change(|send_rate| match send_rate.policy(now) {
             Ok(policy) if policy != limiter.policy() => {
                 if let Err(error) = limiter.reconfigure(policy, Change::KeepTokens) {
                     tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
@@ -368,7 +370,7 @@ impl Meter {
     }
 
     /// Gives one back.
-    pub(super) fn give_back(&self) {
+    pub(super) fn refund(&self) {
         let bucket = self.bucket.clone();
         self.bucket.store().detach(async move {
             let given = bucket.limiter().settle(bucket.key(), -1, None).await;
@@ -380,8 +382,8 @@ impl Meter {
 
     /// A call was refused for this limit: until then at most, and until our bucket holds what it
     /// needs, unless the provider refuses it whatever that holds.
-    pub(super) fn fell_short(&self, needed: Option<u64>, until: Time) {
-        self.record.fell_short(Shortage { until, needed });
+    pub(super) fn record_shortage(&self, needed: Option<u64>, until: Time) {
+        self.record.record_shortage(Shortage { until, needed });
     }
 
     /// Closes the limit for a time, for everybody.
@@ -397,27 +399,27 @@ impl Meter {
     }
 
     /// Whether it counts output.
-    pub(super) const fn counts_output(&self, charging: Charging) -> bool {
-        matches!(self.counts.dimension(), Some(dimension) if charging.counts_output(dimension))
+    pub(super) const fn counts_output(&self, accounting: TokenAccounting) -> bool {
+        matches!(self.kind.dimension(), Some(dimension) if accounting.counts_output(dimension))
     }
 
     /// Whether it counts requests of a day.
-    pub(super) fn is_of_a_day(&self) -> bool {
-        self.counts.dimension() == Some(Dimension::RequestsPerDay)
+    pub(super) fn is_daily(&self) -> bool {
+        self.kind.dimension() == Some(Dimension::RequestsPerDay)
     }
 
     /// Whether it counts requests of a short time.
-    pub(super) fn is_of_requests(&self) -> bool {
-        self.counts == Counts::Dimension(Dimension::Requests)
+    pub(super) fn counts_requests(&self) -> bool {
+        self.kind == LimitKind::Dimension(Dimension::Requests)
     }
 
     /// Whether it counts what all keys of callers use together.
-    pub(super) const fn is_of_all_keys(&self) -> bool {
-        matches!(self.counts, Counts::AllKeys(_))
+    pub(super) const fn is_over_all_keys(&self) -> bool {
+        matches!(self.kind, LimitKind::AllKeys(_))
     }
 
     /// Whether it counts tokens, and not calls.
-    pub(super) const fn is_of_tokens(&self) -> bool {
-        matches!(self.counts.dimension(), Some(dimension) if dimension.is_of_tokens())
+    pub(super) const fn counts_tokens(&self) -> bool {
+        matches!(self.kind.dimension(), Some(dimension) if dimension.is_of_tokens())
     }
 }

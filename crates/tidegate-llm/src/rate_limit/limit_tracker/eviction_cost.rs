@@ -2,31 +2,31 @@
 
 use tidegate_core::Time;
 
-use super::{Counts, Meter};
-use crate::memory::Loss;
+use super::{LimitKind, LimitTracker};
+use crate::memory::EvictionCost;
 
 /// A bucket that holds so many tenths of its capacity owes nothing that matters.
 const FULL: u128 = 9;
 
-impl Meter {
+impl LimitTracker {
     /// What is lost when the limit is forgotten: nothing while it limits nobody, a debt while it is
     /// held, slowed down or not full again, or a request of its day is spent. A bucket that is not in
     /// this process is not known to be full.
-    pub(in crate::rate_limit) fn loss(&self, now: Time) -> Loss {
-        let remembered = self.record.read();
-        if remembered.reserved() > 0 || remembered.hold_cause(now).is_some() {
-            return Loss::Debt;
+    pub(in crate::rate_limit) fn eviction_cost(&self, now: Time) -> EvictionCost {
+        let record = self.record.read();
+        if record.reserved() > 0 || record.hold_cause(now).is_some() {
+            return EvictionCost::MustKeep;
         }
-        if self.is_moving() {
-            self.keep_pace(now);
+        if self.is_changing() {
+            self.update_policy(now);
         }
-        match &self.pace {
-            _ if self.counts == Counts::Gate => Loss::Nothing,
-            Some(pace) if pace.read().is_moving => Loss::Debt,
-            Some(pace) if pace.read().allowed.is_none() => Loss::Nothing,
-            Some(_) if self.is_filled(FULL) => Loss::Learned,
-            None if self.is_filled(10) => Loss::Nothing,
-            _ => Loss::Debt,
+        match &self.send_rate {
+            _ if self.kind == LimitKind::Gate => EvictionCost::None,
+            Some(send_rate) if send_rate.read().is_changing => EvictionCost::MustKeep,
+            Some(send_rate) if send_rate.read().allowed.is_none() => EvictionCost::None,
+            Some(_) if self.is_filled(FULL) => EvictionCost::Learned,
+            None if self.is_filled(10) => EvictionCost::None,
+            _ => EvictionCost::MustKeep,
         }
     }
 

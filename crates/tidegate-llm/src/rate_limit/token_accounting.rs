@@ -11,26 +11,26 @@ use tidegate_providers::{Dialect, Dimension, Usage};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OutputCharge {
     /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is lost.
-    Kept,
+    MaxTokens,
     /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is given
     /// back at its end.
-    GivenBack,
+    MaxTokensRefunded,
     /// What was used, when it has ended.
-    AtEnd,
+    ActualUsage,
 }
 
 /// Whether input tokens that were in the provider's cache are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedTokens {
     /// Like others.
-    Count,
+    Counted,
     /// They are free.
-    AreFree,
+    Free,
 }
 
 /// What a limit on tokens as such is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tokens {
+pub(crate) enum TokenScope {
     /// Input and output.
     Both,
     /// The input alone.
@@ -42,10 +42,10 @@ pub(crate) enum Tokens {
 /// How output is charged is where an account begins; it learns from what the provider reports, admits
 /// and refuses, for each model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Charging {
+pub(crate) struct TokenAccounting {
     output: OutputCharge,
     cached: CachedTokens,
-    tokens: Tokens,
+    tokens: TokenScope,
 }
 
 /// Tokens of a call, expected or used.
@@ -61,7 +61,7 @@ impl Amounts {
     }
 }
 
-impl Charging {
+impl TokenAccounting {
     /// The rule of a dialect:
     ///
     /// | dialect | output | cached tokens | a limit on tokens is of |
@@ -71,14 +71,17 @@ impl Charging {
     /// | Gemini | at the end | count | input |
     /// | others | at the end | count | both |
     pub(crate) const fn of(dialect: Dialect) -> Self {
-        let usual =
-            Self { output: OutputCharge::AtEnd, cached: CachedTokens::Count, tokens: Tokens::Both };
+        let usual = Self {
+            output: OutputCharge::ActualUsage,
+            cached: CachedTokens::Counted,
+            tokens: TokenScope::Both,
+        };
         match dialect {
-            Dialect::OpenAi | Dialect::Azure => usual.output(OutputCharge::Kept),
+            Dialect::OpenAi | Dialect::Azure => usual.output(OutputCharge::MaxTokens),
             Dialect::Anthropic | Dialect::Groq => {
-                usual.output(OutputCharge::GivenBack).cached_tokens(CachedTokens::AreFree)
+                usual.output(OutputCharge::MaxTokensRefunded).cached_tokens(CachedTokens::Free)
             }
-            Dialect::Gemini => usual.tokens(Tokens::Input),
+            Dialect::Gemini => usual.tokens(TokenScope::Input),
             _ => usual,
         }
     }
@@ -96,21 +99,21 @@ impl Charging {
     }
 
     /// What a limit on tokens as such is about.
-    pub(crate) const fn tokens(mut self, tokens: Tokens) -> Self {
+    pub(crate) const fn tokens(mut self, tokens: TokenScope) -> Self {
         self.tokens = tokens;
         self
     }
 
     /// How output is charged before anything was learned.
-    pub(crate) const fn first_rule(self) -> OutputCharge {
+    pub(crate) const fn initial_rule(self) -> OutputCharge {
         self.output
     }
 
     /// What a call is charged for certain under a rule, whatever it uses.
     pub(crate) fn certain(rule: OutputCharge, input: u64, max_output: Option<u64>) -> Amounts {
         let output = match rule {
-            OutputCharge::Kept | OutputCharge::GivenBack => max_output.unwrap_or(0),
-            OutputCharge::AtEnd => 0,
+            OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded => max_output.unwrap_or(0),
+            OutputCharge::ActualUsage => 0,
         };
         Amounts { input, output }
     }
@@ -124,7 +127,7 @@ impl Charging {
         max_output: Option<u64>,
     ) -> Amounts {
         match (rule, max_output) {
-            (OutputCharge::Kept | OutputCharge::GivenBack, Some(output)) => {
+            (OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded, Some(output)) => {
                 Amounts { input, output }
             }
             _ => Self::likely(input, learned, max_output),
@@ -139,8 +142,8 @@ impl Charging {
     /// What a call has used, in tokens that are charged.
     pub(crate) fn used(self, usage: &Usage) -> Amounts {
         let input = match self.cached {
-            CachedTokens::Count => usage.input,
-            CachedTokens::AreFree => usage.input.saturating_sub(usage.cache_read),
+            CachedTokens::Counted => usage.input,
+            CachedTokens::Free => usage.input.saturating_sub(usage.cache_read),
         };
         Amounts { input, output: usage.output }
     }
@@ -149,7 +152,7 @@ impl Charging {
     pub(crate) const fn counts_output(self, dimension: Dimension) -> bool {
         match dimension {
             Dimension::OutputTokens => true,
-            Dimension::Tokens => matches!(self.tokens, Tokens::Both),
+            Dimension::Tokens => matches!(self.tokens, TokenScope::Both),
             _ => false,
         }
     }
@@ -158,9 +161,9 @@ impl Charging {
     pub(crate) fn cost(self, dimension: Dimension, amounts: Amounts) -> u64 {
         match (dimension, self.tokens) {
             (Dimension::Requests | Dimension::RequestsPerDay, _) => 1,
-            (Dimension::InputTokens, _) | (Dimension::Tokens, Tokens::Input) => amounts.input,
+            (Dimension::InputTokens, _) | (Dimension::Tokens, TokenScope::Input) => amounts.input,
             (Dimension::OutputTokens, _) => amounts.output,
-            (Dimension::Tokens, Tokens::Both) => amounts.input.saturating_add(amounts.output),
+            (Dimension::Tokens, TokenScope::Both) => amounts.input.saturating_add(amounts.output),
         }
     }
 }
@@ -177,25 +180,25 @@ mod tests {
             (Dialect::Gemini, 200, 200),
             (Dialect::Mistral, 200, 200),
         ] {
-            let rule = Charging::of(dialect).first_rule();
-            assert_eq!(Charging::reserved(rule, 7, 200, None).output, unset, "{dialect:?}");
-            let reserved = Charging::reserved(rule, 7, 200, Some(1_000));
+            let rule = TokenAccounting::of(dialect).initial_rule();
+            assert_eq!(TokenAccounting::reserved(rule, 7, 200, None).output, unset, "{dialect:?}");
+            let reserved = TokenAccounting::reserved(rule, 7, 200, Some(1_000));
             assert_eq!(reserved.output, bounded, "{dialect:?}");
-            assert_eq!(Charging::reserved(rule, 7, 200, Some(50)).output, 50, "{dialect:?}");
+            assert_eq!(TokenAccounting::reserved(rule, 7, 200, Some(50)).output, 50, "{dialect:?}");
         }
     }
 
     #[test]
     fn tokens_are_counted_as_the_provider_counts_them() {
         let usage = Usage { input: 100, output: 40, cache_read: 30, ..Usage::default() };
-        let anthropic = Charging::of(Dialect::Anthropic).used(&usage);
+        let anthropic = TokenAccounting::of(Dialect::Anthropic).used(&usage);
         assert_eq!(anthropic, Amounts { input: 70, output: 40 });
-        let mistral = Charging::of(Dialect::Mistral);
+        let mistral = TokenAccounting::of(Dialect::Mistral);
         let amounts = mistral.used(&usage);
         assert_eq!(mistral.cost(Dimension::Tokens, amounts), 140);
         assert_eq!(mistral.cost(Dimension::InputTokens, amounts), 100);
         assert_eq!(mistral.cost(Dimension::Requests, amounts), 1);
-        let gemini = Charging::of(Dialect::Gemini);
+        let gemini = TokenAccounting::of(Dialect::Gemini);
         assert_eq!(gemini.cost(Dimension::Tokens, gemini.used(&usage)), 100);
         assert!(!gemini.counts_output(Dimension::Tokens));
     }

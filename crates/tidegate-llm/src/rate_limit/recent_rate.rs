@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::pace::Allowed;
+use super::send_rate::Allowed;
 
 /// Calls are counted by spans of this length; the last one and the present one are looked at.
 pub(super) const SPAN: Duration = Duration::from_secs(10);
 
 /// Calls that have left of late.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct RecentRate {
     since: Time,
     count: u64,
     before: u64,
 }
 
-impl Seen {
+impl RecentRate {
     /// Whether no call has left of late: the next one is the first, or the first after a pause.
     pub(super) fn is_idle(&self, now: Time) -> bool {
         self.count == 0 || now.since(self.since).as_nanos() / SPAN.as_nanos() > 1
     }
 
     /// A call leaves.
-    pub(super) fn leaves(&mut self, now: Time) {
+    pub(super) fn call_sent(&mut self, now: Time) {
         let spans = now.since(self.since).as_nanos() / SPAN.as_nanos();
         let first = self.is_idle(now);
         if first || spans == 1 {

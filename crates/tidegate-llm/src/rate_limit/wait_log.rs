@@ -19,21 +19,21 @@ const MAX_SCOPES: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct WaitLog {
     /// `None`: each of them.
-    gathered: Option<Arc<Mutex<GatheredWaits>>>,
+    summaries: Option<Arc<Mutex<WaitsByScope>>>,
 }
 
 /// Waits by their scope.
 #[derive(Debug, Default)]
-struct GatheredWaits {
-    scopes: HashMap<Scope, Gathered>,
+struct WaitsByScope {
+    scopes: HashMap<Scope, WaitSummary>,
     /// Of all other scopes.
-    others: Option<Gathered>,
+    others: Option<WaitSummary>,
 }
 
 /// Waits of a scope since they were last told.
 #[derive(Clone, Copy, Debug)]
-struct Gathered {
-    told: Time,
+struct WaitSummary {
+    logged_at: Time,
     count: u64,
     worst: Duration,
 }
@@ -41,30 +41,30 @@ struct Gathered {
 impl WaitLog {
     /// Warns of each wait: for libraries.
     pub(super) const fn each_call() -> Self {
-        Self { gathered: None }
+        Self { summaries: None }
     }
 
     /// Warns of waits once a minute for a scope, with their number and the worst: for servers.
     pub(super) fn each_minute() -> Self {
-        Self { gathered: Some(Arc::default()) }
+        Self { summaries: Some(Arc::default()) }
     }
 
     /// A call of this scope waited so long.
     pub(super) fn waited(&self, scope: &Scope, wait: Duration, now: Time) {
         let provider = scope.provider();
-        let Some(gathered) = &self.gathered else {
+        let Some(summaries) = &self.summaries else {
             let seconds = wait.as_secs_f64();
             tracing::warn!(
                 "Rate limited for provider '{provider}'. Waited {seconds:.2}s for token."
             );
             return;
         };
-        let mut gathered = gathered.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((Gathered { count, worst, .. }, is_other)) = gathered.gather(scope, wait, now)
+        let mut summaries = summaries.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((WaitSummary { count, worst, .. }, is_other)) = summaries.record(scope, wait, now)
         else {
             return;
         };
-        drop(gathered);
+        drop(summaries);
         let worst = worst.as_secs_f64();
         let scope = if is_other { "others".to_owned() } else { scope.to_string() };
         tracing::warn!(
@@ -74,18 +74,18 @@ impl WaitLog {
     }
 }
 
-impl GatheredWaits {
+impl WaitsByScope {
     /// Counts a wait, and says what there is to tell of its scope now, if there is, and whether that is
     /// one of the others.
-    fn gather(&mut self, scope: &Scope, wait: Duration, now: Time) -> Option<(Gathered, bool)> {
+    fn record(&mut self, scope: &Scope, wait: Duration, now: Time) -> Option<(WaitSummary, bool)> {
         if let Some(waits) = self.scopes.get_mut(scope) {
             return Some((waits.add(wait, now)?, false));
         }
         if self.scopes.len() >= MAX_SCOPES {
-            self.scopes.retain(|_, waits| now.since(waits.told) < MINUTE);
+            self.scopes.retain(|_, waits| now.since(waits.logged_at) < MINUTE);
         }
-        let none = Gathered { told: now, count: 0, worst: Duration::ZERO };
-        let first = Gathered { count: 1, worst: wait, ..none };
+        let none = WaitSummary { logged_at: now, count: 0, worst: Duration::ZERO };
+        let first = WaitSummary { count: 1, worst: wait, ..none };
         if self.scopes.len() < MAX_SCOPES {
             self.scopes.insert(scope.clone(), none);
             return Some((first, false));
@@ -100,13 +100,13 @@ impl GatheredWaits {
     }
 }
 
-impl Gathered {
+impl WaitSummary {
     /// Counts a wait, and says what there is to tell now, if there is.
     fn add(&mut self, wait: Duration, now: Time) -> Option<Self> {
         self.count += 1;
         self.worst = self.worst.max(wait);
-        let none = Self { told: now, count: 0, worst: Duration::ZERO };
-        let is_due = now.since(self.told) >= MINUTE;
+        let none = Self { logged_at: now, count: 0, worst: Duration::ZERO };
+        let is_due = now.since(self.logged_at) >= MINUTE;
         is_due.then(|| mem::replace(self, none))
     }
 }
@@ -118,18 +118,18 @@ mod tests {
 
     #[test]
     fn scopes_beyond_the_bound_are_told_together() {
-        let mut gathered = GatheredWaits::default();
+        let mut summaries = WaitsByScope::default();
         let scope =
             |number| Scope::new("openai", &Credential::none()).model(&format!("model-{number}"));
-        let mut told = |number, now| gathered.gather(&scope(number), MINUTE, now);
+        let mut logged = |number, now| summaries.record(&scope(number), MINUTE, now);
         let (start, second) = (Time::from_nanos(0), Duration::from_secs(1));
-        let lines = (0..10_000).filter_map(|number| told(number, start)).count();
+        let lines = (0..10_000).filter_map(|number| logged(number, start)).count();
         assert_eq!(lines, MAX_SCOPES + 1, "one for each scope, and one for all others");
-        assert!(told(0, start.after(second)).is_none(), "gathered");
-        assert!(told(10_000, start.after(second)).is_none(), "gathered with others");
+        assert!(logged(0, start.after(second)).is_none(), "gathered");
+        assert!(logged(10_000, start.after(second)).is_none(), "gathered with others");
         let (others, is_other) =
-            told(1, start.after(MINUTE)).zip(told(10_001, start.after(MINUTE))).unwrap().1;
+            logged(1, start.after(MINUTE)).zip(logged(10_001, start.after(MINUTE))).unwrap().1;
         assert!(is_other || others.count == 1);
-        assert!(gathered.scopes.len() <= MAX_SCOPES);
+        assert!(summaries.scopes.len() <= MAX_SCOPES);
     }
 }

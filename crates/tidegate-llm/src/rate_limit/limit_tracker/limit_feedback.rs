@@ -16,9 +16,9 @@ use tidegate_core::Time;
 use tidegate_providers::Reading;
 
 use super::super::limit_view::ReportOrigin;
-use super::super::pace::{Allowed, Pace};
+use super::super::send_rate::{Allowed, SendRate};
 use super::report_trust::{Proof, Trust};
-use super::{Mark, Meter};
+use super::{LimitTracker, Mark};
 
 /// A shared store is not asked about its buckets more often than this.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
@@ -29,10 +29,10 @@ pub(in crate::rate_limit) const SPARE: u64 = 16;
 /// This part of a limit stays between our bucket and the provider's when it is lowered.
 const EDGE: u64 = 50;
 
-impl Meter {
+impl LimitTracker {
     /// What the provider allows and has left, as reported to a call that left at `mark`, `ago`, and
     /// was charged `own`. `then` is called if the bucket was given something.
-    pub(in crate::rate_limit) fn hear(
+    pub(in crate::rate_limit) fn apply_feedback(
         self: &Arc<Self>,
         (reading, origin): (&Reading, ReportOrigin),
         (mark, ago, own): (Mark, Duration, u64),
@@ -43,9 +43,9 @@ impl Meter {
         let is_first = self.allowed().is_none();
         if let Some(amount) = reading.limit {
             let allowed = Allowed { amount, window: reading.window };
-            let news = self.pace.as_ref().is_some_and(|pace| pace.allow(allowed));
+            let news = self.send_rate.as_ref().is_some_and(|send_rate| send_rate.allow(allowed));
             if news {
-                self.keep_pace(now);
+                self.update_policy(now);
             }
         }
         let Some(remaining) = reading.remaining else { return };
@@ -60,7 +60,7 @@ impl Meter {
         }
         let charged = self.charged.load(Ordering::Relaxed);
         let since = |mark: i64| u64::try_from(charged.saturating_sub(mark)).unwrap_or(0);
-        let heard = Report {
+        let report = Report {
             limit: allowed.amount,
             remaining,
             charged_since: since(mark.charged),
@@ -71,7 +71,7 @@ impl Meter {
             trust,
             is_first,
         };
-        self.correct_by(move |level, capacity| correction(&heard, level, capacity), |_| then());
+        self.correct_by(move |level, capacity| correction(&report, level, capacity), |_| then());
     }
 
     /// A call that needed so much of this limit was refused for it, and this was reported. If enough
@@ -83,18 +83,18 @@ impl Meter {
         now: Time,
     ) {
         if let Some(refill) = self.refill_time(remaining, needed) {
-            self.fell_short(Some(needed), now.after(refill));
+            self.record_shortage(Some(needed), now.after(refill));
         }
         let edge = self.allowed().map_or(0, |allowed| allowed.amount / EDGE);
         let proof = remaining.map(|remaining| {
             let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
             reports.refused(remaining, needed.saturating_add(edge), now)
         });
-        if !self.is_of_tokens() || self.allowed().is_none() {
+        if !self.counts_tokens() || self.allowed().is_none() {
             return;
         }
         if proof == Some(Proof::Against) {
-            return self.with_pace(now, Pace::narrow);
+            return self.with_send_rate(now, SendRate::narrow);
         }
         // What the call itself was charged is given back after this.
         let most = i128::from(remaining.unwrap_or(0)) - i128::from(edge) - i128::from(needed);
@@ -108,7 +108,7 @@ impl Meter {
         remaining: Option<u64>,
         needed: u64,
     ) -> Option<Duration> {
-        let allowed = self.allowed().filter(|_| self.is_of_tokens())?;
+        let allowed = self.allowed().filter(|_| self.counts_tokens())?;
         let missing = u128::from(needed.saturating_sub(remaining.unwrap_or(0)));
         let nanos = allowed.window.as_nanos().saturating_mul(missing);
         let nanos = nanos / u128::from(allowed.amount.max(1));
@@ -117,19 +117,19 @@ impl Meter {
 
     /// Gives the bucket what was charged and is not any more, as far as it goes. `then` is called if it
     /// was given something.
-    pub(in crate::rate_limit) fn give(
+    pub(in crate::rate_limit) fn credit(
         self: &Arc<Self>,
         tokens: u64,
         then: impl FnOnce() + Send + 'static,
     ) {
-        let meter = self.clone();
+        let tracker = self.clone();
         let missing = move |level, capacity| {
             let missing: i128 = i128::from(capacity) - level;
             -missing.max(0).min(tokens.into())
         };
         self.correct_by(missing, move |delta| {
-            meter.charged.fetch_add(delta, Ordering::Relaxed);
-            meter.record.given_back(delta.unsigned_abs(), meter.clock.now());
+            tracker.charged.fetch_add(delta, Ordering::Relaxed);
+            tracker.record.refunded(delta.unsigned_abs(), tracker.clock.now());
             then();
         });
     }
@@ -147,10 +147,10 @@ impl Meter {
 
     fn trust(&self, reading: &Reading, now: Time) -> Trust {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let trust = reports.look(reading, now);
+        let trust = reports.assess(reading, now);
         // Estimates of tokens can be too high, counts of calls cannot. Of a shared bucket nobody here
         // knows what others have charged since.
-        Trust { may_raise: trust.may_raise && self.is_of_tokens() && !self.shared, ..trust }
+        Trust { may_raise: trust.may_raise && self.counts_tokens() && !self.shared, ..trust }
     }
 
     /// Whether a shared store may be asked again.
@@ -171,10 +171,10 @@ impl Meter {
         delta: impl FnOnce(i128, u64) -> i128 + Send + 'static,
         given: impl FnOnce(i64) + Send + 'static,
     ) {
-        let meter = self.clone();
+        let tracker = self.clone();
         self.bucket.store().detach(async move {
-            let Some((level, capacity)) = meter.level().await else { return };
-            let corrected = meter.correct(delta(level, capacity)).await;
+            let Some((level, capacity)) = tracker.level().await else { return };
+            let corrected = tracker.correct(delta(level, capacity)).await;
             if corrected < 0 {
                 given(corrected);
             }
