@@ -1,8 +1,8 @@
-//! The values that were asked for lately, and no more than a bound of them.
+//! A cache of recently used values with a bounded size.
 //!
-//! There are two generations. What is asked for is in the younger one; when that is full it becomes
-//! the older one, and what nobody asked for since the last time is forgotten. So no request costs
-//! more than another, and a flood of new keys does not take more room.
+//! Values live in one of two generations. A lookup moves its value to the young one. When that is
+//! full it becomes the old one, and values not used since are dropped. Every lookup therefore costs
+//! the same, and a flood of new keys cannot grow the cache.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,17 +12,17 @@ use std::mem;
 pub(crate) struct Recent<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
-    /// The most of one generation.
+    /// Maximum size of one generation.
     most: usize,
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
-    /// Remembers the last `most` keys, and at most twice as many.
+    /// Creates a cache that keeps at least the last `most` keys and at most twice as many.
     pub(crate) fn new(most: usize) -> Self {
         Self { young: HashMap::new(), old: HashMap::new(), most }
     }
 
-    /// The value of a key, made if it is not known any more.
+    /// Returns the value of `key`, created by `make` if it is not cached.
     pub(crate) fn get(&mut self, key: &K, make: impl FnOnce() -> V) -> V {
         if let Some(value) = self.young.get(key) {
             return value.clone();

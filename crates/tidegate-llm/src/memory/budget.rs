@@ -1,4 +1,4 @@
-//! The budget: what is charged to it, and how room is made.
+//! The budget, its charges, and reclaiming.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,10 +8,10 @@ use tidegate::clock::{Clock as _, TokioClock};
 
 use super::EvictionCost;
 
-/// How long nobody is asked to make room after nobody could.
+/// How long reclaiming is skipped after it freed too little.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// Somebody who can forget things, for as long as it lives.
+/// An owner of evictable items.
 trait Reclaim: Send + Sync {
     fn is_alive(&self) -> bool;
 
@@ -35,7 +35,7 @@ impl<T: Send + Sync> Reclaim for Reclaimer<T> {
     }
 }
 
-/// A bound on memory. Cheap to clone; clones are the same budget.
+/// A limit on memory use. Cheap to clone; clones share one budget.
 ///
 /// ```
 /// use tidegate_llm::memory::MemoryBudget;
@@ -51,7 +51,7 @@ struct Inner {
     limit: AtomicUsize,
     used: AtomicUsize,
     reclaimers: Mutex<Reclaimers>,
-    /// Before this time nobody is asked to make room, in nanoseconds.
+    /// Reclaiming is skipped before this time, in nanoseconds.
     next_try: AtomicU64,
     clock: TokioClock,
 }
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Reclaimers {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// Creates a budget of `bytes` bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Inner {
@@ -78,33 +78,33 @@ impl MemoryBudget {
         }))
     }
 
-    /// A budget that always has room.
+    /// Creates a budget without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(usize::MAX)
     }
 
-    /// Changes the number of bytes. What is charged beyond it goes as room is asked for.
+    /// Changes the limit. If more is in use, items are evicted when room is next requested.
     pub fn resize(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::Relaxed);
         self.0.next_try.store(0, Ordering::Relaxed);
     }
 
-    /// The number of bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// How many bytes are charged.
+    /// Returns the number of bytes charged.
     #[must_use]
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Asks an owner of things for room from now on, for as long as it lives. `reclaim` forgets
-    /// things that were used longest ago and whose loss is no more than what it is given. It looks at
-    /// a bounded number of them, others each time.
+    /// Registers an owner of evictable items for as long as it lives. `reclaim` evicts items that
+    /// cost at most the given [`EvictionCost`], least recently used first. Each call examines a
+    /// bounded number of items and continues where the last one ended.
     pub(crate) fn register<T: Send + Sync + 'static>(
         &self,
         owner: &Arc<T>,
@@ -115,20 +115,20 @@ impl MemoryBudget {
         reclaimers.0.push(Arc::new(Reclaimer { owner: Arc::downgrade(owner), reclaim }));
     }
 
-    /// Whether so many bytes more may be charged. If they may not, room is made where possible: no lock
-    /// may be held that those take who [registered](Self::register).
+    /// Returns whether `bytes` more can be charged, evicting items if necessary. The caller must
+    /// not hold a lock that a registered owner takes.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.has_room_with(bytes, |_| {})
     }
 
-    /// Whether there is room for so many bytes, for which `reclaim` forgets things first: those of a
-    /// caller that is not registered.
+    /// Returns whether `bytes` more can be charged. Calls `reclaim` before the registered owners,
+    /// so that a caller evicts its own items first.
     pub(crate) fn has_room_with(&self, bytes: usize, reclaim: impl Fn(EvictionCost)) -> bool {
         self.fits(bytes) || self.make_room(bytes, reclaim)
     }
 
-    /// Charges so many bytes, until what is returned is dropped.
+    /// Charges `bytes` until the returned charge is dropped.
     #[must_use = "the charge ends when it is dropped"]
     pub(crate) fn charge(&self, bytes: usize) -> MemoryCharge {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl MemoryBudget {
         self.used().saturating_add(bytes) <= self.limit()
     }
 
-    /// Asks all to forget what is of the least use, and then what is of more.
+    /// Evicts the cheapest items everywhere before it evicts any that cost more.
     #[cold]
     fn make_room(&self, bytes: usize, reclaim: impl Fn(EvictionCost)) -> bool {
         let now = self.0.clock.now();
@@ -167,7 +167,7 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes that are charged to a budget, until it is dropped.
+/// Bytes charged to a budget. Dropping it refunds them.
 #[derive(Debug)]
 pub(crate) struct MemoryCharge {
     budget: MemoryBudget,
@@ -184,7 +184,7 @@ impl Drop for MemoryCharge {
 mod tests {
     use super::*;
 
-    /// Shares by what their loss is.
+    /// Charges with the cost of evicting them, and the number of reclaim calls.
     #[derive(Default)]
     struct Charges(Mutex<Vec<(EvictionCost, MemoryCharge)>>, AtomicUsize);
 

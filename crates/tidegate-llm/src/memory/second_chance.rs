@@ -1,13 +1,13 @@
-//! A map that forgets what was not used of late, a bounded number of looks at a time.
+//! A map with second-chance ("clock") eviction.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Values by key, in the order in which they are looked at when some have to go. One that was used
-/// since the last look has a second chance, so that what goes was not used for the longest time or
-/// nearly so. Neither a use nor a look costs more with more values.
+/// Map whose entries are examined for eviction in turn. An entry used since it was last examined gets
+/// a second chance, so evicted entries are roughly the least recently used ones. The cost of a lookup
+/// and of an examined entry does not depend on the number of entries.
 #[derive(Debug)]
 pub(crate) struct SecondChanceMap<K, V> {
     values: HashMap<K, Entry<V>>,
@@ -29,7 +29,7 @@ impl<K, V> Default for SecondChanceMap<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V> SecondChanceMap<K, V> {
-    /// The value of a key, which is used by that.
+    /// Returns the value of `key` and marks it as used.
     pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
@@ -40,7 +40,7 @@ impl<K: Clone + Eq + Hash, V> SecondChanceMap<K, V> {
         Some(&entry.value)
     }
 
-    /// Sets the value of a key.
+    /// Inserts a value. It replaces that of the same key.
     pub(crate) fn insert(&mut self, key: K, value: V) {
         self.remove(&key);
         let sequence = self.next_sequence();
@@ -48,7 +48,7 @@ impl<K: Clone + Eq + Hash, V> SecondChanceMap<K, V> {
         self.values.insert(key, Entry { value, sequence, is_used: AtomicBool::new(false) });
     }
 
-    /// Takes a key out.
+    /// Removes `key` and returns its value.
     pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -59,24 +59,24 @@ impl<K: Clone + Eq + Hash, V> SecondChanceMap<K, V> {
         Some(entry.value)
     }
 
-    /// Takes everything out.
     pub(crate) fn clear(&mut self) {
         self.values.clear();
         self.order.clear();
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// All of them, which uses none.
+    /// Iterates over all entries without marking them as used.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.values.iter().map(|(key, entry)| (key, &entry.value))
     }
 
-    /// Looks at so many that were not looked at for the longest time, and takes those out that may go.
-    /// `may_go` gets the key, the value and whether it was used since the last look.
+    /// Examines up to `max_examined` entries, longest unexamined first, and removes and returns
+    /// those that `may_evict` accepts. It receives the key, the value and whether the entry was
+    /// used since it was last examined.
     pub(crate) fn evict(
         &mut self,
         max_examined: usize,
@@ -119,9 +119,9 @@ mod tests {
             let evicted = map.evict(max_examined, may_evict);
             evicted.into_iter().map(|(number, ())| number).collect()
         };
-        assert_eq!(evicted(&mut map, 5, true), [2, 4], "0 was used, 1 and 3 may not go");
+        assert_eq!(evicted(&mut map, 5, true), [2, 4], "0 was used, 1 and 3 may not be evicted");
         assert_eq!(evicted(&mut map, 5, true), [6, 8]);
-        assert_eq!(evicted(&mut map, 5, true), [0], "now it goes");
+        assert_eq!(evicted(&mut map, 5, true), [0], "now it is evicted");
         assert_eq!(evicted(&mut map, 100, false).len(), 5);
         assert!(map.len() == 0 && map.order.is_empty());
     }

@@ -1,4 +1,4 @@
-//! Accounts: what all calls with one credential at one provider share.
+//! Accounts: the state shared by all calls with one credential at one provider.
 
 mod eviction;
 
@@ -33,18 +33,17 @@ use crate::plan::{Constraint, Source};
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 
-/// The most lanes of an account; models beyond share one.
+/// Maximum number of queues per account; further models share one.
 const MAX_QUEUES: usize = 1_024;
-/// The name that models share that are not told apart.
+/// Name of the entry that models share beyond a maximum.
 pub(super) const OTHER: &str = "other";
-/// Calls under way to begin with, where nothing is set and nothing else is known of a provider.
+/// Initial concurrency where none is configured and the provider's is unknown.
 const START: u64 = 8;
-/// How many calls under way a concurrency grows to by itself at most, unless the operator says
-/// otherwise.
+/// Maximum that adaptive concurrency grows to, unless configured otherwise.
 pub const CONCURRENCY_CEILING: u64 = 1_024;
 
-/// How many calls a provider takes at once unless it is set: one for Ollama, which has one machine;
-/// elsewhere as many as turn out to be answered, from what the provider is known to take.
+/// Returns the default concurrency of a dialect: fixed at one for Ollama, which runs on one
+/// machine; adaptive elsewhere, starting from what the provider is known to accept.
 #[must_use]
 pub fn default_concurrency(dialect: Dialect) -> PoolSize {
     let start = concurrency_of(dialect).map_or(START, |limit| limit.get().into());
@@ -54,28 +53,28 @@ pub fn default_concurrency(dialect: Dialect) -> PoolSize {
     }
 }
 
-/// What calls of an account have in common.
+/// Settings and state shared by all queues of an account.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) accounting: TokenAccounting,
-    /// What the models have in common.
+    /// Parameters of new [`ModelLimits`].
     pub(super) model_params: ModelParams,
     pub(super) margin: u32,
     pub(super) ramp: ArcSwapOption<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: WaitLog,
-    /// The calls under way of models and endpoints.
+    /// Concurrency limits of models and endpoints.
     pub(super) groups: SlotGroups,
-    /// The ceiling over all keys of callers, if this account is of one.
+    /// Ceiling over all callers' keys, if this account belongs to a caller.
     pub(super) all_keys: Option<AllKeys>,
-    /// What accounts, queues and models may take of memory.
+    /// Memory budget of accounts, queues and models.
     pub(super) memory: MemoryBudget,
-    /// What was learned of models, by scope: it outlives the queues.
+    /// Learned limits by scope. They outlive the queues.
     pub(super) known_models: Mutex<SecondChanceMap<String, Arc<ModelLimits>>>,
 }
 
 impl Settings {
-    /// What was learned of a scope that has a model.
+    /// Returns the limits of the model in `scope`, created if necessary.
     pub(super) fn model_limits(
         &self,
         scope: String,
@@ -99,8 +98,8 @@ impl Settings {
     }
 }
 
-/// One credential at one provider: its limits, its queues, and what was learned of it. Cheap to
-/// clone; clones are the same account.
+/// One credential at one provider: its limits, its queues, and what was learned about it. Cheap to
+/// clone; clones share the account.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -108,7 +107,7 @@ impl Settings {
 /// use tidegate_llm::rate_limit::Account;
 /// use tidegate_llm::Call;
 /// use tidegate_llm::{Chat, Credential};
-/// // Nothing is set: limits are learned from what the provider tells.
+/// // No limits are configured: they are learned from what the provider reports.
 /// let account = Account::builder("openai", &Credential::new("sk-1")).build()?;
 /// let call = Call::new(Chat::user("hello"));
 /// let reservation = account.reserve("gpt-4o", &call).await?;
@@ -126,22 +125,22 @@ struct Inner {
     scope: Scope,
     settings: Arc<Settings>,
     limits: ArcSwap<AccountLimits>,
-    /// The calls under way, of this account and those that share its pool.
+    /// Concurrency slots of this account and of those that share its pool.
     member: SlotPool,
     queues: Mutex<SecondChanceMap<Scope, Arc<CallQueue>>>,
     _memory: MemoryCharge,
 }
 
 impl Account {
-    /// An account in the making.
+    /// Starts building an account.
     pub fn builder(provider: impl Into<Provider>, credential: &Credential) -> AccountBuilder {
         AccountBuilder::new(provider.into(), credential)
     }
 
-    /// An account with these parts.
+    /// Opens an account.
     ///
     /// # Errors
-    /// When its limits cannot be kept: that is found out now, not with the first call.
+    /// If a limit is invalid.
     pub(super) fn open(
         scope: Scope,
         settings: Settings,
@@ -156,7 +155,8 @@ impl Account {
             member,
             queues: Mutex::default(),
         };
-        // No room is asked for here: whoever makes accounts may hold a lock that is needed for that.
+        // Does not ask the memory budget for room: the caller may hold a lock that reclaiming
+        // takes.
         let limits = inner.limits.load_full();
         if !limits.is_empty() {
             let queue = inner.new_queue(inner.scope.clone(), &limits)?;
@@ -165,44 +165,44 @@ impl Account {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The provider.
+    /// Returns the provider.
     #[must_use]
     pub fn provider(&self) -> &Provider {
         self.inner.scope.provider()
     }
 
-    /// The hash of the credential.
+    /// Returns the hash of the credential.
     #[must_use]
     pub fn credential_id(&self) -> &str {
         self.inner.scope.credential_id()
     }
 
-    /// The limits that were configured.
+    /// Returns the configured limits.
     #[must_use]
     pub fn limits(&self) -> Arc<AccountLimits> {
         self.inner.limits.load_full()
     }
 
-    /// Sets other limits for all calls of the account together. What was spent counts on, calls
-    /// under way go on, and whoever waits goes by the new limits at once. Endpoints and models keep
-    /// their own.
+    /// Replaces the limits for all calls of the account together. Charges are kept, calls in flight
+    /// continue, and waiting calls follow the new limits at once. Limits of endpoints and models
+    /// stay.
     ///
     /// # Errors
-    /// When the limits cannot be kept; those of before hold then.
+    /// If a limit is invalid. The previous limits stay in force then.
     pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), LimitError> {
         self.configure(AccountLimits::clone(&self.limits()).all(constraint, source))
     }
 
-    /// Sets other limits in place of all that were configured.
+    /// Replaces all configured limits.
     ///
     /// # Errors
-    /// When the limits cannot be kept. Some of them may be in force then.
+    /// If a limit is invalid. Some limits may have changed then.
     pub fn configure(&self, limits: AccountLimits) -> Result<(), LimitError> {
         let inner = &*self.inner;
         let mut queues = inner.lock_queues();
         match queues.get(&inner.scope) {
             Some(queue) => queue.configure(&limits)?,
-            // So far each model had a queue of its own; from now on they share one.
+            // Until now each model had its own queue; from now on they share one.
             None if !limits.is_empty() => {
                 let queue = inner.new_queue(inner.scope.clone(), &limits)?;
                 queues.clear();
@@ -214,8 +214,8 @@ impl Account {
         Ok(())
     }
 
-    /// Grows to the limit from so many requests per minute in that time from now on, or not at all.
-    /// What grows now follows it.
+    /// Sets or clears the ramp: the request rate grows from `floor` per minute to the limit within
+    /// the given time. Ramps in progress follow the change.
     pub fn set_ramp(&self, ramp: Option<(u64, Duration)>) {
         let ramp = ramp.map(|(floor, over)| Ramp { floor, over });
         let settings = &self.inner.settings;
@@ -229,8 +229,8 @@ impl Account {
         queues.iter().for_each(|(_, queue)| queue.pacer().nudge());
     }
 
-    /// Takes the limits of the account out of the engine, because it is used no more. What was spent
-    /// stays in the store: if the account is made again, it goes on from there.
+    /// Removes the account's limits from the engine because it is no longer used. Buckets stay in
+    /// the store: an account opened again continues from them.
     pub(crate) fn retire(&self) {
         let engine = &self.inner.settings.model_params.engine;
         let queues = self.inner.lock_queues();
@@ -241,18 +241,18 @@ impl Account {
         }
     }
 
-    /// Whether both are the same account.
+    /// Returns whether both handles refer to the same account.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Waits until a call of a model may leave, over all of its limits at once. The answer is to be
-    /// [heard](Reservation::heard), and a failure to be [told](Reservation::failed).
+    /// Waits until a call to `model` may be sent under all of its limits. Report the response head
+    /// to [`Reservation::heard`], or the error to [`Reservation::failed`].
     ///
     /// # Errors
-    /// When the wait would be longer than the call accepts, when a quota of a day or of money is
-    /// used up, or when the store cannot decide. Nothing was charged then.
+    /// If the wait would exceed what the call accepts, a daily or monetary quota is exhausted, or
+    /// the store cannot decide. Nothing is charged then.
     pub async fn reserve(
         &self,
         model: &str,
@@ -267,14 +267,14 @@ impl Account {
         queue.reserve(&model, call).await
     }
 
-    /// How the queue of a model stands: who waits, what is under way, how much may be.
+    /// Returns waiting calls, calls in flight and the concurrency limit of the queue of `model`.
     #[must_use]
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
         let queue = self.queue(&bounded(model)).ok()?;
         Some(queue.pacer().gauges())
     }
 
-    /// What was charged to the limits of a model that the provider reported, less what was given back.
+    /// Returns the net charges to the reported limits of `model`.
     #[must_use]
     pub fn charged(&self, model: &str) -> Vec<(Dimension, u64)> {
         let model = bounded(model).to_lowercase();
@@ -283,7 +283,7 @@ impl Account {
         model_limits.map_or_else(|_| Vec::new(), |model_limits| model_limits.charged())
     }
 
-    /// Calls of the account that are under way or wait.
+    /// Returns the number of calls in flight or waiting.
     #[must_use]
     pub fn pending(&self) -> u64 {
         let queues = self.inner.lock_queues();
@@ -294,9 +294,8 @@ impl Account {
         pending.fold(0, u64::saturating_add)
     }
 
-    /// What every queue of the account allows, where that comes from, and what is left of it. Buckets
-    /// are peeked at, which spends nothing; those of a shared store that has not answered within
-    /// `patience` are left out.
+    /// Returns the limits of every queue, their sources and what is left of them. Buckets are only
+    /// peeked at. Those of a shared store that does not answer within `patience` are omitted.
     pub async fn inspect(&self, patience: Duration) -> Vec<QueueView> {
         let queues: Vec<Arc<CallQueue>> = {
             let queues = self.inner.lock_queues();
@@ -313,14 +312,14 @@ impl Account {
         views
     }
 
-    /// The calls under way, of this account and those that share its pool.
+    /// Concurrency slots of this account and of those that share its pool.
     #[must_use]
     pub fn pool(&self) -> &SlotPool {
         &self.inner.member
     }
 
-    /// The queue of a model: that of the account if limits were ever configured, else its own, or one
-    /// that is shared with others if there is no room for it.
+    /// Returns the queue of a model: the account's queue if limits are configured, else the model's
+    /// own, or a shared one if there is no room for another.
     fn queue(&self, model: &str) -> Result<Arc<CallQueue>, LimitError> {
         let inner = &*self.inner;
         let limits = inner.limits.load();
@@ -331,7 +330,7 @@ impl Account {
         if let Some(queue) = inner.known_queue(&inner.lock_queues(), &scope) {
             return Ok(queue);
         }
-        // Others may be forgotten for it, for which no queue may be locked.
+        // May evict other queues, so the queues must not be locked here.
         let has_room = self.has_room(footprint::of_queue(&limits));
         let mut queues = inner.lock_queues();
         if limits.is_empty() && (!has_room || queues.len() >= MAX_QUEUES) {
@@ -346,7 +345,7 @@ impl Account {
     }
 }
 
-/// A name in lower case, which most are already.
+/// Lower-cases `name`, which rarely allocates.
 fn lower_case(name: &str) -> Cow<'_, str> {
     if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
         return name.into();
@@ -355,7 +354,7 @@ fn lower_case(name: &str) -> Cow<'_, str> {
 }
 
 impl Inner {
-    /// The queue of the account if there is one, else that of a scope.
+    /// Returns the account's queue if there is one, else that of `scope`.
     fn known_queue(
         &self,
         queues: &SecondChanceMap<Scope, Arc<CallQueue>>,

@@ -65,7 +65,7 @@ impl<T: AsRef<Account>> AccountTable<T> {
         }
     }
 
-    /// Evicts unused models and accounts whose loss is at most `most`. Accounts with a key that was
+    /// Evicts unused models and accounts that cost at most `max_cost`. Accounts with a key that was
     /// never accepted go first.
     pub(super) fn reclaim(&self, max_cost: EvictionCost) {
         let mut state = self.lock();

@@ -1,9 +1,9 @@
-//! A lane: one queue of calls, the limits that were set for it, and what its models tell.
+//! One queue of calls, its configured limits, and the reported limits of its models.
 //!
-//! A lane spans the models that share a limit: all of an account where limits were configured for
-//! it, one model where everything is learned, since providers count by model. In a lane that spans
-//! models, a limit that one of them tells is that model's own, and holds nobody else up; so is one
-//! that was configured for models or for an endpoint.
+//! A queue serves the models that share a limit: all models of an account with configured limits,
+//! else a single model, since providers count by model. In a queue of several models, a limit
+//! reported for one of them, or configured for some models or an endpoint, delays only the calls it
+//! applies to.
 
 mod acquire;
 mod charge_probe;
@@ -43,28 +43,28 @@ use crate::telemetry::{Acquired, Stage, Stay};
 use acquire::Admitted;
 use configured::{Configured, LimitSet};
 
-/// So many models are told apart in a lane; others share one name.
+/// Maximum number of models tracked separately per queue; further models share one entry.
 const MAX_MODELS: usize = 256;
-/// The last call weighs one part of so many in the mean time of calls.
+/// Weight of the latest call in the moving average: one in this many.
 const MEAN_WEIGHT: u64 = 8;
-/// Limits of a call without an allocation: two that were set, two that were told, and the gate.
+/// Number of limits per call without an allocation: two configured, two reported, and the gate.
 pub(super) const INLINE: usize = 5;
 
-/// A queue of calls, and its limits.
+/// A queue of calls and its limits.
 #[derive(Debug)]
 pub(super) struct CallQueue {
     scope: Scope,
-    /// The scope as a text, for those who watch.
+    /// The scope as text, for observers.
     key: String,
     settings: Arc<Settings>,
     pacer: Pacer,
     configured: ArcSwap<Configured>,
     known_models: Mutex<SecondChanceMap<Arc<str>, Arc<ModelLimits>>>,
-    /// Whether there were ever several models, also if they are forgotten.
+    /// Whether there were ever several models, even if they have been evicted.
     had_models: AtomicBool,
-    /// How long calls take of late, in milliseconds; zero if none has ended.
+    /// Moving average of call durations in milliseconds; zero before the first call ended.
     mean_call_time: AtomicU64,
-    /// Tells calls that wait that they are charged differently from now on.
+    /// Notifies waiting calls that the charging rule changed.
     rule_changes: Notify,
     clock: TokioClock,
     memory: Mutex<MemoryCharge>,
@@ -102,7 +102,7 @@ impl CallQueue {
         &self.scope
     }
 
-    /// Tells whoever watches of a throttle.
+    /// Notifies the observer of a throttle.
     pub(super) fn notify_throttled(&self, Throttled { pause, slower }: Throttled) {
         self.settings.observer.throttled(self.scope.provider(), &self.key, pause);
         if slower {
@@ -114,7 +114,8 @@ impl CallQueue {
         self.settings.observer.slowed_down(self.scope.provider(), &self.key);
     }
 
-    /// Tells whoever watches that a call is in a stage, until what it returns is dropped.
+    /// Notifies the observer that a call entered `stage`, and that it left when the result is
+    /// dropped.
     pub(super) fn enter_stage(&self, stage: Stage) -> Stay {
         Stay::new(self.settings.observer.clone(), self.scope.provider().clone(), stage)
     }
@@ -131,7 +132,7 @@ impl CallQueue {
         self.clock.now()
     }
 
-    /// Waits until a call may leave.
+    /// Waits until a call may be sent.
     pub(super) async fn reserve(
         self: &Arc<Self>,
         model: &str,
@@ -148,7 +149,7 @@ impl CallQueue {
         let counted = if call.has_estimated_input() { 0 } else { call.input_tokens() };
         let Admitted { mut permit, trackers, costs, demand } =
             self.acquire(&model_limits, model, call).await?;
-        // While it waited, a long quota may have been used up.
+        // A long-term quota may have run out during the wait.
         let over = match self.closed(&model_limits) {
             Some(failure) => Err(failure),
             None => self.charge_daily_limits(model, &call.terms().endpoint).await,
@@ -165,7 +166,7 @@ impl CallQueue {
         let accounting = self.settings.accounting;
         let costs_now = costs_of(&trackers, accounting, reserved);
         if costs_now != costs {
-            // What was learned while it waited holds for it too.
+            // Apply what was learned during the wait.
             if let Err(error) = permit.settle(&costs_now).await {
                 tracing::warn!(%error, "a call keeps what it was charged at first");
             }
@@ -173,7 +174,7 @@ impl CallQueue {
         let now = self.now();
         let (limit, observed) = self.observed(&trackers);
         let strict = demand.reserved(OutputCharge::MaxTokens);
-        // Where no limit is known yet, one that is told later may count all of it.
+        // While no limit is known, one reported later may count all of it.
         let input = observed.map_or(strict.input, |ObservedDimension(dimension)| {
             accounting.cost(dimension, Amounts { output: 0, ..strict })
         });
@@ -201,7 +202,7 @@ impl CallQueue {
         Ok(reservation)
     }
 
-    /// A call has ended that left at this time.
+    /// Records the end of a call sent at `sent_at`.
     pub(super) fn call_ended(&self, sent_at: Time) {
         let took = u64::try_from(self.now().since(sent_at).as_millis()).unwrap_or(u64::MAX).max(1);
         let mean = self.mean_call_time.load(Ordering::Relaxed);
@@ -209,7 +210,7 @@ impl CallQueue {
         self.mean_call_time.store(mean, Ordering::Relaxed);
     }
 
-    /// Takes one of the requests of the day wherever those are limited, or none.
+    /// Charges one request to each daily limit, or to none if one is exhausted.
     async fn charge_daily_limits(
         &self,
         model: &str,
@@ -246,7 +247,7 @@ impl CallQueue {
         Ok(taken)
     }
 
-    /// Tells whoever watches of a permit.
+    /// Notifies the observer of a granted reservation.
     fn notify_observer(&self, reservation: &Reservation) {
         let parts = reservation.waited_for();
         let gauges = self.pacer.gauges();
@@ -265,7 +266,7 @@ impl CallQueue {
         }
     }
 
-    /// What a provider told in the head of an answer, or in an error.
+    /// Corrects limits by what a provider reported in response headers or an error.
     pub(super) fn apply_feedback(
         &self,
         model_limits: &ModelLimits,
@@ -276,14 +277,14 @@ impl CallQueue {
         let now = self.now();
         let apart = reported.get(Dimension::InputTokens).or(reported.get(Dimension::OutputTokens));
         for (dimension, reading) in reported.iter() {
-            // Where input and output are told apart, the total is the scarcer of the two.
+            // If input and output are reported separately, the total repeats the scarcer one.
             if dimension == Dimension::Tokens && apart.is_some() {
                 continue;
             }
             if dimension == Dimension::RequestsPerDay {
                 model_limits.day_reports.reported(reading, origin, now);
-                // Until one is there again, if they come back one by one. If they come back
-                // together, the provider says so when it is asked then.
+                // Hold until the next request is available, if they refill one by one. If all
+                // refill at once, the provider's next refusal says so.
                 if let (Some(0), Some(one)) = (reading.remaining, reading.until_next()) {
                     model_limits.gate().hold(one, HoldCause::RequestsPerDay);
                 }
@@ -296,7 +297,7 @@ impl CallQueue {
                     continue;
                 }
             };
-            // A limit that this call was not charged to begins with it.
+            // A limit that this call was not charged to starts here.
             let charge = charges.iter().find(|charge| Arc::ptr_eq(&charge.tracker, &tracker));
             let mark = charge.map_or_else(|| tracker.charge(0, now), |charge| charge.mark);
             let own = charge.map_or(0, |charge| charge.cost);
@@ -307,7 +308,7 @@ impl CallQueue {
         self.credit_replaced(model_limits);
     }
 
-    /// What is known of a model. One for which there is no room is among others.
+    /// Returns the limits of `model`, or those of the shared entry if there is no room.
     pub(super) fn model_limits(&self, model: &str) -> Result<Arc<ModelLimits>, LimitError> {
         let known_models = self.lock_known_models();
         if let Some(known) = known_models.get(model) {
@@ -315,7 +316,7 @@ impl CallQueue {
         }
         let is_full = known_models.len() >= MAX_MODELS;
         drop(known_models);
-        // Others may be forgotten for it, for which no model may be locked.
+        // May evict other models, so the map must not be locked here.
         let bytes = footprint::of_model(self.settings.model_params.tokens);
         let model = if is_full || !self.has_room(bytes) { OTHER } else { model };
         let mut known_models = self.lock_known_models();
@@ -336,7 +337,7 @@ impl CallQueue {
         self.known_models.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The limits that a call of a model at an endpoint is charged to.
+    /// Limits that a call of `model` at `endpoint` is charged to.
     fn trackers(
         &self,
         model_limits: &ModelLimits,
@@ -353,8 +354,9 @@ impl CallQueue {
         trackers
     }
 
-    /// Whether what is told of a limit stands in for what was configured: where nobody wished for
-    /// that, or where the provider allows no more and there is one model to tell.
+    /// Returns whether a reported limit replaces the configured one: if the configured one is not
+    /// an explicit setting, or if the reported one is no higher and there is a single model to
+    /// report it.
     fn is_replaced(
         &self,
         tracker: &LimitTracker,
@@ -384,7 +386,7 @@ impl CallQueue {
         Some(CallError::Closed(failure))
     }
 
-    /// Gives back all that a permit was charged: nothing was sent with it.
+    /// Refunds a permit that was not used for a call.
     fn refund_permit(&self, mut permit: Permit, claims: usize) {
         let nothing: SmallVec<[u64; INLINE]> = smallvec::smallvec![0; claims];
         self.settings.model_params.engine.store().detach(async move {
@@ -394,14 +396,14 @@ impl CallQueue {
         });
     }
 
-    /// A limit that cannot be made is a fault of the configuration, and told as one.
+    /// A limit that cannot be created is a configuration error.
     fn limit_error(&self, error: LimitError) -> CallError {
         let provider = self.scope.provider().clone();
         CallError::Request { provider, source: Box::new(error) }
     }
 }
 
-/// What a call is charged to each of its limits while it is under way.
+/// Charge of a call in flight to each of its limits.
 fn costs_of(
     trackers: &[Arc<LimitTracker>],
     accounting: TokenAccounting,

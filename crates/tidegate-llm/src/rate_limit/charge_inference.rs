@@ -1,15 +1,16 @@
-//! How a provider charges output, inferred from what it admits, refuses and reports as remaining.
+//! Infers how a provider charges output from the calls it admits and refuses and the remaining
+//! amounts it reports.
 //!
-//! Few providers document whether they charge `max_tokens` when a call is admitted, and whether they
-//! give back what was not used. The difference is large: a call that allows itself a hundred times
-//! what it uses takes a hundred times its share until it ends, or until the minute is over.
+//! Few providers document whether they charge `max_tokens` on admission and whether they refund
+//! what was not used. The difference is large: a call that allows a hundred times the output it
+//! produces takes a hundred times its share until it ends, or until the minute is over.
 //!
-//! So the provider's bucket is followed under all three rules at once. The rules are ordered: each
-//! holds at least as much in the bucket as the one before it. A provider that has more left than a
-//! rule allows, or admits a call that a rule would refuse, does not charge by that rule. One that
-//! refuses a call which only the present rule allows is back at the rule before. Levels err upwards,
-//! since others may use the same key, so that doubt speaks for the stricter rule. Pure: time comes in
-//! as an argument.
+//! The provider's bucket is therefore simulated under all three rules at once. The rules are
+//! ordered: each leaves at least as much in the bucket as the one before it. A provider that
+//! reports more than a rule leaves, or admits a call that the rule would refuse, does not use that
+//! rule. One that refuses a call which only the current rule would admit uses the previous rule.
+//! Levels err upwards, since other clients may use the same key, so doubt favours the stricter
+//! rule. Pure: time is an argument.
 
 use std::time::Duration;
 
@@ -19,26 +20,26 @@ use super::estimate::to_f64;
 use super::send_rate::Allowed;
 use super::token_accounting::OutputCharge;
 
-/// Calls that leave together may arrive in another order.
+/// Calls sent within this time may arrive in another order.
 pub(super) const REORDERING: Duration = Duration::from_millis(250);
-/// What the provider has given back by the time of a report is known here after this.
+/// Refunds that a report includes are known here after this time.
 const SETTLING: Duration = Duration::from_millis(500);
-/// A call that was not refused for so long was admitted.
+/// A call not refused within this time was admitted.
 const ADMITTED_AFTER: Duration = Duration::from_secs(1);
-/// A refusal within this time speaks against a probe.
+/// A refusal within this time disproves a probe.
 const PROBE_TIME: Duration = Duration::from_secs(3);
-/// How long a rule is not tried again that the provider did not keep to.
+/// How long a disproved rule is not tried again.
 const BARRED: Duration = Duration::from_secs(600);
-/// Reports that agree with the present rule, and not with the next, before it is certain.
+/// Number of reports that must agree with the current rule, and not the next, to make it certain.
 const CERTAIN: u32 = 3;
-/// How far our counts of tokens may be off: this part of the limit in a window.
+/// Maximum error of our token counts, as a fraction of the limit per window.
 const DRIFT: f64 = 0.2;
 
-/// What one call was charged, in tokens of the limit that is followed.
+/// Charge of one call, in tokens of the observed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenCharge {
     pub(super) input: u64,
-    /// What it allows itself for its output.
+    /// Output tokens reserved.
     pub(super) reserve: u64,
 }
 
@@ -48,63 +49,63 @@ impl TokenCharge {
     }
 }
 
-/// A call that left, and what was known then.
+/// A call that was sent, and the state at that time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SentCall {
     pub(super) rule: OutputCharge,
     charged: TokenCharge,
-    /// The highest levels shortly before it left.
+    /// Highest levels shortly before it was sent.
     peaks: Levels,
-    /// The rule that the provider has at least if it admits the call.
+    /// The strictest rule that remains possible if the provider admits the call.
     proves: Option<OutputCharge>,
 }
 
-/// What the bucket holds under each rule.
+/// Bucket level under each rule.
 type Levels = [f64; 3];
 
-/// What is to be done about a wait for tokens.
+/// What to do about calls that wait for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probing {
-    /// Nothing.
+    /// Keep waiting.
     Wait,
-    /// Let one call more go, to see whether it is admitted.
+    /// Send one more call to see whether it is admitted.
     Probe,
     /// The rule has changed.
     Changed,
 }
 
-/// A report of more than is left under a rule by which something is given back.
+/// A report that exceeds the level under the refunding rule.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     at: Time,
     remaining: f64,
-    /// The most that may be left under the rule, with what was given back since.
+    /// Maximum level under the rule, including refunds since.
     most: f64,
 }
 
-/// The rule of one model, as far as it is known.
+/// Inferred rule of one model.
 #[derive(Clone, Debug)]
 pub(super) struct ChargeInference {
     rule: OutputCharge,
     limit: Option<Allowed>,
     levels: Levels,
     updated: Time,
-    /// The highest levels in the present span of reordering, and in the one before.
+    /// Start of the current reordering span, its highest levels, and those of the previous one.
     peaks: (Time, Levels, Levels),
-    /// When levels were last brought closer to a report.
+    /// When levels were last adjusted towards a report.
     anchored: Time,
-    /// A call left that rules below this one would refuse.
+    /// When a call was sent that rules before this one would refuse.
     unproven: Option<(Time, OutputCharge)>,
-    /// When one call more was last let go than the present rule allows.
+    /// When a call beyond what the current rule allows was last sent.
     probed: Option<Time>,
-    /// Until when this rule, and those after it, are not tried again.
+    /// Until when this rule and those after it are not tried again.
     barred: Option<(Time, OutputCharge)>,
-    /// Whether the provider reports what remains. Without that nothing is probed: a call that is refused
-    /// in vain would be followed by others.
+    /// Whether the provider reports remaining amounts. Without reports there are no probes: a probe
+    /// refused in vain would be followed by others.
     is_reporting: bool,
-    /// A report that speaks against giving back, unless calls turn out to have ended before it.
+    /// A report that contradicts refunding, unless calls turn out to have ended before it.
     claim: Option<Claim>,
-    /// What the bucket holds more under rules that were adopted since it was last asked for.
+    /// Level gained by adopting other rules since it was last taken.
     gained: f64,
     confirmed: u32,
 }
@@ -132,23 +133,23 @@ impl ChargeInference {
         self.rule
     }
 
-    /// Whether calls may turn out to take less than they reserve.
+    /// Returns whether calls may cost less than they reserve.
     pub(super) const fn expects_refunds(&self) -> bool {
         !matches!(self.rule, OutputCharge::MaxTokens) || self.confirmed < CERTAIN
     }
 
-    /// What the provider's bucket holds more than was thought, since the rule has changed.
+    /// Takes the amount by which the provider's bucket turned out to be fuller.
     pub(super) fn take_gain(&mut self) -> u64 {
         to_u64(std::mem::take(&mut self.gained))
     }
 
-    /// What the provider's bucket holds under the present rule.
+    /// Bucket level under the current rule.
     fn level(&mut self, now: Time) -> f64 {
         self.refill(now);
         self.levels[index(self.rule)]
     }
 
-    /// A call leaves, under the tightest known limit on tokens that counts output.
+    /// Records a sent call, under the tightest known token limit that counts output.
     pub(super) fn call_sent(
         &mut self,
         limit: Option<Allowed>,
@@ -158,7 +159,7 @@ impl ChargeInference {
         self.set_limit(limit, now);
         let peaks = self.peaks();
         let proves = self.would_prove(charged);
-        // No provider admits more than its limit.
+        // A provider never charges more than its limit.
         let most = limit.map_or(u64::MAX, |limit| limit.amount);
         let input = charged.input.min(most);
         let charged = TokenCharge { input, reserve: charged.reserve.min(most - input) };
@@ -172,16 +173,16 @@ impl ChargeInference {
         SentCall { rule: self.rule, charged, peaks, proves }
     }
 
-    /// The call was admitted. Whether the rule has changed.
+    /// Records that the call was admitted. Returns whether the rule changed.
     pub(super) fn admitted(&mut self, sent_call: &SentCall, now: Time) -> bool {
         self.refill(now);
         sent_call.proves.is_some_and(|proven| self.adopt(proven, now))
     }
 
-    /// The provider reports what remains, in the answer to a call. Whether the rule has changed.
+    /// Records a reported remaining amount. Returns whether the rule changed.
     ///
-    /// Nobody knows whether the report is of when the call was admitted, or of now; it counts if it
-    /// is above the level of both.
+    /// The report may describe the time of admission or the present, so it counts only if it
+    /// exceeds the level at both.
     pub(super) fn reported(&mut self, remaining: u64, sent_call: &SentCall, now: Time) -> bool {
         self.refill(now);
         self.is_reporting = true;
@@ -212,7 +213,7 @@ impl ChargeInference {
         before != self.rule
     }
 
-    /// Believes a claim that nothing explains which was given back meanwhile.
+    /// Accepts a claim that later refunds do not explain.
     fn resolve_claim(&mut self, now: Time) {
         let Some(claim) = self.claim.filter(|claim| now.since(claim.at) >= SETTLING) else {
             return;
@@ -223,8 +224,8 @@ impl ChargeInference {
         }
     }
 
-    /// Brings levels closer to a report that is above them. Counts are never quite the provider's, and
-    /// what they are off by adds up; refunds are faster than that.
+    /// Raises levels towards a higher report. Token counts differ slightly from the provider's and
+    /// the error accumulates; refunds arrive faster than this correction.
     fn anchor(&mut self, remaining: f64, rate: f64, now: Time) {
         let most = rate * DRIFT * now.since(self.anchored).as_secs_f64();
         self.anchored = now;
@@ -233,8 +234,8 @@ impl ChargeInference {
         }
     }
 
-    /// The provider refused the call for its tokens. It was not charged, and if a rule below would
-    /// have refused it, that is the rule.
+    /// Records that the provider refused the call for its tokens. The call was not charged. If an
+    /// earlier rule would have refused it, that rule applies.
     pub(super) fn refused(&mut self, sent_call: &SentCall, now: Time) {
         let is_covered = self.is_well_above_zero(sent_call.charged, now);
         self.ended(sent_call, Some(0), now);
@@ -242,13 +243,13 @@ impl ChargeInference {
         self.unproven = None;
         let was_probed = self.probed.take().is_some_and(|when| now.since(when) < PROBE_TIME);
         if sent_call.rule != self.rule {
-            // It left under a rule that was given up since.
+            // It was sent under a rule that was abandoned since.
             return;
         }
         let disproved = match sent_call.proves {
             Some(proven) if proven > self.rule || is_covered => proven,
             None if was_probed => next(self.rule).unwrap_or(self.rule),
-            // At the edge of a bucket calls are refused under any rule.
+            // With a nearly empty bucket, calls are refused under any rule.
             _ => return,
         };
         self.rule = self.rule.min(previous(disproved));
@@ -258,7 +259,7 @@ impl ChargeInference {
         self.confirmed = 0;
     }
 
-    /// The call has ended, and used so many tokens of the limit. `None`: as many as it reserved.
+    /// Records the end of the call and the tokens it used; `None` means as many as it reserved.
     pub(super) fn ended(&mut self, sent_call: &SentCall, used: Option<u64>, now: Time) {
         self.refill(now);
         let TokenCharge { input, .. } = sent_call.charged;
@@ -271,9 +272,9 @@ impl ChargeInference {
         self.clamp_levels();
     }
 
-    /// Calls of this cost have waited for tokens for a while. If the bucket is well filled by what is
-    /// really used, one more is tried; if it is not refused, the provider does not charge as was
-    /// thought.
+    /// Decides what to do about calls of this cost that wait for tokens. If the bucket is well
+    /// filled by actual usage, one more call is probed; if it is not refused, the provider charges
+    /// less than assumed.
     pub(super) fn waited(&mut self, cost: u64, now: Time) -> Probing {
         self.refill(now);
         if !self.is_reporting {
@@ -289,7 +290,7 @@ impl ChargeInference {
         let Some(limit) = self.limit else { return Probing::Wait };
         let is_well_filled =
             self.levels[index(OutputCharge::ActualUsage)] > to_f64(limit.amount) / 2.0;
-        // It tells something only if the present rule would clearly refuse it.
+        // A probe is conclusive only if the current rule would clearly refuse it.
         let proven = self.would_prove(TokenCharge { input: 0, reserve: cost });
         let is_telling =
             proven.is_some_and(|proven| proven > self.rule && !self.is_barred(proven, now));
@@ -313,13 +314,13 @@ impl ChargeInference {
         }
     }
 
-    /// Whether a bucket under a rule would refuse a call, by more than counts may be off.
+    /// Returns whether the bucket under `rule` would refuse a call even if counts are off.
     fn lacks(&self, rule: OutputCharge, cost: f64, limit: f64) -> bool {
         cost - self.levels[index(rule)] > (limit / 50.0).max(cost / 4.0)
     }
 
-    /// Whether the bucket has something left under the present rule after a call and those that left
-    /// with it, by more than counts may be off and ends of calls may be late.
+    /// Returns whether the bucket is above zero under the current rule, allowing for inaccurate
+    /// counts and late call ends.
     fn is_well_above_zero(&mut self, charged: TokenCharge, now: Time) -> bool {
         let limit = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
         self.level(now) > (limit / 10.0).max(charged.total() / 4.0)
@@ -338,7 +339,7 @@ impl ChargeInference {
         self.barred.is_some_and(|(until, barred)| rule >= barred && now < until)
     }
 
-    /// Follows another limit. Nobody knows what was used of one that is new, so the bucket is full.
+    /// Changes the observed limit. Usage of a new limit is unknown, so its bucket starts full.
     fn set_limit(&mut self, limit: Option<Allowed>, now: Time) {
         self.refill(now);
         if limit == self.limit {
@@ -371,8 +372,8 @@ impl ChargeInference {
         }
     }
 
-    /// No bucket holds more than its limit. One that is far in debt is that of a rule which the
-    /// provider does not have.
+    /// A bucket never holds more than its limit. One far in debt belongs to a rule that the
+    /// provider does not use.
     fn clamp_levels(&mut self) {
         let most = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
         self.levels.iter_mut().for_each(|level| *level = level.clamp(-most, most));
@@ -410,7 +411,7 @@ fn highest(one: Levels, other: Levels) -> Levels {
     std::array::from_fn(|rule| one[rule].max(other[rule]))
 }
 
-/// Tokens of a second.
+/// Tokens per second.
 fn rate(limit: Allowed) -> f64 {
     to_f64(limit.amount) / limit.window.as_secs_f64().max(f64::MIN_POSITIVE)
 }

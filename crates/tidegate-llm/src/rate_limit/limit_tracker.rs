@@ -1,4 +1,4 @@
-//! A meter: one limit of a scope, what was charged to it, and how fast it fills.
+//! Tracks one limit of a scope: its bucket, its charges and its rate.
 
 mod eviction_cost;
 pub(super) mod limit_feedback;
@@ -26,16 +26,16 @@ use limit_record::{LimitRecord, Shortage};
 use report_trust::ReportTrust;
 use send_rate_cell::SendRateCell;
 
-/// What a meter counts.
+/// What a limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitKind {
-    /// What a provider limits.
+    /// A dimension that the provider limits.
     Dimension(Dimension),
-    /// What a provider limits, over all keys of callers together.
+    /// A dimension over all callers' keys together.
     AllKeys(Dimension),
-    /// Starts of calls, for the least time between two.
+    /// Call starts, for a minimum interval.
     Starts,
-    /// Nothing: it is there to be closed.
+    /// Nothing: a gate that can be held.
     Gate,
 }
 
@@ -49,7 +49,7 @@ impl LimitKind {
         }
     }
 
-    /// What waits for it are said to be for.
+    /// Name under which waits for the limit are reported.
     pub(super) const fn wait_reason(self) -> &'static str {
         match self {
             Self::Dimension(dimension) => dimension.name(),
@@ -59,7 +59,7 @@ impl LimitKind {
         }
     }
 
-    /// What is counted, whoever's it is; `None` if it is nothing that providers limit.
+    /// Returns the dimension; `None` if it is not one that providers limit.
     pub(super) const fn dimension(self) -> Option<Dimension> {
         match self {
             Self::Dimension(dimension) | Self::AllKeys(dimension) => Some(dimension),
@@ -68,7 +68,7 @@ impl LimitKind {
     }
 }
 
-/// The name of a limit over all keys of callers.
+/// Name of a limit over all callers' keys.
 const fn of_all_keys(dimension: Dimension) -> &'static str {
     match dimension {
         Dimension::Requests => "all_keys_requests",
@@ -77,12 +77,12 @@ const fn of_all_keys(dimension: Dimension) -> &'static str {
     }
 }
 
-/// A meter that is asked for.
+/// Specification of a tracker.
 #[derive(Clone, Debug)]
 pub(super) enum TrackerSpec {
-    /// One that fills all the time.
+    /// Refills continuously.
     Paced(LimitKind, SendRate),
-    /// One that fills at the end of the day.
+    /// Refills at the end of the day.
     Daily(LimitKind, Daily),
 }
 
@@ -94,42 +94,42 @@ impl TrackerSpec {
     }
 }
 
-/// How often a pace that moves is looked at.
+/// How often a changing rate is applied to the bucket.
 const UPDATE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// One limit of a scope.
+/// Tracks one limit of a scope.
 #[derive(Debug)]
 pub(super) struct LimitTracker {
     kind: LimitKind,
     bucket: Bucket,
-    /// `None` for what refills by the calendar.
+    /// `None` if it refills by the calendar.
     send_rate: Option<SendRateCell>,
-    /// Everything charged so far, less what was given back.
+    /// Net charges so far.
     charged: AtomicI64,
-    /// The largest charge of late.
+    /// Largest recent charge; decays.
     largest: AtomicU64,
     recent: Mutex<RecentCharges>,
     reports: Mutex<ReportTrust>,
-    /// What is remembered for people.
+    /// State kept for views only.
     record: LimitRecord,
-    /// When the bucket was last compared with what the provider says, in nanoseconds.
+    /// When the bucket was last compared with a report, in nanoseconds.
     compared: AtomicU64,
     shared: bool,
-    /// Whether a task keeps the pace while it moves.
+    /// Whether a task applies the changing rate.
     has_update_task: AtomicBool,
     clock: TokioClock,
 }
 
-/// How much was charged when a call left.
+/// Total charges when a call was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
-    /// With the call itself.
+    /// Including the call itself.
     charged: i64,
-    /// Without it and those that left just before it, which may arrive after it.
+    /// Excluding it and calls sent just before it, which may arrive later.
     before: i64,
 }
 
-/// What was charged in the present span of reordering, and in the one before.
+/// Charges of the current and the previous reordering span.
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentCharges {
     since: Time,
@@ -138,7 +138,7 @@ struct RecentCharges {
 }
 
 impl RecentCharges {
-    /// Adds a charge, and says how much was charged of late with it.
+    /// Adds a charge and returns the recent total.
     fn add(&mut self, cost: i64, now: Time) -> i64 {
         let elapsed = now.since(self.since);
         if elapsed >= REORDERING {
@@ -172,7 +172,7 @@ impl LimitTracker {
         })
     }
 
-    /// Counts the same under another limit. A day keeps its time zone.
+    /// Applies a new limit. Charges are kept, and a daily limit keeps its time zone.
     pub(super) fn set(self: &Arc<Self>, spec: &TrackerSpec, now: Time) -> Result<(), LimitError> {
         match spec {
             TrackerSpec::Paced(_, send_rate) => {
@@ -207,24 +207,24 @@ impl LimitTracker {
         self.kind
     }
 
-    /// The name of its limit, by which waits are told.
+    /// Name of the limit in the engine.
     pub(super) fn name(&self) -> String {
         self.bucket.limiter().limit().name().to_owned()
     }
 
-    /// What is allowed, if that is known.
+    /// Allowed amount, if known.
     pub(super) fn allowed(&self) -> Option<Allowed> {
         self.send_rate.as_ref().and_then(|send_rate| send_rate.read().allowed)
     }
 
-    /// What was charged so far; `None` if it counts nothing that a provider limits.
+    /// Returns net charges; `None` if it is not a dimension of this key.
     pub(super) fn charged(&self) -> Option<(Dimension, u64)> {
         let LimitKind::Dimension(dimension) = self.kind else { return None };
         let charged = self.charged.load(Ordering::Relaxed);
         Some((dimension, u64::try_from(charged).unwrap_or(0)))
     }
 
-    /// What a call is charged here.
+    /// Returns the charge of a call.
     pub(super) fn cost(&self, accounting: TokenAccounting, amounts: Amounts) -> u64 {
         match self.kind.dimension() {
             Some(dimension) => accounting.cost(dimension, amounts),
@@ -232,34 +232,34 @@ impl LimitTracker {
         }
     }
 
-    /// What is reserved here for a call that goes out. No provider admits more in a minute than it
-    /// allows, so a call that allows itself more output than that is not charged for it, and others
-    /// do not wait for what it could never use. Its input is what it is.
+    /// Returns the charge to reserve for a call. A provider never admits more than its limit per
+    /// minute, so output beyond that is not reserved and does not delay other calls. Input is
+    /// charged in full.
     pub(super) fn reserve(&self, accounting: TokenAccounting, amounts: Amounts) -> u64 {
         let cost = self.cost(accounting, amounts);
         let input = self.cost(accounting, Amounts { output: 0, ..amounts });
         match self.max_admitted() {
             _ if !self.counts_tokens() => cost,
             Some(most) => cost.min(most.max(input)),
-            // Where nothing is known, nothing is held up, whatever a call allows itself.
+            // An unknown limit must not delay calls, whatever their `max_tokens`.
             None => cost.min(MAX_UNKNOWN_COST),
         }
     }
 
-    /// What a call keeps of its charge of which nobody knows whether it was admitted: at most what
-    /// the provider would have admitted.
+    /// Returns what to keep of the charge of a call that may or may not have been admitted: at most
+    /// what the provider would have admitted.
     pub(super) fn admitted(&self, cost: u64) -> u64 {
         let most = self.max_admitted().filter(|_| self.counts_tokens());
         most.map_or(cost, |most| cost.min(most))
     }
 
-    /// The most that is admitted in a minute, or at once if that is more.
+    /// Maximum admitted per minute, or at once if that is more.
     fn max_admitted(&self) -> Option<u64> {
         let allowed = self.allowed()?;
         Some(allowed.in_span(Duration::from_secs(60)).max(allowed.amount))
     }
 
-    /// How long a claim of so much has to wait, if nobody is before it.
+    /// Returns how long a charge of `cost` would wait if the queue were empty.
     pub(super) async fn delay(&self, cost: u64) -> Option<Duration> {
         let limiter = self.bucket.limiter();
         let cost = cost.min(limiter.policy().capacity());
@@ -267,7 +267,7 @@ impl LimitTracker {
         decision.retry()?.after()
     }
 
-    /// A claim, under the pace of this moment, of a call that is expected to cost so much in the end.
+    /// Returns a charge at the current rate for a call that is expected to cost `expected` finally.
     pub(super) fn claim(&self, cost: u64, expected: u64, now: Time) -> Charge<'_> {
         if self.is_changing() {
             self.update_policy(now);
@@ -275,16 +275,16 @@ impl LimitTracker {
         self.bucket.charge(cost).expected(expected)
     }
 
-    /// The largest charge of late.
+    /// Largest recent charge; decays.
     pub(super) fn largest(&self) -> u64 {
         self.largest.load(Ordering::Relaxed)
     }
 
-    /// A claim of so much was granted.
+    /// Records a granted charge.
     pub(super) fn charge(&self, cost: u64, now: Time) -> Mark {
         self.record.charged(cost, now);
         let cost = i64::try_from(cost).unwrap_or(i64::MAX);
-        // The largest fades, so that one giant does not keep a reserve for ever.
+        // It decays, so that one huge call does not determine it forever.
         let largest = self.largest.load(Ordering::Relaxed);
         let faded = (largest - largest / 32).max(cost.unsigned_abs());
         self.largest.store(faded, Ordering::Relaxed);
@@ -293,25 +293,25 @@ impl LimitTracker {
         Mark { charged, before: charged.saturating_sub(recent.add(cost, now)) }
     }
 
-    /// What was charged so recently that a report of this moment may not know of it.
+    /// Returns recent charges that a report received now may not include.
     fn in_transit(&self, now: Time) -> u64 {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         u64::try_from(recent.add(0, now)).unwrap_or(0)
     }
 
-    /// A call has ended, and its charge was corrected.
+    /// Records the final charge of a call.
     pub(super) fn corrected(&self, from: u64, to: u64, now: Time) {
         self.record.ended(from, to, now);
         let delta = i128::from(to) - i128::from(from);
         self.charged.fetch_add(i64::try_from(delta).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Holds nobody up any more. Those who wait for it go on.
+    /// Removes the limit: calls no longer wait for it.
     pub(super) fn retire(self: &Arc<Self>, now: Time) {
         self.with_send_rate(now, |send_rate| *send_rate = SendRate::unlimited());
     }
 
-    /// Changes the pace, and the policy with it.
+    /// Changes the rate and updates the policy of the bucket.
     pub(super) fn with_send_rate(self: &Arc<Self>, now: Time, change: impl FnOnce(&mut SendRate)) {
         if let Some(send_rate) = &self.send_rate {
             send_rate.change(change);
@@ -320,7 +320,8 @@ impl LimitTracker {
         }
     }
 
-    /// Keeps a pace that moves, for those who wait already: whoever comes later looks for himself.
+    /// Spawns a task that applies a changing rate for calls that already wait; new calls apply it
+    /// themselves.
     fn spawn_update_task(self: &Arc<Self>) {
         if !self.is_changing() || self.has_update_task.swap(true, Ordering::AcqRel) {
             return;
@@ -336,7 +337,7 @@ impl LimitTracker {
                 tracker.update_policy(tracker.clock.now());
                 if !tracker.is_changing() {
                     tracker.has_update_task.store(false, Ordering::Release);
-                    // It may have begun to move again before that could be seen.
+                    // The rate may have started to change again meanwhile.
                     return tracker.spawn_update_task();
                 }
             }
@@ -350,7 +351,7 @@ impl LimitTracker {
     fn update_policy(&self, now: Time) {
         let Some(send_rate) = &self.send_rate else { return };
         let limiter = self.bucket.limiter();
-        // Policies are set in the order of the changes.
+        // Under the lock, so that policies are set in the order of the changes.
         send_rate.change(|send_rate| match send_rate.policy(now) {
             Ok(policy) if policy != limiter.policy() => {
                 if let Err(error) = limiter.reconfigure(policy, Change::KeepTokens) {
@@ -364,12 +365,12 @@ impl LimitTracker {
         });
     }
 
-    /// Takes one now, or tells when there is one again.
+    /// Takes one token, or returns when to retry.
     pub(super) async fn take(&self) -> Result<Option<Retry>, StoreError> {
         Ok(self.bucket.limiter().take(self.bucket.key()).await?.retry())
     }
 
-    /// Gives one back.
+    /// Refunds one token.
     pub(super) fn refund(&self) {
         let bucket = self.bucket.clone();
         self.bucket.store().detach(async move {
@@ -380,13 +381,13 @@ impl LimitTracker {
         });
     }
 
-    /// A call was refused for this limit: until then at most, and until our bucket holds what it
-    /// needs, unless the provider refuses it whatever that holds.
+    /// Records that a call was refused for this limit: until `until` at most, and until our bucket
+    /// holds `needed`, unless the provider itself refused it.
     pub(super) fn record_shortage(&self, needed: Option<u64>, until: Time) {
         self.record.record_shortage(Shortage { until, needed });
     }
 
-    /// Closes the limit for a time, for everybody.
+    /// Holds the limit for all callers.
     pub(super) fn hold(&self, span: Duration, cause: HoldCause) {
         self.record.held(self.clock.now().after(span), cause);
         let bucket = self.bucket.clone();
@@ -398,27 +399,27 @@ impl LimitTracker {
         });
     }
 
-    /// Whether it counts output.
+    /// Returns whether the limit counts output.
     pub(super) const fn counts_output(&self, accounting: TokenAccounting) -> bool {
         matches!(self.kind.dimension(), Some(dimension) if accounting.counts_output(dimension))
     }
 
-    /// Whether it counts requests of a day.
+    /// Returns whether the limit counts requests per day.
     pub(super) fn is_daily(&self) -> bool {
         self.kind.dimension() == Some(Dimension::RequestsPerDay)
     }
 
-    /// Whether it counts requests of a short time.
+    /// Returns whether the limit counts requests of one key over a short window.
     pub(super) fn counts_requests(&self) -> bool {
         self.kind == LimitKind::Dimension(Dimension::Requests)
     }
 
-    /// Whether it counts what all keys of callers use together.
+    /// Returns whether the limit is over all callers' keys.
     pub(super) const fn is_over_all_keys(&self) -> bool {
         matches!(self.kind, LimitKind::AllKeys(_))
     }
 
-    /// Whether it counts tokens, and not calls.
+    /// Returns whether the limit counts tokens rather than calls.
     pub(super) const fn counts_tokens(&self) -> bool {
         matches!(self.kind.dimension(), Some(dimension) if dimension.is_of_tokens())
     }

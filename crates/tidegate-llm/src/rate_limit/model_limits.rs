@@ -1,5 +1,4 @@
-//! What is known of the limits of one model: those it told, what calls use, and whether it is
-//! closed.
+//! Limits of one model: reported limits, usage estimates, and whether it is closed.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,28 +20,29 @@ use super::send_rate::{Allowed, Burst, MARGIN, Ramp, SendRate};
 use super::token_accounting::OutputCharge;
 use crate::memory::{EvictionCost, MemoryCharge};
 
-/// After so many answers old throttles are forgotten.
+/// Number of responses after which earlier throttles are forgotten.
 const SAMPLE: u32 = 100;
-/// So many throttles in a sample are too many where the limit is known.
+/// Number of throttles per sample above which a known limit is slowed down.
 const TOO_MANY: u32 = 3;
-/// How long a throttle without a time closes a model; it doubles with each that follows.
+/// Pause after a throttle without `Retry-After`; doubles with each consecutive one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Nobody is told when it is over, so it is asked for often enough to find out within a minute.
+/// Maximum pause. Without `Retry-After` the end of a lock-out is found by trying, so this keeps it
+/// within a minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
-/// A quota of unknown length is asked about again after this.
+/// How long an exhausted quota without a known reset closes a model.
 const CLOSED: Duration = Duration::from_secs(60);
 
-/// What is known of one model.
+/// Limits and learned state of one model.
 #[derive(Debug)]
 pub(super) struct ModelLimits {
     params: ModelParams,
     scope: String,
-    /// The name by which its lane knows it.
+    /// Name of the model in its queue.
     pub(super) model: Arc<str>,
     gate: Arc<LimitTracker>,
-    /// Whether a task looks after calls that wait for tokens.
+    /// Whether a task probes while calls wait for tokens.
     pub(super) has_probe_task: AtomicBool,
-    /// What the provider reported of its requests of a day, which have no bucket here.
+    /// Reports about requests per day, which have no bucket here.
     pub(super) day_reports: LimitRecord,
     state: Mutex<State>,
     _memory: MemoryCharge,
@@ -54,10 +54,10 @@ struct State {
     estimator: Estimator,
     inference: ChargeInference,
     recent: RecentRate,
-    /// Calls that left before the last decrease say nothing about what came after.
+    /// Incremented with every slow-down. Calls sent before it say nothing about the new rate.
     epoch: u64,
-    /// Throttles without an answer in between, and when the last one was. Those that follow within
-    /// a moment are the same one.
+    /// Consecutive throttles and the time of the last. Throttles shortly after another one count as
+    /// the same.
     throttles_in_a_row: u32,
     last_throttle_at: Option<Time>,
     answers: u32,
@@ -65,53 +65,53 @@ struct State {
     closed: Option<(Time, Box<Failure>)>,
 }
 
-/// What the models of an account have in common.
+/// Parameters shared by the models of an account.
 #[derive(Clone, Debug)]
 pub(super) struct ModelParams {
     pub(super) engine: Engine,
-    /// The limits on tokens that the provider is known to have.
+    /// Token limits that the provider is known to have.
     pub(super) tokens: &'static [Dimension],
-    /// How output is charged before anything was learned.
+    /// Rule for charging output before anything is learned.
     pub(super) initial_rule: OutputCharge,
     pub(super) clock: TokioClock,
 }
 
-/// What a call is expected to use, and how the provider charges it.
+/// Expected usage of a call, and how the provider charges it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Expectation {
     pub(super) input: u64,
     pub(super) output: u64,
     pub(super) rule: OutputCharge,
-    /// Whether it may take less in the end than it reserves.
+    /// Whether it may cost less than it reserves.
     pub(super) expects_refund: bool,
 }
 
-/// Whether the limit that refused a call is known, told or set.
+/// Whether the limit that refused a call is known, by report or configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitKnowledge {
     Known,
     Unknown,
-    /// It is not, and the provider serves other calls meanwhile.
+    /// Unknown, while the provider serves other calls.
     UnknownButServing,
 }
 
-/// What is done about a throttle.
+/// Reaction to a throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Throttled {
     /// How long the model is closed.
     pub(super) pause: Duration,
-    /// Whether calls leave more slowly from now on.
+    /// Whether the rate is lowered.
     pub(super) slower: bool,
 }
 
-/// Which calls left under the same pace.
+/// Identifies calls sent under the same rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Epoch(u64);
 
 impl ModelLimits {
-    /// Whoever waits already when a limit is first told is to keep to it too, so those that are to
-    /// be expected are there from the start, and unlimited until known. Not so on a shared store:
-    /// there somebody else may know them, and the last word counts for all.
+    /// Expected limits exist from the start, unlimited until known, so that calls already waiting
+    /// when a limit is first reported follow it too. Not on a shared store: another process may
+    /// know the limit, and the last update wins.
     pub(super) fn new(
         params: ModelParams,
         scope: String,
@@ -145,27 +145,27 @@ impl ModelLimits {
         Ok(model_limits)
     }
 
-    /// What closes the model closes this.
+    /// Gate that is held while the model is closed.
     pub(super) const fn gate(&self) -> &Arc<LimitTracker> {
         &self.gate
     }
 
-    /// The limits that were told, or are to be expected.
+    /// Reported and expected limits.
     pub(super) fn trackers(&self) -> SmallVec<[Arc<LimitTracker>; INLINE]> {
         self.lock().trackers.iter().cloned().collect()
     }
 
-    /// The names of its limits.
+    /// Names of all limits.
     pub(super) fn limit_names(&self) -> Vec<String> {
         self.trackers().iter().chain([&self.gate]).map(|tracker| tracker.name()).collect()
     }
 
-    /// What was charged to each of its limits.
+    /// Net charges to each limit.
     pub(super) fn charged(&self) -> Vec<(Dimension, u64)> {
         self.trackers().iter().filter_map(|tracker| tracker.charged()).collect()
     }
 
-    /// Whether a limit on a dimension is known.
+    /// Returns whether a limit on `dimension` is known.
     pub(super) fn is_known(&self, dimension: Dimension) -> bool {
         let kind = LimitKind::Dimension(dimension);
         let state = self.lock();
@@ -173,7 +173,7 @@ impl ModelLimits {
         same.any(|tracker| tracker.allowed().is_some())
     }
 
-    /// The meter of a dimension, made when it is first told of.
+    /// Returns the tracker of `dimension`, created when first needed.
     pub(super) fn tracker(&self, dimension: Dimension) -> Result<Arc<LimitTracker>, LimitError> {
         let kind = LimitKind::Dimension(dimension);
         let mut state = self.lock();
@@ -189,7 +189,7 @@ impl ModelLimits {
         Ok(tracker)
     }
 
-    /// Changes the pace of a dimension.
+    /// Changes the rate of a dimension.
     fn with_send_rate(&self, dimension: Dimension, now: Time, change: impl FnOnce(&mut SendRate)) {
         match self.tracker(dimension) {
             Ok(tracker) => tracker.with_send_rate(now, change),
@@ -197,7 +197,7 @@ impl ModelLimits {
         }
     }
 
-    /// What a call is expected to use, of whose input we counted so much.
+    /// Returns the expected usage of a call whose input we counted.
     pub(super) fn expect(&self, counted: u64) -> Expectation {
         let State { estimator, inference, .. } = &*self.lock();
         Expectation {
@@ -208,7 +208,7 @@ impl ModelLimits {
         }
     }
 
-    /// How the provider charges output.
+    /// Returns the current rule for charging output.
     pub(super) fn rule(&self) -> OutputCharge {
         self.lock().inference.rule()
     }
@@ -217,13 +217,13 @@ impl ModelLimits {
         self.lock().estimator.learn(counted, input, output);
     }
 
-    /// Asks or tells what is known of how output is charged.
+    /// Runs `infer` on the inference of the charging rule.
     pub(super) fn infer<T>(&self, infer: impl FnOnce(&mut ChargeInference) -> T) -> T {
         infer(&mut self.lock().inference)
     }
 
-    /// A call comes: at first, and after a pause, calls leave slowly and then faster, up to the limit
-    /// that was set or told.
+    /// Starts a ramp for the first call and after a pause: the rate grows to the configured or
+    /// reported limit.
     pub(super) fn ramp_up(&self, ramp: (Ramp, Option<Allowed>), now: Time) {
         if self.lock().recent.is_idle(now) {
             self.with_send_rate(Dimension::Requests, now, |send_rate| {
@@ -232,12 +232,12 @@ impl ModelLimits {
         }
     }
 
-    /// A ramp that has begun goes on like this; with `None` it is over.
+    /// Changes a ramp in progress; `None` ends it.
     pub(super) fn change_ramp(&self, ramp: Option<Ramp>, now: Time) {
         self.with_send_rate(Dimension::Requests, now, |send_rate| send_rate.change_ramp(ramp));
     }
 
-    /// A call leaves.
+    /// Records a sent call.
     pub(super) fn call_sent(
         &self,
         limit: Option<Allowed>,
@@ -251,19 +251,19 @@ impl ModelLimits {
         (epoch, sent_call)
     }
 
-    /// A call was answered: it is not closed to everybody.
+    /// Records a response: the model is not locked out.
     pub(super) fn answered(&self) {
         let mut state = self.lock();
         state.count(0);
         state.throttles_in_a_row = 0;
     }
 
-    /// A call that left in an epoch was throttled: what is done about it. The first of
-    /// an epoch makes us slower, the others left before that and do not.
+    /// Handles a throttled call that was sent in `epoch`. Only the first one of an epoch lowers the
+    /// rate; the others were sent before that.
     ///
-    /// Where no limit is known and no time was told, one throttle is a matter of the concurrency
-    /// that adapts, and so are all of them while other calls are under way. Several without an answer
-    /// in between are a lock-out.
+    /// Without a known limit and a `Retry-After`, a single throttle concerns adaptive concurrency,
+    /// and so do all of them while other calls succeed. Consecutive throttles without a response in
+    /// between are a lock-out.
     pub(super) fn throttled(
         &self,
         epoch: Epoch,
@@ -298,7 +298,7 @@ impl ModelLimits {
                 if dimension == Dimension::Requests {
                     send_rate.smooth();
                 }
-                // What was seen is in calls, and says nothing about tokens.
+                // The observed rate counts calls and says nothing about tokens.
                 if too_many && (dimension == Dimension::Requests || send_rate.allowed().is_some()) {
                     send_rate.slow_down(recent, now);
                 }
@@ -311,7 +311,7 @@ impl ModelLimits {
         Throttled { pause: after.unwrap_or_else(|| backoff(in_a_row)), slower }
     }
 
-    /// The provider asks for a lower rate. Whether it is lower now.
+    /// Handles a request of the provider to slow down. Returns whether the rate was lowered.
     pub(super) fn slow_down(&self, epoch: Epoch, now: Time) -> bool {
         let mut state = self.lock();
         if epoch != Epoch(state.epoch) {
@@ -324,8 +324,8 @@ impl ModelLimits {
         true
     }
 
-    /// A long quota is used up: nobody is to ask before it is over. Others are told of it, so nothing
-    /// is kept that concerns the call alone.
+    /// Closes the model because a long-term quota is exhausted. Other callers receive this failure,
+    /// so details of the call are removed.
     pub(super) fn close(&self, failure: &Failure, now: Time) {
         let after = failure.class.after().unwrap_or(CLOSED);
         let mut failure = Box::new(failure.clone());
@@ -333,7 +333,7 @@ impl ModelLimits {
         self.lock().closed = Some((now.after(after), failure));
     }
 
-    /// For how long it is closed, and why.
+    /// Returns for how much longer the model is closed, and why.
     pub(super) fn closed(&self, now: Time) -> Option<(Duration, Box<Failure>)> {
         let mut state = self.lock();
         let (until, failure) = state.closed.as_ref()?;
@@ -345,7 +345,7 @@ impl ModelLimits {
         Some((left, failure.clone()))
     }
 
-    /// What is lost when it is forgotten.
+    /// Returns the cost of evicting this model.
     pub(super) fn eviction_cost(&self, now: Time) -> EvictionCost {
         if self.closed(now).is_some() {
             return EvictionCost::MustKeep;
@@ -355,7 +355,6 @@ impl ModelLimits {
         costs.max().unwrap_or(EvictionCost::None)
     }
 
-    /// The name of its scope.
     pub(super) fn scope(&self) -> &str {
         &self.scope
     }
@@ -365,7 +364,7 @@ impl ModelLimits {
     }
 }
 
-/// A pause that doubles with each throttle in a row.
+/// Pause that doubles with each consecutive throttle.
 fn backoff(in_a_row: u32) -> Duration {
     match in_a_row.checked_sub(1) {
         Some(doublings) => FIRST_PAUSE.saturating_mul(1 << doublings.min(6)).min(LONGEST_PAUSE),
@@ -374,7 +373,7 @@ fn backoff(in_a_row: u32) -> Duration {
 }
 
 impl State {
-    /// Whether the last throttle is so long ago that another one is news.
+    /// Returns whether another throttle counts as a new one.
     fn is_over(&self, now: Time) -> bool {
         self.last_throttle_at
             .is_none_or(|last_throttle_at| now.since(last_throttle_at) >= FIRST_PAUSE)

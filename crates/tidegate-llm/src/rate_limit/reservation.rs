@@ -1,4 +1,4 @@
-//! A reservation: what a call was granted, and what becomes of it.
+//! A reservation: the charges and the slot of one call, and their settlement.
 
 mod refusal;
 mod usage_so_far;
@@ -23,21 +23,21 @@ use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
 use crate::call::{CallError, ExtraInput};
 use crate::telemetry::{Stage, Stay};
 
-/// A wait that is longer than this is none, but a quota that is used up.
+/// A longer `Retry-After` is treated as an exhausted quota, not as a wait.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// What a call was charged to one limit.
+/// Charge of a call to one limit.
 #[derive(Clone, Debug)]
 pub(super) struct LimitCharge {
     pub(super) tracker: Arc<LimitTracker>,
     pub(super) cost: u64,
-    /// The part of the cost that is for its input.
+    /// Part of the cost for input.
     pub(super) input: u64,
     pub(super) mark: Mark,
 }
 
 impl LimitCharge {
-    /// What the charge becomes, of a call that left under one rule and ends under another.
+    /// Returns the final charge of a call that was sent under `rules.0` and ends under `rules.1`.
     fn final_cost(
         &self,
         settlement: Settlement,
@@ -49,7 +49,7 @@ impl LimitCharge {
             rules,
             (OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded, OutputCharge::ActualUsage)
         );
-        // What it had reserved was given back when the rule changed, to the limits of its own key.
+        // Its reserve was credited when the rule changed, to the limits of its own key.
         let is_of_key = matches!(self.tracker.kind(), LimitKind::Dimension(_));
         let given_back = match was_reserved && is_of_key && self.tracker.counts_output(accounting) {
             true => self.cost.saturating_sub(self.input),
@@ -82,28 +82,28 @@ impl LimitCharge {
     }
 }
 
-/// The limit on tokens whose charges are followed to learn how the provider charges output.
+/// Token limit whose charges are observed to infer how the provider charges output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ObservedDimension(pub(super) Dimension);
 
-/// What a call will use.
+/// Expected usage of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimate {
-    /// Input tokens as we counted them; zero if they were not counted.
+    /// Input tokens as we counted them; zero if not counted.
     pub(super) counted: u64,
     pub(super) expected: Amounts,
-    /// What it is charged whatever it uses.
+    /// Minimum charge, whatever it uses.
     pub(super) certain: Amounts,
 }
 
-/// The limits on requests of a day that a call counts for.
+/// Daily limits that a call is charged to.
 pub(super) type DailyLimits = SmallVec<[Arc<LimitTracker>; 1]>;
 
-/// Leave to go ahead, and what it cost.
+/// Permit of a call and its charges.
 pub(super) struct CallGrant {
     pub(super) permit: Permit,
     pub(super) charges: SmallVec<[LimitCharge; INLINE]>,
-    /// One request of the day of each of these.
+    /// Daily limits, charged one request each.
     pub(super) daily_limits: DailyLimits,
     pub(super) sent_at: Time,
     pub(super) epoch: Epoch,
@@ -111,8 +111,8 @@ pub(super) struct CallGrant {
     pub(super) observed: Option<ObservedDimension>,
 }
 
-/// What a call was granted: its charges, and a place among the calls under way. It is settled with
-/// what the call really used, and given back at its end, however it ends.
+/// Charges and a concurrency slot of one call. They are settled with actual usage and released when
+/// the call ends, however it ends.
 #[must_use = "a reservation that is dropped counts as a call that was broken off"]
 pub struct Reservation {
     call: Option<ActiveCall>,
@@ -123,27 +123,28 @@ struct ActiveCall {
     model_limits: Arc<ModelLimits>,
     grant: CallGrant,
     estimate: Estimate,
-    /// Counts the input that was sent beyond what was expected.
+    /// Counts input sent beyond what was expected.
     extra_input: Option<ExtraInput>,
-    /// What the answer has used so far; `None` before it has begun.
+    /// Usage of the response so far; `None` before it starts.
     used: Option<UsageSoFar>,
-    /// The limit that refused it, if one did.
+    /// Limit that refused the call.
     refused_by: Option<Dimension>,
     _in_flight: Stay,
 }
 
-/// What a charge becomes.
+/// How a charge is settled.
 #[derive(Clone, Copy, Debug)]
 enum Settlement {
-    /// It stays, as far as the provider can have charged it.
+    /// Unknown usage: keep the charge, as far as the provider can have admitted it.
     Unknown,
-    /// So much was used.
+    /// Charge the tokens used.
     Used(Amounts),
-    /// The call is charged as a call, but no tokens.
+    /// Charge the request but no tokens.
     RequestOnly,
-    /// That, and nothing of what all keys have together: whoever invents keys would use it up.
+    /// Like `RequestOnly`, but refund limits over all keys: otherwise invented keys could exhaust
+    /// them.
     CredentialRejected,
-    /// It was never made.
+    /// The call was never sent: refund everything.
     NotSent,
 }
 
@@ -168,13 +169,13 @@ impl Reservation {
         Self { call: Some(call) }
     }
 
-    /// How long the call waited.
+    /// Returns how long the call waited.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.call.as_ref().map_or(Duration::ZERO, |call| call.grant.permit.waited())
     }
 
-    /// What made it wait, by the name of the dimension or `concurrency`, the most first.
+    /// Returns what the call waited for, by dimension name or `concurrency`, longest first.
     #[must_use]
     pub fn waited_for(&self) -> Vec<(&'static str, Duration)> {
         let Some(call) = &self.call else { return Vec::new() };
@@ -186,7 +187,7 @@ impl Reservation {
             .collect()
     }
 
-    /// The part of the wait that was for tokens.
+    /// Part of the wait that was for tokens.
     pub(super) fn waited_for_tokens(&self) -> Duration {
         let Some(call) = &self.call else { return Duration::ZERO };
         let parts = call.grant.permit.parts().iter();
@@ -195,13 +196,13 @@ impl Reservation {
         parts.filter(|part| is_of_tokens(&*part.limit)).map(|part| part.time).sum()
     }
 
-    /// Tokens that were reserved, input and output.
+    /// Returns the reserved tokens, input and output.
     #[must_use]
     pub fn tokens(&self) -> u64 {
         self.call.as_ref().map_or(0, |call| call.estimate.expected.total())
     }
 
-    /// What is allowed in a minute, the least of what it was charged to.
+    /// Returns the lowest limit per minute that the call was charged to.
     pub(super) fn allowed(&self, dimension: Dimension) -> Option<u64> {
         let charges = self.call.iter().flat_map(|call| &call.grant.charges);
         let same =
@@ -212,7 +213,7 @@ impl Reservation {
             .min()
     }
 
-    /// The answer begins, and its head told this about limits.
+    /// Reports that the response started, with the limits in its headers.
     pub fn heard(&mut self, reported: &ReportedLimits) {
         let Some(call) = &mut self.call else { return };
         call.used.get_or_insert_default();
@@ -226,7 +227,7 @@ impl Reservation {
             let reported = |remaining| inference.reported(remaining, sent_call, now);
             remaining.is_some_and(reported) || is_admitted
         });
-        // What the new rule gives back is in the report already.
+        // The report already includes what the new rule refunds.
         if is_changed {
             call.queue.rule_changed(&call.model_limits, *observed);
         } else {
@@ -239,7 +240,7 @@ impl Reservation {
         }
     }
 
-    /// A piece of the answer has come.
+    /// Reports an event of the response.
     pub fn came(&mut self, event: &Event) {
         match event {
             Event::Usage(usage) => self.uses(*usage),
@@ -247,28 +248,28 @@ impl Reservation {
         }
     }
 
-    /// Some of the output has come.
+    /// Reports output text.
     pub fn saw(&mut self, text: &str) {
         if let Some(call) = &mut self.call {
             call.used.get_or_insert_default().add_text(text);
         }
     }
 
-    /// Output has come that cannot be read, and is estimated at so many tokens.
+    /// Reports output that cannot be read, estimated at `tokens` tokens.
     pub fn saw_unread(&mut self, tokens: u64) {
         if let Some(call) = &mut self.call {
             call.used.get_or_insert_default().add_unread(tokens);
         }
     }
 
-    /// So much is used so far, as the provider says. A later word replaces an earlier one.
+    /// Reports the usage so far as counted by the provider. Replaces earlier reports.
     pub fn uses(&mut self, usage: Usage) {
         if let Some(call) = &mut self.call {
             call.used.get_or_insert_default().set_reported(usage);
         }
     }
 
-    /// What the call has used so far: as the provider told it, and else as it was counted.
+    /// Returns the usage so far as reported by the provider, else as counted here.
     #[must_use]
     pub fn measured(&self) -> MeasuredUsage {
         match &self.call {
@@ -277,14 +278,14 @@ impl Reservation {
         }
     }
 
-    /// Tokens that the call was expected to use when it left: input and output.
+    /// Returns the input and output tokens that the call was expected to use.
     #[must_use]
     pub fn expected(&self) -> (u64, u64) {
         let expected = self.call.as_ref().map(|call| call.estimate.expected);
         expected.map_or((0, 0), |expected| (expected.input, expected.output))
     }
 
-    /// The answer is complete, and used so much, if the provider said.
+    /// Settles a complete response, with its usage if the provider reported it.
     pub fn complete(mut self, usage: Option<Usage>) {
         let Some(mut call) = self.call.take() else { return };
         call.set_final_usage(usage);
@@ -298,7 +299,7 @@ impl Reservation {
         call.end(settlement, CallOutcome::Success);
     }
 
-    /// The answer broke off, after having used so much, if the provider said.
+    /// Settles an interrupted response, with its usage if the provider reported it.
     pub fn broke_off(mut self, error: &CallError, usage: Option<Usage>) {
         let Some(mut call) = self.call.take() else { return };
         call.set_final_usage(usage);
@@ -308,8 +309,8 @@ impl Reservation {
         call.end(settlement, outcome);
     }
 
-    /// There is no answer, for this reason. What comes back may say more about it: a call that is
-    /// larger than the limit that refused it is too big, however long anybody waits.
+    /// Settles a failed call. The returned error may be more specific: a call that exceeds the
+    /// limit that refused it is too large, however long it waits.
     pub fn failed(mut self, mut error: CallError) -> CallError {
         let Some(mut call) = self.call.take() else { return error };
         call.learn_from(&error);
@@ -324,7 +325,7 @@ impl Reservation {
         }
         let settlement = match error.class() {
             _ if !error.was_sent() => Settlement::NotSent,
-            // Where charges are never settled, failed calls keep theirs too.
+            // Where the provider never refunds, failed calls stay charged too.
             Class::Transient | Class::Overloaded if call.keeps_charges() => Settlement::Unknown,
             Class::CredentialRejected => Settlement::CredentialRejected,
             _ => Settlement::RequestOnly,
@@ -336,7 +337,7 @@ impl Reservation {
 }
 
 impl ActiveCall {
-    /// What was charged to the limit of this name.
+    /// Returns the charge to the limit `limit`.
     fn charge_to(&self, limit: &str) -> Option<&LimitCharge> {
         self.grant.charges.iter().find(|charge| charge.tracker.name() == limit)
     }
@@ -350,7 +351,7 @@ impl ActiveCall {
         self.model_limits.rule() == OutputCharge::MaxTokens
     }
 
-    /// What the provider said at last, unless it was said before the last piece came.
+    /// Sets the final usage, unless it was reported before the last event.
     fn set_final_usage(&mut self, usage: Option<Usage>) {
         if let Some(usage) = usage {
             self.used.get_or_insert_default().set_final(usage);
@@ -370,7 +371,7 @@ impl ActiveCall {
         Settlement::Used(self.queue.settings().accounting.used(&measured.usage))
     }
 
-    /// Settles, and gives the place back.
+    /// Settles the charges and releases the slot.
     fn end(self, settlement: Settlement, outcome: CallOutcome) {
         let accounting = self.queue.settings().accounting;
         let store = self.queue.settings().model_params.engine.store().clone();
@@ -403,14 +404,14 @@ impl ActiveCall {
         });
     }
 
-    /// Tells what the call used to those who learn how output is charged. The rules under which it
-    /// left and under which it ends.
+    /// Reports the usage to the inference of the charging rule. Returns the rules under which the
+    /// call was sent and ended.
     fn finish_sent_call(&self, settlement: Settlement) -> (OutputCharge, OutputCharge) {
         let CallGrant { sent_call, observed, .. } = &self.grant;
         let now = self.queue.now();
         let accounting = self.queue.settings().accounting;
         let used = match (settlement, observed) {
-            // Without output nobody knows what it used.
+            // Without output the usage is unknown.
             (Settlement::Used(amounts), _) if amounts.output == 0 => None,
             (Settlement::Used(amounts), Some(ObservedDimension(dimension))) => {
                 Some(accounting.cost(*dimension, amounts))
@@ -431,8 +432,8 @@ impl ActiveCall {
 }
 
 impl Drop for Reservation {
-    /// The caller has gone: what has come is charged, or what was expected if nothing has, but
-    /// never more than the provider admits. Nobody locks others out by leaving.
+    /// The caller is gone: charges what was received, or what was expected if nothing was, but
+    /// never more than the provider admits, so a cancelled call cannot lock others out.
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let settlement = match &call.used {

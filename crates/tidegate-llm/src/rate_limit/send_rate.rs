@@ -1,47 +1,47 @@
-//! How fast calls may leave: what a provider allows, less a margin, and slower for a while after
-//! it complained or while it is not used to us yet. Pure: time comes in as an argument.
+//! The rate at which calls may be sent: what a provider allows, less a margin, lowered for a while
+//! after push-back and while ramping up. Pure: time is an argument.
 //!
-//! A provider that allows 600 requests a minute may count each second by itself. Whoever sends at
-//! exactly the limit is then refused now and then, as seconds here and there do not begin together;
-//! a margin of 1.5 % is enough to be refused next to never, whatever the phase.
+//! A provider that allows 600 requests per minute may count each second separately. A client that
+//! sends at exactly the limit is then refused occasionally, since its seconds start at other
+//! instants. A margin of 1.5 % almost always avoids that, whatever the phase.
 
 use std::time::Duration;
 
 use tidegate::{Policy, PolicyError};
 use tidegate_core::Time;
 
-/// So many of a thousand are left alone, where limits are the provider's.
+/// Margin below a provider's limit, in thousandths.
 pub(super) const MARGIN: u32 = 15;
 
-/// A rate that nobody reaches; where nothing is known, calls are not held back. It is near the
-/// highest that a bucket can have: some accounts have quotas of many million tokens a second.
+/// Rate of an unknown limit, which never delays calls. It is near the maximum of a bucket: some
+/// accounts have quotas of many million tokens per second.
 const UNLIMITED: (u64, Duration) = (500_000_000, Duration::from_secs(1));
-/// What a call is charged at most where nothing is known: far below the above, so that nobody is
-/// held up by what another allows itself.
+/// Maximum charge to an unknown limit: far below its rate, so that calls never delay each other.
 pub(super) const MAX_UNKNOWN_COST: u64 = 1_000_000;
-/// How much of a window a bucket holds, in a thousand.
+/// Capacity of a window-sized bucket, in thousandths of the limit.
 const WINDOW_CAPACITY: u64 = 980;
-/// Timers have a millisecond: with less than two of them in a bucket part of a high rate is lost.
+/// Timers have millisecond resolution: a bucket with less than two milliseconds' worth loses part
+/// of a high rate.
 const TIMER_BURST: Duration = Duration::from_millis(2);
-/// What comes more often than this by one loses a good part to timers, if there is no room for two.
+/// At intervals below this, a bucket of one token loses much of the rate to timers.
 const FREQUENT_INTERVAL: Duration = Duration::from_millis(40);
-/// No call costs more than this. A call that is larger than its limit goes when the bucket is full,
-/// and its answer may tell that the limit is another; refused, it would never be heard.
+/// Minimum debt limit. A call larger than its limit is sent when the bucket is full, since its
+/// response may report a different limit; if refused here it would never be sent.
 const MAX_COST: u64 = 10_000_000;
-/// Debts are paid within some decades, as buckets cannot count longer.
+/// Maximum time to pay off a debt, as buckets cannot represent more.
 const MAX_DEBT_TIME: Duration = Duration::from_secs(40 * 365 * 86_400);
-/// Factors change in steps of this many in a thousand, so that policies do not change all the time.
+/// Step of rate factors in thousandths, so that policies do not change constantly.
 const STEP: u32 = 25;
-/// By how much of a thousand a lowered rate recovers in a second.
+/// Recovery of a lowered rate per second, in thousandths.
 const RECOVERY_PER_SECOND: u64 = 10;
-/// What is left of a rate after a complaint, in a thousand.
+/// Factor applied by push-back, in thousandths.
 const SLOW_DOWN_FACTOR: u32 = 800;
-/// The lowest that complaints bring a rate to, in a thousand.
+/// Minimum factor after repeated push-back, in thousandths.
 const MIN_FACTOR: u32 = 100;
-/// A rate that was only observed is no longer kept to when it was doubled without a complaint.
+/// Factor at which a limit that was only observed is dropped: it doubled without push-back.
 const FORGET_FACTOR: u32 = 2_000;
 
-/// An amount in a window of time.
+/// An amount per time window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Allowed {
     pub(crate) amount: u64,
@@ -49,25 +49,24 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// So many in a minute.
     pub(crate) const fn per_minute(amount: u64) -> Self {
         Self { amount, window: Duration::from_secs(60) }
     }
 
-    /// How much that is in a span, rounded down.
+    /// Amount in `span`, rounded down.
     pub(crate) fn in_span(self, span: Duration) -> u64 {
         let amount = u128::from(self.amount).saturating_mul(span.as_nanos());
         u64::try_from(amount / self.window.as_nanos().max(1)).unwrap_or(u64::MAX)
     }
 
-    /// Whether another is larger by more than a step.
+    /// Returns whether `other` is larger by more than a step.
     fn is_well_below(self, other: Self) -> bool {
         let other = u128::from(other.in_span(self.window)) * 1_000;
         other > u128::from(self.amount) * u128::from(1_000 + STEP)
     }
 
-    /// So many millionths of it. Small amounts are told for a thousand windows, to keep their
-    /// fractions; large ones are rounded down, as a rate has no more than 32 bits.
+    /// Scales the amount. Small amounts are expressed per thousand windows to keep fractions; large
+    /// ones are rounded down, since a rate has at most 32 bits.
     fn part(self, millionths: u64) -> Self {
         let windows: u32 = if self.amount <= 2_000_000 { 1_000 } else { 1 };
         let amount = u128::from(self.amount) * u128::from(windows) * u128::from(millionths);
@@ -76,37 +75,37 @@ impl Allowed {
     }
 }
 
-/// How much may leave at once.
+/// Size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Burst {
-    /// So many.
+    /// A fixed amount.
     Amount(u64),
-    /// What this span brings, at least one.
+    /// What refills in this time, at least one.
     Worth(Duration),
-    /// All of the window but a fiftieth, as the buckets of providers hold. At their edge a call is
-    /// refused that arrives a little early, or has a few tokens more than we counted.
+    /// A full window less a fiftieth, as providers' buckets hold. The margin covers calls that
+    /// arrive early or have a few tokens more than we counted.
     Window,
 }
 
-/// Growing slowly to the limit (R349): from a floor, in a time.
+/// Slow growth to the limit (R349).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ramp {
-    /// Requests per minute to begin with.
+    /// Initial requests per minute.
     pub(crate) floor: u64,
-    /// How long until the limit is reached.
+    /// Time until the limit is reached.
     pub(crate) over: Duration,
 }
 
-/// A rate that a complaint has lowered.
+/// A rate lowered by push-back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slowed {
-    /// What the factor is of: what is allowed, or what was seen if nobody told.
+    /// Rate that the factor applies to: the limit, or the observed rate if none is known.
     base: Allowed,
     from: u32,
     since: Time,
 }
 
-/// How fast calls may leave.
+/// Rate at which calls may be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct SendRate {
     allowed: Option<Allowed>,
@@ -116,11 +115,11 @@ pub(crate) struct SendRate {
     ramp: Option<ActiveRamp>,
 }
 
-/// A ramp that has begun.
+/// A ramp in progress.
 #[derive(Clone, Copy, Debug)]
 struct ActiveRamp {
     ramp: Ramp,
-    /// A limit elsewhere that it leads to, if there is one.
+    /// Limit of another tracker that the ramp leads to.
     to: Option<Allowed>,
     since: Time,
 }
@@ -130,7 +129,7 @@ impl SendRate {
         Self { allowed, margin, burst, slowed: None, ramp: None }
     }
 
-    /// No limit that anybody knows of.
+    /// Creates the rate of an unknown limit.
     pub(crate) const fn unlimited() -> Self {
         Self::new(None, Burst::Amount(1), MARGIN)
     }
@@ -139,11 +138,10 @@ impl SendRate {
         self.allowed
     }
 
-    /// The provider allows so much, as it turns out. Whether that is news.
+    /// Sets the allowed amount. Returns whether it changed.
     pub(crate) fn allow(&mut self, allowed: Allowed) -> bool {
         let before = self.allowed.replace(allowed);
-        // A limit that rises has nothing to do with what was complained about. One that flaps a
-        // little, or falls, is no reason to forget it.
+        // A higher limit ends the push-back; one that fluctuates slightly or falls does not.
         let risen = before.is_none_or(|before| before.is_well_below(allowed));
         match &mut self.slowed {
             Some(slowed) if !risen => slowed.base = allowed,
@@ -152,22 +150,22 @@ impl SendRate {
         before != Some(allowed)
     }
 
-    /// Keeps below the limit by the margin, and sends one at a time: the provider counts finer
-    /// than by the minute.
+    /// Keeps the margin and sends one call at a time: the provider counts in shorter windows than a
+    /// minute.
     pub(crate) fn smooth(&mut self) {
         self.margin = self.margin.max(MARGIN);
         self.burst = Burst::Amount(1);
     }
 
-    /// Sends a second's worth at once: the provider refuses calls while it reports that there is
-    /// enough for them, so it counts finer than it reports.
+    /// Limits bursts to a second's worth: the provider refuses calls while it reports enough for
+    /// them, so it counts in shorter windows than it reports.
     pub(crate) fn narrow(&mut self) {
         self.margin = self.margin.max(MARGIN);
         self.burst = Burst::Worth(Duration::from_secs(1));
     }
 
-    /// Grows from a floor from now on, to what is allowed here or to a limit elsewhere. A ramp that
-    /// began within `fresh` goes on.
+    /// Starts a ramp to the allowed rate or to the limit `to`. A ramp that began within `fresh`
+    /// continues.
     pub(crate) fn ramp_up(
         &mut self,
         (ramp, to): (Ramp, Option<Allowed>),
@@ -180,13 +178,13 @@ impl SendRate {
         }
     }
 
-    /// A ramp that has begun goes on like this; with `None` it is over.
+    /// Changes a ramp in progress; `None` ends it.
     pub(crate) fn change_ramp(&mut self, ramp: Option<Ramp>) {
         self.ramp = self.ramp.zip(ramp).map(|(it, ramp)| ActiveRamp { ramp, ..it });
     }
 
-    /// The provider complains: slower by a fifth, recovering in some twenty seconds. Where no
-    /// limit is known, slower than what was `seen`.
+    /// Lowers the rate by a fifth after push-back; it recovers in about twenty seconds. If no limit
+    /// is known, the base is the observed rate `recent`.
     pub(crate) fn slow_down(&mut self, recent: Allowed, now: Time) {
         let base = self.allowed.unwrap_or(recent);
         let factor = match self.slowed {
@@ -197,25 +195,25 @@ impl SendRate {
         self.slowed = Some(Slowed { base, from, since: now });
     }
 
-    /// Whether the pace changes with time.
+    /// Returns whether the rate changes with time.
     pub(crate) const fn is_changing(&self) -> bool {
         self.slowed.is_some() || self.ramp.is_some()
     }
 
-    /// How much of a thousand of the rate is left after push-back, and since when.
+    /// Returns the factor left after push-back, in thousandths, and since when.
     pub(crate) fn slowed(&self, now: Time) -> Option<(u32, Time)> {
         let over = if self.allowed.is_some() { 1_000 } else { FORGET_FACTOR };
         let slowed = self.slowed.filter(|slowed| slowed.factor(now) < over)?;
         Some((slowed.factor(now), slowed.since))
     }
 
-    /// How much longer the rate grows from its floor.
+    /// Returns the time until the ramp ends.
     pub(crate) fn ramp_left(&self, now: Time) -> Option<Duration> {
         let ActiveRamp { ramp, since, .. } = self.ramp?;
         Some(ramp.over.saturating_sub(now.since(since))).filter(|left| !left.is_zero())
     }
 
-    /// What the bucket is to be now.
+    /// Returns the current policy of the bucket.
     pub(crate) fn policy(&mut self, now: Time) -> Result<Policy, PolicyError> {
         let (base, factor) = self.base(now);
         let Some(base) = base else {
@@ -238,7 +236,7 @@ impl SendRate {
         Policy::per(amount, window).capacity(capacity).max_debt(debt).build()
     }
 
-    /// What is allowed or was seen, and how much of a thousand of it counts.
+    /// Returns the allowed or observed rate and the factor that applies, in thousandths.
     fn base(&mut self, now: Time) -> (Option<Allowed>, u32) {
         let ramp = self.ramped(now);
         let over = if self.allowed.is_some() { 1_000 } else { FORGET_FACTOR };
@@ -269,7 +267,7 @@ impl SendRate {
             (allowed, to) => allowed.or(to),
         };
         let Some(allowed) = allowed else {
-            // To where nobody knows: the floor doubles with every tenth of the time.
+            // Without a known limit the floor doubles with every tenth of the time.
             let doubled = floor.amount.saturating_mul(1 << (part / 100));
             return Some((Some(Allowed { amount: doubled, ..floor }), 1_000));
         };
@@ -300,7 +298,7 @@ mod tests {
         START.after(Duration::from_secs(seconds))
     }
 
-    /// Thousandths of tokens per minute.
+    /// Rate in thousandths of tokens per minute.
     fn per_minute(send_rate: &mut SendRate, now: Time) -> u64 {
         let Policy::Bucket(bucket) = send_rate.policy(now).unwrap() else { panic!("no bucket") };
         let tokens = u128::from(bucket.rate().tokens()) * 60_000_000_000_000;

@@ -1,34 +1,33 @@
-//! What a call is charged, by the provider's own rule.
+//! What providers charge for a call.
 //!
-//! Providers charge an estimate when a call is admitted, and some correct it afterwards. Whoever
-//! reserves less than the provider does is refused "below quota"; whoever reserves more wastes it.
-//! What providers report corrects a rule that is not documented.
+//! Providers charge an estimate on admission, and some correct it afterwards. Reserving less than
+//! the provider does leads to refusals below the limit; reserving more wastes quota. Undocumented
+//! rules are corrected by what providers report.
 
 use tidegate_providers::{Dialect, Dimension, Usage};
 
-/// How the output of a call is charged. Each rule leaves at least as much in the provider's bucket as
-/// the one before it.
+/// How a provider charges output. Each rule leaves at least as much in the provider's bucket as the
+/// one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum OutputCharge {
-    /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is lost.
+    /// `max_tokens` on admission, without a refund.
     MaxTokens,
-    /// What the call allows itself by `max_tokens`, when it is admitted. What it does not use is given
-    /// back at its end.
+    /// `max_tokens` on admission; unused tokens are refunded at the end.
     MaxTokensRefunded,
-    /// What was used, when it has ended.
+    /// Actual output, at the end.
     ActualUsage,
 }
 
-/// Whether input tokens that were in the provider's cache are charged.
+/// Whether input tokens read from the provider's cache are charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CachedTokens {
-    /// Like others.
+    /// Charged like other input tokens.
     Counted,
-    /// They are free.
+    /// Not charged.
     Free,
 }
 
-/// What a limit on tokens as such is about.
+/// What a limit on "tokens" counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TokenScope {
     /// Input and output.
@@ -37,10 +36,11 @@ pub(crate) enum TokenScope {
     Input,
 }
 
-/// How a provider charges. [`Charging::of`] is the rule of a dialect; setters change one part.
+/// How a provider charges calls. [`TokenAccounting::of`] returns that of a dialect; setters change
+/// parts.
 ///
-/// How output is charged is where an account begins; it learns from what the provider reports, admits
-/// and refuses, for each model.
+/// The rule for output is only where an account starts: it is inferred per model from what the
+/// provider reports, admits and refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenAccounting {
     output: OutputCharge,
@@ -48,7 +48,7 @@ pub(crate) struct TokenAccounting {
     tokens: TokenScope,
 }
 
-/// Tokens of a call, expected or used.
+/// Expected or used tokens of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts {
     pub(crate) input: u64,
@@ -62,14 +62,14 @@ impl Amounts {
 }
 
 impl TokenAccounting {
-    /// The rule of a dialect:
+    /// Returns the accounting of a dialect:
     ///
-    /// | dialect | output | cached tokens | a limit on tokens is of |
+    /// | dialect | output | cached tokens | limit on tokens counts |
     /// | --- | --- | --- | --- |
-    /// | OpenAI, Azure | `max_tokens`, kept | count | both |
-    /// | Anthropic, Groq | `max_tokens`, given back | are free | both |
-    /// | Gemini | at the end | count | input |
-    /// | others | at the end | count | both |
+    /// | OpenAI, Azure | `max_tokens` | counted | both |
+    /// | Anthropic, Groq | `max_tokens`, refunded | free | both |
+    /// | Gemini | actual usage | counted | input |
+    /// | others | actual usage | counted | both |
     pub(crate) const fn of(dialect: Dialect) -> Self {
         let usual = Self {
             output: OutputCharge::ActualUsage,
@@ -86,30 +86,30 @@ impl TokenAccounting {
         }
     }
 
-    /// How output is charged, to begin with.
+    /// Sets the initial rule for output.
     pub(crate) const fn output(mut self, output: OutputCharge) -> Self {
         self.output = output;
         self
     }
 
-    /// Whether cached tokens are charged.
+    /// Sets whether cached tokens are charged.
     pub(crate) const fn cached_tokens(mut self, cached: CachedTokens) -> Self {
         self.cached = cached;
         self
     }
 
-    /// What a limit on tokens as such is about.
+    /// Sets what a limit on tokens counts.
     pub(crate) const fn tokens(mut self, tokens: TokenScope) -> Self {
         self.tokens = tokens;
         self
     }
 
-    /// How output is charged before anything was learned.
+    /// Returns the rule for output to start with.
     pub(crate) const fn initial_rule(self) -> OutputCharge {
         self.output
     }
 
-    /// What a call is charged for certain under a rule, whatever it uses.
+    /// Minimum charge of a call under `rule`, whatever it uses.
     pub(crate) fn certain(rule: OutputCharge, input: u64, max_output: Option<u64>) -> Amounts {
         let output = match rule {
             OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded => max_output.unwrap_or(0),
@@ -118,8 +118,7 @@ impl TokenAccounting {
         Amounts { input, output }
     }
 
-    /// What a call is charged while it is under way: counted input, and output as it allows itself or
-    /// as was learned.
+    /// Charge of a call in flight: its input, and its `max_tokens` or learned output.
     pub(crate) fn reserved(
         rule: OutputCharge,
         input: u64,
@@ -134,12 +133,12 @@ impl TokenAccounting {
         }
     }
 
-    /// What a call will use, as far as was learned.
+    /// Expected usage of a call.
     pub(crate) fn likely(input: u64, learned: u64, max_output: Option<u64>) -> Amounts {
         Amounts { input, output: learned.min(max_output.unwrap_or(u64::MAX)) }
     }
 
-    /// What a call has used, in tokens that are charged.
+    /// Converts usage to the tokens that are charged.
     pub(crate) fn used(self, usage: &Usage) -> Amounts {
         let input = match self.cached {
             CachedTokens::Counted => usage.input,
@@ -148,7 +147,7 @@ impl TokenAccounting {
         Amounts { input, output: usage.output }
     }
 
-    /// Whether a limit counts output.
+    /// Returns whether a limit on `dimension` counts output.
     pub(crate) const fn counts_output(self, dimension: Dimension) -> bool {
         match dimension {
             Dimension::OutputTokens => true,
@@ -157,7 +156,7 @@ impl TokenAccounting {
         }
     }
 
-    /// The charge in one dimension.
+    /// Returns the charge in one dimension.
     pub(crate) fn cost(self, dimension: Dimension, amounts: Amounts) -> u64 {
         match (dimension, self.tokens) {
             (Dimension::Requests | Dimension::RequestsPerDay, _) => 1,

@@ -1,4 +1,4 @@
-//! Warnings of waits: one for each call in a library, one a minute for each scope in a server.
+//! Log lines for waits: one per call in a library, one per minute and scope in a server.
 
 use std::collections::HashMap;
 use std::mem;
@@ -9,28 +9,27 @@ use tidegate_core::Time;
 
 use crate::call::Scope;
 
-/// How often a server warns of the same scope.
+/// Minimum time between log lines of one scope in a server.
 const MINUTE: Duration = Duration::from_secs(60);
-/// So many scopes are told apart; the waits of others are told together. Scopes have keys and models of
-/// callers, who must not fill the log.
+/// Maximum number of scopes logged separately; further ones are logged together. Scopes contain
+/// keys and models chosen by callers, who must not be able to fill the log.
 const MAX_SCOPES: usize = 64;
 
-/// Warns of waits. Cheap to clone; clones are the same log, which several accounts may share.
+/// Logs waits. Cheap to clone; clones share one log.
 #[derive(Clone, Debug)]
 pub(super) struct WaitLog {
-    /// `None`: each of them.
+    /// `None` logs each wait.
     summaries: Option<Arc<Mutex<WaitsByScope>>>,
 }
 
-/// Waits by their scope.
 #[derive(Debug, Default)]
 struct WaitsByScope {
     scopes: HashMap<Scope, WaitSummary>,
-    /// Of all other scopes.
+    /// Summary of all scopes beyond the maximum.
     others: Option<WaitSummary>,
 }
 
-/// Waits of a scope since they were last told.
+/// Waits since the last log line.
 #[derive(Clone, Copy, Debug)]
 struct WaitSummary {
     logged_at: Time,
@@ -39,17 +38,17 @@ struct WaitSummary {
 }
 
 impl WaitLog {
-    /// Warns of each wait: for libraries.
+    /// Logs each wait. For libraries.
     pub(super) const fn each_call() -> Self {
         Self { summaries: None }
     }
 
-    /// Warns of waits once a minute for a scope, with their number and the worst: for servers.
+    /// Logs waits at most once a minute per scope, with their number and the longest. For servers.
     pub(super) fn each_minute() -> Self {
         Self { summaries: Some(Arc::default()) }
     }
 
-    /// A call of this scope waited so long.
+    /// Records that a call of `scope` waited.
     pub(super) fn waited(&self, scope: &Scope, wait: Duration, now: Time) {
         let provider = scope.provider();
         let Some(summaries) = &self.summaries else {
@@ -75,8 +74,8 @@ impl WaitLog {
 }
 
 impl WaitsByScope {
-    /// Counts a wait, and says what there is to tell of its scope now, if there is, and whether that is
-    /// one of the others.
+    /// Records a wait. Returns the summary to log now, if one is due, and whether it is that of the
+    /// other scopes.
     fn record(&mut self, scope: &Scope, wait: Duration, now: Time) -> Option<(WaitSummary, bool)> {
         if let Some(waits) = self.scopes.get_mut(scope) {
             return Some((waits.add(wait, now)?, false));
@@ -101,7 +100,7 @@ impl WaitsByScope {
 }
 
 impl WaitSummary {
-    /// Counts a wait, and says what there is to tell now, if there is.
+    /// Records a wait. Returns the summary if it is due.
     fn add(&mut self, wait: Duration, now: Time) -> Option<Self> {
         self.count += 1;
         self.worst = self.worst.max(wait);

@@ -1,4 +1,4 @@
-//! Forgetting models of an account, and what is lost when all of it is forgotten.
+//! Eviction of idle models, and the cost of evicting the account.
 
 use std::sync::Arc;
 
@@ -10,20 +10,21 @@ use crate::memory::EvictionCost;
 use crate::rate_limit::call_queue::CallQueue;
 use crate::rate_limit::model_limits::ModelLimits;
 
-/// An account with more queues than this is not looked through: its models go one by one.
+/// An account with more queues than this is not examined as a whole: its models are evicted one by
+/// one.
 const MAX_QUEUES_EXAMINED: usize = 32;
 
-/// So many models are looked at when there is no room for another one.
+/// Maximum number of models examined when there is no room for another.
 const MAX_EXAMINED: usize = 16;
 
 impl Account {
-    /// Whether there is room for so many bytes, for which models of this account go first.
+    /// Returns whether there is room for `bytes`, evicting models of this account first.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let evict = |max_cost| self.evict_models(MAX_EXAMINED, max_cost);
         self.inner.settings.memory.has_room_with(bytes, evict)
     }
 
-    /// What is lost when the account is forgotten with all of its models.
+    /// Returns the cost of evicting the account with all of its models.
     pub(in crate::rate_limit) fn eviction_cost(&self) -> EvictionCost {
         let queues = self.inner.lock_queues();
         if queues.len() > MAX_QUEUES_EXAMINED {
@@ -42,8 +43,8 @@ impl Account {
         worst
     }
 
-    /// Looks at some models that were not looked at for the longest time, and forgets those that are
-    /// not in use and whose loss is no more than this.
+    /// Examines up to `max_examined` models, longest unexamined first, and evicts unused ones that
+    /// cost at most `max_cost`.
     pub(in crate::rate_limit) fn evict_models(&self, max_examined: usize, max_cost: EvictionCost) {
         let inner = &*self.inner;
         let now = inner.settings.model_params.clock.now();
@@ -65,7 +66,7 @@ impl Account {
         if let Some(queue) = spanning {
             queue.evict_models(max_examined, max_cost);
         }
-        // Those that outlived their queues.
+        // Learned limits that outlived their queues.
         let may_evict = |_: &String, model_limits: &Arc<ModelLimits>, is_used: bool| {
             !is_used
                 && Arc::strong_count(model_limits) == 1

@@ -1,4 +1,4 @@
-//! Waiting for a permit over all limits of a call, and what is told if there is none.
+//! Acquiring a permit over all limits of a call, and the error if there is none.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -20,18 +20,18 @@ use crate::rate_limit::token_accounting::{Amounts, OutputCharge, TokenAccounting
 use crate::telemetry::Stage;
 use tidegate_providers::Endpoint;
 
-/// A permit, and what it is for.
+/// A permit with the limits it was charged to.
 pub(super) struct Admitted {
     pub(super) permit: Permit,
     pub(super) trackers: SmallVec<[Arc<LimitTracker>; INLINE]>,
-    /// What it was charged to each.
+    /// Charge to each limit.
     pub(super) costs: SmallVec<[u64; INLINE]>,
     pub(super) demand: Demand,
 }
 
 impl CallQueue {
-    /// Waits for a permit. If the provider turns out to charge output differently, a call that waits
-    /// asks again for what it is charged then.
+    /// Waits for a permit. If the charging rule of the provider turns out to be different
+    /// meanwhile, the call is queued again at its new cost.
     pub(super) async fn acquire(
         self: &Arc<Self>,
         model_limits: &Arc<ModelLimits>,
@@ -64,7 +64,7 @@ impl CallQueue {
         }
     }
 
-    /// Waits for a permit, unless the provider turns out to charge by another rule.
+    /// Waits for a permit. Returns `None` if the charging rule changes first.
     async fn unless_repriced(
         self: &Arc<Self>,
         model_limits: &Arc<ModelLimits>,
@@ -96,7 +96,7 @@ impl CallQueue {
         .await
     }
 
-    /// The request for a permit, of a call that has waited since `begin`.
+    /// Builds the request for a permit, for a call that has waited since `started`.
     fn request<'m>(
         &self,
         priced: impl Iterator<Item = (&'m Arc<LimitTracker>, &'m u64)>,
@@ -107,7 +107,7 @@ impl CallQueue {
         let now = self.now();
         let spans_models = self.scope.model_name().is_none_or(|model| model == OTHER);
         let configured = self.configured.load();
-        // What stands in for a limit that was configured is everybody's, and waited for in turn.
+        // A reported limit that replaces a configured one is shared and waited for in order.
         let is_alone = self.has_one_model();
         let is_everybodys = |tracker: &Arc<LimitTracker>| {
             let mut all = configured.all.trackers.iter();
@@ -131,22 +131,23 @@ impl CallQueue {
         }
         let tenant = terms.tenant.as_deref().unwrap_or_default();
         if spans_models {
-            // What has limits of its own waits for them by itself.
+            // Endpoints with limits of their own wait separately.
             let has_own = configured.has_endpoint(&terms.endpoint);
             let endpoint = if has_own { terms.endpoint.as_str() } else { "" };
             acquire = acquire.tenant(&[tenant, "\n", model, "\n", endpoint].concat());
         } else if !tenant.is_empty() {
             acquire = acquire.tenant(tenant);
         }
-        // A deadline bounds the wait also where nobody retries.
+        // The deadline limits the wait even without a retry layer.
         match terms.max_wait.into_iter().chain(terms.deadline).min() {
             Some(max_wait) => acquire.max_wait(max_wait.saturating_sub(now.since(started))),
             None => acquire,
         }
     }
 
-    /// Says what a call would wait for, and how long: the pacer knows the time of its queue if it
-    /// refused at once, the limits know their own, and for a place it takes as long as calls take.
+    /// Builds the error that says what a call would wait for and how long: the pacer knows the
+    /// delay of its queue if it refused at once, the limits know theirs, and a concurrency slot
+    /// takes as long as recent calls took.
     async fn no_permit(
         &self,
         source: AcquireError,
@@ -182,7 +183,7 @@ impl CallQueue {
         CallError::NoPermit { provider, source, limited_by, after }
     }
 
-    /// How long those who wait take to get a place, by the time that calls took of late.
+    /// Estimates how long waiting calls take to get a slot, from recent call durations.
     fn estimated_queue_time(&self, gauges: &Gauges) -> Duration {
         let waiting = u64::try_from(gauges.waiting).unwrap_or(u64::MAX).saturating_add(1);
         let rounds = waiting.div_ceil(gauges.concurrency.unwrap_or(1).max(1));
@@ -190,20 +191,20 @@ impl CallQueue {
     }
 }
 
-/// What a call asks for, and what is expected of it.
+/// Expected usage of a call and the maximum output it requests.
 pub(super) struct Demand {
     pub(super) expectation: Expectation,
     pub(super) max_output: Option<u64>,
 }
 
 impl Demand {
-    /// What it is charged while it is under way.
+    /// Charge while the call is in flight.
     pub(super) fn reserved(&self, rule: OutputCharge) -> Amounts {
         let Expectation { input, output, .. } = self.expectation;
         TokenAccounting::reserved(rule, input, output, self.max_output)
     }
 
-    /// What it will cost in the end.
+    /// Expected final charge.
     fn likely(&self) -> Amounts {
         let Expectation { input, output, rule, expects_refund } = self.expectation;
         if expects_refund {

@@ -1,5 +1,4 @@
-//! How the provider of a lane charges output: what follows when that turns out to be different, and
-//! calls that wait for tokens without need.
+//! Reacts to a changed charging rule, and probes for one while calls wait for tokens without need.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,11 +15,11 @@ use crate::rate_limit::reservation::ObservedDimension;
 use crate::rate_limit::send_rate::Allowed;
 use crate::rate_limit::token_accounting::OutputCharge;
 
-/// How long calls wait for tokens before it is asked whether they have to.
+/// How often waiting calls are examined for a probe.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl CallQueue {
-    /// The tightest limit on tokens that counts output, and what it is on.
+    /// Returns the tightest token limit that counts output, with its dimension.
     pub(super) fn observed(
         &self,
         trackers: &[Arc<LimitTracker>],
@@ -40,8 +39,7 @@ impl CallQueue {
         }
     }
 
-    /// The provider charges output in another way than was thought: our buckets hold what its own
-    /// does.
+    /// Handles a changed charging rule: credits our buckets with what the provider's hold.
     pub(in crate::rate_limit) fn rule_changed(
         &self,
         model_limits: &ModelLimits,
@@ -58,8 +56,8 @@ impl CallQueue {
         }
     }
 
-    /// All limits of a dimension, also one that was set and is replaced by what is told: calls that
-    /// waited before wait for it.
+    /// All limits of a dimension, including configured ones that a reported limit replaced: calls
+    /// that started to wait earlier are charged to them.
     fn trackers_of(
         &self,
         dimension: Dimension,
@@ -74,7 +72,7 @@ impl CallQueue {
             .collect()
     }
 
-    /// Looks after calls that wait for tokens: every second, whether they have to.
+    /// Spawns a task that probes every second while calls wait for tokens.
     pub(super) fn spawn_probe_task(self: &Arc<Self>, model_limits: &Arc<ModelLimits>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         if model_limits.rule() == OutputCharge::ActualUsage
@@ -99,8 +97,8 @@ impl CallQueue {
         });
     }
 
-    /// Lets one call more go than the provider is thought to take, if calls wait for tokens that
-    /// those under way will hardly use.
+    /// Sends one call more than the assumed rule allows if calls wait for tokens that calls in
+    /// flight will hardly use.
     fn probe(&self, model_limits: &ModelLimits) {
         let trackers = self.trackers(model_limits, (&model_limits.model, &Endpoint::default()));
         let (_, observed) = self.observed(&trackers);
@@ -120,8 +118,8 @@ impl CallQueue {
         }
     }
 
-    /// Calls that waited before a limit was told are charged to the one that was set as well. What
-    /// is told is the tighter one, so the other holds nobody up.
+    /// Calls that started to wait before a limit was reported are charged to the configured one as
+    /// well. The reported one is tighter, so the configured one must not delay them.
     pub(super) fn credit_replaced(&self, model_limits: &ModelLimits) {
         let (reported, configured) = (model_limits.trackers(), self.configured.load());
         let is_local = self.settings.model_params.engine.store().local().is_some();

@@ -1,4 +1,4 @@
-//! The limits that were configured for a lane, and how they are changed.
+//! Configured limits of a queue, and changing them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::super::send_rate::{Allowed, Burst, SendRate};
 use super::CallQueue;
 use crate::plan::{Constraint, Source};
 
-/// The limits of a lane.
+/// Configured limits of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Configured {
-    /// Of all calls.
+    /// For all calls.
     pub(super) all: LimitSet,
     endpoints: HashMap<Endpoint, LimitSet>,
-    /// The most specific first.
+    /// Most specific first.
     models: Vec<(ModelPattern, LimitSet)>,
-    /// Meters of an earlier configuration, which may be wanted again.
+    /// Trackers of earlier configurations, which may be used again.
     retired: Vec<(String, Arc<LimitTracker>)>,
 }
 
@@ -32,21 +32,21 @@ pub(super) struct Configured {
 #[derive(Debug, Default)]
 pub(super) struct LimitSet {
     pub(super) trackers: Vec<Arc<LimitTracker>>,
-    /// The one of the day. Nobody waits for tomorrow, so it is asked when everything else is there.
+    /// The daily limit. It is charged last, since calls do not wait for the next day.
     pub(super) daily: Option<Arc<LimitTracker>>,
-    /// The calls that may be under way.
+    /// Concurrency slots.
     pub(super) slots: Option<LimitedSlots>,
-    /// Whether they are somebody's wish; others are replaced by what is told.
+    /// Whether the limits are explicit settings; others are replaced by reported limits.
     pub(super) wished: bool,
-    /// Where they come from.
+    /// Source of the limits.
     pub(super) source: Source,
-    /// Whether they are for one model alone.
+    /// Whether they apply to a single model.
     pub(super) is_of_one_model: bool,
-    /// Whose buckets they are.
+    /// Scope that the buckets belong to.
     key: String,
 }
 
-/// Slots of a model or an endpoint, over all accounts that share them.
+/// Concurrency slots of a model or endpoint, over all accounts that share them.
 #[derive(Debug)]
 pub(super) struct LimitedSlots {
     pub(super) group: SlotGroup,
@@ -55,12 +55,12 @@ pub(super) struct LimitedSlots {
 }
 
 impl Configured {
-    /// The groups of slots, and how many there are to be.
+    /// Slot groups with their configured sizes.
     fn slots(&self) -> impl Iterator<Item = (&SlotGroup, u64)> {
         self.sets().filter_map(|set| set.slots.as_ref()).map(|slots| (&slots.group, slots.limit))
     }
 
-    /// What applies to the calls of a model at an endpoint.
+    /// Limits that apply to calls of `model` at `endpoint`.
     pub(super) fn of<'c>(
         &'c self,
         model: &'c str,
@@ -70,14 +70,14 @@ impl Configured {
         self.of_model(model).chain(endpoint)
     }
 
-    /// What applies to the calls of a model at any endpoint.
+    /// Limits that apply to calls of `model` at any endpoint.
     pub(super) fn of_model<'c>(&'c self, model: &'c str) -> impl Iterator<Item = &'c LimitSet> {
         let mut models = self.models.iter();
         let model = models.find(|(pattern, _)| pattern.matches(model)).map(|(_, set)| set);
         [&self.all].into_iter().chain(model)
     }
 
-    /// How many requests of a model are allowed, by the tightest limit that was configured.
+    /// Returns the tightest configured request limit of `model`.
     pub(super) fn requests(&self, model: &str) -> Option<Allowed> {
         let trackers = self.of_model(model).flat_map(|set| &set.trackers);
         let allowed =
@@ -89,7 +89,7 @@ impl Configured {
         self.endpoints.contains_key(endpoint)
     }
 
-    /// All limits, with what they apply to if that is not everything.
+    /// All limits, each with the endpoint or pattern it applies to, if any.
     pub(super) fn parts(&self) -> Vec<(Option<Arc<str>>, &LimitSet)> {
         let endpoints = self.endpoints.iter().map(|(endpoint, set)| (endpoint.as_str(), set));
         let models = self.models.iter().map(|(pattern, set)| (pattern.as_str(), set));
@@ -99,12 +99,12 @@ impl Configured {
         [(None, &self.all)].into_iter().chain(parts).collect()
     }
 
-    /// All meters that calls are charged to, but for those of a day.
+    /// All trackers except daily ones.
     pub(super) fn trackers(&self) -> impl Iterator<Item = &Arc<LimitTracker>> {
         self.sets().flat_map(|set| &set.trackers)
     }
 
-    /// All meters, those of a day too.
+    /// All trackers, including daily ones.
     pub(super) fn all_trackers(&self) -> impl Iterator<Item = &Arc<LimitTracker>> {
         self.sets().flat_map(|set| set.trackers.iter().chain(&set.daily))
     }
@@ -114,7 +114,7 @@ impl Configured {
         [&self.all].into_iter().chain(self.endpoints.values()).chain(models)
     }
 
-    /// Every meter with the key that it was made for.
+    /// Every tracker with the scope it belongs to.
     fn known(&self) -> Vec<(String, Arc<LimitTracker>)> {
         let used = self.sets().flat_map(|set| {
             let trackers = set.trackers.iter().chain(&set.daily);
@@ -125,21 +125,20 @@ impl Configured {
 }
 
 impl CallQueue {
-    /// The names of the limits that were configured.
+    /// Names of the configured limits.
     pub(in crate::rate_limit) fn limit_names(&self) -> Vec<String> {
         self.configured.load().known().iter().map(|(_, tracker)| tracker.name()).collect()
     }
 
-    /// Configures other limits. What was spent counts on. Whoever waits goes by the new numbers at
-    /// once, and no longer waits for limits that are gone; limits that are new hold for those who
-    /// come.
+    /// Changes the configured limits. Charges are kept. Waiting calls follow changed limits at once
+    /// and no longer wait for removed ones; new limits apply to new calls.
     pub(in crate::rate_limit) fn configure(
         &self,
         limits: &AccountLimits,
     ) -> Result<(), LimitError> {
         let old = self.configured.load();
         let known = old.known();
-        // Whatever can fail comes first.
+        // Everything that can fail comes first.
         let mut changes = Vec::new();
         let mut set = |key: String, constraint: &Constraint| {
             self.limit_set(key, constraint, &known, &mut changes)
@@ -179,7 +178,7 @@ impl CallQueue {
         for (group, limit) in next.slots() {
             group.resize(limit);
         }
-        // Nobody waits for limits that are gone.
+        // Calls must not wait for removed limits.
         let is_kept = |name: &str| next.sets().any(|set| set.slots_name() == Some(name));
         for set in old.sets().filter(|set| set.slots_name().is_some_and(|name| !is_kept(name))) {
             set.slots.iter().for_each(|slots| slots.group.resize(u64::MAX));
@@ -192,7 +191,7 @@ impl CallQueue {
         Ok(())
     }
 
-    /// The limits of one constraint, on meters that are known or new.
+    /// Returns the limits of one constraint, reusing existing trackers.
     fn limit_set(
         &self,
         key: String,
@@ -228,7 +227,7 @@ impl LimitSet {
         self.slots.as_ref().map(|slots| slots.name.as_str())
     }
 
-    /// With the group of slots of this name, if the constraint has a concurrency.
+    /// Adds the slot group `name` if the constraint limits concurrency.
     fn with_slots(mut self, constraint: &Constraint, name: &str, settings: &Settings) -> Self {
         self.slots = constraint.concurrency().map(|limit| {
             let (limit, name) = (limit.get().into(), name.to_owned());
@@ -238,7 +237,7 @@ impl LimitSet {
     }
 }
 
-/// What meters a constraint asks for.
+/// Trackers that a constraint needs.
 fn specs(constraint: &Constraint, settings: &Settings) -> Vec<TrackerSpec> {
     let (margin, tokens) = (settings.margin, Burst::Window);
     let rates = [

@@ -1,4 +1,4 @@
-//! Forgetting models, and what a lane takes of memory.
+//! Eviction of models, and the memory charge of a queue.
 
 use std::sync::{Arc, PoisonError};
 
@@ -11,27 +11,27 @@ use crate::rate_limit::footprint;
 use crate::rate_limit::limits::AccountLimits;
 use crate::rate_limit::model_limits::ModelLimits;
 
-/// A model that is not in use is known to its lane and to its account.
+/// References to an unused model: its queue's and its account's.
 const UNUSED_REFERENCES: usize = 2;
 
-/// So many models are looked at when there is no room for another one.
+/// Maximum number of models examined when there is no room for another.
 const MAX_EXAMINED: usize = 16;
 
 impl CallQueue {
-    /// Whether there is room for so many bytes, for which models of this lane go first.
+    /// Returns whether there is room for `bytes`, evicting models of this queue first.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let evict = |max_cost| self.evict_models(MAX_EXAMINED, max_cost);
         self.settings.memory.has_room_with(bytes, evict)
     }
 
-    /// What is lost when the lane and its models are forgotten.
+    /// Returns the cost of evicting the queue with its models.
     pub(in crate::rate_limit) fn eviction_cost(&self, now: Time) -> EvictionCost {
         let gauges = self.pacer.gauges();
         if gauges.in_flight > 0 || gauges.waiting > 0 {
             return EvictionCost::MustKeep;
         }
         let configured = self.configured.load();
-        // What was configured is not learned.
+        // Configured limits need not be learned again.
         let of_configured =
             configured.all_trackers().map(|tracker| match tracker.eviction_cost(now) {
                 EvictionCost::MustKeep => EvictionCost::MustKeep,
@@ -50,8 +50,7 @@ impl CallQueue {
         worst
     }
 
-    /// Looks at so many models, and forgets those that are not in use and whose loss is no more than
-    /// this.
+    /// Examines up to `max_examined` models and evicts unused ones that cost at most `max_cost`.
     pub(in crate::rate_limit) fn evict_models(&self, max_examined: usize, max_cost: EvictionCost) {
         let now = self.now();
         let may_evict = |_: &Arc<str>, model_limits: &Arc<ModelLimits>, is_used: bool| {
@@ -65,7 +64,7 @@ impl CallQueue {
         }
     }
 
-    /// Forgets all models of a lane that is not in use any more.
+    /// Removes all models of a queue that is no longer used.
     pub(in crate::rate_limit) fn clear_models(&self) {
         let mut known_models = self.lock_known_models();
         let all: Vec<_> =
@@ -77,7 +76,7 @@ impl CallQueue {
         }
     }
 
-    /// Charges what the lane takes of memory under these limits.
+    /// Updates the memory charge to these limits.
     pub(super) fn recharge(&self, limits: &AccountLimits) {
         let share = self.settings.memory.charge(footprint::of_queue(limits));
         *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = share;
@@ -85,14 +84,14 @@ impl CallQueue {
 }
 
 impl Settings {
-    /// Forgets a model that no lane knows any more.
+    /// Removes a model that no queue refers to.
     pub(in crate::rate_limit) fn remove_model(&self, model_limits: &Arc<ModelLimits>) {
         let mut known_models = self.lock_known_models();
-        // Somebody may have asked for it again.
+        // It may have been requested again meanwhile.
         if Arc::strong_count(model_limits) == UNUSED_REFERENCES
             && known_models.remove(model_limits.scope()).is_some()
         {
-            // Under the lock: nobody makes the same limits meanwhile.
+            // Under the lock, so that the same limits are not created meanwhile.
             model_limits.limit_names().iter().for_each(|name| {
                 self.model_params.engine.retire(name);
             });

@@ -1,4 +1,4 @@
-//! How a queue, its limits and its models are shown.
+//! Views of a queue, its limits and its models.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::rate_limit::limit_view::{HoldCause, LimitSource, ModelView, QueueView
 use crate::rate_limit::model_limits::ModelLimits;
 
 impl CallQueue {
-    /// How the queue is shown. A shared store that has not answered until then is left out.
+    /// Returns a view of the queue. Buckets of a shared store that does not answer by `until` are
+    /// omitted.
     pub(in crate::rate_limit) async fn view(&self, until: Instant) -> QueueView {
         let waits_for = self.pacer.waits_for();
         let context = ViewContext { waits_for: waits_for.as_deref(), now: self.now(), until };
@@ -76,7 +77,7 @@ impl CallQueue {
     }
 }
 
-/// What waits for the limit of this name are said to be for, if it is one of these.
+/// Returns the reported wait reason if `limit` is one of these.
 fn name_in<'m>(
     mut trackers: impl Iterator<Item = &'m Arc<LimitTracker>>,
     limit: &str,

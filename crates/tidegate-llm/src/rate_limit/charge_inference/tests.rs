@@ -1,4 +1,4 @@
-//! Rules found out from reports, admissions and refusals, at instants that each test names.
+//! Inference from reports, admissions and refusals at explicit times.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn call(reserve: u64) -> TokenCharge {
     TokenCharge { input: 10, reserve }
 }
 
-/// Twenty-two calls of 4,000 tokens leave together, and use 50 each.
+/// Sends 22 calls of 4,000 tokens together.
 fn burst(inference: &mut ChargeInference) -> Vec<SentCall> {
     (0..22).map(|_| inference.call_sent(LIMIT, call(4_000), at(0))).collect()
 }
@@ -23,7 +23,7 @@ fn a_provider_that_gives_back_is_found_out_by_the_first_call_after_a_burst() {
     let calls = burst(&mut inference);
     for sent_call in &calls {
         inference.ended(sent_call, Some(50), at(1_000));
-        // Its report may be of the moment when it left.
+        // The report may describe the time when the call was sent.
         assert!(!inference.reported(88_900, sent_call, at(1_000)));
     }
     let later = inference.call_sent(LIMIT, call(4_000), at(2_000));
@@ -48,7 +48,7 @@ fn a_provider_that_reserves_nothing_is_found_out_while_calls_are_under_way() {
     }
 }
 
-/// Their answers are on the way when another call is told what is left.
+/// The calls end just after another response reported the remaining amount.
 #[test]
 fn calls_that_have_just_ended_explain_what_was_given_back() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokensRefunded);
@@ -133,12 +133,12 @@ fn a_refusal_leads_back_to_the_rule_that_explains_it() {
     let too_much = inference.call_sent(LIMIT, call(4_000), at(10));
     inference.refused(&too_much, at(60));
     assert_eq!(inference.rule(), OutputCharge::MaxTokensRefunded);
-    // Others of the same burst say nothing about the rule that it led to.
+    // Later refusals from the same burst do not count against the new rule.
     inference.refused(&too_much, at(60));
     assert_eq!(inference.rule(), OutputCharge::MaxTokensRefunded);
 }
 
-/// A limit of slices, or others on the same key: no rule of ours explains it.
+/// Sliced limits or other clients on the same key cause such refusals.
 #[test]
 fn a_refusal_that_no_rule_explains_changes_none() {
     let mut inference = ChargeInference::new(OutputCharge::ActualUsage);

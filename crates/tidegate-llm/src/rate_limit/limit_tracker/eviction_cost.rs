@@ -1,17 +1,17 @@
-//! What is lost when a limit is forgotten.
+//! Cost of evicting a limit.
 
 use tidegate_core::Time;
 
 use super::{LimitKind, LimitTracker};
 use crate::memory::EvictionCost;
 
-/// A bucket that holds so many tenths of its capacity owes nothing that matters.
+/// A bucket filled to this many tenths counts as full.
 const FULL: u128 = 9;
 
 impl LimitTracker {
-    /// What is lost when the limit is forgotten: nothing while it limits nobody, a debt while it is
-    /// held, slowed down or not full again, or a request of its day is spent. A bucket that is not in
-    /// this process is not known to be full.
+    /// Returns the cost of evicting the limit. It must be kept while it is held, slowed down or not
+    /// full again, or a request of its day is spent. A bucket outside this process is never known
+    /// to be full.
     pub(in crate::rate_limit) fn eviction_cost(&self, now: Time) -> EvictionCost {
         let record = self.record.read();
         if record.reserved() > 0 || record.hold_cause(now).is_some() {
@@ -30,7 +30,7 @@ impl LimitTracker {
         }
     }
 
-    /// Whether the bucket holds so many tenths of its capacity.
+    /// Returns whether the bucket is filled to `tenths` of its capacity.
     fn is_filled(&self, tenths: u128) -> bool {
         let peeked = self.bucket.limiter().peek(self.bucket.key()).cost(0).now();
         let outcomes = peeked.as_ref().map(tidegate::Decision::outcomes).unwrap_or_default();

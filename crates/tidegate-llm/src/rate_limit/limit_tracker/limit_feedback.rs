@@ -1,10 +1,10 @@
-//! Limit feedback: what a provider reports of a limit, and what it refuses, corrects our bucket of it.
+//! Limit feedback: corrects our bucket by what a provider reports and refuses.
 //!
-//! Our bucket of tokens holds what the provider's does, so both are compared. Ours is raised where
-//! theirs holds more, because our estimates are too high or it gave something back, and lowered where
-//! theirs is nearly empty, as when others use the same key. Nobody knows whether a report is of the
-//! moment when its call was admitted or when it was answered; each direction assumes the worse of the
-//! two, so that a correction is never wrong for that.
+//! Our token bucket mirrors the provider's, so the two are compared. Ours is raised if theirs holds
+//! more, because our estimates were too high or it refunded tokens, and lowered if theirs is nearly
+//! empty, for example because other clients use the same key. A report may describe the time of
+//! admission or of the response; each direction assumes the worse of the two, so a correction is
+//! never wrong for that reason.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -20,18 +20,18 @@ use super::super::send_rate::{Allowed, SendRate};
 use super::report_trust::{Proof, Trust};
 use super::{LimitTracker, Mark};
 
-/// A shared store is not asked about its buckets more often than this.
+/// Minimum time between queries of a bucket in a shared store.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
-/// What is left of a shorter window is out of date when it is heard of.
+/// Remaining amounts of shorter windows are outdated on arrival.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
-/// This part of a limit stays between our bucket and a report that raises it.
+/// A raise leaves one part in this many of the limit as a margin.
 pub(in crate::rate_limit) const SPARE: u64 = 16;
-/// This part of a limit stays between our bucket and the provider's when it is lowered.
+/// A reduction leaves one part in this many of the limit as a margin.
 const EDGE: u64 = 50;
 
 impl LimitTracker {
-    /// What the provider allows and has left, as reported to a call that left at `mark`, `ago`, and
-    /// was charged `own`. `then` is called if the bucket was given something.
+    /// Applies what the provider reported to a call sent at `mark`, `ago`, with charge `own`. Calls
+    /// `then` if the bucket was credited.
     pub(in crate::rate_limit) fn apply_feedback(
         self: &Arc<Self>,
         (reading, origin): (&Reading, ReportOrigin),
@@ -50,7 +50,7 @@ impl LimitTracker {
         }
         let Some(remaining) = reading.remaining else { return };
         let Some(allowed) = self.allowed() else { return };
-        // A bucket that was unlimited so far has not counted what was spent of it.
+        // An unlimited bucket has not counted charges.
         let mut trust = self.trust(reading, now);
         trust.may_lower |= is_first;
         let tight = remaining <= self.largest().saturating_mul(2);
@@ -74,8 +74,9 @@ impl LimitTracker {
         self.correct_by(move |level, capacity| correction(&report, level, capacity), |_| then());
     }
 
-    /// A call that needed so much of this limit was refused for it, and this was reported. If enough
-    /// was said to be left, the provider counts finer than it reports; else our bucket held too much.
+    /// Handles a refusal for this limit of a call that needed `needed`. If enough was reported to
+    /// remain, the provider counts in shorter windows than it reports; otherwise our bucket held
+    /// too much.
     pub(in crate::rate_limit) fn refused(
         self: &Arc<Self>,
         remaining: Option<u64>,
@@ -96,13 +97,13 @@ impl LimitTracker {
         if proof == Some(Proof::Against) {
             return self.with_send_rate(now, SendRate::narrow);
         }
-        // What the call itself was charged is given back after this.
+        // The call's own charge is refunded after this.
         let most = i128::from(remaining.unwrap_or(0)) - i128::from(edge) - i128::from(needed);
         self.correct_by(move |level, _| level.saturating_sub(most).max(0), |_| ());
     }
 
-    /// How long the provider takes to have as many tokens as a call needs, of which so many remain.
-    /// `None` if the limit is not known, or not on tokens.
+    /// Returns how long the provider needs to refill from `remaining` to `needed` tokens; `None` if
+    /// the limit is unknown or not on tokens.
     pub(in crate::rate_limit) fn refill_time(
         &self,
         remaining: Option<u64>,
@@ -115,8 +116,7 @@ impl LimitTracker {
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Gives the bucket what was charged and is not any more, as far as it goes. `then` is called if it
-    /// was given something.
+    /// Credits the bucket with up to `tokens`. Calls `then` if it was not full.
     pub(in crate::rate_limit) fn credit(
         self: &Arc<Self>,
         tokens: u64,
@@ -134,7 +134,7 @@ impl LimitTracker {
         });
     }
 
-    /// Lends the bucket what one call takes, if it does not hold that much.
+    /// Fills the bucket to what one call takes.
     pub(in crate::rate_limit) fn lend(
         self: &Arc<Self>,
         tokens: u64,
@@ -148,12 +148,12 @@ impl LimitTracker {
     fn trust(&self, reading: &Reading, now: Time) -> Trust {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         let trust = reports.assess(reading, now);
-        // Estimates of tokens can be too high, counts of calls cannot. Of a shared bucket nobody here
-        // knows what others have charged since.
+        // Token estimates can be too high, call counts cannot. Charges by other processes to a
+        // shared bucket are unknown here.
         Trust { may_raise: trust.may_raise && self.counts_tokens() && !self.shared, ..trust }
     }
 
-    /// Whether a shared store may be asked again.
+    /// Returns whether a shared store may be queried again.
     fn is_due(&self, now: Time) -> bool {
         if !self.shared {
             return true;
@@ -164,8 +164,8 @@ impl LimitTracker {
         due && self.compared.compare_exchange(last, now, order, order).is_ok()
     }
 
-    /// Charges the bucket by what follows from its level and its capacity, or gives it that if it is
-    /// below zero; `given` is told then.
+    /// Charges the bucket the amount that `delta` computes from its level and capacity; a negative
+    /// amount is a credit, which is passed to `given`.
     fn correct_by(
         self: &Arc<Self>,
         delta: impl FnOnce(i128, u64) -> i128 + Send + 'static,
@@ -181,7 +181,7 @@ impl LimitTracker {
         });
     }
 
-    /// What the bucket holds, below zero if it is in debt; and what it can hold.
+    /// Returns the level of the bucket, negative if in debt, and its capacity.
     pub(super) async fn level(&self) -> Option<(i128, u64)> {
         let limiter = self.bucket.limiter();
         let Policy::Bucket(policy) = limiter.policy() else { return None };
@@ -193,7 +193,7 @@ impl LimitTracker {
         Some((level, policy.capacity()))
     }
 
-    /// Charges the bucket, or gives it something if that is below zero. Tells by how much.
+    /// Charges the bucket, or credits it if `delta` is negative. Returns the amount applied.
     async fn correct(&self, delta: i128) -> i64 {
         let delta = i64::try_from(delta).unwrap_or(0);
         if delta == 0 {
@@ -208,41 +208,41 @@ impl LimitTracker {
     }
 }
 
-/// What was reported of a limit, and what has happened since the call left that was answered.
+/// A report, and what happened since the call was sent.
 #[derive(Clone, Copy, Debug)]
 struct Report {
-    /// What the provider allows in a window.
+    /// Allowed amount per window.
     limit: u64,
-    /// What the provider had left.
+    /// Reported remaining amount.
     remaining: u64,
-    /// What was charged here since then.
+    /// Our charges since then.
     charged_since: u64,
-    /// What was charged here since then, and by calls that left before it and may have arrived after.
+    /// Our charges since then, and those of earlier calls that may have arrived later.
     charged_since_before: u64,
-    /// What the provider's bucket was given in that time.
+    /// Refill of the provider's bucket in that time.
     refilled_since: u64,
-    /// What was charged so recently that the provider may not have seen it when it answered.
+    /// Charges so recent that the provider may not have seen them when it responded.
     in_transit: u64,
-    /// What the call itself was charged: the provider may have given some of it back already, and so
-    /// will we.
+    /// Charge of the call itself: the provider may have refunded part of it already, and so will
+    /// we.
     own: u64,
     trust: Trust,
-    /// Whether nothing was known of the limit before.
+    /// Whether the limit was unknown before.
     is_first: bool,
 }
 
-/// By how much our bucket is to be corrected: above zero it is charged, below zero it is given.
-/// Zero if it is not worth the trouble.
+/// Returns the correction of our bucket: positive to charge it, negative to credit it, zero if it
+/// is too small to matter.
 fn correction(report: &Report, level: i128, capacity: u64) -> i128 {
     let Report { limit, remaining, trust, .. } = *report;
-    // To lower: the most that the provider can have left, if the report is of the admission.
+    // To lower: the most that the provider can have left if the report is from the admission.
     let since = i128::from(report.refilled_since) - i128::from(report.charged_since);
     let most = i128::from(remaining) + since.max(0) - i128::from(limit / EDGE);
-    // To raise: the least that it can have left, whichever the report is of.
+    // To raise: the least that it can have left in either case.
     let unseen = report.charged_since_before.saturating_sub(report.refilled_since);
     let unseen = unseen.max(report.in_transit);
     let most = match report.is_first {
-        // Those that left since may be in the report, or were charged as they are not.
+        // Calls sent since may or may not be included in the report.
         true => i128::from(remaining.saturating_sub(report.charged_since)),
         false => most,
     };
@@ -266,7 +266,7 @@ mod tests {
 
     const BOTH: Trust = Trust { may_lower: true, may_raise: true, rounding: 0 };
 
-    /// 90,000 tokens a minute, 1,500 a second.
+    /// 90,000 tokens per minute, 1,500 per second.
     fn tokens(remaining: u64) -> Report {
         Report {
             limit: 90_000,

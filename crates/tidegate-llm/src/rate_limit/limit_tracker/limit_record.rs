@@ -1,5 +1,5 @@
-//! What is remembered of a limit for people: where it was learned, what the provider last reported,
-//! and what calls use of it. No decision reads it.
+//! State of a limit kept for views: where it was learned, the last report, and recent usage.
+//! Decisions do not depend on it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,37 +9,36 @@ use tidegate_providers::Reading;
 
 use super::super::limit_view::{HoldCause, ReportOrigin};
 
-/// The use of the last minute is kept in so many slots.
+/// Number of slots that hold the usage of the last minute.
 const SLOTS: usize = 12;
-/// How long a slot is.
+/// Length of a slot.
 const SLOT: Duration = Duration::from_secs(5);
 
-/// What is remembered of one limit.
+/// Recorded state of one limit.
 #[derive(Debug, Default)]
 pub(in crate::rate_limit) struct LimitRecord(Mutex<RecordState>);
 
-/// What is remembered of one limit, at one moment.
+/// A snapshot of the recorded state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::rate_limit) struct RecordState {
-    /// Where and when the limit of this moment was first reported.
+    /// Where and when the current limit was first reported.
     pub(in crate::rate_limit) learned: Option<Learned>,
-    /// The last report of what is left.
+    /// Last reported remaining amount.
     pub(in crate::rate_limit) reported: Option<Reported>,
-    /// What calls under way are charged, which their ends may change.
+    /// Charges of calls in flight, subject to settlement.
     reserved: u64,
     minute: MinuteUse,
-    /// The last shortage.
     shortage: Option<Shortage>,
     /// Until when the limit is held, and why.
     held: Option<(Time, HoldCause)>,
 }
 
-/// Calls are refused for a limit.
+/// A period in which calls are refused for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rate_limit) struct Shortage {
-    /// Until then at most.
+    /// Latest end.
     pub(in crate::rate_limit) until: Time,
-    /// And until our bucket holds so much; `None` if the provider refuses them, whatever it holds.
+    /// Ends earlier once our bucket holds this much; `None` if the provider itself refuses calls.
     pub(in crate::rate_limit) needed: Option<u64>,
 }
 
@@ -52,7 +51,7 @@ pub(in crate::rate_limit) struct Learned {
     pub(in crate::rate_limit) at: Time,
 }
 
-/// What a provider reported of what is left.
+/// A reported remaining amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rate_limit) struct Reported {
     pub(in crate::rate_limit) remaining: u64,
@@ -62,14 +61,14 @@ pub(in crate::rate_limit) struct Reported {
 }
 
 impl LimitRecord {
-    /// A call was charged so much.
+    /// Records a charge.
     pub(in crate::rate_limit) fn charged(&self, cost: u64, now: Time) {
         let mut record = self.lock();
         record.reserved = record.reserved.saturating_add(cost);
         record.minute.add(cost, now);
     }
 
-    /// A call has ended that was charged `from`, and is charged `to` in the end.
+    /// Records the end of a call whose charge changed from `from` to `to`.
     pub(in crate::rate_limit) fn ended(&self, from: u64, to: u64, now: Time) {
         let mut record = self.lock();
         record.reserved = record.reserved.saturating_sub(from);
@@ -77,12 +76,12 @@ impl LimitRecord {
         record.minute.add(to.saturating_sub(from), now);
     }
 
-    /// Something that was charged is not any more.
+    /// Records a refund.
     pub(in crate::rate_limit) fn refunded(&self, amount: u64, now: Time) {
         self.lock().minute.subtract(amount, now);
     }
 
-    /// The provider reported this.
+    /// Records a report.
     pub(in crate::rate_limit) fn reported(&self, reading: &Reading, from: ReportOrigin, now: Time) {
         let mut record = self.lock();
         if let Some(amount) = reading.limit {
@@ -98,7 +97,7 @@ impl LimitRecord {
         }
     }
 
-    /// A call was refused for this limit. Of several shortages the one that ends last counts.
+    /// Records a refusal. Of several shortages the one that ends last counts.
     pub(in crate::rate_limit) fn record_shortage(&self, shortage: Shortage) {
         let mut record = self.lock();
         if record.shortage.is_none_or(|known| known.until <= shortage.until) {
@@ -106,7 +105,7 @@ impl LimitRecord {
         }
     }
 
-    /// The limit is held until then. Of several holds the one that ends last counts.
+    /// Records a hold. Of several holds the one that ends last counts.
     pub(in crate::rate_limit) fn held(&self, until: Time, cause: HoldCause) {
         let mut record = self.lock();
         if record.held.is_none_or(|(known, _)| known < until) {
@@ -114,7 +113,7 @@ impl LimitRecord {
         }
     }
 
-    /// What is remembered now.
+    /// Returns a snapshot.
     pub(in crate::rate_limit) fn read(&self) -> RecordState {
         *self.lock()
     }
@@ -125,17 +124,18 @@ impl LimitRecord {
 }
 
 impl RecordState {
-    /// What calls under way are charged.
+    /// Charges of calls in flight.
     pub(in crate::rate_limit) const fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// What was used in the last minute, less what was given back.
+    /// Net usage of the last minute.
     pub(in crate::rate_limit) fn used_in_last_minute(mut self, now: Time) -> u64 {
         self.minute.total(now)
     }
 
-    /// Whether a call that was refused would still be, by what our bucket holds if that is known.
+    /// Returns whether a refused call would still be refused, given the level of our bucket if
+    /// known.
     pub(in crate::rate_limit) fn is_short(&self, level: Option<i64>, now: Time) -> bool {
         self.shortage.is_some_and(|Shortage { until, needed }| {
             let needed = needed.map(|needed| i64::try_from(needed).unwrap_or(i64::MAX));
@@ -144,17 +144,17 @@ impl RecordState {
         })
     }
 
-    /// Why the limit is held, if this process has held it.
+    /// Returns why the limit is held, if this process holds it.
     pub(in crate::rate_limit) fn hold_cause(&self, now: Time) -> Option<HoldCause> {
         self.held.filter(|(until, _)| now < *until).map(|(_, cause)| cause)
     }
 }
 
-/// The use of the last minute, to within a slot.
+/// Usage of the last minute, accurate to a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct MinuteUse {
     slots: [u64; SLOTS],
-    /// The number of the newest slot since time began.
+    /// Number of the newest slot since time zero.
     newest: u64,
 }
 
@@ -164,7 +164,7 @@ impl MinuteUse {
         self.slots[slot] = self.slots[slot].saturating_add(amount);
     }
 
-    /// Takes from what was used last.
+    /// Subtracts from the most recent usage.
     fn subtract(&mut self, mut amount: u64, now: Time) {
         let newest = self.advance(now);
         for back in 0..SLOTS {
@@ -180,7 +180,7 @@ impl MinuteUse {
         self.slots.iter().fold(0, |sum, slot| sum.saturating_add(*slot))
     }
 
-    /// Forgets what is older than a minute; the slot of this moment.
+    /// Drops usage older than a minute and returns the current slot.
     fn advance(&mut self, now: Time) -> usize {
         let length = u64::try_from(SLOT.as_nanos()).unwrap_or(u64::MAX);
         let present = now.as_nanos() / length;

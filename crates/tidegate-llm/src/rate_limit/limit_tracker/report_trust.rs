@@ -1,40 +1,39 @@
-//! How far the reports of a provider about one limit are believed.
+//! How far a provider's reports about one limit are trusted.
 //!
-//! Some providers report what is left of another window than the limit is of, or always the same, or
-//! round it. A report that says too much is found out by a refusal. One that says too little never is,
-//! and would slow calls down for nothing; so it counts only once it has proved true: because calls were
-//! refused when it said that nothing was left, or because what is left and the time until all of it is
-//! there again fit together.
+//! Some providers report the remaining amount of another window, a constant, or a rounded number. A
+//! report that is too high is exposed by a refusal. One that is too low never is, and would slow
+//! calls down for nothing, so it counts only once confirmed: by a refusal when nothing was reported
+//! to remain, or because the remaining amount and the reset time are consistent.
 
 use std::time::Duration;
 
 use tidegate_core::Time;
 use tidegate_providers::Reading;
 
-/// How long a refusal speaks for reports.
+/// How long a refusal confirms or disproves reports.
 const MEMORY: Duration = Duration::from_secs(300);
 
-/// What is known of the reports about one limit.
+/// What is known about the reports of one limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReportTrust {
-    /// What the first report said.
+    /// First reported amount.
     first: Option<u64>,
-    /// Whether another one said something else.
+    /// Whether later reports differed.
     varied: bool,
-    /// The largest number that divides all that was reported: some providers round.
+    /// Greatest common divisor of all reported amounts: some providers round.
     step: u64,
-    /// When a call was last refused for want of what was reported to be wanting.
+    /// When a refusal last confirmed a report.
     proved: Option<Time>,
-    /// When a call was last refused though enough was reported to be left.
+    /// When a call was last refused although enough was reported to remain.
     disproved: Option<Time>,
 }
 
 /// What a refusal says about reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Proof {
-    /// What they said was wanting was wanting.
+    /// It confirms them.
     For,
-    /// They said that there was enough.
+    /// It contradicts them.
     Against,
 }
 
@@ -43,12 +42,12 @@ pub(super) enum Proof {
 pub(super) struct Trust {
     pub(super) may_lower: bool,
     pub(super) may_raise: bool,
-    /// How far a report may be off, because it is rounded.
+    /// Possible rounding error of a report.
     pub(super) rounding: u64,
 }
 
 impl ReportTrust {
-    /// Looks at a report of an answer.
+    /// Assesses a reported amount.
     pub(super) fn assess(&mut self, reading: &Reading, now: Time) -> Trust {
         if let Some(remaining) = reading.remaining {
             self.varied |= *self.first.get_or_insert(remaining) != remaining;
@@ -61,7 +60,7 @@ impl ReportTrust {
         Trust { may_lower: may_lower && !is_disproved, may_raise: !is_disproved, rounding }
     }
 
-    /// A call was refused that needed so much, and this was reported.
+    /// Records a refusal of a call that needed `needed` while `remaining` was reported.
     pub(super) fn refused(&mut self, remaining: u64, needed: u64, now: Time) -> Proof {
         if remaining >= needed.saturating_add(self.rounding()) {
             self.disproved = Some(now);
@@ -71,13 +70,13 @@ impl ReportTrust {
         Proof::For
     }
 
-    /// How far a report may be off. One number alone says nothing of how it is rounded.
+    /// Possible rounding error. A single value does not reveal rounding.
     const fn rounding(&self) -> u64 {
         if self.varied { self.step / 2 } else { 0 }
     }
 }
 
-/// Whether what is left and the time until all is there again are of the same window.
+/// Returns whether the remaining amount and the reset time belong to the same window.
 fn is_consistent(reading: &Reading) -> bool {
     let (Some(limit), Some(remaining), Some(reset)) =
         (reading.limit, reading.remaining, reading.reset)
@@ -86,7 +85,7 @@ fn is_consistent(reading: &Reading) -> bool {
     };
     let missing = u128::from(limit.saturating_sub(remaining));
     let refill = reading.window.as_nanos().saturating_mul(missing) / u128::from(limit.max(1));
-    // Some write whole seconds.
+    // Some providers report whole seconds.
     let slack = Duration::from_secs(1).as_nanos();
     reset.as_nanos() + slack >= refill
         && reset.as_nanos() <= refill * 2 + slack

@@ -1,4 +1,4 @@
-//! The pace of a limit, which every call reads and few change.
+//! The rate of a limit, read by every call and rarely changed.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,19 +6,19 @@ use arc_swap::ArcSwap;
 
 use super::super::send_rate::{Allowed, SendRate};
 
-/// A pace behind a lock, and what calls read of it without one.
+/// A rate behind a lock, with a copy that calls read without locking.
 #[derive(Debug)]
 pub(super) struct SendRateCell {
     send_rate: Mutex<SendRate>,
     published: ArcSwap<Published>,
 }
 
-/// What calls read of a pace.
+/// The part of a rate that calls read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Published {
-    /// What is allowed, if that is known.
+    /// Allowed amount, if known.
     pub(super) allowed: Option<Allowed>,
-    /// Whether it changes with time.
+    /// Whether the rate changes with time.
     pub(super) is_changing: bool,
 }
 
@@ -38,7 +38,7 @@ impl SendRateCell {
         **self.published.load()
     }
 
-    /// Changes the pace, and publishes it before the next change.
+    /// Changes the rate and publishes it before the next change.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut SendRate) -> T) -> T {
         let mut send_rate = self.send_rate.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut send_rate);
@@ -49,7 +49,7 @@ impl SendRateCell {
         result
     }
 
-    /// Sets what is allowed. Whether that is news.
+    /// Sets the allowed amount. Returns whether it changed.
     pub(super) fn allow(&self, allowed: Allowed) -> bool {
         let known = Published { allowed: Some(allowed), is_changing: false };
         self.read() != known && self.change(|send_rate| send_rate.allow(allowed))

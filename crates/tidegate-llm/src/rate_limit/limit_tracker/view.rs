@@ -1,4 +1,4 @@
-//! How one limit is shown. Its bucket is peeked at, which spends nothing.
+//! View of one limit. The bucket is only peeked at.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::limit_record::{LimitRecord, RecordState};
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What those who look at limits bring along.
+/// Parameters of a view.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rate_limit) struct ViewContext<'a> {
-    /// The name of the limit that calls wait for.
+    /// Name of the limit that calls wait for.
     pub(in crate::rate_limit) waits_for: Option<&'a str>,
     pub(in crate::rate_limit) now: Time,
-    /// A shared store that has not answered until then is not shown.
+    /// Buckets of a shared store that does not answer by then are omitted.
     pub(in crate::rate_limit) until: Instant,
 }
 
 impl LimitTracker {
-    /// How it is shown; `None` if nothing is known of it and it holds nobody up.
+    /// Returns the view; `None` if nothing is known about the limit and it delays no calls.
     pub(in crate::rate_limit) async fn view(
         &self,
         source: LimitSource,
@@ -48,7 +48,7 @@ impl LimitTracker {
         }
         let bucket = match allowed {
             Some(_) => timeout_at(context.until, self.bucket_view(&policy)).await.ok().flatten(),
-            // A bucket that nobody is meant to empty tells nothing.
+            // The bucket of an unknown limit means nothing.
             None => None,
         };
         let refusal = |since| (ReportOrigin::Refusal.name(), now.since(since));
@@ -81,14 +81,14 @@ impl LimitTracker {
         })
     }
 
-    /// For how long it is held, and why. Meant for limits that nobody empties.
+    /// Returns the remaining hold and its cause. Only for gates, which calls do not drain.
     pub(in crate::rate_limit) async fn hold_view(
         &self,
         context: &ViewContext<'_>,
     ) -> Option<(Duration, &'static str)> {
         let Policy::Bucket(policy) = self.bucket.limiter().policy() else { return None };
         let (level, _) = timeout_at(context.until, self.level()).await.ok()??;
-        // A limit reopens empty: what it is in debt by is what comes in until then.
+        // A held limit reopens empty, so its debt is what refills until then.
         let debt = u128::try_from(-level).ok().filter(|debt| *debt > 0)?;
         let rate = policy.rate();
         let nanos = debt.saturating_mul(rate.period().into()) / u128::from(rate.tokens().max(1));
@@ -103,7 +103,7 @@ impl LimitTracker {
         let outcome = peeked.outcomes().first()?;
         let (remaining, capacity) = (outcome.remaining, outcome.capacity);
         if let (Policy::Bucket(_), 0) = (policy, remaining) {
-            // Part of a token is none; below that it is in debt.
+            // A fraction of a token counts as zero; a lower level is debt.
             let (level, capacity) = self.level().await?;
             let remaining = i64::try_from(level.min(0)).unwrap_or(i64::MIN);
             return Some((remaining, capacity));
@@ -112,7 +112,7 @@ impl LimitTracker {
         Some((remaining, capacity))
     }
 
-    /// How fast it lets calls leave.
+    /// Returns the current rate.
     fn send_rate_view(&self, policy: &Policy, now: Time) -> Option<SendRateView> {
         let (Some(send_rate), Policy::Bucket(policy)) = (&self.send_rate, policy) else {
             return None;
@@ -130,17 +130,17 @@ impl LimitTracker {
     }
 }
 
-/// How fast a limit lets calls leave.
+/// Current rate of a limit.
 #[derive(Clone, Copy)]
 struct SendRateView {
     per_minute: u64,
     burst: u64,
-    /// The part of the rate that is left after push-back, in thousandths, and since when.
+    /// Fraction of the rate left after push-back, in thousandths, and since when.
     slowed: Option<(u32, Time)>,
     ramp_left: Option<Duration>,
 }
 
-/// What a provider reported of a limit that has no bucket here.
+/// View of a reported limit without a bucket.
 pub(in crate::rate_limit) fn view_of_reports(
     record: &LimitRecord,
     (name, dimension): (&'static str, tidegate_providers::Dimension),

@@ -1,5 +1,5 @@
-//! What a failure says about the limits of a call: which one refused it, what its buckets hold then, and
-//! how long others wait.
+//! What a failure reveals about limits: which one refused the call, what its bucket holds, and how
+//! long other calls must wait.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::rate_limit::send_rate::SendRate;
 const SECOND: Duration = Duration::from_secs(1);
 
 impl ActiveCall {
-    /// What the lane and the model learn from a failure.
+    /// Updates the queue and the model from a failure.
     pub(super) fn learn_from(&mut self, error: &CallError) {
         self.refused_by = self.find_refusing(error);
         let refused_by = self.refused_by;
@@ -46,7 +46,8 @@ impl ActiveCall {
                     charge.tracker.record_shortage(None, now.after(throttled.pause));
                 }
                 if throttled.slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
-                    // A provider that refuses what was set counts finer than by the minute.
+                    // A provider that refuses the configured rate counts in shorter windows than a
+                    // minute.
                     let requests = charges.iter().filter(|charge| charge.tracker.counts_requests());
                     requests
                         .for_each(|charge| charge.tracker.with_send_rate(now, SendRate::smooth));
@@ -60,8 +61,8 @@ impl ActiveCall {
         }
     }
 
-    /// The limit that refused the call: the one that the provider names, else the one of which it
-    /// reports less than the call needs.
+    /// Returns the limit that refused the call: the one that the provider names, else one with less
+    /// reported than the call needs.
     fn find_refusing(&self, error: &CallError) -> Option<Dimension> {
         let Class::RateLimited { dimension, .. } = error.class() else { return None };
         let failure = error.failure().filter(|_| error.was_sent())?;
@@ -77,7 +78,7 @@ impl ActiveCall {
         }
     }
 
-    /// The call was refused for a limit. Its buckets held too much, or count differently.
+    /// Corrects the limit that refused the call: its bucket held too much, or counts differently.
     fn refused(&self, reported: Option<&ReportedLimits>, now: Time) {
         let CallGrant { charges, sent_call, .. } = &self.grant;
         let Some(refused) = self.refused_by else { return };
@@ -88,14 +89,14 @@ impl ActiveCall {
             let LimitKind::Dimension(counted) = charge.tracker.kind() else { continue };
             let is_same = counted == refused || refused.is_of_tokens() && counted.is_of_tokens();
             let remaining = reported.and_then(|reported| reported.get(counted)?.remaining);
-            // Of input and output, the one that is short is the one that refused.
+            // Of input and output, the one that is short refused the call.
             if is_same && (counted == refused || remaining.is_some()) {
                 charge.tracker.refused(remaining, charge.cost, now);
             }
         }
     }
 
-    /// How long the buckets keep a call like this one waiting, that was refused for its tokens.
+    /// Returns how long the bucket delays a call like this one, if it was refused for tokens.
     pub(super) fn refill_time(&self, reported: Option<&ReportedLimits>) -> Option<Duration> {
         let dimension = self.refused_by?;
         let remaining = reported.and_then(|reported| reported.get(dimension)?.remaining);
@@ -103,9 +104,9 @@ impl ActiveCall {
         same.filter_map(|charge| charge.tracker.refill_time(remaining, charge.cost)).max()
     }
 
-    /// Whether the buckets keep others waiting for about as long as the provider asks for: then those
-    /// that want less, or get what is given back, need not wait as long as the call that was refused.
-    /// A provider that asks for longer counts in windows, and is closed until its next one.
+    /// Returns whether the bucket delays other calls about as long as the provider asks for. Then
+    /// smaller calls, or calls that get a refund, need not wait as long as the refused one. A
+    /// provider that asks for longer counts in fixed windows and is closed until the next one.
     fn bucket_delays_enough(
         &self,
         reported: Option<&ReportedLimits>,
@@ -115,7 +116,8 @@ impl ActiveCall {
         refill.zip(after).is_some_and(|(refill, after)| after <= refill * 3 / 2 + SECOND)
     }
 
-    /// Whether the limit that refused is known, told or set. Without a word it is that on requests.
+    /// Returns whether the limit that refused the call is known. If none is named, it is the
+    /// request limit.
     fn limit_knowledge(&self) -> LimitKnowledge {
         let dimension = self.refused_by.unwrap_or(Dimension::Requests);
         let is_set = self.charges_on(dimension).any(|charge| charge.tracker.allowed().is_some());
@@ -126,14 +128,14 @@ impl ActiveCall {
         }
     }
 
-    /// What the call was charged to limits on this.
+    /// Charges of the call to limits on `dimension`.
     fn charges_on(&self, dimension: Dimension) -> impl Iterator<Item = &LimitCharge> {
         let kind = LimitKind::Dimension(dimension);
         self.grant.charges.iter().filter(move |charge| charge.tracker.kind() == kind)
     }
 
-    /// Whether a limit that was told is smaller than what the call costs for certain: then it does
-    /// not fit, however long anybody waits.
+    /// Returns whether a reported limit is lower than the minimum charge of the call, so that it
+    /// can never fit.
     pub(super) fn never_fits(&self, failure: &Failure) -> bool {
         let accounting = self.queue.settings().accounting;
         let mut tokens =
@@ -144,10 +146,10 @@ impl ActiveCall {
         })
     }
 
-    /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
+    /// Outcome for adaptive concurrency: only a throttle that no known limit explains concerns it.
     pub(super) fn outcome(&self, error: &CallError) -> CallOutcome {
         match error.class() {
-            // A breaker that opened while the call waited is no push-back of the provider.
+            // A breaker that opened while the call waited is not push-back of the provider.
             _ if matches!(error, CallError::Open { .. }) => CallOutcome::Ignored,
             Class::RateLimited { after, .. } if self.limit_knowledge() != LimitKnowledge::Known => {
                 CallOutcome::Throttled { retry_after: after }

@@ -1,22 +1,22 @@
-//! What an answer has used so far: what the provider told last, and what came since.
+//! Usage of a response so far: the last report of the provider plus text received since.
 //!
-//! Some providers tell the counts with every piece, some at the beginning and the end, some at the end
-//! if they are asked to, some never. The text that came after the last word of the provider is
-//! counted, so that an answer that breaks off, or never tells, is not taken for free.
+//! Some providers report usage with every event, some at the start and the end, some at the end if
+//! asked to, some never. Text received after the last report is counted, so that an interrupted or
+//! unreported response is not free.
 
 use tidegate_providers::tokens::TextCounter;
 use tidegate_providers::{MeasuredUsage, Usage};
 
-/// What an answer has used so far.
+/// Usage of a response so far.
 #[derive(Debug, Default)]
 pub(super) struct UsageSoFar {
     reported: Option<Usage>,
-    /// Output that came after the last word of the provider.
+    /// Output received after the last report.
     since: TextCounter,
-    /// Output since then that could not be read, in tokens.
+    /// Unreadable output since then, in tokens.
     unread: u64,
-    /// Output tokens that the last word of the provider covers. A count from before any output is a
-    /// placeholder, as Anthropic's, and covers nothing.
+    /// Output tokens that the last report covers. A count from before any output is a placeholder,
+    /// as Anthropic's, and covers nothing.
     covered: u64,
     has_output: bool,
 }
@@ -43,16 +43,16 @@ impl UsageSoFar {
         }
     }
 
-    /// Notes the last word of the provider, which may have been told already.
+    /// Sets the final usage, which may have been reported already.
     pub(super) fn set_final(&mut self, usage: Usage) {
         if self.reported != Some(usage) {
             self.set_reported(usage);
         }
     }
 
-    /// What was used, with so much input if the provider did not say.
+    /// Returns the usage, with `expected_input` if the provider did not report input.
     pub(super) fn measured(&self, expected_input: u64) -> MeasuredUsage {
-        // Nothing uses nothing: a provider that says so has not counted.
+        // No response uses zero tokens: a provider that says so has not counted.
         let reported = self.reported.filter(|reported| reported.total() > 0);
         let usage = reported.unwrap_or_default();
         let since = self.since.total().saturating_add(self.unread);
