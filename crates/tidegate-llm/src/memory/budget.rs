@@ -129,7 +129,7 @@ impl MemoryBudget {
     }
 
     /// Charges `bytes` until the returned charge is dropped.
-    #[must_use = "the charge ends when it is dropped"]
+    #[must_use = "dropping the charge refunds it"]
     pub(crate) fn charge(&self, bytes: usize) -> MemoryCharge {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
         MemoryCharge { budget: self.clone(), bytes }
@@ -214,10 +214,14 @@ mod tests {
         assert_eq!(left(), [EvictionCost::MustKeep, EvictionCost::Learned]);
         assert!(budget.has_room(200));
         assert_eq!(left(), [EvictionCost::MustKeep]);
-        assert!(!budget.has_room(201), "debts stay");
+        assert!(!budget.has_room(201), "must-keep items are not evicted");
         let calls = charges.1.load(Ordering::Relaxed);
         assert!(!budget.has_room(201));
-        assert_eq!(charges.1.load(Ordering::Relaxed), calls, "nobody is asked again at once");
+        assert_eq!(
+            charges.1.load(Ordering::Relaxed),
+            calls,
+            "reclaiming pauses after it freed too little"
+        );
         tokio::time::advance(PAUSE).await;
         assert!(!budget.has_room(201));
         assert!(charges.1.load(Ordering::Relaxed) > calls);

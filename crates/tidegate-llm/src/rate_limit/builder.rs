@@ -26,7 +26,7 @@ use crate::telemetry::{Observer, Traced};
 
 /// Builder for an [`Account`].
 #[derive(Debug)]
-#[must_use = "an account is made by `build`"]
+#[must_use = "call `build` to create the account"]
 pub struct AccountBuilder {
     scope: Scope,
     dialect: Dialect,

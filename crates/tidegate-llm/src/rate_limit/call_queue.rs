@@ -168,7 +168,7 @@ impl CallQueue {
         if costs_now != costs {
             // Apply what was learned during the wait.
             if let Err(error) = permit.settle(&costs_now).await {
-                tracing::warn!(%error, "a call keeps what it was charged at first");
+                tracing::warn!(%error, "settlement failed; keeping the reserved charge");
             }
         }
         let now = self.now();
@@ -293,7 +293,7 @@ impl CallQueue {
             let tracker = match model_limits.tracker(dimension) {
                 Ok(tracker) => tracker,
                 Err(error) => {
-                    tracing::warn!(scope = %self.scope, %error, "a limit is not followed");
+                    tracing::warn!(scope = %self.scope, %error, "cannot track reported limit");
                     continue;
                 }
             };
@@ -391,7 +391,7 @@ impl CallQueue {
         let nothing: SmallVec<[u64; INLINE]> = smallvec::smallvec![0; claims];
         self.settings.model_params.engine.store().detach(async move {
             if let Err(error) = permit.settle(&nothing).await {
-                tracing::warn!(%error, "a call that was not made stays charged");
+                tracing::warn!(%error, "refund of an unsent call failed");
             }
         });
     }

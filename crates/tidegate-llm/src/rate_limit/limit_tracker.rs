@@ -355,12 +355,12 @@ impl LimitTracker {
         send_rate.change(|send_rate| match send_rate.policy(now) {
             Ok(policy) if policy != limiter.policy() => {
                 if let Err(error) = limiter.reconfigure(policy, Change::KeepTokens) {
-                    tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
+                    tracing::warn!(limit = limiter.limit().name(), %error, "rate update failed; keeping the previous rate");
                 }
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(limit = limiter.limit().name(), %error, "the pace stays");
+                tracing::warn!(limit = limiter.limit().name(), %error, "rate update failed; keeping the previous rate");
             }
         });
     }
@@ -376,7 +376,7 @@ impl LimitTracker {
         self.bucket.store().detach(async move {
             let given = bucket.limiter().settle(bucket.key(), -1, None).await;
             if let Err(error) = given {
-                tracing::warn!(limit = bucket.limiter().limit().name(), %error, "not given back");
+                tracing::warn!(limit = bucket.limiter().limit().name(), %error, "refund failed");
             }
         });
     }
@@ -394,7 +394,7 @@ impl LimitTracker {
         self.bucket.store().detach(async move {
             let held = bucket.limiter().hold(bucket.key(), span).await;
             if let Err(error) = held {
-                tracing::warn!(limit = bucket.limiter().limit().name(), %error, "not held");
+                tracing::warn!(limit = bucket.limiter().limit().name(), %error, "hold failed");
             }
         });
     }

@@ -193,7 +193,9 @@ impl ModelLimits {
     fn with_send_rate(&self, dimension: Dimension, now: Time, change: impl FnOnce(&mut SendRate)) {
         match self.tracker(dimension) {
             Ok(tracker) => tracker.with_send_rate(now, change),
-            Err(error) => tracing::warn!(scope = self.scope, %error, "the pace stays"),
+            Err(error) => {
+                tracing::warn!(scope = self.scope, %error, "rate update failed; keeping the previous rate")
+            }
         }
     }
 

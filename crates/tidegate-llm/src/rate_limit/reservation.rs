@@ -113,7 +113,7 @@ pub(super) struct CallGrant {
 
 /// Charges and a concurrency slot of one call. They are settled with actual usage and released when
 /// the call ends, however it ends.
-#[must_use = "a reservation that is dropped counts as a call that was broken off"]
+#[must_use = "dropping a reservation settles it as a cancelled call"]
 pub struct Reservation {
     call: Option<ActiveCall>,
 }
@@ -398,7 +398,7 @@ impl ActiveCall {
         }
         store.detach(async move {
             if let Err(error) = permit.settle(&actual).await {
-                tracing::warn!(%error, "a call keeps what it was charged at first");
+                tracing::warn!(%error, "settlement failed; keeping the reserved charge");
             }
             permit.finish(outcome);
         });
