@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn lines_beyond_the_bound_are_counted() {
+    async fn lines_beyond_the_maximum_are_counted() {
         let limit = LogLimit::default();
         let lines = (0..1_000).filter_map(|_| limit.due()).count();
         assert_eq!(lines, 60);

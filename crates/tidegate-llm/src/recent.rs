@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_stays_and_a_flood_takes_no_more_room() {
+    fn used_values_stay_cached_and_a_flood_does_not_grow_the_cache() {
         let mut recent = Recent::new(10);
         assert_eq!(recent.get(&0, || "kept"), "kept");
         for key in 1..10_000 {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_of_the_least_use_goes_first_and_debts_stay() {
+    async fn cheapest_items_are_evicted_first_and_must_keep_items_never() {
         let budget = MemoryBudget::new(300);
         let charges = Arc::new(Charges::default());
         budget.register(&charges, Charges::reclaim);

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_of_late_has_a_second_chance() {
+    fn recently_used_entry_gets_a_second_chance() {
         let mut map = SecondChanceMap::default();
         (0..10).for_each(|number| map.insert(number, ()));
         map.get(&0);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_comes_and_goes_leaves_nothing() {
+    fn removed_key_leaves_nothing_behind() {
         let mut map = SecondChanceMap::default();
         for _ in 0..1_000 {
             map.insert("key", 1);

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_that_is_off_is_corrected() {
+    fn systematic_count_error_is_corrected() {
         let mut estimator = Estimator::default();
         assert_eq!(estimator.input(1_000), 1_000);
         for counted in [10_u64, 500, 80, 2_000, 100].into_iter().cycle().take(100) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_changes_its_ways_is_followed() {
+    fn estimates_follow_changed_behaviour() {
         let mut estimator = Estimator::default();
         (0..1_000).for_each(|_| estimator.learn(100, 100, 10));
         (0..500).for_each(|_| estimator.learn(100, 150, 1_000));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_is_just_above_what_three_of_four_use() {
+    fn reserve_covers_three_of_four_calls() {
         let mut estimator = Estimator::default();
         assert_eq!(estimator.output(), FIRST_OUTPUT);
         for output in (1..=100).cycle().take(1_000) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_counts_are_survived() {
+    fn absurd_counts_do_no_harm() {
         let mut estimator = Estimator::default();
         for (counted, input, output) in [(0, 7, 0), (u64::MAX, 1, u64::MAX), (1, u64::MAX, 1)] {
             estimator.learn(counted, input, output);

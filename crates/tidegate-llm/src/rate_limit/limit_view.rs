@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn use_is_what_a_bucket_of_a_minute_lacks() {
+    fn used_ratio_of_a_minute_bucket_is_what_it_lacks() {
         assert_eq!(limit(1_000, Some((980, 980)), 500).used_ratio(), Some(0.0));
         assert_eq!(limit(1_000, Some((490, 980)), 0).used_ratio(), Some(0.5));
         assert_eq!(limit(1_000, Some((-980, 980)), 0).used_ratio(), Some(2.0));
     }
 
     #[test]
-    fn use_of_what_is_paced_is_that_of_the_last_minute() {
+    fn used_ratio_of_a_paced_limit_is_the_last_minutes_usage() {
         assert_eq!(limit(600, Some((0, 10)), 150).used_ratio(), Some(0.25));
         assert_eq!(limit(600, None, 300).used_ratio(), Some(0.5), "a store that does not answer");
         let a_second =
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_refuses_calls_is_used_up() {
+    fn limit_that_refuses_calls_is_fully_used() {
         let short = LimitView { is_short: true, ..limit(1_000, Some((400, 980)), 0) };
         assert_eq!(short.used_ratio(), Some(1.0));
         let unknown = LimitView { allowed: None, ..short };

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_are_cut_and_told_apart() {
+    fn long_names_are_shortened_and_stay_distinct() {
         assert_eq!(bounded("gpt-4o"), "gpt-4o");
         let (one, other) = ("ä".repeat(10_000), "ä".repeat(10_001));
         let (one, other) = (bounded(&one), bounded(&other));

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn star_matches_any_characters() {
         for (pattern, matching, others) in [
             ("gpt-4o", vec!["gpt-4o", "GPT-4o"], vec!["gpt-4o-mini", "x-gpt-4o", ""]),
             ("gpt-4o*", vec!["gpt-4o", "gpt-4o-mini"], vec!["gpt-4", "openai/gpt-4o"]),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_name_says_more_than_any_pattern() {
+    fn exact_name_is_more_specific_than_any_pattern() {
         let specificity = |text: &str| ModelPattern::new(text).specificity();
         assert!(specificity("o1") > specificity("o1-preview*"));
         assert!(specificity("gpt-4o-mini*") > specificity("gpt-4o*"));

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_is_kept() {
+    fn rate_stays_below_the_limit_by_the_margin() {
         assert_eq!(per_minute(&mut known(600), START), 591_000);
         let mut exact = SendRate::new(Some(Allowed::per_minute(600)), Burst::Amount(600), 0);
         assert_eq!(per_minute(&mut exact, START), 600_000);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_lowers_the_rate_and_it_recovers_gradually() {
+    fn push_back_lowers_the_rate_and_it_recovers_gradually() {
         let mut send_rate = known(600);
         let before = per_minute(&mut send_rate, START);
         send_rate.slow_down(Allowed::per_minute(1), START);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_known_what_was_seen_is_lowered_and_forgotten() {
+    fn push_back_without_a_limit_lowers_the_observed_rate_and_is_forgotten() {
         let mut send_rate = SendRate::new(None, Burst::Amount(1), MARGIN);
         let wide = per_minute(&mut send_rate, START);
         assert!(wide > 1_000_000_000);
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_grows_from_its_floor_to_the_limit() {
+    fn ramp_grows_from_its_floor_to_the_limit() {
         let mut send_rate = known(1_000);
         let ramp = Ramp { floor: 100, over: Duration::from_secs(60) };
         send_rate.ramp_up((ramp, None), Duration::ZERO, START);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_leads_to_a_limit_elsewhere_and_can_be_changed() {
+    fn ramp_can_lead_to_another_limit_and_be_changed() {
         let ramp = Ramp { floor: 100, over: Duration::from_secs(60) };
         let mut send_rate = SendRate::new(None, Burst::Amount(1), 0);
         send_rate.ramp_up((ramp, Some(Allowed::per_minute(1_000))), Duration::ZERO, START);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_of_a_window_holds_all_of_it_until_it_is_narrowed() {
+    fn window_bucket_holds_a_full_window_until_narrowed() {
         let mut send_rate = SendRate::new(Some(Allowed::per_minute(90_000)), Burst::Window, MARGIN);
         let capacity = |send_rate: &mut SendRate| send_rate.policy(START).unwrap().capacity();
         assert_eq!(capacity(&mut send_rate), 88_200);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn high_rates_get_a_bucket_that_timers_can_serve() {
+    fn high_rate_gets_a_bucket_that_timers_can_serve() {
         let Policy::Bucket(bucket) = known(120_000).policy(START).unwrap() else { panic!() };
         assert_eq!(bucket.capacity(), 3, "two milliseconds' worth");
         let Policy::Bucket(bucket) = known(60).policy(START).unwrap() else { panic!() };

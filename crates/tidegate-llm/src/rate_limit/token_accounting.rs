@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn output_is_reserved_by_the_rule_of_the_provider() {
+    fn output_is_reserved_by_the_dialects_rule() {
         for (dialect, unset, bounded) in [
             (Dialect::OpenAi, 200, 1_000),
             (Dialect::Anthropic, 200, 1_000),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_counted_as_the_provider_counts_them() {
+    fn usage_is_charged_as_the_provider_counts_it() {
         let usage = Usage { input: 100, output: 40, cache_read: 30, ..Usage::default() };
         let anthropic = TokenAccounting::of(Dialect::Anthropic).used(&usage);
         assert_eq!(anthropic, Amounts { input: 70, output: 40 });

@@ -116,7 +116,7 @@ mod tests {
     use tidegate_providers::Credential;
 
     #[test]
-    fn scopes_beyond_the_bound_are_told_together() {
+    fn scopes_beyond_the_maximum_are_logged_together() {
         let mut summaries = WaitsByScope::default();
         let scope =
             |number| Scope::new("openai", &Credential::none()).model(&format!("model-{number}"));

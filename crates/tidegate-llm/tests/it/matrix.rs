@@ -1,11 +1,12 @@
-//! Every mix of calls: dialect, charging rule, limit that binds, length of calls, `max_tokens`, and
-//! whether limits are configured or learned.
+//! Every combination of dialect, charging rule, binding limit, call length, `max_tokens`, and
+//! configured or learned limits.
 //!
-//! In each cell forty agents call without a pause. No call may fail, hardly any may be refused by the
-//! provider (one in two hundred, or three to find out how it charges), and nearly as many must be admitted as by a client that knows at every instant whether the
-//! provider would take a call. Where nothing binds, they must be done as soon as without any limiter.
-//! A provider that charges output otherwise than its dialect is known to is found out first, and the
-//! bounds are wider.
+//! In each cell, forty agents call without a pause. No call may fail, and the provider may refuse
+//! hardly any (one in two hundred, or three to infer how it charges). Nearly as many calls must be
+//! admitted as for a client that always knows whether the provider would admit a call. Where
+//! nothing binds, the run must take no longer than without a limiter. Where a provider charges
+//! output differently from its dialect, the rule has to be inferred first, and the bounds are
+//! wider.
 
 mod cell;
 mod direct;
@@ -26,12 +27,12 @@ use cell::{Binds, Cell, Refused};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Agents that call without a pause.
+/// Number of agents.
 const AGENTS: u32 = 40;
-/// How long a call may wait: the default of the gateway.
+/// Maximum wait of a call: the gateway's default.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// What came of a cell.
+/// Result of a cell.
 #[derive(Debug)]
 #[allow(dead_code, reason = "shown where a cell is not as it should be")]
 struct Outcome {
@@ -39,12 +40,12 @@ struct Outcome {
     failed: u64,
     first_error: Option<String>,
     refused: Refused,
-    /// Calls that the provider let in, in the time that is measured.
+    /// Calls that the provider admitted in the measured time.
     admitted: u64,
     took: Duration,
 }
 
-/// One call in its own time.
+/// Makes one call.
 async fn one(
     cell: &Cell,
     simulator: &Simulator,
@@ -57,7 +58,7 @@ async fn one(
     model.oneshot(call).await?.whole().await.map(drop)
 }
 
-/// Forty agents through one account.
+/// Runs all agents through one account.
 async fn ours(cell: &Cell) -> Outcome {
     let simulator = cell.simulator();
     let builder = Account::builder(provider(cell.dialect), &Credential::new(KEY));
@@ -88,7 +89,7 @@ async fn ours(cell: &Cell) -> Outcome {
     }
 }
 
-/// What is wrong with a cell, if anything is; and its row in the table.
+/// Runs a cell and returns its row in the table and what is wrong with it, if anything.
 async fn judge(cell: &Cell) -> (String, Option<String>) {
     let outcome = ours(cell).await;
     let (figure, is_enough) = if cell.binds == Binds::Nothing {
@@ -122,7 +123,8 @@ async fn run(cells: impl IntoIterator<Item = Cell>) {
     assert!(wrong.is_empty(), "{} of {count} cells:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// A part of the cells: all of them in a soak, else so many that every two values of two axes meet.
+/// Returns part `number` of the cells: of all of them in a soak test, else of enough that every two
+/// values of two axes meet.
 fn part(number: usize, parts: usize) -> impl Iterator<Item = Cell> {
     let step = if is_soak() { 1 } else { 17 };
     let cells = Cell::all().into_iter().enumerate().filter(move |(index, _)| index % step == 0);

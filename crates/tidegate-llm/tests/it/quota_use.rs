@@ -1,4 +1,4 @@
-//! Whether calls use what is paid for, and are next to never refused, at every provider.
+//! Quota use and refusals at every provider.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ use crate::traffic::{self, KEY, LABEL, MODEL, Outcome, provider};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// How the client knows of limits.
+/// How the client knows the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// They were configured.
+    /// From configuration.
     Configured,
-    /// The provider tells them.
+    /// From the provider's reports.
     ReportedLimits,
 }
 
@@ -45,7 +45,7 @@ fn simulator(dialect: Dialect, limits: Limits, seed: u64) -> Simulator {
     Simulator::builder().account(account).seed(seed).build().unwrap()
 }
 
-/// Limits as a client and as the simulator write them.
+/// Limits in the form of the client and of the simulator.
 #[derive(Clone, Debug, Default)]
 struct Quota {
     requests: Option<u32>,
@@ -79,7 +79,7 @@ impl Quota {
     }
 }
 
-/// Six minutes of forty agents, of which the last five are measured.
+/// Runs forty agents for six minutes and measures the last five.
 async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> Outcome {
     let limits = quota.limits().phase(MILLI * u32::try_from(phase * 137 % 1_000).unwrap());
     let simulator = simulator(dialect, limits, phase);
@@ -92,8 +92,8 @@ async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> O
     traffic::run(&simulator, dialect, &account, SECOND * 360, phase).await
 }
 
-/// A provider that tells nothing and refuses what is above a number of calls at once: how much of
-/// its places were used after the first minute, and what was refused.
+/// Runs a provider that reports nothing and refuses calls above a hidden concurrency. Returns the
+/// outcome and the fraction of slots used after the first minute.
 async fn places(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
     let limits = Limits::new().concurrency(hidden).queue(0);
     let simulator = simulator(dialect, limits, seed);
@@ -111,12 +111,13 @@ async fn places(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
     (outcome, busy.as_secs_f64() / available.as_secs_f64())
 }
 
-/// How many phases are tried: all twenty in a soak.
+/// Phases to test: all twenty in a soak test.
 fn phases(few: u64) -> std::ops::Range<u64> {
     0..if is_soak() { 20 } else { few }
 }
 
-/// No call fails, at most one in two hundred is refused, and 97 % of the limit that binds is used.
+/// Checks that no call fails, at most one in two hundred is refused, and 97 % of the binding limit
+/// is used.
 async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
     for known in [Known::Configured, Known::ReportedLimits] {
         for phase in phases.clone() {
@@ -127,7 +128,7 @@ async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
             assert!(outcome.throttled_per_mille <= 5.0, "{about}");
             let usage = outcome.usage.unwrap();
             assert!(usage.ratio() >= 0.97, "{about}");
-            // More than the rate only by what was left of the first minute.
+            // Only the rest of the first minute may exceed the rate.
             assert!(usage.ratio() <= 1.2, "{about}");
         }
     }
@@ -135,12 +136,12 @@ async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
 
 const MANY: Option<u32> = Some(10_000_000);
 
-/// Six hundred requests a minute bind.
+/// 600 requests per minute bind.
 fn by_requests() -> Quota {
     Quota { requests: Some(600), tokens: MANY, ..Quota::default() }
 }
 
-/// Two hundred thousand tokens a minute bind.
+/// 200,000 tokens per minute bind.
 fn by_tokens() -> Quota {
     Quota { requests: Some(6_000), tokens: Some(200_000), ..Quota::default() }
 }
@@ -171,7 +172,7 @@ async fn anthropic() {
     shows(Dialect::Anthropic, &by_input, phases(1)).await;
 }
 
-/// It tells nothing but in the bodies of errors.
+/// Gemini reports limits only in error bodies.
 #[tokio::test(start_paused = true)]
 async fn gemini() {
     let by_requests = Quota { requests: Some(600), input: MANY, ..Quota::default() };
@@ -180,7 +181,7 @@ async fn gemini() {
     shows(Dialect::Gemini, &by_input, phases(2)).await;
 }
 
-/// It tells requests of the day alone, and those of the minute in the bodies of errors.
+/// Groq reports requests per day, and those per minute only in error bodies.
 #[tokio::test(start_paused = true)]
 async fn groq() {
     shows(Dialect::Groq, &by_requests(), phases(2)).await;
@@ -193,21 +194,21 @@ async fn mistral() {
     shows(Dialect::Mistral, &by_tokens(), phases(1)).await;
 }
 
-/// It tells limits of the second.
+/// Together reports limits per second.
 #[tokio::test(start_paused = true)]
 async fn together() {
     shows(Dialect::Together, &by_requests(), phases(2)).await;
 }
 
-/// It tells limits with errors alone.
+/// OpenRouter reports limits only with errors.
 #[tokio::test(start_paused = true)]
 async fn openrouter() {
     shows(Dialect::OpenRouter, &by_requests(), phases(2)).await;
 }
 
-/// Where nothing is told, at most 3 % are refused and 85 % is used.
+/// Without reports, at most 3 % are refused and 85 % is used.
 #[tokio::test(start_paused = true)]
-async fn deepseek_has_places_that_nobody_knows_of() {
+async fn deepseek_with_an_unreported_concurrency_limit() {
     for hidden in [2, 5, 12, 30] {
         for seed in phases(1) {
             let (outcome, used) = places(Dialect::DeepSeek, hidden, seed).await;
@@ -220,16 +221,16 @@ async fn deepseek_has_places_that_nobody_knows_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_answers_one_after_the_other() {
+async fn ollama_serves_calls_one_by_one() {
     let (outcome, used) = places(Dialect::Ollama, 1, 0).await;
     assert_eq!((outcome.failed, outcome.throttled_per_mille), (0, 0.0), "{outcome:?}");
     assert!(used >= 0.85, "{used}");
 }
 
-/// What was reserved is settled with what was used: in the long run, what we have charged is what
-/// the provider has charged, within 1 %.
+/// Reserves are settled with actual usage: in the long run our charges equal the provider's within
+/// 1 %.
 #[tokio::test(start_paused = true)]
-async fn tokens_are_charged_as_the_provider_charges_them() {
+async fn token_charges_match_those_of_the_provider() {
     for dialect in [Dialect::Anthropic, Dialect::Mistral] {
         let quota = match dialect {
             Dialect::Anthropic => Quota {

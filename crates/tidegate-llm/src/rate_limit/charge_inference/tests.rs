@@ -18,7 +18,7 @@ fn burst(inference: &mut ChargeInference) -> Vec<SentCall> {
 }
 
 #[test]
-fn a_provider_that_gives_back_is_found_out_by_the_first_call_after_a_burst() {
+fn refunding_provider_is_detected_by_the_first_call_after_a_burst() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokens);
     let calls = burst(&mut inference);
     for sent_call in &calls {
@@ -36,7 +36,7 @@ fn a_provider_that_gives_back_is_found_out_by_the_first_call_after_a_burst() {
 }
 
 #[test]
-fn a_provider_that_reserves_nothing_is_found_out_while_calls_are_under_way() {
+fn provider_without_reserves_is_detected_while_calls_are_in_flight() {
     for rule in [OutputCharge::MaxTokens, OutputCharge::MaxTokensRefunded] {
         let mut inference = ChargeInference::new(rule);
         burst(&mut inference);
@@ -50,7 +50,7 @@ fn a_provider_that_reserves_nothing_is_found_out_while_calls_are_under_way() {
 
 /// The calls end just after another response reported the remaining amount.
 #[test]
-fn calls_that_have_just_ended_explain_what_was_given_back() {
+fn calls_that_just_ended_explain_a_refund() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokensRefunded);
     let calls = burst(&mut inference);
     let later = inference.call_sent(LIMIT, call(4_000), at(2_000));
@@ -63,7 +63,7 @@ fn calls_that_have_just_ended_explain_what_was_given_back() {
 }
 
 #[test]
-fn a_provider_that_keeps_its_charges_is_believed() {
+fn provider_without_refunds_is_confirmed() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokens);
     for sent_call in burst(&mut inference) {
         inference.ended(&sent_call, Some(50), at(1_000));
@@ -79,7 +79,7 @@ fn a_provider_that_keeps_its_charges_is_believed() {
 }
 
 #[test]
-fn others_that_use_the_key_change_no_rule() {
+fn other_clients_on_the_key_change_no_rule() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokens);
     burst(&mut inference);
     let later = inference.call_sent(LIMIT, call(100), at(5_000));
@@ -88,7 +88,7 @@ fn others_that_use_the_key_change_no_rule() {
 }
 
 #[test]
-fn a_call_that_a_rule_would_refuse_disproves_it_when_it_is_admitted() {
+fn admitted_call_disproves_a_rule_that_would_refuse_it() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokensRefunded);
     let limit = Some(Allowed::per_minute(8_000));
     let sent_call = inference.call_sent(limit, call(16_000), at(0));
@@ -97,7 +97,7 @@ fn a_call_that_a_rule_would_refuse_disproves_it_when_it_is_admitted() {
 }
 
 #[test]
-fn a_wait_is_probed_and_what_is_not_refused_in_a_second_was_admitted() {
+fn probe_not_refused_within_a_second_counts_as_admitted() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokensRefunded);
     let limit = Some(Allowed::per_minute(8_000));
     let first = inference.call_sent(limit, call(7_000), at(0));
@@ -112,7 +112,7 @@ fn a_wait_is_probed_and_what_is_not_refused_in_a_second_was_admitted() {
 }
 
 #[test]
-fn a_probe_that_is_refused_is_not_repeated_for_a_while() {
+fn refused_probe_is_not_repeated_for_a_while() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokensRefunded);
     let limit = Some(Allowed::per_minute(8_000));
     let first = inference.call_sent(limit, call(7_000), at(0));
@@ -127,7 +127,7 @@ fn a_probe_that_is_refused_is_not_repeated_for_a_while() {
 }
 
 #[test]
-fn a_refusal_leads_back_to_the_rule_that_explains_it() {
+fn refusal_restores_the_rule_that_explains_it() {
     let mut inference = ChargeInference::new(OutputCharge::ActualUsage);
     burst(&mut inference);
     let too_much = inference.call_sent(LIMIT, call(4_000), at(10));
@@ -140,7 +140,7 @@ fn a_refusal_leads_back_to_the_rule_that_explains_it() {
 
 /// Sliced limits or other clients on the same key cause such refusals.
 #[test]
-fn a_refusal_that_no_rule_explains_changes_none() {
+fn unexplained_refusal_changes_no_rule() {
     let mut inference = ChargeInference::new(OutputCharge::ActualUsage);
     let sent_call = inference.call_sent(LIMIT, call(4_000), at(0));
     inference.refused(&sent_call, at(60));
@@ -149,7 +149,7 @@ fn a_refusal_that_no_rule_explains_changes_none() {
 }
 
 #[test]
-fn an_account_that_is_busy_is_not_probed() {
+fn busy_account_is_not_probed() {
     let mut inference = ChargeInference::new(OutputCharge::MaxTokens);
     for second in 0..10 {
         let sent_call = inference.call_sent(LIMIT, call(9_000), at(second));

@@ -286,14 +286,14 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_agrees_changes_nothing() {
+    fn agreeing_report_changes_nothing() {
         for level in [64_000, 66_000, 68_000] {
             assert_eq!(corrected(&tokens(70_000), level), 0, "{level}");
         }
     }
 
     #[test]
-    fn what_others_have_used_is_waited_for() {
+    fn usage_by_other_clients_is_waited_for() {
         assert_eq!(corrected(&tokens(3_800), 80_000), 78_000, "down to 2,000");
         assert_eq!(corrected(&tokens(0), 5_000), 6_800, "into debt, until there is enough");
         assert_eq!(corrected(&tokens(0), -1_800), 0, "once, not with every answer");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_may_be_used() {
+    fn reported_remainder_raises_the_bucket() {
         assert_eq!(corrected(&tokens(80_000), -3_000), -77_375);
         assert_eq!(corrected(&tokens(90_000), 2_000), -82_375, "all but a sixteenth");
         let counted = Report { trust: Trust { may_raise: false, ..BOTH }, ..tokens(80_000) };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_the_report_may_not_know_of_are_allowed_for() {
+    fn calls_missing_from_the_report_are_accounted_for() {
         let burst = Report { charged_since_before: 70_000, ..tokens(80_000) };
         assert_eq!(corrected(&burst, 2_000), -2_375, "though they left before it");
         let in_transit = Report { in_transit: 70_000, refilled_since: 90_000, ..tokens(80_000) };
@@ -320,13 +320,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_becomes_known_holds_what_is_left() {
+    fn newly_known_bucket_holds_the_reported_remainder() {
         let first = Report { is_first: true, charged_since: 3_000, ..tokens(40_000) };
         assert_eq!(corrected(&first, 88_200), 51_200);
     }
 
     #[test]
-    fn trifles_are_left_alone() {
+    fn small_differences_are_ignored() {
         assert_eq!(corrected(&tokens(3_000), 2_500), 0);
     }
 }

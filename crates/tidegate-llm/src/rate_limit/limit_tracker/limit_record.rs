@@ -202,7 +202,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn use_is_of_the_last_minute_whether_anybody_looks_or_not() {
+    fn usage_covers_the_last_minute_even_if_not_read() {
         let record = LimitRecord::default();
         let used = |seconds| record.read().used_in_last_minute(START.after(SECOND * seconds));
         record.charged(100, START);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_not_used() {
+    fn refunds_reduce_usage() {
         let record = LimitRecord::default();
         record.charged(1_000, START);
         record.charged(1_000, START.after(SECOND * 20));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_keeps_the_time_at_which_it_was_learned_until_it_changes() {
+    fn limit_keeps_its_learning_time_until_it_changes() {
         let record = LimitRecord::default();
         let reading = |limit, remaining| Reading {
             limit: Some(limit),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_ends_in_time_or_when_enough_is_given_back() {
+    fn shortage_ends_in_time_or_when_enough_is_refunded() {
         let record = LimitRecord::default();
         let until = START.after(SECOND * 40);
         record.record_shortage(Shortage { until, needed: Some(3_000) });
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_holds_the_one_that_ends_last_counts() {
+    fn longest_hold_wins() {
         let record = LimitRecord::default();
         record.held(START.after(SECOND * 5), HoldCause::RateLimited);
         record.held(START.after(SECOND), HoldCause::RequestsPerDay);

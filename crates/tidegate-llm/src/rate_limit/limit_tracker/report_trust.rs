@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_fits_together_is_believed() {
+    fn consistent_report_is_trusted() {
         let mut trust = ReportTrust::default();
         trust.assess(&reading(590, 1), START);
         assert!(trust.assess(&reading(0, 60), START).may_lower);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_second_is_no_reason_to_wait() {
+    fn remainder_of_a_second_does_not_lower_the_bucket() {
         let mut trust = ReportTrust::default();
         for remaining in [9, 8, 3, 0] {
             assert!(!trust.assess(&reading(remaining, 1), START).may_lower, "{remaining}");
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_never_changes_is_no_reason_to_wait() {
+    fn constant_report_does_not_lower_the_bucket() {
         let mut trust = ReportTrust::default();
         for _ in 0..10 {
             assert!(!trust.assess(&reading(0, 60), START).may_lower);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_proves_or_disproves_a_report_for_a_while() {
+    fn refusal_confirms_or_disproves_reports_for_a_while() {
         let mut trust = ReportTrust::default();
         trust.refused(0, 1, START);
         let assessed = trust.assess(&reading(0, 1), START);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_that_are_rounded_are_seen_to_be() {
+    fn rounded_reports_are_detected() {
         let mut trust = ReportTrust::default();
         for (remaining, rounding) in [(8_000, 0), (7_000, 500), (0, 500), (5_000, 500), (4_999, 0)]
         {

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_counted_and_marked() {
+    fn unreported_usage_is_counted_and_marked_as_estimated() {
         let mut so_far = UsageSoFar::default();
         assert_eq!(measured(&so_far), (40, "estimated", 0, "estimated"));
         so_far.add_text("one two three four");
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_from_the_beginning_does_not_cover_what_comes_after_it() {
+    fn initial_count_does_not_cover_later_output() {
         let mut so_far = UsageSoFar::default();
         so_far.set_reported(usage(7, 1));
         assert_eq!(measured(&so_far), (7, "reported", 1, "reported"));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_come_with_every_piece_cover_what_came_before_them() {
+    fn count_with_every_event_covers_earlier_output() {
         let mut so_far = UsageSoFar::default();
         so_far.add_text(&"word ".repeat(10));
         so_far.set_reported(usage(7, 30));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_of_nothing_is_no_count() {
+    fn zero_count_is_ignored() {
         let mut so_far = UsageSoFar::default();
         so_far.add_text("one two three four");
         so_far.set_reported(usage(0, 0));

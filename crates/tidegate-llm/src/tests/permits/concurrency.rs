@@ -1,4 +1,4 @@
-//! Calls under way: as many as are allowed, and none when all is over.
+//! Concurrency limits are used fully and slots do not leak.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,14 +17,14 @@ use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 
 use super::{MODEL, SECOND, account, call, constraint, hello, limited};
 
-/// Counts the calls that are with a provider, and the most of them at a time.
+/// Counts concurrent calls at a provider and their maximum.
 #[derive(Clone, Default)]
 struct Busy {
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-/// One call, until it is dropped.
+/// One call in flight, until dropped.
 struct Visit(Busy);
 
 impl Busy {
@@ -38,7 +38,7 @@ impl Busy {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// A provider that answers like this mock and is counted here.
+    /// Wraps a mock so that its calls are counted.
     fn around(
         &self,
         mock: Mock,
@@ -73,7 +73,7 @@ fn slow(provider: &str) -> Mock {
     Mock::new(provider).always(Step::reply("yes").after(SECOND))
 }
 
-/// How a call of the thousand ends.
+/// How call `number` ends.
 fn step(number: usize) -> Step {
     let step = match number % 8 {
         0 => Step::reply("one two three"),
@@ -88,7 +88,7 @@ fn step(number: usize) -> Step {
     step.after(SECOND / 100)
 }
 
-/// What a caller does with the call of this number: it reads, leaves in the middle, or panics.
+/// Runs call `number`: the caller reads the response, abandons it, or panics.
 async fn attempt(account: Account, busy: Busy, number: usize) {
     let panics = number % 10 == 9;
     let mock = Mock::new("openai").always(step(number));
@@ -98,7 +98,7 @@ async fn attempt(account: Account, busy: Busy, number: usize) {
         async move {
             let answer = inner.call(request).await;
             if panics {
-                // As a panic does, without its message.
+                // Panics without printing a message.
                 std::panic::resume_unwind(Box::new("a panic"));
             }
             answer
@@ -117,7 +117,7 @@ async fn attempt(account: Account, busy: Busy, number: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_under_way_after_a_thousand_calls_however_they_end() {
+async fn no_slot_leaks_however_a_thousand_calls_end() {
     let account = account("openai").concurrency(PoolSize::Fixed(8)).build().unwrap();
     let busy = Busy::default();
     let tasks =
@@ -131,7 +131,7 @@ async fn nothing_is_under_way_after_a_thousand_calls_however_they_end() {
     assert!(account.reserve(MODEL, &hello()).await.unwrap().waited().is_zero());
 }
 
-/// A registry over providers that take a second for each call, and how busy each of them is.
+/// A registry of providers that take a second per call, with their counters.
 fn registry(profile: Option<(&str, i64)>) -> (Models, [(Busy, &'static str); 2]) {
     let providers = ["openai", "ollama"].map(|name| (Busy::default(), name));
     let mut builder = Models::builder();
@@ -175,7 +175,7 @@ async fn calls_with_a_provider_never_exceed_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_takes_one_at_a_time_and_nobody_else_waits_for_it() {
+async fn ollama_serves_one_call_at_a_time_without_delaying_other_providers() {
     let (models, [(_, openai), (busy, ollama)]) = registry(None);
     let (near, far) = (load(&models, ollama), load(&models, openai));
     let start = Instant::now();
@@ -190,7 +190,7 @@ async fn ollama_takes_one_at_a_time_and_nobody_else_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_takes_more_if_it_is_told_to() {
+async fn ollama_concurrency_can_be_configured() {
     let (models, [_, (busy, ollama)]) = registry(Some(("ollama", 4)));
     let model = load(&models, ollama);
     let start = Instant::now();
@@ -204,7 +204,7 @@ fn at_once(limit: i64) -> tidegate_llm::plan::Constraint {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoints_have_limits_of_their_own() {
+async fn endpoint_limits_apply_separately() {
     let limits = [("extraction", 8), ("embeddings", 16), ("translation", 4)];
     let builder = limits.iter().fold(account("openai"), |builder, (name, limit)| {
         builder.endpoint(Endpoint::new(name), at_once(*limit))
@@ -231,9 +231,9 @@ async fn endpoints_have_limits_of_their_own() {
     assert_eq!(start.elapsed(), SECOND * 8, "none waits for another");
 }
 
-/// What is under way counts for the provider, whatever its endpoint, model and key.
+/// Calls count towards the provider's limit whatever their endpoint, model and key.
 #[tokio::test(start_paused = true)]
-async fn limits_of_endpoints_models_and_keys_are_inside_that_of_the_provider() {
+async fn endpoint_model_and_key_limits_apply_within_the_provider_limit() {
     let pool = SlotPool::new(&own_engine(), PoolSize::Fixed(5));
     let accounts = ["key-1", "key-2", "key-3"].map(|key| {
         Account::builder("openai", &Credential::new(key))
@@ -276,9 +276,9 @@ fn adaptive(start: u64, cap: u64) -> PoolSize {
     PoolSize::Adaptive(Tuning::new(start, cap))
 }
 
-/// An endpoint with a limit of its own keeps it inside a larger one.
+/// An endpoint keeps its own limit within a larger one.
 #[tokio::test(start_paused = true)]
-async fn a_concurrency_that_is_changed_holds_for_all_models() {
+async fn changed_concurrency_applies_to_all_models() {
     let embeddings = Endpoint::new("embeddings");
     let builder = account("openai").endpoint(embeddings.clone(), at_once(4));
     let account = builder.concurrency(adaptive(2, 64)).build().unwrap();
@@ -294,7 +294,7 @@ async fn a_concurrency_that_is_changed_holds_for_all_models() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_concurrency_wakes_those_who_wait() {
+async fn larger_concurrency_wakes_waiting_calls() {
     let account = account("ollama").build().unwrap();
     let service = limited(&account, &slow("ollama"));
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What a provider's refusals close, for whom, and how it opens again.
+//! Holds after refusals: whom they affect and how they end.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn used_up(after: Option<Duration>) -> Step {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_holds_the_model_for_all_callers_and_reopens_paced() {
+async fn throttle_holds_the_model_for_all_callers_and_reopens_paced() {
     let account = account("together").build().unwrap();
     let mock = Mock::new("together").then(throttled(7));
     let handles = [limited(&account, &mock), limited(&account.clone(), &mock)];
@@ -37,7 +37,7 @@ async fn a_throttle_holds_the_model_for_all_callers_and_reopens_paced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_of_one_model_holds_nobody_else_up() {
+async fn throttled_model_does_not_delay_other_models() {
     let account = requests("openai", 6_000, 100).build().unwrap();
     let mock = Mock::new("openai").then(throttled(7));
     call(&limited(&account, &mock)).await.unwrap_err();
@@ -55,7 +55,7 @@ async fn a_throttle_of_one_model_holds_nobody_else_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_quota_closes_the_model_for_all_callers_until_it_is_over() {
+async fn exhausted_quota_closes_the_model_for_all_callers_until_it_resets() {
     let account = account("gemini").build().unwrap();
     let mock = Mock::new("gemini").then(used_up(Some(HOUR)));
     let handles = [limited(&account, &mock), limited(&account.clone(), &mock)];
@@ -77,7 +77,7 @@ async fn a_long_quota_closes_the_model_for_all_callers_until_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_of_unknown_length_is_asked_about_after_a_minute() {
+async fn exhausted_quota_without_a_reset_time_is_retried_after_a_minute() {
     let account = account("openai").build().unwrap();
     let mock = Mock::new("openai").then(used_up(None));
     let service = limited(&account, &mock);
@@ -89,9 +89,9 @@ async fn a_quota_of_unknown_length_is_asked_about_after_a_minute() {
     let _ = call(&service).await.unwrap();
 }
 
-/// Whoever was waiting when it closed gets the error with its turn, and pays nothing for it.
+/// Calls waiting when the model closes fail when they are admitted, without a charge.
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_when_a_model_closes_are_told_and_pay_nothing() {
+async fn calls_waiting_when_a_model_closes_fail_and_are_not_charged() {
     let account = requests("openai", 60, 1).build().unwrap();
     let mock = Mock::new("openai").then(used_up(Some(HOUR)).after(SECOND / 2));
     let service = limited(&account, &mock);
@@ -105,7 +105,7 @@ async fn those_who_wait_when_a_model_closes_are_told_and_pay_nothing() {
     assert!(other.waited().is_zero(), "{:?}", other.waited());
 }
 
-/// Calls that go one after the other without a break, for so long.
+/// Sends calls one after another for `span` and returns their number.
 async fn sent(service: &tidegate_llm::rate_limit::RateLimit<Mock>, span: Duration) -> u32 {
     let start = Instant::now();
     let mut count = 0;
@@ -117,7 +117,7 @@ async fn sent(service: &tidegate_llm::rate_limit::RateLimit<Mock>, span: Duratio
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_asks_for_less_gets_less_for_a_while() {
+async fn slow_down_lowers_the_rate_for_a_while() {
     let account = requests("openai", 600, 1).build().unwrap();
     let mock = Mock::new("openai");
     let service = limited(&account, &mock);
@@ -133,7 +133,7 @@ async fn a_provider_that_asks_for_less_gets_less_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ramp_grows_from_its_floor_to_the_limit_and_begins_anew_after_a_pause() {
+async fn ramp_restarts_after_a_pause() {
     let account = requests("anthropic", 600, 1).ramp_up(60, SECOND * 60).build().unwrap();
     let service = limited(&account, &Mock::new("anthropic"));
     for _ in 0..2 {
@@ -149,7 +149,7 @@ async fn a_ramp_grows_from_its_floor_to_the_limit_and_begins_anew_after_a_pause(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_does_not_wait_that_long_is_refused_at_once() {
+async fn call_that_would_wait_too_long_is_refused_at_once() {
     let account = requests("openai", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
     let mut hasty = ask(1, 1);

@@ -1,4 +1,4 @@
-//! What an account shows of its limits, and that looking changes nothing.
+//! Views of an account's limits. Viewing changes nothing.
 
 use tidegate_llm::CallError;
 use tidegate_llm::rate_limit::{Account, LimitView, QueueView};
@@ -15,7 +15,7 @@ fn hold_of(queue: &QueueView) -> Option<(std::time::Duration, &'static str)> {
     queue.model_hold(queue.models().next().unwrap())
 }
 
-/// The limit of an account on a dimension.
+/// Returns the account's limit on a dimension.
 async fn limit(account: &Account, dimension: Dimension) -> LimitView {
     let queue = queue_of(account).await;
     let mut same = queue.all_limits().filter(|(_, one)| one.dimension == Some(dimension));
@@ -29,7 +29,7 @@ fn refused(after: std::time::Duration) -> CallError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_learned_limit_is_shown_with_its_origin_its_age_and_what_is_left() {
+async fn view_of_a_learned_limit_has_origin_age_and_remainder() {
     let account = account("openai").build().unwrap();
     let mut call = reserve(&account, &ask(100, 900)).await;
     let queue = queue_of(&account).await;
@@ -58,7 +58,7 @@ async fn a_learned_limit_is_shown_with_its_origin_its_age_and_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_calls_wait_for_is_used_up_and_named() {
+async fn limit_that_calls_wait_for_is_named_and_fully_used() {
     let account = tokens("mistral").await;
     let half = limit(&account, Dimension::Tokens).await;
     assert!(half.used_ratio().unwrap() > 0.9, "{half:?}");
@@ -77,7 +77,7 @@ async fn a_limit_that_calls_wait_for_is_used_up_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holds_are_shown_with_their_cause_and_what_is_left_of_them() {
+async fn view_shows_the_cause_and_remaining_time_of_a_hold() {
     let account = account("openai").build().unwrap();
     let mut first = reserve(&account, &ask(1, 1)).await;
     first.heard(&told(Dimension::Requests, 600, 600));
@@ -97,7 +97,7 @@ async fn holds_are_shown_with_their_cause_and_what_is_left_of_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_a_day_are_shown_as_they_are_reported() {
+async fn view_shows_requests_per_day_as_reported() {
     let account = account("groq").build().unwrap();
     let mut day = ReportedLimits::nothing();
     let window = SECOND * 86_400;
@@ -113,7 +113,7 @@ async fn requests_of_a_day_are_shown_as_they_are_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_whose_quota_is_used_up_is_shown_as_held() {
+async fn view_shows_an_exhausted_model_as_held() {
     let account = account("openai").build().unwrap();
     let class = Class::ExhaustedQuota { after: Some(SECOND * 3_600) };
     let failure = Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);

@@ -1,4 +1,4 @@
-//! One cell: what the provider is like, and how it is called.
+//! One cell: behaviour of the provider and of the calls.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use tidegate_sim::{self as sim, Charging, Delay, Limits, Output, Reporting, Simu
 use super::{AGENTS, SECOND};
 use crate::traffic::{Dice, KEY, LABEL, MODEL};
 
-/// Tokens of an answer, and about those of a question.
+/// Tokens of a response, and approximately those of a request.
 const OUTPUT: u64 = 100;
 const INPUT: u64 = 50;
-/// How long agents call at least where nothing binds.
+/// Minimum duration where nothing binds.
 const UNBOUND: Duration = Duration::from_secs(12);
 
 /// How output is charged.
@@ -26,7 +26,7 @@ pub(super) enum Charged {
     AtEnd,
 }
 
-/// What is reported of limits.
+/// How the provider reports limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Truly,
@@ -34,7 +34,7 @@ pub(super) enum Told {
     Never,
 }
 
-/// The limit that binds.
+/// The binding limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Binds {
     Requests,
@@ -44,7 +44,7 @@ pub(super) enum Binds {
     Nothing,
 }
 
-/// What calls say about their output.
+/// `max_tokens` of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MaxTokens {
     Absent,
@@ -52,14 +52,14 @@ pub(super) enum MaxTokens {
     Hundredfold,
 }
 
-/// How the client knows of limits.
+/// How the client knows the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Configured,
     Learned,
 }
 
-/// Calls that the provider refused, of those that it saw.
+/// Refused calls and all calls the provider received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     refused: usize,
@@ -71,13 +71,12 @@ impl Refused {
         self.refused as f64 * 1_000.0 / self.seen.max(1) as f64
     }
 
-    /// How a provider charges is found out by up to three calls.
+    /// Up to three refusals are allowed for inferring how a provider charges.
     pub(super) fn is_at_most(self, per_mille: f64) -> bool {
         self.refused <= 3 || self.per_mille() <= per_mille
     }
 }
 
-/// One cell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) dialect: Dialect,
@@ -101,7 +100,7 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// All cells that there are.
+    /// Returns all possible cells.
     pub(super) fn all() -> Vec<Self> {
         let mut cells = Vec::new();
         for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Mistral, Dialect::Gemini] {
@@ -140,33 +139,33 @@ impl Cell {
         cells
     }
 
-    /// Whether there is such a provider, and whether a client can know what it has to.
+    /// Returns whether such a provider exists and its limits can be learned.
     fn exists(&self) -> bool {
         let is_of_tokens = matches!(self.binds, Binds::Tokens | Binds::OutputTokens);
         let has_limit = match (self.dialect, self.binds) {
-            // Its limits on tokens are on input and output, and Gemini's on input alone.
+            // Anthropic limits input and output separately, Gemini only input.
             (Dialect::Anthropic | Dialect::Gemini, Binds::Tokens) => false,
             (dialect, Binds::OutputTokens) => dialect == Dialect::Anthropic,
             _ => true,
         };
-        // Anthropic does not answer without; Gemini has no headers that tell.
+        // Anthropic requires `max_tokens`; Gemini reports no limits in headers.
         let can_ask = self.dialect != Dialect::Anthropic || self.max_tokens != MaxTokens::Absent;
         let can_tell = self.dialect != Dialect::Gemini || self.told != Told::Coarsely;
-        // How output is charged matters only where it is counted.
+        // The charging rule matters only where output is counted.
         let is_different = is_of_tokens || self.charged == Charged::AtEnd;
-        // Where nothing is ever told, rates cannot be learned but from refusals, nor what is charged
-        // to calls that do not say how much they may use.
+        // Without reports, rates can be learned only from refusals, and so can charges of calls
+        // without `max_tokens`.
         let is_of_rate = is_of_tokens || self.binds == Binds::Requests;
         let is_guess =
             is_of_tokens && self.max_tokens == MaxTokens::Absent && self.charged != Charged::AtEnd;
         let can_learn =
             self.told != Told::Never || !(is_of_rate && self.known == Known::Learned || is_guess);
-        // One that is stricter than its dialect is found out by refusals alone: no bound is promised.
+        // A provider stricter than its dialect is detected only by refusals: no bound is promised.
         let is_stricter = self.charged < self.documented() && self.max_tokens != MaxTokens::Real;
         has_limit && can_ask && can_tell && is_different && can_learn && !is_stricter
     }
 
-    /// How the dialect is known to charge output.
+    /// Documented rule of the dialect.
     fn documented(&self) -> Charged {
         match self.dialect {
             Dialect::OpenAi => Charged::Kept,
@@ -175,7 +174,7 @@ impl Cell {
         }
     }
 
-    /// What a call may use for its output.
+    /// `max_tokens` of a call.
     fn max_output(&self) -> Option<u64> {
         match self.max_tokens {
             MaxTokens::Absent => None,
@@ -184,42 +183,40 @@ impl Cell {
         }
     }
 
-    /// The most that a call is charged at once.
+    /// Maximum charge of a call.
     fn reserve(&self) -> u64 {
         INPUT + self.max_output().unwrap_or(OUTPUT)
     }
 
-    /// Half of the calls of a minute that there would be without any limit.
+    /// Half of the calls per minute that would be made without a limit.
     fn half_of_calls(&self) -> u64 {
         let per_agent = 30_000 / u64::try_from(self.length.as_millis()).unwrap();
         u64::from(AGENTS) * per_agent
     }
 
-    /// Calls of each agent where nothing binds.
+    /// Calls per agent where nothing binds.
     fn rounds(&self) -> u64 {
         u64::try_from(UNBOUND.as_millis() / self.length.as_millis()).unwrap().max(5)
     }
 
-    /// Whether output is charged as the dialect is known to do it, or no differently in effect.
+    /// Returns whether output is charged as documented, or with the same effect.
     pub(super) fn is_as_documented(&self) -> bool {
         self.charged == self.documented()
             || self.max_tokens == MaxTokens::Real
             || !matches!(self.binds, Binds::Tokens | Binds::OutputTokens)
     }
 
-    /// How many calls of a thousand may fail: none, but a few while it is found out that a provider
-    /// charges otherwise than it is known to.
+    /// Maximum failed calls per mille: none, or a few while an undocumented rule is inferred.
     pub(super) fn most_failed(&self) -> f64 {
         if self.is_as_documented() { 0.0 } else { 20.0 }
     }
 
-    /// How much of what could be admitted must be.
+    /// Minimum fraction of the possible calls that must be admitted.
     pub(super) fn least_used(&self) -> f64 {
         if self.is_as_documented() { 0.95 } else { 0.85 }
     }
 
-    /// How many calls of a thousand the provider may refuse: few, and some more where it tells nothing
-    /// but by refusing.
+    /// Maximum refused calls per mille: higher where the provider reports limits only by refusing.
     pub(super) fn most_refused(&self) -> f64 {
         if !self.is_as_documented() {
             return 50.0;
@@ -231,7 +228,7 @@ impl Cell {
         if self.known == Known::Learned && !is_told { 30.0 } else { 5.0 }
     }
 
-    /// Calls that were refused. How many places there are is learned in the time before.
+    /// Counts refused calls. Concurrency is learned before the measured time.
     pub(super) fn refused(&self, simulator: &Simulator) -> Refused {
         let (entries, measured) = (simulator.ledger().entries(), self.measured());
         let counts = |at| self.binds != Binds::Concurrency || measured.contains(&at);
@@ -240,12 +237,12 @@ impl Cell {
         Refused { refused, seen: seen.count() }
     }
 
-    /// A limit of half of what the agents would use, that no single call exceeds.
+    /// A limit of half of what the agents would use, and at least five calls.
     fn half_of(&self, tokens: u64) -> u64 {
         (self.half_of_calls() * tokens).max(5 * self.reserve())
     }
 
-    /// A twentieth of the limit, to which reports are rounded.
+    /// Reports are rounded to a twentieth of the limit.
     fn step(&self) -> u64 {
         let limit = match self.binds {
             Binds::Tokens => self.half_of(self.charge()),
@@ -255,7 +252,7 @@ impl Cell {
         (limit / 20).max(1)
     }
 
-    /// The tokens that a call is charged in the end.
+    /// Final charge of a call in tokens.
     fn charge(&self) -> u64 {
         match self.charged {
             Charged::Kept => self.reserve(),
@@ -263,7 +260,7 @@ impl Cell {
         }
     }
 
-    /// Half of the agents' places.
+    /// Concurrency limit: half of the agents.
     const fn places() -> u64 {
         AGENTS as u64 / 2
     }
@@ -304,7 +301,7 @@ impl Cell {
         self.simulator_that(self.charging())
     }
 
-    /// A simulator of this cell in which a refusal costs nothing.
+    /// Simulator of this cell in which refusals are free.
     pub(super) fn patient_simulator(&self) -> Simulator {
         self.simulator_that(self.charging().failed_calls(sim::FailedCalls::AreFree))
     }
@@ -342,7 +339,7 @@ impl Cell {
         builder.limits(Constraint::try_new(&raw).unwrap(), Source::Override)
     }
 
-    /// A call of this cell.
+    /// Creates a call.
     pub(super) fn call(&self, dice: &Dice) -> Call {
         let text = "the tide comes in and the tide goes out and ".repeat(4);
         let chat = Chat::user(text);
@@ -354,13 +351,13 @@ impl Cell {
         if dice.below(2) == 0 { call.streamed() } else { call }
     }
 
-    /// The time that is measured: after the first minute, or several calls.
+    /// The measured time: after the first minutes, or several calls.
     fn measured(&self) -> std::ops::Range<Duration> {
         let begin = (SECOND * 100).max(self.length * 5);
         begin..begin + (SECOND * 40).max(self.length * 20)
     }
 
-    /// Whether an agent calls again that has called so often.
+    /// Returns whether an agent makes another call.
     pub(super) fn goes_on(&self, calls: u64, elapsed: Duration) -> bool {
         match self.binds {
             Binds::Nothing => calls < self.rounds(),
@@ -368,7 +365,7 @@ impl Cell {
         }
     }
 
-    /// Calls that were let in while it was measured.
+    /// Counts calls admitted in the measured time.
     pub(super) fn admitted(&self, simulator: &Simulator) -> u64 {
         let (entries, measured) = (simulator.ledger().entries(), self.measured());
         let admitted = entries.iter().filter(|entry| entry.refusal.is_none());

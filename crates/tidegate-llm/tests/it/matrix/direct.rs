@@ -1,4 +1,5 @@
-//! A client that knows at every instant whether the provider would take a call: it asks until it does.
+//! Reference client that always knows whether the provider would admit a call: it tries until one
+//! is admitted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use super::AGENTS;
 use super::cell::Cell;
 use crate::traffic::{Dice, adapter};
 
-/// A call that is not refused at once was admitted.
+/// A call not refused within this time was admitted.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// How many calls are admitted while it is measured.
+/// Returns how many calls are admitted in the measured time.
 pub(super) async fn admitted(cell: &Cell) -> u64 {
     let simulator = cell.patient_simulator();
     let (dice, still, start) = (Dice::new(7), Dice::still(), Instant::now());
@@ -42,7 +43,7 @@ pub(super) async fn admitted(cell: &Cell) -> u64 {
     cell.admitted(&simulator)
 }
 
-/// How long all calls take without any limiter.
+/// Returns how long all calls take without a limiter.
 pub(super) async fn time(cell: &Cell) -> Duration {
     let simulator = cell.simulator();
     let (dice, start) = (Dice::new(7), Instant::now());
