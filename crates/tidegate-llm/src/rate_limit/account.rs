@@ -295,13 +295,13 @@ impl Account {
     }
 
     /// Returns the limits of every queue, their sources and what is left of them. Buckets are only
-    /// peeked at. Those of a shared store that does not answer within `patience` are omitted.
-    pub async fn inspect(&self, patience: Duration) -> Vec<QueueView> {
+    /// peeked at. Those of a shared store that does not answer within `timeout` are omitted.
+    pub async fn inspect(&self, timeout: Duration) -> Vec<QueueView> {
         let queues: Vec<Arc<CallQueue>> = {
             let queues = self.inner.lock_queues();
             queues.iter().map(|(_, queue)| queue.clone()).collect()
         };
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let mut views = Vec::with_capacity(queues.len());
         for queue in queues {
             views.push(queue.view(until).await);

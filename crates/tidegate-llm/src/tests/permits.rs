@@ -1,13 +1,13 @@
 //! Reservations of an account: charges, refunds, holds and reopening.
 
 mod concurrency;
-mod endings;
-mod gates;
+mod holds;
 mod inspection;
 mod learning;
 mod limits;
-mod patience;
+mod response_ends;
 mod settlement;
+mod waiting;
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ const MODEL: &str = "model-1";
 
 /// A call with explicit token counts.
 #[derive(Clone, Debug, Default)]
-struct Ask {
+struct TestCall {
     terms: Terms,
     input: u64,
     output: Option<u64>,
 }
 
-impl Outgoing for Ask {
+impl Outgoing for TestCall {
     fn terms(&self) -> &Terms {
         &self.terms
     }
@@ -53,8 +53,8 @@ impl Outgoing for Ask {
 }
 
 /// Creates a call with `input` tokens and at most `output` output tokens.
-fn ask(input: u64, output: u64) -> Ask {
-    Ask { input, output: Some(output), ..Ask::default() }
+fn ask(input: u64, output: u64) -> TestCall {
+    TestCall { input, output: Some(output), ..TestCall::default() }
 }
 
 fn account(provider: &str) -> AccountBuilder {
@@ -94,23 +94,23 @@ async fn tokens(provider: &str) -> Account {
 }
 
 /// Reported limits with one limit per minute.
-fn told(dimension: Dimension, limit: u64, remaining: u64) -> ReportedLimits {
-    let mut told = ReportedLimits::nothing();
-    also(&mut told, dimension, limit, remaining);
-    told
+fn reported(dimension: Dimension, limit: u64, remaining: u64) -> ReportedLimits {
+    let mut reported = ReportedLimits::nothing();
+    add_limit(&mut reported, dimension, limit, remaining);
+    reported
 }
 
-fn also(told: &mut ReportedLimits, dimension: Dimension, limit: u64, remaining: u64) {
+fn add_limit(reported: &mut ReportedLimits, dimension: Dimension, limit: u64, remaining: u64) {
     let (limit, remaining) = (Some(limit), Some(remaining));
-    told.add(dimension, Reading { limit, remaining, reset: None, window: MINUTE });
+    reported.add(dimension, Reading { limit, remaining, reset: None, window: MINUTE });
 }
 
-async fn reserve(account: &Account, call: &Ask) -> Reservation {
+async fn reserve(account: &Account, call: &TestCall) -> Reservation {
     account.reserve(MODEL, call).await.unwrap()
 }
 
 /// Returns how long a call waits; it ends as soon as it is sent.
-async fn wait(account: &Account, call: &Ask) -> Duration {
+async fn wait(account: &Account, call: &TestCall) -> Duration {
     let reservation = reserve(account, call).await;
     let waited = reservation.waited();
     reservation.complete(None);
@@ -131,7 +131,7 @@ fn hello() -> Call {
 }
 
 /// Sends `count` calls at once and returns the time of each response.
-async fn departures(service: &RateLimit<Mock>, count: usize) -> Vec<Duration> {
+async fn response_times(service: &RateLimit<Mock>, count: usize) -> Vec<Duration> {
     let start = Instant::now();
     let calls = (0..count).map(|_| async move {
         let _ = call(service).await.unwrap();
@@ -143,6 +143,6 @@ async fn departures(service: &RateLimit<Mock>, count: usize) -> Vec<Duration> {
 }
 
 /// Shortest time between two consecutive calls.
-fn least_gap(times: &[Duration]) -> Duration {
+fn shortest_gap(times: &[Duration]) -> Duration {
     times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap()
 }

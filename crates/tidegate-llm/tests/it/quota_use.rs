@@ -19,10 +19,10 @@ enum Known {
     /// From configuration.
     Configured,
     /// From the provider's reports.
-    ReportedLimits,
+    Reported,
 }
 
-fn simulated(dialect: Dialect) -> sim::Dialect {
+fn sim_dialect(dialect: Dialect) -> sim::Dialect {
     match dialect {
         Dialect::OpenAi => sim::Dialect::OpenAi,
         Dialect::Azure => sim::Dialect::AzureOpenAi,
@@ -38,7 +38,7 @@ fn simulated(dialect: Dialect) -> sim::Dialect {
 }
 
 fn simulator(dialect: Dialect, limits: Limits, seed: u64) -> Simulator {
-    let account = sim::Account::new(simulated(dialect), LABEL, KEY)
+    let account = sim::Account::new(sim_dialect(dialect), LABEL, KEY)
         .model(MODEL, limits)
         .output(Output::between(20..=300))
         .first_token(Delay::between(MILLI * 200..=MILLI * 900));
@@ -47,14 +47,14 @@ fn simulator(dialect: Dialect, limits: Limits, seed: u64) -> Simulator {
 
 /// Limits in the form of the client and of the simulator.
 #[derive(Clone, Debug, Default)]
-struct Quota {
+struct TestLimits {
     requests: Option<u32>,
     tokens: Option<u32>,
     input: Option<u32>,
     output: Option<u32>,
 }
 
-impl Quota {
+impl TestLimits {
     fn limits(&self) -> Limits {
         let set = |limits: Limits, value: Option<u32>, add: fn(Limits, u64) -> Limits| match value {
             Some(value) => add(limits, value.into()),
@@ -80,13 +80,18 @@ impl Quota {
 }
 
 /// Runs forty agents for six minutes and measures the last five.
-async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> Outcome {
-    let limits = quota.limits().phase(MILLI * u32::try_from(phase * 137 % 1_000).unwrap());
+async fn run_six_minutes(
+    dialect: Dialect,
+    test_limits: &TestLimits,
+    known: Known,
+    phase: u64,
+) -> Outcome {
+    let limits = test_limits.limits().phase(MILLI * u32::try_from(phase * 137 % 1_000).unwrap());
     let simulator = simulator(dialect, limits, phase);
     let builder = Account::builder(provider(dialect), &Credential::new(KEY));
     let builder = match known {
-        Known::Configured => builder.limits(quota.constraint(), Source::Override),
-        Known::ReportedLimits => builder,
+        Known::Configured => builder.limits(test_limits.constraint(), Source::Override),
+        Known::Reported => builder,
     };
     let account = builder.build().unwrap();
     traffic::run(&simulator, dialect, &account, SECOND * 360, phase).await
@@ -94,7 +99,7 @@ async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> O
 
 /// Runs a provider that reports nothing and refuses calls above a hidden concurrency. Returns the
 /// outcome and the fraction of slots used after the first minute.
-async fn places(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
+async fn run_hidden_concurrency(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
     let limits = Limits::new().concurrency(hidden).queue(0);
     let simulator = simulator(dialect, limits, seed);
     let account = Account::builder(provider(dialect), &Credential::new(KEY)).build().unwrap();
@@ -118,11 +123,11 @@ fn phases(few: u64) -> std::ops::Range<u64> {
 
 /// Checks that no call fails, at most one in two hundred is refused, and 97 % of the binding limit
 /// is used.
-async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
-    for known in [Known::Configured, Known::ReportedLimits] {
+async fn check(dialect: Dialect, test_limits: &TestLimits, phases: std::ops::Range<u64>) {
+    for known in [Known::Configured, Known::Reported] {
         for phase in phases.clone() {
-            let outcome = minutes(dialect, quota, known, phase).await;
-            let about = format!("{dialect:?} {known:?} {phase} {quota:?}: {outcome:?}");
+            let outcome = run_six_minutes(dialect, test_limits, known, phase).await;
+            let about = format!("{dialect:?} {known:?} {phase} {test_limits:?}: {outcome:?}");
             assert_eq!(outcome.failed, 0, "{about}");
             assert!(outcome.completed >= 200, "{about}");
             assert!(outcome.throttled_per_mille <= 5.0, "{about}");
@@ -134,76 +139,77 @@ async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
     }
 }
 
-const MANY: Option<u32> = Some(10_000_000);
+const PLENTY: Option<u32> = Some(10_000_000);
 
 /// 600 requests per minute bind.
-fn by_requests() -> Quota {
-    Quota { requests: Some(600), tokens: MANY, ..Quota::default() }
+fn by_requests() -> TestLimits {
+    TestLimits { requests: Some(600), tokens: PLENTY, ..TestLimits::default() }
 }
 
 /// 200,000 tokens per minute bind.
-fn by_tokens() -> Quota {
-    Quota { requests: Some(6_000), tokens: Some(200_000), ..Quota::default() }
+fn by_tokens() -> TestLimits {
+    TestLimits { requests: Some(6_000), tokens: Some(200_000), ..TestLimits::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn openai_by_requests_in_every_phase() {
-    shows(Dialect::OpenAi, &by_requests(), 0..20).await;
+    check(Dialect::OpenAi, &by_requests(), 0..20).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn openai_by_tokens() {
-    shows(Dialect::OpenAi, &by_tokens(), phases(2)).await;
+    check(Dialect::OpenAi, &by_tokens(), phases(2)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn azure() {
-    shows(Dialect::Azure, &by_requests(), phases(2)).await;
-    shows(Dialect::Azure, &by_tokens(), phases(1)).await;
+    check(Dialect::Azure, &by_requests(), phases(2)).await;
+    check(Dialect::Azure, &by_tokens(), phases(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn anthropic() {
-    let by_requests = Quota { requests: Some(600), input: MANY, output: MANY, tokens: None };
-    shows(Dialect::Anthropic, &by_requests, phases(2)).await;
-    let by_output = Quota { requests: Some(6_000), output: Some(100_000), ..by_requests };
-    shows(Dialect::Anthropic, &by_output, phases(1)).await;
-    let by_input = Quota { input: Some(100_000), output: MANY, ..by_output };
-    shows(Dialect::Anthropic, &by_input, phases(1)).await;
+    let by_requests =
+        TestLimits { requests: Some(600), input: PLENTY, output: PLENTY, tokens: None };
+    check(Dialect::Anthropic, &by_requests, phases(2)).await;
+    let by_output = TestLimits { requests: Some(6_000), output: Some(100_000), ..by_requests };
+    check(Dialect::Anthropic, &by_output, phases(1)).await;
+    let by_input = TestLimits { input: Some(100_000), output: PLENTY, ..by_output };
+    check(Dialect::Anthropic, &by_input, phases(1)).await;
 }
 
 /// Gemini reports limits only in error bodies.
 #[tokio::test(start_paused = true)]
 async fn gemini() {
-    let by_requests = Quota { requests: Some(600), input: MANY, ..Quota::default() };
-    shows(Dialect::Gemini, &by_requests, phases(2)).await;
-    let by_input = Quota { requests: Some(6_000), input: Some(100_000), ..by_requests };
-    shows(Dialect::Gemini, &by_input, phases(2)).await;
+    let by_requests = TestLimits { requests: Some(600), input: PLENTY, ..TestLimits::default() };
+    check(Dialect::Gemini, &by_requests, phases(2)).await;
+    let by_input = TestLimits { requests: Some(6_000), input: Some(100_000), ..by_requests };
+    check(Dialect::Gemini, &by_input, phases(2)).await;
 }
 
 /// Groq reports requests per day, and those per minute only in error bodies.
 #[tokio::test(start_paused = true)]
 async fn groq() {
-    shows(Dialect::Groq, &by_requests(), phases(2)).await;
-    shows(Dialect::Groq, &by_tokens(), phases(1)).await;
+    check(Dialect::Groq, &by_requests(), phases(2)).await;
+    check(Dialect::Groq, &by_tokens(), phases(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn mistral() {
-    shows(Dialect::Mistral, &by_requests(), phases(2)).await;
-    shows(Dialect::Mistral, &by_tokens(), phases(1)).await;
+    check(Dialect::Mistral, &by_requests(), phases(2)).await;
+    check(Dialect::Mistral, &by_tokens(), phases(1)).await;
 }
 
 /// Together reports limits per second.
 #[tokio::test(start_paused = true)]
 async fn together() {
-    shows(Dialect::Together, &by_requests(), phases(2)).await;
+    check(Dialect::Together, &by_requests(), phases(2)).await;
 }
 
 /// OpenRouter reports limits only with errors.
 #[tokio::test(start_paused = true)]
 async fn openrouter() {
-    shows(Dialect::OpenRouter, &by_requests(), phases(2)).await;
+    check(Dialect::OpenRouter, &by_requests(), phases(2)).await;
 }
 
 /// Without reports, at most 3 % are refused and 85 % is used.
@@ -211,8 +217,8 @@ async fn openrouter() {
 async fn deepseek_with_an_unreported_concurrency_limit() {
     for hidden in [2, 5, 12, 30] {
         for seed in phases(1) {
-            let (outcome, used) = places(Dialect::DeepSeek, hidden, seed).await;
-            let about = format!("{hidden} places, {seed}: {outcome:?}, {used:.3} used");
+            let (outcome, used) = run_hidden_concurrency(Dialect::DeepSeek, hidden, seed).await;
+            let about = format!("concurrency {hidden}, {seed}: {outcome:?}, {used:.3} used");
             assert_eq!(outcome.failed, 0, "{about}");
             assert!(outcome.throttled_per_mille <= 30.0, "{about}");
             assert!(used >= 0.85, "{about}");
@@ -222,7 +228,7 @@ async fn deepseek_with_an_unreported_concurrency_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn ollama_serves_calls_one_by_one() {
-    let (outcome, used) = places(Dialect::Ollama, 1, 0).await;
+    let (outcome, used) = run_hidden_concurrency(Dialect::Ollama, 1, 0).await;
     assert_eq!((outcome.failed, outcome.throttled_per_mille), (0, 0.0), "{outcome:?}");
     assert!(used >= 0.85, "{used}");
 }
@@ -232,16 +238,16 @@ async fn ollama_serves_calls_one_by_one() {
 #[tokio::test(start_paused = true)]
 async fn token_charges_match_those_of_the_provider() {
     for dialect in [Dialect::Anthropic, Dialect::Mistral] {
-        let quota = match dialect {
-            Dialect::Anthropic => Quota {
+        let test_limits = match dialect {
+            Dialect::Anthropic => TestLimits {
                 requests: Some(600),
                 input: Some(300_000),
                 output: Some(300_000),
                 tokens: None,
             },
-            _ => Quota { tokens: Some(300_000), ..by_requests() },
+            _ => TestLimits { tokens: Some(300_000), ..by_requests() },
         };
-        let simulator = simulator(dialect, quota.limits(), 3);
+        let simulator = simulator(dialect, test_limits.limits(), 3);
         let account = Account::builder(provider(dialect), &Credential::new(KEY)).build().unwrap();
         traffic::run(&simulator, dialect, &account, SECOND * 360, 3).await;
         let entries = simulator.ledger().entries();

@@ -64,9 +64,9 @@ async fn two_hundred(dialect: Dialect, simulated: sim::Dialect) {
     let account = Account::builder(provider(dialect), &Credential::new(KEY));
     let account = limited(account, 3_000).build().unwrap();
     let model = stack(adapter(dialect, &url), dialect, &account, 1);
-    let begun = Arc::new(AtomicU64::new(0));
-    let goes_on = move || begun.fetch_add(1, Ordering::Relaxed) < CALLS;
-    let (completed, failed) = drive(model, WORKERS * AGENTS, Dice::new(1), goes_on).await;
+    let started = Arc::new(AtomicU64::new(0));
+    let should_continue = move || started.fetch_add(1, Ordering::Relaxed) < CALLS;
+    let (completed, failed) = drive(model, WORKERS * AGENTS, Dice::new(1), should_continue).await;
     assert_eq!((completed, failed), (CALLS, 0));
     let throttled = throttled_per_mille(&simulator);
     assert!(throttled <= 50.0, "{throttled} of a thousand were refused");
@@ -92,9 +92,9 @@ fn two_processes_share_one_limit() {
     }
     let (simulator, url) = runtime.block_on(served(sim::Dialect::OpenAi, PER_MINUTE));
     let redis = RedisServer::start(Flavor::Redis);
-    let here = "real_time::two_processes_share_one_limit";
-    let told = [(PROVIDER_URL, &*url), (REDIS_URL, &redis.url())];
-    let mut peers: Vec<Peer> = (0..2).map(|_| Peer::spawn(here, &told)).collect();
+    let test_name = "real_time::two_processes_share_one_limit";
+    let environment = [(PROVIDER_URL, &*url), (REDIS_URL, &redis.url())];
+    let mut peers: Vec<Peer> = (0..2).map(|_| Peer::spawn(test_name, &environment)).collect();
     for peer in &mut peers {
         assert_eq!(peer.line(), "ready");
     }

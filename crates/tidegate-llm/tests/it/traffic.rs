@@ -49,7 +49,7 @@ impl Dice {
     }
 
     /// Always zero, for a network without delay.
-    pub(crate) fn still() -> Self {
+    pub(crate) fn no_delay() -> Self {
         Self(Arc::new(AtomicU64::new(0)))
     }
 
@@ -88,9 +88,9 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let mut inner = self.inner.clone();
-        let lateness = Duration::from_micros(self.dice.below(20_000));
+        let delay = Duration::from_micros(self.dice.below(20_000));
         Box::pin(async move {
-            sleep(lateness).await;
+            sleep(delay).await;
             inner.call(request).await
         })
     }
@@ -125,7 +125,7 @@ pub(crate) fn provider(dialect: Dialect) -> &'static str {
 }
 
 /// A random call: short or long, complete or streamed.
-pub(crate) fn mixed(dice: &Dice) -> Call {
+pub(crate) fn random_call(dice: &Dice) -> Call {
     let words = usize::try_from(20 + dice.below(400)).unwrap();
     let text = "the tide comes in and the tide goes out and ".repeat(words.div_ceil(10));
     // Some request far more output than any response has.
@@ -176,23 +176,23 @@ pub(crate) fn stack<A>(
     RetryLayer::new(provider(dialect)).seed(seed).layer(limits.layer(adapter))
 }
 
-/// Runs agents while `goes_on` returns true. Returns the numbers of completed and failed calls.
+/// Runs agents while `should_continue` returns true. Returns the numbers of completed and failed calls.
 pub(crate) async fn drive<S>(
     model: S,
     agents: u64,
     dice: Dice,
-    goes_on: impl Fn() -> bool + Clone + Send + 'static,
+    should_continue: impl Fn() -> bool + Clone + Send + 'static,
 ) -> (u64, u64)
 where
     S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
     S::Future: Send,
 {
     let agents = (0..agents).map(|_| {
-        let (model, dice, goes_on) = (model.clone(), dice.clone(), goes_on.clone());
+        let (model, dice, should_continue) = (model.clone(), dice.clone(), should_continue.clone());
         tokio::spawn(async move {
             let (mut completed, mut failed) = (0, 0);
-            while goes_on() {
-                match ask(model.clone(), mixed(&dice)).await {
+            while should_continue() {
+                match ask(model.clone(), random_call(&dice)).await {
                     Ok(()) => completed += 1,
                     Err(_) => failed += 1,
                 }

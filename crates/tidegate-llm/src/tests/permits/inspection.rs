@@ -4,7 +4,7 @@ use tidegate_llm::CallError;
 use tidegate_llm::rate_limit::{Account, LimitView, QueueView};
 use tidegate_providers::{Class, Dimension, Failure, Reading, ReportedLimits, Usage};
 
-use super::{MINUTE, SECOND, account, also, ask, reserve, tokens, told};
+use super::{MINUTE, SECOND, account, add_limit, ask, reported, reserve, tokens};
 
 async fn queue_of(account: &Account) -> QueueView {
     account.inspect(SECOND).await.remove(0)
@@ -35,8 +35,8 @@ async fn view_of_a_learned_limit_has_origin_age_and_remainder() {
     let queue = queue_of(&account).await;
     let model = queue.models().next().unwrap();
     assert!(queue.model_limits(model).is_empty(), "nothing is known");
-    let mut report = told(Dimension::Tokens, 90_000, 89_000);
-    also(&mut report, Dimension::Requests, 600, 599);
+    let mut report = reported(Dimension::Tokens, 90_000, 89_000);
+    add_limit(&mut report, Dimension::Requests, 600, 599);
     call.heard(&report);
     tokio::time::advance(SECOND * 3).await;
     let tokens = limit(&account, Dimension::Tokens).await;
@@ -80,7 +80,7 @@ async fn limit_that_calls_wait_for_is_named_and_fully_used() {
 async fn view_shows_the_cause_and_remaining_time_of_a_hold() {
     let account = account("openai").build().unwrap();
     let mut first = reserve(&account, &ask(1, 1)).await;
-    first.heard(&told(Dimension::Requests, 600, 600));
+    first.heard(&reported(Dimension::Requests, 600, 600));
     first.complete(None);
     reserve(&account, &ask(1, 1)).await.failed(refused(SECOND * 30));
     tokio::time::advance(SECOND * 10).await;

@@ -10,10 +10,10 @@ use tidegate_llm::rate_limit::{Account, Reservation};
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Failure, Usage};
 
-use super::{Ask, SECOND, account, ask, constraint, reserve, tokens, wait};
+use super::{SECOND, TestCall, account, ask, constraint, reserve, tokens, wait};
 
 /// A call of exactly `tokens` tokens: calls without input are never corrected.
-fn of(tokens: u64) -> Ask {
+fn of(tokens: u64) -> TestCall {
     ask(0, tokens)
 }
 
@@ -141,7 +141,7 @@ async fn learned_usage_is_reserved_for_the_next_call() {
     let raw = RawConstraint { tokens_per_minute: Some(6_000_000), ..RawConstraint::default() };
     let builder = account("mistral").limits(constraint(&raw), Source::Override);
     let account = builder.build().unwrap();
-    let unbounded = Ask { input: 100, ..Ask::default() };
+    let unbounded = TestCall { input: 100, ..TestCall::default() };
     for _ in 0..50 {
         reserve(&account, &unbounded).await.complete(Some(used(150, 1_000)));
     }

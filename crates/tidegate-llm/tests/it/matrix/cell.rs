@@ -20,17 +20,17 @@ const UNBOUND: Duration = Duration::from_secs(12);
 
 /// How output is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(super) enum Charged {
-    Kept,
-    GivenBack,
-    AtEnd,
+pub(super) enum OutputRule {
+    MaxTokens,
+    MaxTokensRefunded,
+    ActualUsage,
 }
 
 /// How the provider reports limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    Truly,
-    Coarsely,
+pub(super) enum LimitReports {
+    Exact,
+    Rounded,
     Never,
 }
 
@@ -80,8 +80,8 @@ impl Refused {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) dialect: Dialect,
-    pub(super) charged: Charged,
-    pub(super) told: Told,
+    pub(super) output_rule: OutputRule,
+    pub(super) reports: LimitReports,
     pub(super) binds: Binds,
     pub(super) length: Duration,
     pub(super) max_tokens: MaxTokens,
@@ -90,10 +90,10 @@ pub(super) struct Cell {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dialect, charged, told, binds, length, max_tokens, known } = self;
+        let Self { dialect, output_rule, reports, binds, length, max_tokens, known } = self;
         write!(
             f,
-            "{dialect:?} {charged:?} told {told:?}, {binds:?} bind, {length:?}, \
+            "{dialect:?} {output_rule:?} reports {reports:?}, binds {binds:?}, {length:?}, \
              max_tokens {max_tokens:?}, {known:?}"
         )
     }
@@ -104,8 +104,10 @@ impl Cell {
     pub(super) fn all() -> Vec<Self> {
         let mut cells = Vec::new();
         for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Mistral, Dialect::Gemini] {
-            for charged in [Charged::Kept, Charged::GivenBack, Charged::AtEnd] {
-                for told in [Told::Truly, Told::Coarsely, Told::Never] {
+            for output_rule in
+                [OutputRule::MaxTokens, OutputRule::MaxTokensRefunded, OutputRule::ActualUsage]
+            {
+                for reports in [LimitReports::Exact, LimitReports::Rounded, LimitReports::Never] {
                     for binds in [
                         Binds::Requests,
                         Binds::Tokens,
@@ -121,8 +123,8 @@ impl Cell {
                                 for known in [Known::Configured, Known::Learned] {
                                     cells.push(Self {
                                         dialect,
-                                        charged,
-                                        told,
+                                        output_rule,
+                                        reports,
                                         binds,
                                         length,
                                         max_tokens,
@@ -135,13 +137,13 @@ impl Cell {
                 }
             }
         }
-        cells.retain(Self::exists);
+        cells.retain(Self::is_possible);
         cells
     }
 
     /// Returns whether such a provider exists and its limits can be learned.
-    fn exists(&self) -> bool {
-        let is_of_tokens = matches!(self.binds, Binds::Tokens | Binds::OutputTokens);
+    fn is_possible(&self) -> bool {
+        let limits_tokens = matches!(self.binds, Binds::Tokens | Binds::OutputTokens);
         let has_limit = match (self.dialect, self.binds) {
             // Anthropic limits input and output separately, Gemini only input.
             (Dialect::Anthropic | Dialect::Gemini, Binds::Tokens) => false,
@@ -150,27 +152,29 @@ impl Cell {
         };
         // Anthropic requires `max_tokens`; Gemini reports no limits in headers.
         let can_ask = self.dialect != Dialect::Anthropic || self.max_tokens != MaxTokens::Absent;
-        let can_tell = self.dialect != Dialect::Gemini || self.told != Told::Coarsely;
+        let can_tell = self.dialect != Dialect::Gemini || self.reports != LimitReports::Rounded;
         // The charging rule matters only where output is counted.
-        let is_different = is_of_tokens || self.charged == Charged::AtEnd;
+        let is_different = limits_tokens || self.output_rule == OutputRule::ActualUsage;
         // Without reports, rates can be learned only from refusals, and so can charges of calls
         // without `max_tokens`.
-        let is_of_rate = is_of_tokens || self.binds == Binds::Requests;
-        let is_guess =
-            is_of_tokens && self.max_tokens == MaxTokens::Absent && self.charged != Charged::AtEnd;
-        let can_learn =
-            self.told != Told::Never || !(is_of_rate && self.known == Known::Learned || is_guess);
+        let limits_rate = limits_tokens || self.binds == Binds::Requests;
+        let is_guess = limits_tokens
+            && self.max_tokens == MaxTokens::Absent
+            && self.output_rule != OutputRule::ActualUsage;
+        let can_learn = self.reports != LimitReports::Never
+            || !(limits_rate && self.known == Known::Learned || is_guess);
         // A provider stricter than its dialect is detected only by refusals: no bound is promised.
-        let is_stricter = self.charged < self.documented() && self.max_tokens != MaxTokens::Real;
+        let is_stricter =
+            self.output_rule < self.documented() && self.max_tokens != MaxTokens::Real;
         has_limit && can_ask && can_tell && is_different && can_learn && !is_stricter
     }
 
     /// Documented rule of the dialect.
-    fn documented(&self) -> Charged {
+    fn documented(&self) -> OutputRule {
         match self.dialect {
-            Dialect::OpenAi => Charged::Kept,
-            Dialect::Anthropic => Charged::GivenBack,
-            _ => Charged::AtEnd,
+            Dialect::OpenAi => OutputRule::MaxTokens,
+            Dialect::Anthropic => OutputRule::MaxTokensRefunded,
+            _ => OutputRule::ActualUsage,
         }
     }
 
@@ -201,31 +205,31 @@ impl Cell {
 
     /// Returns whether output is charged as documented, or with the same effect.
     pub(super) fn is_as_documented(&self) -> bool {
-        self.charged == self.documented()
+        self.output_rule == self.documented()
             || self.max_tokens == MaxTokens::Real
             || !matches!(self.binds, Binds::Tokens | Binds::OutputTokens)
     }
 
     /// Maximum failed calls per mille: none, or a few while an undocumented rule is inferred.
-    pub(super) fn most_failed(&self) -> f64 {
+    pub(super) fn max_failed_per_mille(&self) -> f64 {
         if self.is_as_documented() { 0.0 } else { 20.0 }
     }
 
     /// Minimum fraction of the possible calls that must be admitted.
-    pub(super) fn least_used(&self) -> f64 {
+    pub(super) fn min_used_ratio(&self) -> f64 {
         if self.is_as_documented() { 0.95 } else { 0.85 }
     }
 
     /// Maximum refused calls per mille: higher where the provider reports limits only by refusing.
-    pub(super) fn most_refused(&self) -> f64 {
+    pub(super) fn max_refused_per_mille(&self) -> f64 {
         if !self.is_as_documented() {
             return 50.0;
         }
-        let is_told = match self.binds {
+        let is_reported = match self.binds {
             Binds::Concurrency => false,
-            _ => self.told != Told::Never && self.dialect != Dialect::Gemini,
+            _ => self.reports != LimitReports::Never && self.dialect != Dialect::Gemini,
         };
-        if self.known == Known::Learned && !is_told { 30.0 } else { 5.0 }
+        if self.known == Known::Learned && !is_reported { 30.0 } else { 5.0 }
     }
 
     /// Counts refused calls. Concurrency is learned before the measured time.
@@ -254,14 +258,14 @@ impl Cell {
 
     /// Final charge of a call in tokens.
     fn charge(&self) -> u64 {
-        match self.charged {
-            Charged::Kept => self.reserve(),
-            Charged::GivenBack | Charged::AtEnd => INPUT + OUTPUT,
+        match self.output_rule {
+            OutputRule::MaxTokens => self.reserve(),
+            OutputRule::MaxTokensRefunded | OutputRule::ActualUsage => INPUT + OUTPUT,
         }
     }
 
     /// Concurrency limit: half of the agents.
-    const fn places() -> u64 {
+    const fn concurrency_limit() -> u64 {
         AGENTS as u64 / 2
     }
 
@@ -274,12 +278,12 @@ impl Cell {
                 let tokens = self.half_of(self.charge() - INPUT);
                 limits.output_tokens_per_minute(tokens).input_tokens_per_minute(100_000_000)
             }
-            Binds::Concurrency => limits.concurrency(Self::places()).queue(0),
+            Binds::Concurrency => limits.concurrency(Self::concurrency_limit()).queue(0),
             Binds::Nothing => limits,
         }
     }
 
-    fn dialect_of_sim(&self) -> sim::Dialect {
+    fn sim_dialect(&self) -> sim::Dialect {
         match self.dialect {
             Dialect::OpenAi => sim::Dialect::OpenAi,
             Dialect::Anthropic => sim::Dialect::Anthropic,
@@ -289,30 +293,30 @@ impl Cell {
     }
 
     fn charging(&self) -> Charging {
-        let charging = Charging::of(self.dialect_of_sim());
-        match self.charged {
-            Charged::Kept => charging.kept_at_admission(),
-            Charged::GivenBack => charging.given_back(),
-            Charged::AtEnd => charging.charged_at_end(),
+        let charging = Charging::of(self.sim_dialect());
+        match self.output_rule {
+            OutputRule::MaxTokens => charging.kept_at_admission(),
+            OutputRule::MaxTokensRefunded => charging.given_back(),
+            OutputRule::ActualUsage => charging.charged_at_end(),
         }
     }
 
     pub(super) fn simulator(&self) -> Simulator {
-        self.simulator_that(self.charging())
+        self.build_simulator(self.charging())
     }
 
     /// Simulator of this cell in which refusals are free.
-    pub(super) fn patient_simulator(&self) -> Simulator {
-        self.simulator_that(self.charging().failed_calls(sim::FailedCalls::AreFree))
+    pub(super) fn free_refusal_simulator(&self) -> Simulator {
+        self.build_simulator(self.charging().failed_calls(sim::FailedCalls::AreFree))
     }
 
-    fn simulator_that(&self, charging: Charging) -> Simulator {
-        let reporting = match self.told {
-            Told::Truly => Reporting::Truly,
-            Told::Coarsely => Reporting::Coarsely { step: self.step() },
-            Told::Never => Reporting::Never,
+    fn build_simulator(&self, charging: Charging) -> Simulator {
+        let reporting = match self.reports {
+            LimitReports::Exact => Reporting::Truly,
+            LimitReports::Rounded => Reporting::Coarsely { step: self.step() },
+            LimitReports::Never => Reporting::Never,
         };
-        let account = sim::Account::new(self.dialect_of_sim(), LABEL, KEY)
+        let account = sim::Account::new(self.sim_dialect(), LABEL, KEY)
             .model(MODEL, self.limits())
             .charging(charging)
             .reporting(reporting)
@@ -333,7 +337,7 @@ impl Cell {
             Binds::OutputTokens => {
                 raw.output_tokens_per_minute = number(self.half_of(self.charge() - INPUT));
             }
-            Binds::Concurrency => raw.max_concurrent_requests = number(Self::places()),
+            Binds::Concurrency => raw.max_concurrent_requests = number(Self::concurrency_limit()),
             Binds::Nothing => return builder,
         }
         builder.limits(Constraint::try_new(&raw).unwrap(), Source::Override)
@@ -353,12 +357,12 @@ impl Cell {
 
     /// The measured time: after the first minutes, or several calls.
     fn measured(&self) -> std::ops::Range<Duration> {
-        let begin = (SECOND * 100).max(self.length * 5);
-        begin..begin + (SECOND * 40).max(self.length * 20)
+        let start = (SECOND * 100).max(self.length * 5);
+        start..start + (SECOND * 40).max(self.length * 20)
     }
 
     /// Returns whether an agent makes another call.
-    pub(super) fn goes_on(&self, calls: u64, elapsed: Duration) -> bool {
+    pub(super) fn should_continue(&self, calls: u64, elapsed: Duration) -> bool {
         match self.binds {
             Binds::Nothing => calls < self.rounds(),
             _ => elapsed < self.measured().end,

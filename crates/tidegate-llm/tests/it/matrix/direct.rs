@@ -14,20 +14,20 @@ use super::cell::Cell;
 use crate::traffic::{Dice, adapter};
 
 /// A call not refused within this time was admitted.
-const AT_ONCE: Duration = Duration::from_millis(1);
+const REFUSAL_TIME: Duration = Duration::from_millis(1);
 
 /// Returns how many calls are admitted in the measured time.
 pub(super) async fn admitted(cell: &Cell) -> u64 {
-    let simulator = cell.patient_simulator();
-    let (dice, still, start) = (Dice::new(7), Dice::still(), Instant::now());
+    let simulator = cell.free_refusal_simulator();
+    let (dice, still, start) = (Dice::new(7), Dice::no_delay(), Instant::now());
     let pause = (cell.length / 100).max(Duration::from_millis(10));
     let turn = Arc::new(Mutex::new(()));
     let agents = (0..AGENTS).map(|_| async {
-        while cell.goes_on(0, start.elapsed()) {
+        while cell.should_continue(0, start.elapsed()) {
             let next = turn.lock().await;
             let call = cell.call(&dice);
             let mut answer = Box::pin(adapter(&simulator, cell.dialect, &still).oneshot(call));
-            match timeout(AT_ONCE, &mut answer).await {
+            match timeout(REFUSAL_TIME, &mut answer).await {
                 Ok(Err(_)) => sleep(pause).await,
                 Ok(Ok(answer)) => drop(answer.whole().await),
                 Err(_) => {
@@ -49,7 +49,7 @@ pub(super) async fn time(cell: &Cell) -> Duration {
     let (dice, start) = (Dice::new(7), Instant::now());
     let agents = (0..AGENTS).map(|_| async {
         for calls in 0.. {
-            if !cell.goes_on(calls, start.elapsed()) {
+            if !cell.should_continue(calls, start.elapsed()) {
                 break;
             }
             let answer = adapter(&simulator, cell.dialect, &dice).oneshot(cell.call(&dice)).await;

@@ -9,7 +9,8 @@ use tidegate_providers::Class;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    MODEL, SECOND, account, ask, call, departures, least_gap, limited, requests, reserve, wait,
+    MODEL, SECOND, account, ask, call, limited, requests, reserve, response_times, shortest_gap,
+    wait,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -18,7 +19,7 @@ fn throttled(seconds: u32) -> Step {
     Step::fail(Class::RateLimited { after: Some(SECOND * seconds), dimension: None })
 }
 
-fn used_up(after: Option<Duration>) -> Step {
+fn exhausted(after: Option<Duration>) -> Step {
     Step::fail(Class::ExhaustedQuota { after })
 }
 
@@ -29,11 +30,11 @@ async fn throttle_holds_the_model_for_all_callers_and_reopens_paced() {
     let handles = [limited(&account, &mock), limited(&account.clone(), &mock)];
     call(&handles[0]).await.unwrap_err();
     sleep(SECOND).await;
-    let times = departures(&handles[1], 5).await;
+    let times = response_times(&handles[1], 5).await;
     assert_eq!(mock.seen(), 6);
     assert!(times[0] >= SECOND * 6, "{times:?}");
     assert!(times[0] <= SECOND * 8, "{times:?}");
-    assert!(least_gap(&times) >= SECOND / 2, "not all at once: {times:?}");
+    assert!(shortest_gap(&times) >= SECOND / 2, "not all at once: {times:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +58,7 @@ async fn throttled_model_does_not_delay_other_models() {
 #[tokio::test(start_paused = true)]
 async fn exhausted_quota_closes_the_model_for_all_callers_until_it_resets() {
     let account = account("gemini").build().unwrap();
-    let mock = Mock::new("gemini").then(used_up(Some(HOUR)));
+    let mock = Mock::new("gemini").then(exhausted(Some(HOUR)));
     let handles = [limited(&account, &mock), limited(&account.clone(), &mock)];
     call(&handles[0]).await.unwrap_err();
     sleep(SECOND * 600).await;
@@ -79,7 +80,7 @@ async fn exhausted_quota_closes_the_model_for_all_callers_until_it_resets() {
 #[tokio::test(start_paused = true)]
 async fn exhausted_quota_without_a_reset_time_is_retried_after_a_minute() {
     let account = account("openai").build().unwrap();
-    let mock = Mock::new("openai").then(used_up(None));
+    let mock = Mock::new("openai").then(exhausted(None));
     let service = limited(&account, &mock);
     call(&service).await.unwrap_err();
     sleep(SECOND * 59).await;
@@ -93,7 +94,7 @@ async fn exhausted_quota_without_a_reset_time_is_retried_after_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn calls_waiting_when_a_model_closes_fail_and_are_not_charged() {
     let account = requests("openai", 60, 1).build().unwrap();
-    let mock = Mock::new("openai").then(used_up(Some(HOUR)).after(SECOND / 2));
+    let mock = Mock::new("openai").then(exhausted(Some(HOUR)).after(SECOND / 2));
     let service = limited(&account, &mock);
     let start = Instant::now();
     let results = join_all((0..50).map(|_| call(&service))).await;

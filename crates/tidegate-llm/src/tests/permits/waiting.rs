@@ -21,7 +21,7 @@ fn throttled(after: Option<Duration>) -> CallError {
 }
 
 /// Returns when the last of `calls` concurrent calls is sent.
-async fn last_of(account: &Account, calls: u64) -> Duration {
+async fn time_of_last(account: &Account, calls: u64) -> Duration {
     let start = Instant::now();
     let calls = (0..calls).map(|_| async {
         reserve(account, &ask(1, 1)).await.complete(None);
@@ -33,7 +33,7 @@ async fn last_of(account: &Account, calls: u64) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn ramp_continues_for_waiting_calls() {
     let account = requests("mistral", 600, 1).ramp_up(6, SECOND * 10).build().unwrap();
-    let last = last_of(&account, 40).await;
+    let last = time_of_last(&account, 40).await;
     assert!(last < SECOND * 20, "six a minute, then ten a second: {last:?}");
 }
 
@@ -42,7 +42,7 @@ async fn push_back_ends_for_waiting_calls() {
     let account = account("mistral").concurrency(PoolSize::Unlimited).build().unwrap();
     let first = reserve(&account, &ask(1, 1)).await;
     first.failed(throttled(Some(SECOND)));
-    let last = last_of(&account, 200).await;
+    let last = time_of_last(&account, 200).await;
     assert!(last < SECOND * 150, "{last:?}");
 }
 
@@ -108,7 +108,7 @@ async fn wrongly_reported_limit_does_not_lock_a_model() {
     let account = account("mistral").build().unwrap();
     for limit in [1, 60_000] {
         let mut call = timeout(SECOND * 60, reserve(&account, &ask(50, 50))).await.unwrap();
-        call.heard(&told(Dimension::Tokens, limit, limit));
+        call.heard(&reported(Dimension::Tokens, limit, limit));
         call.complete(None);
     }
     assert!(wait(&account, &ask(50, 50)).await < SECOND * 2);
@@ -118,7 +118,7 @@ async fn wrongly_reported_limit_does_not_lock_a_model() {
 async fn call_larger_than_the_limit_is_too_large_after_one_attempt() {
     let class = Class::RateLimited { after: Some(SECOND), dimension: Some(Dimension::Tokens) };
     let mut failure = Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);
-    failure.reported_limits = told(Dimension::Tokens, 1_000, 0);
+    failure.reported_limits = reported(Dimension::Tokens, 1_000, 0);
     let mock = Mock::new("openai").always(Step::failure(failure));
     let account = account("openai").build().unwrap();
     let limited = limited(&account, &mock);
@@ -143,7 +143,7 @@ async fn deadline_limits_the_wait_without_a_retry_layer() {
 
 #[tokio::test(start_paused = true)]
 async fn refusal_names_the_limit_and_the_wait() {
-    let impatient = || {
+    let short_wait = || {
         let mut call = ask(1, 1);
         call.terms.max_wait = Some(SECOND);
         call
@@ -154,13 +154,13 @@ async fn refusal_names_the_limit_and_the_wait() {
     };
     let account = requests("mistral", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
-    let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
+    let error = account.reserve(MODEL, &short_wait()).await.unwrap_err();
     assert_eq!(error.retry_after(), Some(MINUTE));
     assert_eq!(known(error), (Some("requests"), Some(MINUTE)));
     let builder = super::account("mistral").concurrency(PoolSize::Fixed(1));
     let account = builder.build().unwrap();
     let _held = reserve(&account, &ask(1, 1)).await;
-    let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
+    let error = account.reserve(MODEL, &short_wait()).await.unwrap_err();
     assert_eq!(known(error), (Some("concurrency"), None), "nobody knows when a place is free");
 }
 
@@ -175,7 +175,7 @@ async fn refused_burst_is_not_repeated() {
         call.failed(throttled(None));
     }
     tokio::time::sleep(SECOND * 120).await;
-    let last = last_of(&account, 10).await;
+    let last = time_of_last(&account, 10).await;
     assert!(last >= SECOND * 9, "{last:?}");
 }
 
@@ -204,7 +204,7 @@ async fn account_can_be_opened_again() {
     let engine = Engine::on(store);
     let first = requests("mistral", 60, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
-    call.heard(&told(Dimension::Tokens, 60_000, 60_000));
+    call.heard(&reported(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     drop(first);
     let second = requests("mistral", 6, 1).engine(&engine).build().unwrap();
@@ -220,10 +220,10 @@ async fn retired_account_leaves_the_engine_and_keeps_its_charges() {
     let engine = Engine::on(store);
     let first = requests("mistral", 6, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
-    call.heard(&told(Dimension::Tokens, 60_000, 60_000));
+    call.heard(&reported(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     let names: Vec<String> = engine.limits().iter().map(|limit| limit.name().to_owned()).collect();
-    assert!(names.len() > 2, "limits that were set and that were told: {names:?}");
+    assert!(names.len() > 2, "limits that were set and that were reported: {names:?}");
     first.retire();
     assert!(names.iter().all(|name| engine.find(name).is_none()), "{names:?}");
     assert_eq!(engine.limits().len(), names.len(), "their buckets are still there");
@@ -244,7 +244,7 @@ async fn new_process_on_a_shared_store_keeps_learned_limits() {
     };
     let old = join().await;
     let mut first = reserve(&old, &ask(1, 1)).await;
-    first.heard(&told(Dimension::Requests, 300, 300));
+    first.heard(&reported(Dimension::Requests, 300, 300));
     first.complete(None);
     let newcomer = join().await;
     reserve(&newcomer, &ask(1, 1)).await.complete(None);
