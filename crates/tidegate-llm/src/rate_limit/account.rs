@@ -38,7 +38,7 @@ const MAX_QUEUES: usize = 1_024;
 /// Name of the entry that models share beyond a maximum.
 pub(super) const OTHER: &str = "other";
 /// Initial concurrency where none is configured and the provider's is unknown.
-const START: u64 = 8;
+const INITIAL_CONCURRENCY: u64 = 8;
 /// Maximum that adaptive concurrency grows to, unless configured otherwise.
 pub const CONCURRENCY_CEILING: u64 = 1_024;
 
@@ -46,7 +46,7 @@ pub const CONCURRENCY_CEILING: u64 = 1_024;
 /// machine; adaptive elsewhere, starting from what the provider is known to accept.
 #[must_use]
 pub fn default_concurrency(dialect: Dialect) -> PoolSize {
-    let start = concurrency_of(dialect).map_or(START, |limit| limit.get().into());
+    let start = concurrency_of(dialect).map_or(INITIAL_CONCURRENCY, |limit| limit.get().into());
     match dialect {
         Dialect::Ollama | Dialect::Mock => PoolSize::Fixed(start),
         _ => PoolSize::Adaptive(Tuning::new(start, CONCURRENCY_CEILING)),
@@ -84,9 +84,9 @@ impl Settings {
         if let Some(known) = known_models.get(&scope) {
             return Ok(known.clone());
         }
-        let share = self.memory.charge(footprint::of_model(self.model_params.tokens));
+        let charge = self.memory.charge(footprint::of_model(self.model_params.tokens));
         let model_limits =
-            Arc::new(ModelLimits::new(self.model_params.clone(), scope.clone(), model, share)?);
+            Arc::new(ModelLimits::new(self.model_params.clone(), scope.clone(), model, charge)?);
         known_models.insert(scope, model_limits.clone());
         Ok(model_limits)
     }
@@ -126,7 +126,7 @@ struct Inner {
     settings: Arc<Settings>,
     limits: ArcSwap<AccountLimits>,
     /// Concurrency slots of this account and of those that share its pool.
-    member: SlotPool,
+    slots: SlotPool,
     queues: Mutex<SecondChanceMap<Scope, Arc<CallQueue>>>,
     _memory: MemoryCharge,
 }
@@ -145,14 +145,14 @@ impl Account {
         scope: Scope,
         settings: Settings,
         limits: AccountLimits,
-        member: SlotPool,
+        slots: SlotPool,
     ) -> Result<Self, LimitError> {
         let inner = Inner {
             _memory: settings.memory.charge(footprint::of_account(settings.model_params.tokens)),
             scope,
             settings: Arc::new(settings),
             limits: ArcSwap::from_pointee(limits),
-            member,
+            slots,
             queues: Mutex::default(),
         };
         // Does not ask the memory budget for room: the caller may hold a lock that reclaiming
@@ -315,7 +315,7 @@ impl Account {
     /// Concurrency slots of this account and of those that share its pool.
     #[must_use]
     pub fn pool(&self) -> &SlotPool {
-        &self.inner.member
+        &self.inner.slots
     }
 
     /// Returns the queue of a model: the account's queue if limits are configured, else the model's
@@ -372,7 +372,7 @@ impl Inner {
         scope: Scope,
         limits: &AccountLimits,
     ) -> Result<Arc<CallQueue>, LimitError> {
-        let pacer = Pacer::builder(&self.settings.model_params.engine).pool(&self.member).build();
+        let pacer = Pacer::builder(&self.settings.model_params.engine).pool(&self.slots).build();
         let clock = self.settings.model_params.clock;
         CallQueue::new(scope, self.settings.clone(), limits, pacer, clock).map(Arc::new)
     }

@@ -61,7 +61,7 @@ pub(super) struct CallQueue {
     configured: ArcSwap<Configured>,
     known_models: Mutex<SecondChanceMap<Arc<str>, Arc<ModelLimits>>>,
     /// Whether there were ever several models, even if they have been evicted.
-    had_models: AtomicBool,
+    had_several_models: AtomicBool,
     /// Moving average of call durations in milliseconds; zero before the first call ended.
     mean_call_time: AtomicU64,
     /// Notifies waiting calls that the charging rule changed.
@@ -86,7 +86,7 @@ impl CallQueue {
             pacer,
             configured: ArcSwap::default(),
             known_models: Mutex::default(),
-            had_models: AtomicBool::new(false),
+            had_several_models: AtomicBool::new(false),
             mean_call_time: AtomicU64::new(0),
             rule_changes: Notify::new(),
             clock,
@@ -103,9 +103,9 @@ impl CallQueue {
     }
 
     /// Notifies the observer of a throttle.
-    pub(super) fn notify_throttled(&self, Throttled { pause, slower }: Throttled) {
+    pub(super) fn notify_throttled(&self, Throttled { pause, is_slower }: Throttled) {
         self.settings.observer.throttled(self.scope.provider(), &self.key, pause);
-        if slower {
+        if is_slower {
             self.notify_slowed_down();
         }
     }
@@ -150,11 +150,11 @@ impl CallQueue {
         let Admitted { mut permit, trackers, costs, demand } =
             self.acquire(&model_limits, model, call).await?;
         // A long-term quota may have run out during the wait.
-        let over = match self.closed(&model_limits) {
+        let charged = match self.closed(&model_limits) {
             Some(failure) => Err(failure),
             None => self.charge_daily_limits(model, &call.terms().endpoint).await,
         };
-        let daily_limits = match over {
+        let daily_limits = match charged {
             Ok(daily_limits) => daily_limits,
             Err(failure) => {
                 self.refund_permit(permit, trackers.len());
@@ -193,7 +193,7 @@ impl CallQueue {
         let estimate = Estimate {
             counted,
             expected: reserved,
-            certain: TokenAccounting::certain(rule, demand.expectation.input, demand.max_output),
+            minimum: TokenAccounting::minimum(rule, demand.expectation.input, demand.max_output),
         };
         let extra_input = call.extra_input();
         let reservation =
@@ -223,10 +223,10 @@ impl CallQueue {
         limits.extend(self.settings.all_keys.as_ref().and_then(AllKeys::daily));
         let provider = || self.scope.provider().clone();
         let mut taken = DailyLimits::new();
-        for day in limits {
-            let error = match day.take().await {
+        for limit in limits {
+            let error = match limit.take().await {
                 Ok(None) => {
-                    taken.push(day);
+                    taken.push(limit);
                     continue;
                 }
                 Ok(Some(retry)) => {
@@ -241,7 +241,7 @@ impl CallQueue {
                     CallError::NoPermit { provider: provider(), source, limited_by, after }
                 }
             };
-            taken.iter().for_each(|day| day.refund());
+            taken.iter().for_each(|limit| limit.refund());
             return Err(error);
         }
         Ok(taken)
@@ -275,14 +275,15 @@ impl CallQueue {
         sent_at: Time,
     ) {
         let now = self.now();
-        let apart = reported.get(Dimension::InputTokens).or(reported.get(Dimension::OutputTokens));
+        let separate =
+            reported.get(Dimension::InputTokens).or(reported.get(Dimension::OutputTokens));
         for (dimension, reading) in reported.iter() {
             // If input and output are reported separately, the total repeats the scarcer one.
-            if dimension == Dimension::Tokens && apart.is_some() {
+            if dimension == Dimension::Tokens && separate.is_some() {
                 continue;
             }
             if dimension == Dimension::RequestsPerDay {
-                model_limits.day_reports.reported(reading, origin, now);
+                model_limits.day_reports.record_report(reading, origin, now);
                 // Hold until the next request is available, if they refill one by one. If all
                 // refill at once, the provider's next refusal says so.
                 if let (Some(0), Some(one)) = (reading.remaining, reading.until_next()) {
@@ -328,7 +329,7 @@ impl CallQueue {
         let model_limits = self.settings.model_limits(scope, model.clone())?;
         known_models.insert(model, model_limits.clone());
         if known_models.len() > 1 {
-            self.had_models.store(true, Ordering::Relaxed);
+            self.had_several_models.store(true, Ordering::Relaxed);
         }
         Ok(model_limits)
     }
@@ -367,17 +368,17 @@ impl CallQueue {
         let Some(reported) = same.next().and_then(|tracker| tracker.allowed()) else {
             return false;
         };
-        let no_more = || {
+        let is_no_higher = || {
             let minute = Duration::from_secs(60);
             let configured = tracker.allowed().map(|allowed| allowed.in_span(minute));
             configured.is_some_and(|configured| reported.in_span(minute) <= configured)
-                && (set.is_of_one_model || self.has_one_model())
+                && (set.is_single_model || self.has_one_model())
         };
-        !set.wished || no_more()
+        !set.is_explicit || is_no_higher()
     }
 
     fn has_one_model(&self) -> bool {
-        !self.had_models.load(Ordering::Relaxed) && self.lock_known_models().len() == 1
+        !self.had_several_models.load(Ordering::Relaxed) && self.lock_known_models().len() == 1
     }
 
     fn closed(&self, model_limits: &ModelLimits) -> Option<CallError> {

@@ -113,8 +113,8 @@ pub(super) struct LimitTracker {
     /// State kept for views only.
     record: LimitRecord,
     /// When the bucket was last compared with a report, in nanoseconds.
-    compared: AtomicU64,
-    shared: bool,
+    last_compared: AtomicU64,
+    is_shared: bool,
     /// Whether a task applies the changing rate.
     has_update_task: AtomicBool,
     clock: TokioClock,
@@ -122,7 +122,7 @@ pub(super) struct LimitTracker {
 
 /// Total charges when a call was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Mark {
+pub(super) struct ChargeMark {
     /// Including the call itself.
     charged: i64,
     /// Excluding it and calls sent just before it, which may arrive later.
@@ -133,7 +133,7 @@ pub(super) struct Mark {
 #[derive(Clone, Copy, Debug, Default)]
 struct RecentCharges {
     since: Time,
-    present: i64,
+    current: i64,
     before: i64,
 }
 
@@ -142,11 +142,11 @@ impl RecentCharges {
     fn add(&mut self, cost: i64, now: Time) -> i64 {
         let elapsed = now.since(self.since);
         if elapsed >= REORDERING {
-            let before = if elapsed < REORDERING * 2 { self.present } else { 0 };
-            *self = Self { since: now, present: 0, before };
+            let before = if elapsed < REORDERING * 2 { self.current } else { 0 };
+            *self = Self { since: now, current: 0, before };
         }
-        self.present = self.present.saturating_add(cost);
-        self.present.saturating_add(self.before)
+        self.current = self.current.saturating_add(cost);
+        self.current.saturating_add(self.before)
     }
 }
 
@@ -176,7 +176,7 @@ impl LimitTracker {
     pub(super) fn set(self: &Arc<Self>, spec: &TrackerSpec, now: Time) -> Result<(), LimitError> {
         match spec {
             TrackerSpec::Paced(_, send_rate) => {
-                self.with_send_rate(now, |present| *present = send_rate.clone())
+                self.with_send_rate(now, |current| *current = send_rate.clone());
             }
             TrackerSpec::Daily(_, daily) => {
                 let policy = Policy::quota(daily.requests().get().into())?;
@@ -195,8 +195,8 @@ impl LimitTracker {
             recent: Mutex::default(),
             reports: Mutex::default(),
             record: LimitRecord::default(),
-            compared: AtomicU64::new(0),
-            shared: bucket.store().local().is_none(),
+            last_compared: AtomicU64::new(0),
+            is_shared: bucket.store().local().is_none(),
             has_update_task: AtomicBool::new(false),
             clock,
             bucket,
@@ -281,16 +281,16 @@ impl LimitTracker {
     }
 
     /// Records a granted charge.
-    pub(super) fn charge(&self, cost: u64, now: Time) -> Mark {
-        self.record.charged(cost, now);
+    pub(super) fn charge(&self, cost: u64, now: Time) -> ChargeMark {
+        self.record.record_charge(cost, now);
         let cost = i64::try_from(cost).unwrap_or(i64::MAX);
         // It decays, so that one huge call does not determine it forever.
         let largest = self.largest.load(Ordering::Relaxed);
-        let faded = (largest - largest / 32).max(cost.unsigned_abs());
-        self.largest.store(faded, Ordering::Relaxed);
+        let decayed = (largest - largest / 32).max(cost.unsigned_abs());
+        self.largest.store(decayed, Ordering::Relaxed);
         let charged = self.charged.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        Mark { charged, before: charged.saturating_sub(recent.add(cost, now)) }
+        ChargeMark { charged, before: charged.saturating_sub(recent.add(cost, now)) }
     }
 
     /// Returns recent charges that a report received now may not include.
@@ -300,8 +300,8 @@ impl LimitTracker {
     }
 
     /// Records the final charge of a call.
-    pub(super) fn corrected(&self, from: u64, to: u64, now: Time) {
-        self.record.ended(from, to, now);
+    pub(super) fn record_final_cost(&self, from: u64, to: u64, now: Time) {
+        self.record.record_end(from, to, now);
         let delta = i128::from(to) - i128::from(from);
         self.charged.fetch_add(i64::try_from(delta).unwrap_or(0), Ordering::Relaxed);
     }
@@ -355,12 +355,20 @@ impl LimitTracker {
         send_rate.change(|send_rate| match send_rate.policy(now) {
             Ok(policy) if policy != limiter.policy() => {
                 if let Err(error) = limiter.reconfigure(policy, Change::KeepTokens) {
-                    tracing::warn!(limit = limiter.limit().name(), %error, "rate update failed; keeping the previous rate");
+                    tracing::warn!(
+                        limit = limiter.limit().name(),
+                        %error,
+                        "rate update failed; keeping the previous rate"
+                    );
                 }
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(limit = limiter.limit().name(), %error, "rate update failed; keeping the previous rate");
+                tracing::warn!(
+                    limit = limiter.limit().name(),
+                    %error,
+                    "rate update failed; keeping the previous rate"
+                );
             }
         });
     }
@@ -374,8 +382,8 @@ impl LimitTracker {
     pub(super) fn refund(&self) {
         let bucket = self.bucket.clone();
         self.bucket.store().detach(async move {
-            let given = bucket.limiter().settle(bucket.key(), -1, None).await;
-            if let Err(error) = given {
+            let refunded = bucket.limiter().settle(bucket.key(), -1, None).await;
+            if let Err(error) = refunded {
                 tracing::warn!(limit = bucket.limiter().limit().name(), %error, "refund failed");
             }
         });
@@ -389,7 +397,7 @@ impl LimitTracker {
 
     /// Holds the limit for all callers.
     pub(super) fn hold(&self, span: Duration, cause: HoldCause) {
-        self.record.held(self.clock.now().after(span), cause);
+        self.record.record_hold(self.clock.now().after(span), cause);
         let bucket = self.bucket.clone();
         self.bucket.store().detach(async move {
             let held = bucket.limiter().hold(bucket.key(), span).await;

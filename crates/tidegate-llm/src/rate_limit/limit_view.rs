@@ -254,12 +254,12 @@ impl QueueView {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+#[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
 const fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+#[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
 const fn signed_to_f64(number: i64) -> f64 {
     number as f64
 }

@@ -23,14 +23,14 @@ use crate::memory::{EvictionCost, MemoryCharge};
 /// Number of responses after which earlier throttles are forgotten.
 const SAMPLE: u32 = 100;
 /// Number of throttles per sample above which a known limit is slowed down.
-const TOO_MANY: u32 = 3;
+const MAX_THROTTLES: u32 = 3;
 /// Pause after a throttle without `Retry-After`; doubles with each consecutive one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause. Without `Retry-After` the end of a lock-out is found by trying, so this keeps it
 /// within a minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 /// How long an exhausted quota without a known reset closes a model.
-const CLOSED: Duration = Duration::from_secs(60);
+const DEFAULT_CLOSED_TIME: Duration = Duration::from_secs(60);
 
 /// Limits and learned state of one model.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ struct State {
     /// the same.
     throttles_in_a_row: u32,
     last_throttle_at: Option<Time>,
-    answers: u32,
+    responses: u32,
     throttles: u32,
     closed: Option<(Time, Box<Failure>)>,
 }
@@ -101,7 +101,7 @@ pub(super) struct Throttled {
     /// How long the model is closed.
     pub(super) pause: Duration,
     /// Whether the rate is lowered.
-    pub(super) slower: bool,
+    pub(super) is_slower: bool,
 }
 
 /// Identifies calls sent under the same rate.
@@ -128,7 +128,7 @@ impl ModelLimits {
             epoch: 0,
             throttles_in_a_row: 0,
             last_throttle_at: None,
-            answers: 0,
+            responses: 0,
             throttles: 0,
             closed: None,
         };
@@ -194,7 +194,11 @@ impl ModelLimits {
         match self.tracker(dimension) {
             Ok(tracker) => tracker.with_send_rate(now, change),
             Err(error) => {
-                tracing::warn!(scope = self.scope, %error, "rate update failed; keeping the previous rate")
+                tracing::warn!(
+                    scope = self.scope,
+                    %error,
+                    "rate update failed; keeping the previous rate"
+                );
             }
         }
     }
@@ -229,7 +233,7 @@ impl ModelLimits {
     pub(super) fn ramp_up(&self, ramp: (Ramp, Option<Allowed>), now: Time) {
         if self.lock().recent.is_idle(now) {
             self.with_send_rate(Dimension::Requests, now, |send_rate| {
-                send_rate.ramp_up(ramp, SPAN, now)
+                send_rate.ramp_up(ramp, SPAN, now);
             });
         }
     }
@@ -254,7 +258,7 @@ impl ModelLimits {
     }
 
     /// Records a response: the model is not locked out.
-    pub(super) fn answered(&self) {
+    pub(super) fn response_received(&self) {
         let mut state = self.lock();
         state.count(0);
         state.throttles_in_a_row = 0;
@@ -276,7 +280,7 @@ impl ModelLimits {
         let dimension = dimension.unwrap_or(Dimension::Requests);
         let mut state = self.lock();
         state.count(1);
-        let is_first = epoch == Epoch(state.epoch) && state.is_over(now);
+        let is_first = epoch == Epoch(state.epoch) && state.is_new_throttle(now);
         if is_first {
             state.epoch += 1;
             state.throttles_in_a_row += 1;
@@ -288,29 +292,31 @@ impl ModelLimits {
             LimitKnowledge::UnknownButServing => 0,
         };
         let known = known == LimitKnowledge::Known;
-        let too_many = state.throttles >= TOO_MANY;
+        let is_too_many = state.throttles >= MAX_THROTTLES;
         let recent = state.recent.rate(now);
-        if too_many {
-            (state.answers, state.throttles) = (0, 0);
+        if is_too_many {
+            (state.responses, state.throttles) = (0, 0);
         }
         drop(state);
-        let slower = is_first && (known || in_a_row > 0 || after.is_some());
-        if slower && known {
+        let is_slower = is_first && (known || in_a_row > 0 || after.is_some());
+        if is_slower && known {
             self.with_send_rate(dimension, now, |send_rate| {
                 if dimension == Dimension::Requests {
                     send_rate.smooth();
                 }
                 // The observed rate counts calls and says nothing about tokens.
-                if too_many && (dimension == Dimension::Requests || send_rate.allowed().is_some()) {
+                if is_too_many
+                    && (dimension == Dimension::Requests || send_rate.allowed().is_some())
+                {
                     send_rate.slow_down(recent, now);
                 }
             });
-        } else if slower {
+        } else if is_slower {
             self.with_send_rate(Dimension::Requests, now, |send_rate| {
-                send_rate.slow_down(recent, now)
+                send_rate.slow_down(recent, now);
             });
         }
-        Throttled { pause: after.unwrap_or_else(|| backoff(in_a_row)), slower }
+        Throttled { pause: after.unwrap_or_else(|| backoff(in_a_row)), is_slower }
     }
 
     /// Handles a request of the provider to slow down. Returns whether the rate was lowered.
@@ -329,7 +335,7 @@ impl ModelLimits {
     /// Closes the model because a long-term quota is exhausted. Other callers receive this failure,
     /// so details of the call are removed.
     pub(super) fn close(&self, failure: &Failure, now: Time) {
-        let after = failure.class.after().unwrap_or(CLOSED);
+        let after = failure.class.after().unwrap_or(DEFAULT_CLOSED_TIME);
         let mut failure = Box::new(failure.clone());
         (failure.message, failure.request_id) = (None, None);
         self.lock().closed = Some((now.after(after), failure));
@@ -376,16 +382,16 @@ fn backoff(in_a_row: u32) -> Duration {
 
 impl State {
     /// Returns whether another throttle counts as a new one.
-    fn is_over(&self, now: Time) -> bool {
+    fn is_new_throttle(&self, now: Time) -> bool {
         self.last_throttle_at
             .is_none_or(|last_throttle_at| now.since(last_throttle_at) >= FIRST_PAUSE)
     }
 
     fn count(&mut self, throttles: u32) {
-        if self.answers >= SAMPLE {
-            (self.answers, self.throttles) = (0, 0);
+        if self.responses >= SAMPLE {
+            (self.responses, self.throttles) = (0, 0);
         }
-        self.answers += 1;
+        self.responses += 1;
         self.throttles += throttles;
     }
 }

@@ -16,7 +16,7 @@ use usage_so_far::UsageSoFar;
 
 use super::call_queue::{CallQueue, INLINE};
 use super::charge_inference::SentCall;
-use super::limit_tracker::{LimitKind, LimitTracker, Mark};
+use super::limit_tracker::{ChargeMark, LimitKind, LimitTracker};
 use super::limit_view::ReportOrigin;
 use super::model_limits::{Epoch, ModelLimits};
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
@@ -33,7 +33,7 @@ pub(super) struct LimitCharge {
     pub(super) cost: u64,
     /// Part of the cost for input.
     pub(super) input: u64,
-    pub(super) mark: Mark,
+    pub(super) mark: ChargeMark,
 }
 
 impl LimitCharge {
@@ -93,7 +93,7 @@ pub(super) struct Estimate {
     pub(super) counted: u64,
     pub(super) expected: Amounts,
     /// Minimum charge, whatever it uses.
-    pub(super) certain: Amounts,
+    pub(super) minimum: Amounts,
 }
 
 /// Daily limits that a call is charged to.
@@ -217,7 +217,7 @@ impl Reservation {
     pub fn heard(&mut self, reported: &ReportedLimits) {
         let Some(call) = &mut self.call else { return };
         call.used.get_or_insert_default();
-        call.model_limits.answered();
+        call.model_limits.response_received();
         let CallGrant { charges, sent_at, sent_call, observed, .. } = &call.grant;
         let now = call.queue.now();
         let remaining =
@@ -379,18 +379,18 @@ impl ActiveCall {
         self.queue.call_ended(self.grant.sent_at);
         let extra_input = self.extra_input();
         let CallGrant { mut permit, charges, daily_limits, .. } = self.grant;
-        let is_given_back = |day: &&Arc<LimitTracker>| match settlement {
+        let is_refunded = |limit: &&Arc<LimitTracker>| match settlement {
             Settlement::NotSent => true,
-            Settlement::CredentialRejected => day.is_over_all_keys(),
+            Settlement::CredentialRejected => limit.is_over_all_keys(),
             _ => false,
         };
-        daily_limits.iter().filter(is_given_back).for_each(|day| day.refund());
+        daily_limits.iter().filter(is_refunded).for_each(|limit| limit.refund());
         let actual: SmallVec<[u64; INLINE]> = charges
             .iter()
             .map(|charge| charge.final_cost(settlement, accounting, rules, extra_input))
             .collect();
         for (charge, actual) in charges.iter().zip(&actual) {
-            charge.tracker.corrected(charge.cost, *actual, now);
+            charge.tracker.record_final_cost(charge.cost, *actual, now);
         }
         if charges.iter().zip(&actual).all(|(charge, actual)| charge.cost == *actual) {
             permit.finish(outcome);

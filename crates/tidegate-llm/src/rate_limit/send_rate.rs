@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(per_minute(&mut send_rate, START), 100_000);
         assert!((500_000..600_000).contains(&per_minute(&mut send_rate, at(30))));
         send_rate.ramp_up((ramp, None), Duration::from_secs(60), at(30));
-        assert!(per_minute(&mut send_rate, at(30)) > 500_000, "it goes on");
+        assert!(per_minute(&mut send_rate, at(30)) > 500_000, "the ramp continues");
         send_rate.change_ramp(Some(Ramp { over: Duration::from_secs(600), ..ramp }));
         assert!((140_000..150_000).contains(&per_minute(&mut send_rate, at(30))));
         send_rate.change_ramp(None);

@@ -110,7 +110,7 @@ impl TokenAccounting {
     }
 
     /// Minimum charge of a call under `rule`, whatever it uses.
-    pub(crate) fn certain(rule: OutputCharge, input: u64, max_output: Option<u64>) -> Amounts {
+    pub(crate) fn minimum(rule: OutputCharge, input: u64, max_output: Option<u64>) -> Amounts {
         let output = match rule {
             OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded => max_output.unwrap_or(0),
             OutputCharge::ActualUsage => 0,
@@ -129,12 +129,12 @@ impl TokenAccounting {
             (OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded, Some(output)) => {
                 Amounts { input, output }
             }
-            _ => Self::likely(input, learned, max_output),
+            _ => Self::expected(input, learned, max_output),
         }
     }
 
     /// Expected usage of a call.
-    pub(crate) fn likely(input: u64, learned: u64, max_output: Option<u64>) -> Amounts {
+    pub(crate) fn expected(input: u64, learned: u64, max_output: Option<u64>) -> Amounts {
         Amounts { input, output: learned.min(max_output.unwrap_or(u64::MAX)) }
     }
 

@@ -124,8 +124,8 @@ mod tests {
         let (start, second) = (Time::from_nanos(0), Duration::from_secs(1));
         let lines = (0..10_000).filter_map(|number| logged(number, start)).count();
         assert_eq!(lines, MAX_SCOPES + 1, "one for each scope, and one for all others");
-        assert!(logged(0, start.after(second)).is_none(), "gathered");
-        assert!(logged(10_000, start.after(second)).is_none(), "gathered with others");
+        assert!(logged(0, start.after(second)).is_none(), "summarized");
+        assert!(logged(10_000, start.after(second)).is_none(), "summarized with others");
         let (others, is_other) =
             logged(1, start.after(MINUTE)).zip(logged(10_001, start.after(MINUTE))).unwrap().1;
         assert!(is_other || others.count == 1);

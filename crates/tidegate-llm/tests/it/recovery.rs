@@ -98,7 +98,7 @@ async fn exhausted_monetary_quota_is_tried_once() {
     let error = model.oneshot(Call::new(Chat::user("two"))).await.unwrap_err();
     assert!(matches!(error, CallError::Closed(_)), "{error:?}");
     assert_eq!(simulator.ledger().seen(), 1);
-    assert!(start.elapsed() < SECOND, "nobody waited");
+    assert!(start.elapsed() < SECOND, "no call waited");
 }
 
 /// The error says "22s" although the quota resets the next day.

@@ -117,9 +117,9 @@ impl CallQueue {
                 })
         };
         let accounting = self.settings.accounting;
-        let likely = demand.likely();
+        let expected = demand.expected();
         let claims = priced.map(|(tracker, cost)| {
-            let claim = tracker.claim(*cost, tracker.reserve(accounting, likely), now);
+            let claim = tracker.claim(*cost, tracker.reserve(accounting, expected), now);
             if spans_models && !is_everybodys(tracker) { claim.own() } else { claim }
         });
         let acquire = self.pacer.acquire(claims).into_debt();
@@ -205,10 +205,10 @@ impl Demand {
     }
 
     /// Expected final charge.
-    fn likely(&self) -> Amounts {
+    fn expected(&self) -> Amounts {
         let Expectation { input, output, rule, expects_refund } = self.expectation;
         if expects_refund {
-            TokenAccounting::likely(input, output, self.max_output)
+            TokenAccounting::expected(input, output, self.max_output)
         } else {
             self.reserved(rule)
         }

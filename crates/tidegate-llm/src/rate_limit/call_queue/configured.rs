@@ -37,11 +37,11 @@ pub(super) struct LimitSet {
     /// Concurrency slots.
     pub(super) slots: Option<LimitedSlots>,
     /// Whether the limits are explicit settings; others are replaced by reported limits.
-    pub(super) wished: bool,
+    pub(super) is_explicit: bool,
     /// Source of the limits.
     pub(super) source: Source,
     /// Whether they apply to a single model.
-    pub(super) is_of_one_model: bool,
+    pub(super) is_single_model: bool,
     /// Scope that the buckets belong to.
     key: String,
 }
@@ -145,7 +145,7 @@ impl CallQueue {
         };
         let all = match &limits.all {
             Some((constraint, source)) => LimitSet {
-                wished: *source == Source::Override,
+                is_explicit: *source == Source::Override,
                 source: *source,
                 ..set(self.key.clone(), constraint)?
             },
@@ -163,8 +163,8 @@ impl CallQueue {
             let key = self.scope.clone().model(pattern.as_str()).to_string();
             let name = pattern.as_str();
             let set = set(key, constraint)?.with_slots(constraint, name, &self.settings);
-            let is_of_one_model = pattern.is_exact();
-            models.push((pattern.clone(), LimitSet { is_of_one_model, ..set }));
+            let is_single_model = pattern.is_exact();
+            models.push((pattern.clone(), LimitSet { is_single_model, ..set }));
         }
         for (tracker, spec) in &changes {
             tracker.set(spec, self.now())?;
@@ -200,7 +200,7 @@ impl CallQueue {
         changes: &mut Vec<(Arc<LimitTracker>, TrackerSpec)>,
     ) -> Result<LimitSet, LimitError> {
         let source = Source::Override;
-        let mut set = LimitSet { wished: true, source, key, ..LimitSet::default() };
+        let mut set = LimitSet { is_explicit: true, source, key, ..LimitSet::default() };
         for spec in specs(constraint, &self.settings) {
             let same = |(key, tracker): &&(String, Arc<LimitTracker>)| {
                 *key == set.key && tracker.kind() == spec.kind()

@@ -18,7 +18,7 @@ use tidegate_providers::Reading;
 use super::super::limit_view::ReportOrigin;
 use super::super::send_rate::{Allowed, SendRate};
 use super::report_trust::{Proof, Trust};
-use super::{LimitTracker, Mark};
+use super::{ChargeMark, LimitTracker};
 
 /// Minimum time between queries of a bucket in a shared store.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
@@ -35,11 +35,11 @@ impl LimitTracker {
     pub(in crate::rate_limit) fn apply_feedback(
         self: &Arc<Self>,
         (reading, origin): (&Reading, ReportOrigin),
-        (mark, ago, own): (Mark, Duration, u64),
+        (mark, ago, own): (ChargeMark, Duration, u64),
         now: Time,
         then: impl FnOnce() + Send + 'static,
     ) {
-        self.record.reported(reading, origin, now);
+        self.record.record_report(reading, origin, now);
         let is_first = self.allowed().is_none();
         if let Some(amount) = reading.limit {
             let allowed = Allowed { amount, window: reading.window };
@@ -129,7 +129,7 @@ impl LimitTracker {
         };
         self.correct_by(missing, move |delta| {
             tracker.charged.fetch_add(delta, Ordering::Relaxed);
-            tracker.record.refunded(delta.unsigned_abs(), tracker.clock.now());
+            tracker.record.record_refund(delta.unsigned_abs(), tracker.clock.now());
             then();
         });
     }
@@ -150,18 +150,18 @@ impl LimitTracker {
         let trust = reports.assess(reading, now);
         // Token estimates can be too high, call counts cannot. Charges by other processes to a
         // shared bucket are unknown here.
-        Trust { may_raise: trust.may_raise && self.counts_tokens() && !self.shared, ..trust }
+        Trust { may_raise: trust.may_raise && self.counts_tokens() && !self.is_shared, ..trust }
     }
 
     /// Returns whether a shared store may be queried again.
     fn is_due(&self, now: Time) -> bool {
-        if !self.shared {
+        if !self.is_shared {
             return true;
         }
-        let last = self.compared.load(Ordering::Relaxed);
+        let last = self.last_compared.load(Ordering::Relaxed);
         let due = now.since(Time::from_nanos(last)) >= SHARED_PAUSE || last == 0;
         let (order, now) = (Ordering::Relaxed, now.as_nanos());
-        due && self.compared.compare_exchange(last, now, order, order).is_ok()
+        due && self.last_compared.compare_exchange(last, now, order, order).is_ok()
     }
 
     /// Charges the bucket the amount that `delta` computes from its level and capacity; a negative
@@ -295,8 +295,8 @@ mod tests {
     #[test]
     fn usage_by_other_clients_is_waited_for() {
         assert_eq!(corrected(&tokens(3_800), 80_000), 78_000, "down to 2,000");
-        assert_eq!(corrected(&tokens(0), 5_000), 6_800, "into debt, until there is enough");
-        assert_eq!(corrected(&tokens(0), -1_800), 0, "once, not with every answer");
+        assert_eq!(corrected(&tokens(0), 5_000), 6_800, "into debt until enough is refilled");
+        assert_eq!(corrected(&tokens(0), -1_800), 0, "once, not with every response");
         let doubtful = Report { trust: Trust { may_lower: false, ..BOTH }, ..tokens(0) };
         assert_eq!(corrected(&doubtful, 80_000), 0);
     }
@@ -312,11 +312,11 @@ mod tests {
     #[test]
     fn calls_missing_from_the_report_are_accounted_for() {
         let burst = Report { charged_since_before: 70_000, ..tokens(80_000) };
-        assert_eq!(corrected(&burst, 2_000), -2_375, "though they left before it");
+        assert_eq!(corrected(&burst, 2_000), -2_375, "although they were sent before it");
         let in_transit = Report { in_transit: 70_000, refilled_since: 90_000, ..tokens(80_000) };
-        assert_eq!(corrected(&in_transit, 2_000), -2_375, "though much was refilled since");
+        assert_eq!(corrected(&in_transit, 2_000), -2_375, "although much was refilled since");
         let refilled = Report { refilled_since: 45_000, charged_since: 10_000, ..tokens(2_000) };
-        assert_eq!(corrected(&refilled, 30_000), 0, "a report of half a minute ago");
+        assert_eq!(corrected(&refilled, 30_000), 0, "the report is half a minute old");
     }
 
     #[test]

@@ -62,14 +62,14 @@ pub(in crate::rate_limit) struct Reported {
 
 impl LimitRecord {
     /// Records a charge.
-    pub(in crate::rate_limit) fn charged(&self, cost: u64, now: Time) {
+    pub(in crate::rate_limit) fn record_charge(&self, cost: u64, now: Time) {
         let mut record = self.lock();
         record.reserved = record.reserved.saturating_add(cost);
         record.minute.add(cost, now);
     }
 
     /// Records the end of a call whose charge changed from `from` to `to`.
-    pub(in crate::rate_limit) fn ended(&self, from: u64, to: u64, now: Time) {
+    pub(in crate::rate_limit) fn record_end(&self, from: u64, to: u64, now: Time) {
         let mut record = self.lock();
         record.reserved = record.reserved.saturating_sub(from);
         record.minute.subtract(from.saturating_sub(to), now);
@@ -77,12 +77,17 @@ impl LimitRecord {
     }
 
     /// Records a refund.
-    pub(in crate::rate_limit) fn refunded(&self, amount: u64, now: Time) {
+    pub(in crate::rate_limit) fn record_refund(&self, amount: u64, now: Time) {
         self.lock().minute.subtract(amount, now);
     }
 
     /// Records a report.
-    pub(in crate::rate_limit) fn reported(&self, reading: &Reading, from: ReportOrigin, now: Time) {
+    pub(in crate::rate_limit) fn record_report(
+        &self,
+        reading: &Reading,
+        from: ReportOrigin,
+        now: Time,
+    ) {
         let mut record = self.lock();
         if let Some(amount) = reading.limit {
             let window = reading.window;
@@ -106,7 +111,7 @@ impl LimitRecord {
     }
 
     /// Records a hold. Of several holds the one that ends last counts.
-    pub(in crate::rate_limit) fn held(&self, until: Time, cause: HoldCause) {
+    pub(in crate::rate_limit) fn record_hold(&self, until: Time, cause: HoldCause) {
         let mut record = self.lock();
         if record.held.is_none_or(|(known, _)| known < until) {
             record.held = Some((until, cause));
@@ -205,25 +210,25 @@ mod tests {
     fn usage_covers_the_last_minute_even_if_not_read() {
         let record = LimitRecord::default();
         let used = |seconds| record.read().used_in_last_minute(START.after(SECOND * seconds));
-        record.charged(100, START);
-        record.charged(50, START.after(SECOND * 30));
+        record.record_charge(100, START);
+        record.record_charge(50, START.after(SECOND * 30));
         assert_eq!((used(30), used(50), used(65), used(95)), (150, 150, 50, 0));
-        record.charged(7, START.after(SECOND * 1_000));
+        record.record_charge(7, START.after(SECOND * 1_000));
         assert_eq!(used(1_000), 7, "after a long pause");
     }
 
     #[test]
     fn refunds_reduce_usage() {
         let record = LimitRecord::default();
-        record.charged(1_000, START);
-        record.charged(1_000, START.after(SECOND * 20));
+        record.record_charge(1_000, START);
+        record.record_charge(1_000, START.after(SECOND * 20));
         assert_eq!(record.read().reserved(), 2_000);
         let now = START.after(SECOND * 21);
-        record.ended(1_000, 40, now);
-        record.ended(1_000, 1_200, now);
+        record.record_end(1_000, 40, now);
+        record.record_end(1_000, 1_200, now);
         let read = record.read();
         assert_eq!((read.reserved(), read.used_in_last_minute(now)), (0, 1_240));
-        record.refunded(10_000, now);
+        record.record_refund(10_000, now);
         assert_eq!(record.read().used_in_last_minute(now), 0);
     }
 
@@ -236,16 +241,16 @@ mod tests {
             reset: None,
             window: SECOND * 60,
         };
-        record.reported(&reading(600, 599), ReportOrigin::Response, START);
+        record.record_report(&reading(600, 599), ReportOrigin::Response, START);
         let later = START.after(SECOND);
-        record.reported(&reading(600, 598), ReportOrigin::Refusal, later);
+        record.record_report(&reading(600, 598), ReportOrigin::Refusal, later);
         let read = record.read();
         assert_eq!(
             read.learned.map(|one| (one.at, one.from)),
             Some((START, ReportOrigin::Response))
         );
         assert_eq!(read.reported.map(|one| (one.remaining, one.at)), Some((598, later)));
-        record.reported(&reading(60, 0), ReportOrigin::Refusal, later);
+        record.record_report(&reading(60, 0), ReportOrigin::Refusal, later);
         let learned = record.read().learned;
         assert_eq!(learned.map(|one| (one.amount, one.from)), Some((60, ReportOrigin::Refusal)));
     }
@@ -260,14 +265,14 @@ mod tests {
         assert!(is_short(Some(2_999), START) && is_short(None, START));
         assert!(!is_short(Some(3_000), START) && !is_short(Some(0), until));
         record.record_shortage(Shortage { until, needed: None });
-        assert!(is_short(Some(3_000), START), "the provider refuses it whatever we hold");
+        assert!(is_short(Some(3_000), START), "the provider refuses it whatever our bucket holds");
     }
 
     #[test]
     fn longest_hold_wins() {
         let record = LimitRecord::default();
-        record.held(START.after(SECOND * 5), HoldCause::RateLimited);
-        record.held(START.after(SECOND), HoldCause::RequestsPerDay);
+        record.record_hold(START.after(SECOND * 5), HoldCause::RateLimited);
+        record.record_hold(START.after(SECOND), HoldCause::RequestsPerDay);
         assert_eq!(record.read().hold_cause(START), Some(HoldCause::RateLimited));
         assert_eq!(record.read().hold_cause(START.after(SECOND * 5)), None);
     }

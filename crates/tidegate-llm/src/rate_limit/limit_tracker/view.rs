@@ -93,7 +93,7 @@ impl LimitTracker {
         let rate = policy.rate();
         let nanos = debt.saturating_mul(rate.period().into()) / u128::from(rate.tokens().max(1));
         let left = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let unknown = if self.shared { HoldCause::AnotherNode } else { HoldCause::RateLimited };
+        let unknown = if self.is_shared { HoldCause::AnotherNode } else { HoldCause::RateLimited };
         let cause = self.record.read().hold_cause(context.now).unwrap_or(unknown);
         Some((left, cause.name()))
     }

@@ -45,7 +45,7 @@ impl ActiveCall {
                 for charge in refused_by.into_iter().flat_map(|one| self.charges_on(one)) {
                     charge.tracker.record_shortage(None, now.after(throttled.pause));
                 }
-                if throttled.slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
+                if throttled.is_slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
                     // A provider that refuses the configured rate counts in shorter windows than a
                     // minute.
                     let requests = charges.iter().filter(|charge| charge.tracker.counts_requests());
@@ -55,7 +55,7 @@ impl ActiveCall {
                 self.queue.notify_throttled(throttled);
             }
             Class::SlowDown if self.model_limits.slow_down(*epoch, now) => {
-                self.queue.notify_slowed_down()
+                self.queue.notify_slowed_down();
             }
             _ => {}
         }
@@ -141,7 +141,7 @@ impl ActiveCall {
         let mut tokens =
             failure.reported_limits.iter().filter(|(dimension, _)| dimension.is_of_tokens());
         tokens.any(|(dimension, reading)| {
-            let cost = accounting.cost(dimension, self.estimate.certain);
+            let cost = accounting.cost(dimension, self.estimate.minimum);
             reading.limit.is_some_and(|limit| cost > limit)
         })
     }

@@ -161,7 +161,7 @@ async fn four_workers_below_the_limit_do_not_wait() {
         }
     });
     join_all(workers).await;
-    assert_eq!(start.elapsed(), SECOND * 10, "as long as the answers take");
+    assert_eq!(start.elapsed(), SECOND * 10, "only the duration of the calls");
     assert_eq!(counter.most(), 4);
 }
 
@@ -228,7 +228,7 @@ async fn endpoint_limits_apply_separately() {
         max_at("chat"),
     );
     assert_eq!(most, (8, 16, 4, 32));
-    assert_eq!(start.elapsed(), SECOND * 8, "none waits for another");
+    assert_eq!(start.elapsed(), SECOND * 8, "no endpoint waits for another");
 }
 
 /// Calls count towards the provider's limit whatever their endpoint, model and key.

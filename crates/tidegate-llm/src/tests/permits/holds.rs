@@ -69,7 +69,7 @@ async fn exhausted_quota_closes_the_model_for_all_callers_until_it_resets() {
         assert_eq!(error.retry_after(), Some(HOUR - SECOND * 600));
         assert!(!error.was_sent());
     }
-    assert!(before.elapsed().is_zero(), "nobody waits for tomorrow");
+    assert!(before.elapsed().is_zero(), "calls fail immediately");
     assert_eq!(mock.seen(), 1);
     assert!(account.reserve("another", &ask(1, 1)).await.is_ok());
     sleep(HOUR - SECOND * 600).await;
@@ -101,7 +101,7 @@ async fn calls_waiting_when_a_model_closes_fail_and_are_not_charged() {
     let closed = |result: &Result<_, _>| matches!(result, Err(CallError::Closed(_)));
     assert_eq!(results.iter().filter(|result| closed(result)).count(), 49);
     assert_eq!(mock.seen(), 1);
-    assert_eq!(start.elapsed(), SECOND, "all with the first turn");
+    assert_eq!(start.elapsed(), SECOND, "all fail when the first is admitted");
     let other = account.reserve("another", &ask(1, 1)).await.unwrap();
     assert!(other.waited().is_zero(), "{:?}", other.waited());
 }

@@ -25,10 +25,10 @@ async fn reported_limit_paces_the_next_calls() {
     let account = account("openai").build().unwrap();
     let service = limited(&account, &reporting_mock(reported(Dimension::Requests, 60, 59)));
     let first = response_times(&service, 1).await;
-    assert!(first[0].is_zero(), "nothing is known, and nothing is held back");
+    assert!(first[0].is_zero(), "an unknown limit delays nothing");
     let times = response_times(&service, 6).await;
     assert!(shortest_gap(&times) >= SECOND, "{times:?}");
-    assert!(*times.last().unwrap() <= SECOND * 7, "and nothing is wasted: {times:?}");
+    assert!(*times.last().unwrap() <= SECOND * 7, "no quota is wasted: {times:?}");
 }
 
 /// A report of the remaining amount and the reset time.
@@ -101,7 +101,7 @@ async fn each_model_has_its_own_reported_limits() {
         assert!(other.waited().is_zero());
         other.complete(None);
     }
-    assert!(wait(&account, &ask(1, 1)).await.is_zero(), "the first of the bucket");
+    assert!(wait(&account, &ask(1, 1)).await.is_zero(), "the first token of the bucket");
     assert!(wait(&account, &ask(1, 1)).await >= SECOND);
 }
 

@@ -87,7 +87,7 @@ async fn final_count_of_the_provider_determines_the_cost() {
 async fn interrupted_stream_costs_what_was_received() {
     let account = account_of_tokens("mistral").await;
     streamed(&account, vec![text(10), text(10), cut()]).await.whole().await.unwrap_err();
-    assert_eq!(missing(&account).await, with_words(20, 20), "the input, and what has come");
+    assert_eq!(missing(&account).await, with_words(20, 20), "input plus received output");
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,7 +96,7 @@ async fn abandoned_stream_costs_what_was_received() {
     let mut answer = streamed(&account, vec![text(10), text(10)]).await;
     answer.next().await.unwrap().unwrap();
     drop(answer);
-    assert_eq!(missing(&account).await, with_words(20, 10), "the input, and what has come");
+    assert_eq!(missing(&account).await, with_words(20, 10), "input plus received output");
 }
 
 /// Anthropic reports at the start how large the input was and how much of it was cached.
@@ -109,7 +109,7 @@ async fn usage_reported_by_an_abandoned_stream_counts() {
         answer.next().await.unwrap().unwrap();
     }
     drop(answer);
-    assert_eq!(missing(&account).await, with_words(5, 10), "of the input what was not cached");
+    assert_eq!(missing(&account).await, with_words(5, 10), "only uncached input");
 }
 
 /// Some servers do not report usage.

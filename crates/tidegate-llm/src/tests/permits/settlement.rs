@@ -34,7 +34,7 @@ fn broken(broken: Broken) -> CallError {
 async fn unused_tokens_are_refunded() {
     let account = tokens("mistral").await;
     reserve(&account, &ask(20, 80)).await.complete(Some(used(10, 10)));
-    assert_eq!(wait(&account, &of(100)).await, SECOND / 5, "80 are there");
+    assert_eq!(wait(&account, &of(100)).await, SECOND / 5, "80 are left");
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,7 @@ async fn failed_call_costs_what_the_provider_charges() {
 async fn cancelled_call_is_charged_what_was_expected() {
     let account = tokens("mistral").await;
     drop(reserve(&account, &ask(20, 80)).await);
-    assert_eq!(wait(&account, &of(100)).await, SECOND, "the provider may still be at it");
+    assert_eq!(wait(&account, &of(100)).await, SECOND, "the provider may still be working on it");
 }
 
 /// A provider never admits more than its limit per minute, so other calls never wait for more than
@@ -113,9 +113,9 @@ async fn excessive_max_tokens_are_charged_a_minute_at_most() {
     type End = fn(Reservation);
     let ends: [(&str, End); 4] = [
         ("it fails", |call| drop(call.failed(failed(Class::Transient, 500)))),
-        ("it is cut", |call| drop(call.failed(broken(Broken::Cut)))),
-        ("nobody waits for it", drop),
-        ("it is answered", |call| call.complete(None)),
+        ("it is interrupted", |call| drop(call.failed(broken(Broken::Cut)))),
+        ("the caller cancels", drop),
+        ("it completes", |call| call.complete(None)),
     ];
     for (what, end) in ends {
         let account = minute();
@@ -124,7 +124,7 @@ async fn excessive_max_tokens_are_charged_a_minute_at_most() {
     }
     let account = minute();
     drop(reserve(&account, &ask(50_000, 10)).await);
-    assert_eq!(wait(&account, &of(6_000)).await, SECOND * 60, "not for its input either");
+    assert_eq!(wait(&account, &of(6_000)).await, SECOND * 60, "nor for its input");
     let account = minute();
     reserve(&account, &ask(12_000, 10)).await.complete(Some(used(12_000, 10)));
     assert!(wait(&account, &of(6_000)).await >= SECOND * 120, "what was used is charged");
@@ -148,5 +148,5 @@ async fn learned_usage_is_reserved_for_the_next_call() {
     let tokens = reserve(&account, &unbounded).await.tokens();
     assert!((1_150..=1_350).contains(&tokens), "{tokens}");
     let bounded = reserve(&account, &ask(100, 50)).await.tokens();
-    assert!((195..=205).contains(&bounded), "never more than a call allows itself: {bounded}");
+    assert!((195..=205).contains(&bounded), "never more than max_tokens: {bounded}");
 }

@@ -161,7 +161,11 @@ async fn refusal_names_the_limit_and_the_wait() {
     let account = builder.build().unwrap();
     let _held = reserve(&account, &ask(1, 1)).await;
     let error = account.reserve(MODEL, &short_wait()).await.unwrap_err();
-    assert_eq!(known(error), (Some("concurrency"), None), "nobody knows when a place is free");
+    assert_eq!(
+        known(error),
+        (Some("concurrency"), None),
+        "the time until a slot is free is unknown"
+    );
 }
 
 /// A burst of 60 to a provider that counts each second and reports nothing: afterwards calls are
@@ -208,7 +212,7 @@ async fn account_can_be_opened_again() {
     call.complete(None);
     drop(first);
     let second = requests("mistral", 6, 1).engine(&engine).build().unwrap();
-    assert!(wait(&second, &ask(1, 1)).await > SECOND / 2, "what was spent counts on");
+    assert!(wait(&second, &ask(1, 1)).await > SECOND / 2, "charges are kept");
     assert_eq!(wait(&second, &ask(1, 1)).await, SECOND * 10);
 }
 
@@ -223,12 +227,12 @@ async fn retired_account_leaves_the_engine_and_keeps_its_charges() {
     call.heard(&reported(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     let names: Vec<String> = engine.limits().iter().map(|limit| limit.name().to_owned()).collect();
-    assert!(names.len() > 2, "limits that were set and that were reported: {names:?}");
+    assert!(names.len() > 2, "configured and reported limits: {names:?}");
     first.retire();
     assert!(names.iter().all(|name| engine.find(name).is_none()), "{names:?}");
     assert_eq!(engine.limits().len(), names.len(), "their buckets are still there");
     let again = requests("mistral", 6, 1).engine(&engine).build().unwrap();
-    assert_eq!(wait(&again, &ask(1, 1)).await, SECOND * 10, "what was spent counts on");
+    assert_eq!(wait(&again, &ask(1, 1)).await, SECOND * 10, "charges are kept");
 }
 
 /// A process that has received no reports yet must not reset what others have learned.
