@@ -88,3 +88,73 @@ impl<T> State<T> {
         self.pinned.iter().any(|pinned| **pinned == *id)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_providers::Credential;
+
+    use super::*;
+    use crate::memory::MemoryBudget;
+    use crate::rate_limit::AccountGroup;
+
+    struct Entry {
+        account: Account,
+        is_proven: bool,
+    }
+
+    impl AsRef<Account> for Entry {
+        fn as_ref(&self) -> &Account {
+            &self.account
+        }
+    }
+
+    fn group(memory: &MemoryBudget, entries: &[(&str, bool)]) -> AccountGroup<Entry> {
+        let group = AccountGroup::bounded(memory, |entry: &Entry| entry.is_proven);
+        for (id, is_proven) in entries {
+            let builder = Account::builder("openai", &Credential::new(id)).group(&group);
+            let account = builder.memory(memory).build().unwrap();
+            group.insert(id, Arc::new(Entry { account, is_proven: *is_proven }));
+        }
+        group
+    }
+
+    fn ids(group: &AccountGroup<Entry>) -> Vec<String> {
+        let mut ids = Vec::new();
+        group.for_each(|id, _| ids.push(id.to_owned()));
+        ids.sort();
+        ids
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unproven_accounts_are_evicted_first_and_pinned_ones_never() {
+        let memory = MemoryBudget::unlimited();
+        let group = group(&memory, &[("own", false), ("proven", true), ("unproven", false)]);
+        group.pin(["own"]);
+        let has_room = || {
+            memory.resize(memory.used());
+            memory.has_room(1)
+        };
+        assert!(has_room());
+        assert_eq!(ids(&group), ["own", "proven"]);
+        assert!(has_room());
+        assert_eq!(ids(&group), ["own"]);
+        assert!(!has_room());
+        assert_eq!(ids(&group), ["own"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn account_is_removed_only_if_it_is_unused_and_not_pinned() {
+        let group = group(&MemoryBudget::unlimited(), &[("key", false)]);
+        let account = group.get("key").unwrap();
+        group.pin(["key"]);
+        group.remove_unused("key", &account);
+        assert_eq!(group.count(), 1, "it is pinned");
+        group.pin([]);
+        let in_use = account.clone();
+        group.remove_unused("key", &account);
+        assert_eq!(group.count(), 1, "it is in use");
+        drop(in_use);
+        group.remove_unused("key", &account);
+        assert_eq!(group.count(), 0);
+    }
+}
