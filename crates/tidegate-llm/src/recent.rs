@@ -13,13 +13,13 @@ pub(crate) struct Recent<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
     /// Maximum size of one generation.
-    most: usize,
+    capacity: usize,
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
-    /// Creates a cache that keeps at least the last `most` keys and at most twice as many.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), most }
+    /// Creates a cache that keeps at least the last `capacity` keys and at most twice as many.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), capacity }
     }
 
     /// Returns the value of `key`, created by `make` if it is not cached.
@@ -28,7 +28,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
             return value.clone();
         }
         let value = self.old.remove(key).unwrap_or_else(make);
-        if self.young.len() >= self.most {
+        if self.young.len() >= self.capacity {
             self.old = mem::take(&mut self.young);
         }
         self.young.insert(key.clone(), value.clone());

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Map whose entries are examined for eviction in turn. An entry used since it was last examined gets
-/// a second chance, so evicted entries are roughly the least recently used ones. The cost of a lookup
-/// and of an examined entry does not depend on the number of entries.
+/// Map whose entries are examined for eviction in turn. An entry used since it was last examined
+/// gets a second chance, so evicted entries are roughly the least recently used ones. The cost of a
+/// lookup does not depend on the number of entries.
 #[derive(Debug)]
 pub(crate) struct SecondChanceMap<K, V> {
     values: HashMap<K, Entry<V>>,

@@ -52,8 +52,9 @@ impl AccountGroup {
 impl<T: AsRef<Account> + Send + Sync + 'static> AccountGroup<T> {
     /// Creates a group that keeps accounts and evicts idle ones when `memory` runs short.
     ///
-    /// Accounts for which `is_proven` returns false, such as those of keys that the provider has never
-    /// accepted, are evicted first. An account with open charges, holds or calls is never evicted.
+    /// Accounts for which `is_proven` returns false, such as those of keys that the provider has
+    /// never accepted, are evicted first. An account with open charges, holds or calls is never
+    /// evicted.
     #[must_use]
     pub fn bounded(memory: &MemoryBudget, is_proven: fn(&T) -> bool) -> Self {
         let group = Self::with_table(AccountTable::new(is_proven));
@@ -123,8 +124,8 @@ impl<T> AccountGroup<T> {
         Ok(Self { all_keys, ..self.clone() })
     }
 
-    /// Changes the limits of the ceiling, if there is one. Charges are kept, and waiting calls follow
-    /// the new limits at once.
+    /// Changes the limits of the ceiling, if there is one. Charges are kept, and waiting calls
+    /// follow the new limits at once.
     ///
     /// # Errors
     /// If a limit is invalid. Some limits may have changed then.

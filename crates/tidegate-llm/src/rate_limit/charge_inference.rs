@@ -23,17 +23,17 @@ use super::token_accounting::OutputCharge;
 /// Calls sent within this time may arrive in another order.
 pub(super) const REORDERING: Duration = Duration::from_millis(250);
 /// Refunds that a report includes are known here after this time.
-const SETTLING: Duration = Duration::from_millis(500);
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 /// A call not refused within this time was admitted.
 const ADMITTED_AFTER: Duration = Duration::from_secs(1);
 /// A refusal within this time disproves a probe.
 const PROBE_TIME: Duration = Duration::from_secs(3);
 /// How long a disproved rule is not tried again.
-const BARRED: Duration = Duration::from_secs(600);
+const EXCLUSION_TIME: Duration = Duration::from_secs(600);
 /// Number of reports that must agree with the current rule, and not the next, to make it certain.
-const CERTAIN: u32 = 3;
+const CERTAIN_CONFIRMATIONS: u32 = 3;
 /// Maximum error of our token counts, as a fraction of the limit per window.
-const DRIFT: f64 = 0.2;
+const MAX_DRIFT: f64 = 0.2;
 
 /// Charge of one call, in tokens of the observed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ struct Claim {
     at: Time,
     remaining: f64,
     /// Maximum level under the rule, including refunds since.
-    most: f64,
+    upper_bound: f64,
 }
 
 /// Inferred rule of one model.
@@ -93,21 +93,21 @@ pub(super) struct ChargeInference {
     /// Start of the current reordering span, its highest levels, and those of the previous one.
     peaks: (Time, Levels, Levels),
     /// When levels were last adjusted towards a report.
-    anchored: Time,
+    adjusted_at: Time,
     /// When a call was sent that rules before this one would refuse.
     unproven: Option<(Time, OutputCharge)>,
     /// When a call beyond what the current rule allows was last sent.
-    probed: Option<Time>,
+    probed_at: Option<Time>,
     /// Until when this rule and those after it are not tried again.
-    barred: Option<(Time, OutputCharge)>,
+    excluded: Option<(Time, OutputCharge)>,
     /// Whether the provider reports remaining amounts. Without reports there are no probes: a probe
     /// refused in vain would be followed by others.
     is_reporting: bool,
     /// A report that contradicts refunding, unless calls turn out to have ended before it.
     claim: Option<Claim>,
     /// Level gained by adopting other rules since it was last taken.
-    gained: f64,
-    confirmed: u32,
+    gained_level: f64,
+    confirmations: u32,
 }
 
 impl ChargeInference {
@@ -118,14 +118,14 @@ impl ChargeInference {
             levels: [0.0; 3],
             updated: Time::from_nanos(0),
             peaks: (Time::from_nanos(0), [0.0; 3], [0.0; 3]),
-            anchored: Time::from_nanos(0),
+            adjusted_at: Time::from_nanos(0),
             unproven: None,
-            probed: None,
-            barred: None,
-            gained: 0.0,
+            probed_at: None,
+            excluded: None,
+            gained_level: 0.0,
             is_reporting: false,
             claim: None,
-            confirmed: 0,
+            confirmations: 0,
         }
     }
 
@@ -135,12 +135,12 @@ impl ChargeInference {
 
     /// Returns whether calls may cost less than they reserve.
     pub(super) const fn expects_refunds(&self) -> bool {
-        !matches!(self.rule, OutputCharge::MaxTokens) || self.confirmed < CERTAIN
+        !matches!(self.rule, OutputCharge::MaxTokens) || self.confirmations < CERTAIN_CONFIRMATIONS
     }
 
     /// Takes the amount by which the provider's bucket turned out to be fuller.
     pub(super) fn take_gain(&mut self) -> u64 {
-        to_u64(std::mem::take(&mut self.gained))
+        to_u64(std::mem::take(&mut self.gained_level))
     }
 
     /// Bucket level under the current rule.
@@ -158,11 +158,11 @@ impl ChargeInference {
     ) -> SentCall {
         self.set_limit(limit, now);
         let peaks = self.peaks();
-        let proves = self.would_prove(charged);
+        let proves = self.rule_proven_by(charged);
         // A provider never charges more than its limit.
-        let most = limit.map_or(u64::MAX, |limit| limit.amount);
-        let input = charged.input.min(most);
-        let charged = TokenCharge { input, reserve: charged.reserve.min(most - input) };
+        let upper_bound = limit.map_or(u64::MAX, |limit| limit.amount);
+        let input = charged.input.min(upper_bound);
+        let charged = TokenCharge { input, reserve: charged.reserve.min(upper_bound - input) };
         for rule in [OutputCharge::MaxTokens, OutputCharge::MaxTokensRefunded] {
             self.levels[index(rule)] -= charged.total();
         }
@@ -194,14 +194,14 @@ impl ChargeInference {
             let here =
                 self.levels[rule].max(self.peaks()[rule]).max(sent_call.peaks[rule]).max(0.0);
             let gap = self.levels[index(next)] - here;
-            let most = here + (amount / 10.0).max(gap / 2.0);
-            if remaining <= most {
+            let upper_bound = here + (amount / 10.0).max(gap / 2.0);
+            if remaining <= upper_bound {
                 let agrees = gap > amount / 8.0 && remaining <= here + amount / 20.0;
-                self.confirmed = self.confirmed.saturating_add(u32::from(agrees));
+                self.confirmations = self.confirmations.saturating_add(u32::from(agrees));
                 break;
             }
             if self.rule == OutputCharge::MaxTokensRefunded {
-                self.claim.get_or_insert(Claim { at: now, remaining, most });
+                self.claim.get_or_insert(Claim { at: now, remaining, upper_bound });
                 break;
             }
             if !self.adopt(next, now) {
@@ -209,28 +209,28 @@ impl ChargeInference {
             }
         }
         self.resolve_claim(now);
-        self.anchor(remaining, rate(limit), now);
+        self.adjust_levels(remaining, rate(limit), now);
         before != self.rule
     }
 
     /// Accepts a claim that later refunds do not explain.
     fn resolve_claim(&mut self, now: Time) {
-        let Some(claim) = self.claim.filter(|claim| now.since(claim.at) >= SETTLING) else {
+        let Some(claim) = self.claim.filter(|claim| now.since(claim.at) >= SETTLE_TIME) else {
             return;
         };
         self.claim = None;
-        if claim.remaining > claim.most {
+        if claim.remaining > claim.upper_bound {
             self.adopt(OutputCharge::ActualUsage, now);
         }
     }
 
     /// Raises levels towards a higher report. Token counts differ slightly from the provider's and
     /// the error accumulates; refunds arrive faster than this correction.
-    fn anchor(&mut self, remaining: f64, rate: f64, now: Time) {
-        let most = rate * DRIFT * now.since(self.anchored).as_secs_f64();
-        self.anchored = now;
+    fn adjust_levels(&mut self, remaining: f64, rate: f64, now: Time) {
+        let upper_bound = rate * MAX_DRIFT * now.since(self.adjusted_at).as_secs_f64();
+        self.adjusted_at = now;
         for level in &mut self.levels {
-            *level += (remaining - *level).clamp(0.0, most);
+            *level += (remaining - *level).clamp(0.0, upper_bound);
         }
     }
 
@@ -241,7 +241,7 @@ impl ChargeInference {
         self.ended(sent_call, Some(0), now);
         self.levels[index(OutputCharge::MaxTokens)] += sent_call.charged.total();
         self.unproven = None;
-        let was_probed = self.probed.take().is_some_and(|when| now.since(when) < PROBE_TIME);
+        let was_probed = self.probed_at.take().is_some_and(|when| now.since(when) < PROBE_TIME);
         if sent_call.rule != self.rule {
             // It was sent under a rule that was abandoned since.
             return;
@@ -253,10 +253,10 @@ impl ChargeInference {
             _ => return,
         };
         self.rule = self.rule.min(previous(disproved));
-        let before = self.barred.filter(|(until, _)| now < *until).map(|(_, barred)| barred);
-        let barred = before.map_or(disproved, |before| before.min(disproved));
-        self.barred = Some((now.after(BARRED), barred));
-        self.confirmed = 0;
+        let before = self.excluded.filter(|(until, _)| now < *until).map(|(_, excluded)| excluded);
+        let excluded = before.map_or(disproved, |before| before.min(disproved));
+        self.excluded = Some((now.after(EXCLUSION_TIME), excluded));
+        self.confirmations = 0;
     }
 
     /// Records the end of the call and the tokens it used; `None` means as many as it reserved.
@@ -266,7 +266,7 @@ impl ChargeInference {
         let used = used.map_or(sent_call.charged.total(), to_f64);
         self.levels[index(OutputCharge::MaxTokensRefunded)] += sent_call.charged.total() - used;
         if let Some(claim) = &mut self.claim {
-            claim.most += sent_call.charged.total() - used;
+            claim.upper_bound += sent_call.charged.total() - used;
         }
         self.levels[index(OutputCharge::ActualUsage)] += to_f64(input) - used;
         self.clamp_levels();
@@ -291,31 +291,31 @@ impl ChargeInference {
         let is_well_filled =
             self.levels[index(OutputCharge::ActualUsage)] > to_f64(limit.amount) / 2.0;
         // A probe is conclusive only if the current rule would clearly refuse it.
-        let proven = self.would_prove(TokenCharge { input: 0, reserve: cost });
-        let is_telling =
-            proven.is_some_and(|proven| proven > self.rule && !self.is_barred(proven, now));
-        if !(is_well_filled && is_telling && self.confirmed < CERTAIN) {
+        let proven = self.rule_proven_by(TokenCharge { input: 0, reserve: cost });
+        let is_conclusive =
+            proven.is_some_and(|proven| proven > self.rule && !self.is_excluded(proven, now));
+        if !(is_well_filled && is_conclusive && self.confirmations < CERTAIN_CONFIRMATIONS) {
             return Probing::Wait;
         }
-        self.probed = Some(now);
+        self.probed_at = Some(now);
         Probing::Probe
     }
 
-    fn would_prove(&self, charged: TokenCharge) -> Option<OutputCharge> {
+    fn rule_proven_by(&self, charged: TokenCharge) -> Option<OutputCharge> {
         let limit = to_f64(self.limit?.amount);
         let cost = charged.total();
-        let lacks = |rule| self.lacks(rule, cost, limit);
+        let would_refuse = |rule| self.would_refuse(rule, cost, limit);
         if charged.reserve == 0 {
             None
-        } else if cost > limit || lacks(OutputCharge::MaxTokensRefunded) {
+        } else if cost > limit || would_refuse(OutputCharge::MaxTokensRefunded) {
             Some(OutputCharge::ActualUsage)
         } else {
-            lacks(OutputCharge::MaxTokens).then_some(OutputCharge::MaxTokensRefunded)
+            would_refuse(OutputCharge::MaxTokens).then_some(OutputCharge::MaxTokensRefunded)
         }
     }
 
     /// Returns whether the bucket under `rule` would refuse a call even if counts are off.
-    fn lacks(&self, rule: OutputCharge, cost: f64, limit: f64) -> bool {
+    fn would_refuse(&self, rule: OutputCharge, cost: f64, limit: f64) -> bool {
         cost - self.levels[index(rule)] > (limit / 50.0).max(cost / 4.0)
     }
 
@@ -327,16 +327,17 @@ impl ChargeInference {
     }
 
     fn adopt(&mut self, rule: OutputCharge, now: Time) -> bool {
-        if rule <= self.rule || self.is_barred(rule, now) {
+        if rule <= self.rule || self.is_excluded(rule, now) {
             return false;
         }
-        self.gained += (self.levels[index(rule)] - self.levels[index(self.rule)].max(0.0)).max(0.0);
-        (self.rule, self.confirmed) = (rule, 0);
+        self.gained_level +=
+            (self.levels[index(rule)] - self.levels[index(self.rule)].max(0.0)).max(0.0);
+        (self.rule, self.confirmations) = (rule, 0);
         true
     }
 
-    fn is_barred(&self, rule: OutputCharge, now: Time) -> bool {
-        self.barred.is_some_and(|(until, barred)| rule >= barred && now < until)
+    fn is_excluded(&self, rule: OutputCharge, now: Time) -> bool {
+        self.excluded.is_some_and(|(until, excluded)| rule >= excluded && now < until)
     }
 
     /// Changes the observed limit. Usage of a new limit is unknown, so its bucket starts full.
@@ -375,8 +376,8 @@ impl ChargeInference {
     /// A bucket never holds more than its limit. One far in debt belongs to a rule that the
     /// provider does not use.
     fn clamp_levels(&mut self) {
-        let most = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
-        self.levels.iter_mut().for_each(|level| *level = level.clamp(-most, most));
+        let upper_bound = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
+        self.levels.iter_mut().for_each(|level| *level = level.clamp(-upper_bound, upper_bound));
     }
 
     fn peaks(&self) -> Levels {

@@ -86,11 +86,11 @@ impl Outputs {
 
     /// Returns the length that `percent` of outputs do not exceed.
     fn quantile(&self, percent: u32) -> Option<u64> {
-        let wanted = (self.total * percent).div_ceil(100).max(1);
-        let mut seen = 0;
+        let target = (self.total * percent).div_ceil(100).max(1);
+        let mut count = 0;
         let index = self.bins.iter().position(|bin| {
-            seen += bin;
-            seen >= wanted
+            count += bin;
+            count >= target
         })?;
         let exponent = f64::from(u32::try_from(index).unwrap_or(u32::MAX)) / BINS_PER_DOUBLING;
         Some(round(exponent.exp2()))

@@ -240,7 +240,7 @@ impl LimitTracker {
         let input = self.cost(accounting, Amounts { output: 0, ..amounts });
         match self.max_admitted() {
             _ if !self.counts_tokens() => cost,
-            Some(most) => cost.min(most.max(input)),
+            Some(max) => cost.min(max.max(input)),
             // An unknown limit must not delay calls, whatever their `max_tokens`.
             None => cost.min(MAX_UNKNOWN_COST),
         }
@@ -249,8 +249,8 @@ impl LimitTracker {
     /// Returns what to keep of the charge of a call that may or may not have been admitted: at most
     /// what the provider would have admitted.
     pub(super) fn admitted(&self, cost: u64) -> u64 {
-        let most = self.max_admitted().filter(|_| self.counts_tokens());
-        most.map_or(cost, |most| cost.min(most))
+        let max = self.max_admitted().filter(|_| self.counts_tokens());
+        max.map_or(cost, |max| cost.min(max))
     }
 
     /// Maximum admitted per minute, or at once if that is more.

@@ -182,6 +182,7 @@ impl ModelLimits {
         }
         let burst = if dimension.is_of_tokens() { Burst::Window } else { Burst::Amount(1) };
         let spec = TrackerSpec::Paced(kind, SendRate::new(None, burst, MARGIN));
+        // Part of the limit's name in the store.
         let scope = format!("{} told", self.scope);
         let tracker =
             Arc::new(LimitTracker::new(&self.params.engine, &scope, spec, self.params.clock)?);

@@ -78,10 +78,10 @@ where
             let name = request.model().unwrap_or(&model);
             let mut reservation = account.reserve(name, &request).await?;
             match ready::call(inner, request).await {
-                Ok(mut answer) => {
-                    reservation.heard(answer.reported_limits());
-                    answer.keep(reservation);
-                    Ok(answer)
+                Ok(mut response) => {
+                    reservation.heard(response.reported_limits());
+                    response.keep(reservation);
+                    Ok(response)
                 }
                 Err(error) => Err(reservation.failed(error)),
             }

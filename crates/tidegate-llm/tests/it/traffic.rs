@@ -176,7 +176,8 @@ pub(crate) fn stack<A>(
     RetryLayer::new(provider(dialect)).seed(seed).layer(limits.layer(adapter))
 }
 
-/// Runs agents while `should_continue` returns true. Returns the numbers of completed and failed calls.
+/// Runs agents while `should_continue` returns true. Returns the numbers of completed and failed
+/// calls.
 pub(crate) async fn drive<S>(
     model: S,
     agents: u64,

@@ -8,7 +8,7 @@ use tidegate_providers::{Dimension, Endpoint};
 
 use super::CallQueue;
 use crate::rate_limit::charge_inference::{ChargeInference, Probing};
-use crate::rate_limit::limit_tracker::limit_feedback::SPARE;
+use crate::rate_limit::limit_tracker::limit_feedback::RAISE_MARGIN;
 use crate::rate_limit::limit_tracker::{LimitKind, LimitTracker};
 use crate::rate_limit::model_limits::ModelLimits;
 use crate::rate_limit::reservation::ObservedDimension;
@@ -50,9 +50,9 @@ impl CallQueue {
         self.rule_changes.notify_waiters();
         let gained = model_limits.infer(ChargeInference::take_gain);
         for tracker in self.trackers_of(dimension, model_limits) {
-            let spare = tracker.allowed().map_or(0, |allowed| allowed.amount / SPARE);
+            let margin = tracker.allowed().map_or(0, |allowed| allowed.amount / RAISE_MARGIN);
             let pacer = self.pacer.clone();
-            tracker.credit(gained.saturating_sub(spare), move || pacer.nudge());
+            tracker.credit(gained.saturating_sub(margin), move || pacer.nudge());
         }
     }
 

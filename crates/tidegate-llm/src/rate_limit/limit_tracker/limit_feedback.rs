@@ -25,9 +25,9 @@ const SHARED_PAUSE: Duration = Duration::from_millis(250);
 /// Remaining amounts of shorter windows are outdated on arrival.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
 /// A raise leaves one part in this many of the limit as a margin.
-pub(in crate::rate_limit) const SPARE: u64 = 16;
+pub(in crate::rate_limit) const RAISE_MARGIN: u64 = 16;
 /// A reduction leaves one part in this many of the limit as a margin.
-const EDGE: u64 = 50;
+const REDUCTION_MARGIN: u64 = 50;
 
 impl LimitTracker {
     /// Applies what the provider reported to a call sent at `mark`, `ago`, with charge `own`. Calls
@@ -43,8 +43,9 @@ impl LimitTracker {
         let is_first = self.allowed().is_none();
         if let Some(amount) = reading.limit {
             let allowed = Allowed { amount, window: reading.window };
-            let news = self.send_rate.as_ref().is_some_and(|send_rate| send_rate.allow(allowed));
-            if news {
+            let is_changed =
+                self.send_rate.as_ref().is_some_and(|send_rate| send_rate.allow(allowed));
+            if is_changed {
                 self.update_policy(now);
             }
         }
@@ -53,9 +54,9 @@ impl LimitTracker {
         // An unlimited bucket has not counted charges.
         let mut trust = self.trust(reading, now);
         trust.may_lower |= is_first;
-        let tight = remaining <= self.largest().saturating_mul(2);
+        let is_tight = remaining <= self.largest().saturating_mul(2);
         let is_news = trust.may_lower || trust.may_raise;
-        if allowed.window < SHORTEST_WINDOW || !is_news || !(tight || self.is_due(now)) {
+        if allowed.window < SHORTEST_WINDOW || !is_news || !(is_tight || self.is_due(now)) {
             return;
         }
         let charged = self.charged.load(Ordering::Relaxed);
@@ -86,10 +87,10 @@ impl LimitTracker {
         if let Some(refill) = self.refill_time(remaining, needed) {
             self.record_shortage(Some(needed), now.after(refill));
         }
-        let edge = self.allowed().map_or(0, |allowed| allowed.amount / EDGE);
+        let margin = self.allowed().map_or(0, |allowed| allowed.amount / REDUCTION_MARGIN);
         let proof = remaining.map(|remaining| {
             let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-            reports.refused(remaining, needed.saturating_add(edge), now)
+            reports.refused(remaining, needed.saturating_add(margin), now)
         });
         if !self.counts_tokens() || self.allowed().is_none() {
             return;
@@ -98,8 +99,9 @@ impl LimitTracker {
             return self.with_send_rate(now, SendRate::narrow);
         }
         // The call's own charge is refunded after this.
-        let most = i128::from(remaining.unwrap_or(0)) - i128::from(edge) - i128::from(needed);
-        self.correct_by(move |level, _| level.saturating_sub(most).max(0), |_| ());
+        let upper_bound =
+            i128::from(remaining.unwrap_or(0)) - i128::from(margin) - i128::from(needed);
+        self.correct_by(move |level, _| level.saturating_sub(upper_bound).max(0), |_| ());
     }
 
     /// Returns how long the provider needs to refill from `remaining` to `needed` tokens; `None` if
@@ -237,27 +239,27 @@ fn correction(report: &Report, level: i128, capacity: u64) -> i128 {
     let Report { limit, remaining, trust, .. } = *report;
     // To lower: the most that the provider can have left if the report is from the admission.
     let since = i128::from(report.refilled_since) - i128::from(report.charged_since);
-    let most = i128::from(remaining) + since.max(0) - i128::from(limit / EDGE);
+    let upper_bound = i128::from(remaining) + since.max(0) - i128::from(limit / REDUCTION_MARGIN);
     // To raise: the least that it can have left in either case.
     let unseen = report.charged_since_before.saturating_sub(report.refilled_since);
     let unseen = unseen.max(report.in_transit);
-    let most = match report.is_first {
+    let upper_bound = match report.is_first {
         // Calls sent since may or may not be included in the report.
         true => i128::from(remaining.saturating_sub(report.charged_since)),
-        false => most,
+        false => upper_bound,
     };
-    let spare = (limit / SPARE).saturating_add(trust.rounding).saturating_add(report.own);
-    let least = i128::from(remaining) - i128::from(unseen) - i128::from(spare);
-    let least = least.min(capacity.into());
-    let delta = if trust.may_lower && level > most {
-        level - most
-    } else if trust.may_raise && level < least {
-        level - least
+    let margin = (limit / RAISE_MARGIN).saturating_add(trust.rounding).saturating_add(report.own);
+    let lower_bound = i128::from(remaining) - i128::from(unseen) - i128::from(margin);
+    let lower_bound = lower_bound.min(capacity.into());
+    let delta = if trust.may_lower && level > upper_bound {
+        level - upper_bound
+    } else if trust.may_raise && level < lower_bound {
+        level - lower_bound
     } else {
         0
     };
-    let worth = i128::from((capacity / 50).max(1));
-    if delta.abs() < worth { 0 } else { delta }
+    let threshold = i128::from((capacity / 50).max(1));
+    if delta.abs() < threshold { 0 } else { delta }
 }
 
 #[cfg(test)]

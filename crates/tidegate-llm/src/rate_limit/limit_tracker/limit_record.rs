@@ -30,7 +30,7 @@ pub(in crate::rate_limit) struct RecordState {
     minute: MinuteUse,
     shortage: Option<Shortage>,
     /// Until when the limit is held, and why.
-    held: Option<(Time, HoldCause)>,
+    hold: Option<(Time, HoldCause)>,
 }
 
 /// A period in which calls are refused for a limit.
@@ -113,8 +113,8 @@ impl LimitRecord {
     /// Records a hold. Of several holds the one that ends last counts.
     pub(in crate::rate_limit) fn record_hold(&self, until: Time, cause: HoldCause) {
         let mut record = self.lock();
-        if record.held.is_none_or(|(known, _)| known < until) {
-            record.held = Some((until, cause));
+        if record.hold.is_none_or(|(known, _)| known < until) {
+            record.hold = Some((until, cause));
         }
     }
 
@@ -151,7 +151,7 @@ impl RecordState {
 
     /// Returns why the limit is held, if this process holds it.
     pub(in crate::rate_limit) fn hold_cause(&self, now: Time) -> Option<HoldCause> {
-        self.held.filter(|(until, _)| now < *until).map(|(_, cause)| cause)
+        self.hold.filter(|(until, _)| now < *until).map(|(_, cause)| cause)
     }
 }
 

@@ -11,7 +11,7 @@ use tidegate_core::Time;
 use tidegate_providers::Reading;
 
 /// How long a refusal confirms or disproves reports.
-const MEMORY: Duration = Duration::from_secs(300);
+const PROOF_LIFETIME: Duration = Duration::from_secs(300);
 
 /// What is known about the reports of one limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,11 +21,11 @@ pub(super) struct ReportTrust {
     /// Whether later reports differed.
     varied: bool,
     /// Greatest common divisor of all reported amounts: some providers round.
-    step: u64,
+    divisor: u64,
     /// When a refusal last confirmed a report.
-    proved: Option<Time>,
+    confirmed_at: Option<Time>,
     /// When a call was last refused although enough was reported to remain.
-    disproved: Option<Time>,
+    disproved_at: Option<Time>,
 }
 
 /// What a refusal says about reports.
@@ -51,11 +51,11 @@ impl ReportTrust {
     pub(super) fn assess(&mut self, reading: &Reading, now: Time) -> Trust {
         if let Some(remaining) = reading.remaining {
             self.varied |= *self.first.get_or_insert(remaining) != remaining;
-            self.step = greatest_common_divisor(self.step, remaining);
+            self.divisor = greatest_common_divisor(self.divisor, remaining);
         }
-        let recent = |when: Option<Time>| when.is_some_and(|when| now.since(when) < MEMORY);
-        let is_disproved = recent(self.disproved);
-        let may_lower = recent(self.proved) || self.varied && is_consistent(reading);
+        let recent = |when: Option<Time>| when.is_some_and(|when| now.since(when) < PROOF_LIFETIME);
+        let is_disproved = recent(self.disproved_at);
+        let may_lower = recent(self.confirmed_at) || self.varied && is_consistent(reading);
         let rounding = self.rounding();
         Trust { may_lower: may_lower && !is_disproved, may_raise: !is_disproved, rounding }
     }
@@ -63,16 +63,16 @@ impl ReportTrust {
     /// Records a refusal of a call that needed `needed` while `remaining` was reported.
     pub(super) fn refused(&mut self, remaining: u64, needed: u64, now: Time) -> Proof {
         if remaining >= needed.saturating_add(self.rounding()) {
-            self.disproved = Some(now);
+            self.disproved_at = Some(now);
             return Proof::Against;
         }
-        self.proved = Some(now);
+        self.confirmed_at = Some(now);
         Proof::For
     }
 
     /// Possible rounding error. A single value does not reveal rounding.
     const fn rounding(&self) -> u64 {
-        if self.varied { self.step / 2 } else { 0 }
+        if self.varied { self.divisor / 2 } else { 0 }
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
         trust.refused(5, 1, START);
         let assessed = trust.assess(&reading(0, 1), START);
         assert!(!assessed.may_lower && !assessed.may_raise);
-        assert!(trust.assess(&reading(0, 1), START.after(MEMORY)).may_raise);
+        assert!(trust.assess(&reading(0, 1), START.after(PROOF_LIFETIME)).may_raise);
     }
 
     #[test]
