@@ -1,15 +1,15 @@
-//! `attacks`: the program under everything at once, and what callers who mean well notice of it.
+//! `attacks`: runs all attacks on the program at once, and measures how legitimate callers fare.
 //!
-//! A provider in this process, the program in one of its own, callers at addresses 127.0.0.101 and
-//! following, attackers at 127.0.0.1 to 9: all on loopback. First the callers go alone, then the
-//! attackers join them. Every attack is bounded in connections and in its rate, so that it is the
-//! program that is measured and not how the machine is shared.
+//! The provider runs in this process, the program in its own. Callers use addresses from
+//! 127.0.0.101 on, attackers 127.0.0.1 to 9, all on loopback. The callers are measured alone first,
+//! then during the attack. Every attack has bounded connections and a bounded rate, so that the
+//! program is measured and not the scheduling of the machine.
 
 mod attack;
 mod callers;
+mod program;
 mod provider;
 mod report;
-mod stage;
 mod wire;
 
 use std::path::Path;
@@ -19,34 +19,34 @@ use anyhow::Result;
 
 use crate::machine;
 
-/// How long callers are measured alone.
-const ALONE: Duration = Duration::from_secs(60);
+/// Duration of the measurement without attackers.
+const BASELINE: Duration = Duration::from_secs(60);
 
-/// Attacks the program for so long, prints what came of it, and fails if a bound was missed.
+/// Attacks the program for `length`, prints the report, and fails if a bound is missed.
 pub(crate) fn run(tidegate: &Path, length: Duration) -> Result<()> {
     machine::raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(soak(tidegate, length));
-    // Attackers that still hold connections are not waited for.
+    // Do not wait for attackers that still hold connections.
     runtime.shutdown_background();
     let (text, missed) = outcome?;
     print!("{text}");
     missed.map_or(Ok(()), |missed| anyhow::bail!("bounds missed: {missed}"))
 }
 
-/// The report, and which bounds were missed.
+/// Returns the report, and the names of missed bounds.
 async fn soak(tidegate: &Path, length: Duration) -> Result<(String, Option<String>)> {
     let provider = provider::start().await?;
-    let mut stage = stage::Stage::start(tidegate, provider.address)?;
-    let alone = length.min(ALONE);
+    let mut running = program::RunningProgram::start(tidegate, provider.address)?;
+    let alone = length.min(BASELINE);
     eprintln!("callers alone, {} s", alone.as_secs());
-    callers::call(stage.http, Duration::from_secs(2)).await;
-    let before = callers::call(stage.http, alone).await;
-    eprintln!("callers beside attackers, {} s", length.as_secs());
-    let attacks = attack::start(stage.http);
-    let beside = {
-        let calling = callers::call(stage.http, length);
-        let mut watching = stage.watch();
+    callers::call(running.http, Duration::from_secs(2)).await;
+    let before = callers::call(running.http, alone).await;
+    eprintln!("callers during the attack, {} s", length.as_secs());
+    let attacks = attack::start(running.http);
+    let attacked = {
+        let calling = callers::call(running.http, length);
+        let mut watching = running.watch();
         tokio::pin!(calling);
         loop {
             tokio::select! {
@@ -56,7 +56,8 @@ async fn soak(tidegate: &Path, length: Duration) -> Result<(String, Option<Strin
         }
     };
     let attempts = attacks.stop();
-    stage.settle().await;
-    let figures = report::Figures { before, beside, attempts, stage, provider: provider.figures() };
+    running.settle().await;
+    let figures =
+        report::Figures { before, attacked, attempts, running, provider: provider.figures() };
     Ok(figures.report())
 }

@@ -1,4 +1,4 @@
-//! Programs that a benchmark starts beside itself, and what itself does when it is such a program.
+//! Child processes of a benchmark, and the server loop of this program when it is such a child.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -6,25 +6,25 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context as _, Result};
 use tokio::net::TcpListener;
 
-/// A program that tells in its first line where it listens. It ends with this value.
+/// A child process that prints its address in its first line. It is stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
 }
 
 impl Program {
-    /// Starts it and returns its first line. Its input stays open, and ends when it is to end.
+    /// Starts it and returns its first line. Its standard input stays open until it is stopped.
     pub(crate) fn start(command: &mut Command) -> Result<(Self, String)> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let child = child.with_context(|| format!("{} cannot be started", name(command)))?;
+        let child = child.with_context(|| format!("cannot start {}", name(command)))?;
         let mut program = Self { child };
-        let output = program.child.stdout.as_mut().context("a program has no output")?;
+        let output = program.child.stdout.as_mut().context("the child has no standard output")?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
         Ok((program, line.trim_end().to_owned()))
     }
 
-    /// Tells it to end, as a service manager does, and waits until it has.
+    /// Stops it with SIGTERM, like a service manager, and waits until it has ended.
     #[cfg(target_os = "linux")]
     pub(crate) fn stop(&mut self) -> Result<()> {
         use rustix::process::{Pid, Signal, kill_process};
@@ -33,13 +33,13 @@ impl Program {
         Ok(())
     }
 
-    /// Where a process cannot be told to end.
+    /// Fails on systems without SIGTERM.
     #[cfg(not(target_os = "linux"))]
     pub(crate) fn stop(&mut self) -> Result<()> {
-        anyhow::bail!("{} cannot be told to end on this system", self.child.id())
+        anyhow::bail!("cannot stop process {} on this system", self.child.id())
     }
 
-    /// The number of its process.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -47,14 +47,14 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Its input ends, and so does it; and if not, it is made to.
+        // The child exits when its input is closed; it is killed if it does not.
         drop(self.child.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// In such a program: serves on a free port, which its first line tells, until its input ends.
+/// In a child: prints the address of a free port and serves on it until standard input is closed.
 pub(crate) fn serve_alone(serve: impl AsyncFnOnce(TcpListener) -> Result<()>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (closed, stop) = tokio::sync::oneshot::channel();

@@ -1,19 +1,20 @@
-//! What a limiter must offer to be measured, and the loops that ask it.
+//! The interface of a measured limiter, and the loops that drive it.
 
 use std::hint::black_box;
 
 use tokio::runtime::Runtime;
 use tokio::task::coop::unconstrained;
 
-/// A limiter under test. The loop is inside, so that calls in it are direct.
+/// A measured limiter. The loop is inside, so that calls in it are static.
 pub(crate) trait Contender: Sync {
-    /// Decides about the keys in turn, `requests` times in all; returns how many were allowed.
+    /// Makes `requests` decisions on the keys in order, starting over at the end. Returns the
+    /// number of allowed ones.
     fn decide(&self, keys: &[String], requests: u64) -> u64;
 }
 
-/// Goes round the keys and counts what was allowed.
+/// Decides on the keys in order and counts the allowed decisions.
 #[inline]
-pub(crate) fn go_round(
+pub(crate) fn decide_each(
     keys: &[String],
     requests: u64,
     mut allow: impl FnMut(&String) -> bool,
@@ -32,9 +33,9 @@ pub(crate) fn go_round(
     allowed
 }
 
-/// The same for those who decide about several keys at once, and say how many were allowed.
+/// Decides on the keys in batches and counts the allowed decisions.
 #[inline]
-pub(crate) fn go_round_in_batches<'k>(
+pub(crate) fn decide_in_batches<'k>(
     keys: &'k [String],
     requests: u64,
     size: usize,
@@ -44,7 +45,7 @@ pub(crate) fn go_round_in_batches<'k>(
     let mut left = requests;
     while left > 0 && !keys.is_empty() {
         for batch in keys.chunks(size) {
-            // The last one of all may be shorter.
+            // The last batch may be shorter.
             let batch = usize::try_from(left).map_or(batch, |left| &batch[..left.min(batch.len())]);
             if batch.is_empty() {
                 break;
@@ -56,12 +57,12 @@ pub(crate) fn go_round_in_batches<'k>(
     allowed
 }
 
-/// Takes so many turns on a runtime, and counts those that went well.
+/// Runs `turn` this many times on a runtime and counts the successful ones.
 ///
-/// The loop runs outside of tokio's cooperative budget: otherwise those that take part in it would
-/// yield every 128 turns and the others would not.
+/// The loop runs outside tokio's cooperative budget: otherwise contenders that take part in it
+/// would yield every 128 iterations and the others would not.
 #[inline]
-pub(crate) fn again(runtime: &Runtime, requests: u64, turn: impl AsyncFn() -> bool) -> u64 {
+pub(crate) fn repeat(runtime: &Runtime, requests: u64, turn: impl AsyncFn() -> bool) -> u64 {
     runtime.block_on(unconstrained(async {
         let mut granted = 0;
         for _ in 0..requests {

@@ -1,7 +1,8 @@
-//! `core`: decisions in process, beside the peers and beside what the machine allows.
+//! `core`: in-process decisions, compared with peers and with minimal baselines.
 //!
-//! One run measures every axis with everybody in turns. Floors decide by the same clock as the
-//! store, so what they lack is what the store adds: growth, bounds, exactness, changed policies.
+//! One run measures every axis with all contenders interleaved. Baselines ("floors") use the same
+//! clock as the store, so the difference is what the store adds: growth, bounds, exactness, policy
+//! changes.
 
 mod axis;
 mod contenders;
@@ -20,37 +21,37 @@ use crate::progress;
 
 pub(crate) use axis::Axis;
 pub(crate) use axis::footprint::{Subject, alone as memory_alone};
-use axis::{footprint, growth, keyed, sweep, touch, unkeyed};
+use axis::{footprint, growth, keyed, new_keys, sweep, unkeyed};
 use report::plot;
 use results::Results;
 
-/// Decisions that are asked for at a time, where several are.
+/// Number of decisions per batch.
 const BATCH: usize = 16;
 
-/// How much patience to spend.
+/// Amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     effort: Effort,
-    /// How often a million keys are entered anew.
+    /// Number of passes that insert a million new keys.
     passes: usize,
-    /// The most keys of the growth axis, if there is memory for them.
+    /// Maximum number of keys of the growth axis, if there is enough memory.
     largest: usize,
 }
 
-/// For figures to quote.
+/// Settings for quotable results.
 pub(crate) const THOROUGH: Settings =
     Settings { effort: measure::THOROUGH, passes: 7, largest: 100_000_000 };
 
-/// For a first look.
+/// Settings for a quick overview.
 pub(crate) const QUICK: Settings = Settings {
     effort: Effort { runs: 3, throw_aways: 2, run: Duration::from_millis(25) },
     passes: 2,
     largest: 1_000_000,
 };
 
-/// Measures these axes, or all if there are none, prints the tables, and draws the growth.
+/// Measures these axes, or all if none are given, prints the tables, and plots the growth.
 pub(crate) fn run(settings: Settings, only: &[Axis], picture: Option<&Path>) -> Result<()> {
-    // One bucket comes last: cached clocks have threads, which once started stay.
+    // The unkeyed axis is last: cached clocks start threads that do not end.
     let order = Axis::value_variants().iter().copied().filter(|axis| *axis != Axis::Unkeyed);
     let order = order.chain([Axis::Unkeyed]);
     let axes: Vec<_> = order.filter(|axis| only.is_empty() || only.contains(axis)).collect();
@@ -73,7 +74,7 @@ fn steps(axis: Axis, settings: Settings) -> usize {
     match axis {
         Axis::Unkeyed => unkeyed::steps(effort),
         Axis::Keyed | Axis::Batch => keyed::steps(axis, effort),
-        Axis::FirstTouch | Axis::Pauses => touch::steps(passes),
+        Axis::FirstTouch | Axis::Pauses => new_keys::steps(passes),
         Axis::Memory => footprint::steps(),
         Axis::Growth => growth::steps(largest, effort),
         Axis::Sweep => sweep::steps(passes),
@@ -92,8 +93,8 @@ fn measure(
         Axis::Keyed | Axis::Batch => {
             results.points.extend(keyed::measure(axis, effort, progress)?);
         }
-        Axis::FirstTouch => results.touches = touch::measure(passes, progress)?,
-        Axis::Pauses => results.pauses = touch::pauses(passes, progress)?,
+        Axis::FirstTouch => results.new_keys = new_keys::measure(passes, progress)?,
+        Axis::Pauses => results.pauses = new_keys::pauses(passes, progress)?,
         Axis::Memory => results.footprints = footprint::measure(progress)?,
         Axis::Growth => results.growth = growth::measure(largest, effort, progress)?,
         Axis::Sweep => results.sweeps = sweep::measure(passes, progress)?,
@@ -108,12 +109,12 @@ fn draw(file: &Path, results: &Results) -> Result<()> {
         }
         std::fs::write(file, plot::svg(&results.growth))
     };
-    write().with_context(|| format!("the picture cannot be written to {}", file.display()))?;
-    println!("\nThe growth is drawn in {}.", file.display());
+    write().with_context(|| format!("cannot write the plot to {}", file.display()))?;
+    println!("\nThe growth is plotted in {}.", file.display());
     Ok(())
 }
 
-/// How many threads can be pinned apart.
+/// Number of cores to which threads can be pinned.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,15 +1,15 @@
-//! `gateway`: what it costs a call to a provider to go through the gateway, beside nginx.
+//! `gateway`: the overhead of the gateway on a call to a provider, compared with nginx.
 //!
-//! Everybody is on loopback and in a process of its own: a provider that answers at once, nginx
-//! and the program before it, and this process, which asks. The three ways to the provider take
-//! turns of a third of a second, so that what else happens on the machine happens to all of them.
+//! All run on loopback in separate processes: a provider that answers immediately, nginx and the
+//! program in front of it, and this process as the client. The three routes to the provider
+//! alternate every third of a second, so that other load on the machine affects all of them.
 
-mod answer;
 mod axis;
-mod door;
 mod load;
 mod nginx;
 mod report;
+mod response;
+mod route;
 mod upstream;
 
 use std::path::{Path, PathBuf};
@@ -22,42 +22,42 @@ use crate::progress;
 pub(crate) use upstream::serve_alone;
 
 use axis::Axis;
-use door::{Door, Doors};
 use load::Slice;
+use route::{Route, Routes};
 
-/// How long one way is asked before it is the turn of the next.
+/// Duration of one turn of a route.
 const TURN: Duration = Duration::from_millis(330);
 
-/// How often everybody has a turn on every axis.
+/// Number of turns of each route on every axis.
 pub(crate) const THOROUGH: usize = 20;
 pub(crate) const QUICK: usize = 6;
 
-/// What one way came to on one axis, turn by turn.
+/// Results of one route on one axis, by turn.
 #[derive(Debug)]
 struct Row {
     axis: Axis,
-    door: Door,
+    route: Route,
     slices: Vec<Slice>,
 }
 
-/// Measures everything and prints the tables. `nginx` is its program, or why there is none.
+/// Runs all measurements and prints the tables. `nginx` is its path, or why it is missing.
 pub(crate) fn run(rounds: usize, tidegate: &Path, nginx: Result<PathBuf, String>) -> Result<()> {
-    let doors = Doors::open(tidegate, nginx)?;
+    let routes = Routes::open(tidegate, nginx)?;
     let mut rows: Vec<Row> = Vec::new();
     for axis in Axis::ALL {
-        rows.extend(doors.open_ones().map(|door| Row { axis, door, slices: Vec::new() }));
+        rows.extend(routes.available().map(|route| Row { axis, route, slices: Vec::new() }));
     }
     let progress = progress::bar((rows.len() * rounds) as u64)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for _ in 0..rounds {
         for row in &mut rows {
-            progress.set_message(format!("{}: {}", row.axis.name(), row.door.name()));
-            let entrance = doors.entrance(row.door)?;
-            row.slices.push(runtime.block_on(load::slice(entrance, row.axis, TURN))?);
+            progress.set_message(format!("{}: {}", row.axis.name(), row.route.name()));
+            let route_start = routes.route_start(row.route)?;
+            row.slices.push(runtime.block_on(load::slice(route_start, row.axis, TURN))?);
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    print!("{}", report::tables(&rows, rounds, doors.missing()));
+    print!("{}", report::tables(&rows, rounds, routes.missing()));
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! `inbound`: what it costs a service to ask before it serves.
+//! `inbound`: the overhead of admission in a service.
 //!
 //! Three measurements in one run: admission in process; an axum app called in process, in
-//! nanoseconds and in instructions; and the same app behind a socket in a process of its own.
+//! nanoseconds and in instructions; and the same app behind a socket in a separate process.
 
 pub(crate) mod app;
 mod calls;
@@ -20,9 +20,9 @@ pub(crate) use load::serve_alone;
 
 use app::App;
 
-/// Measures everything and prints the tables.
+/// Runs all measurements and prints the tables.
 pub(crate) fn run(effort: Effort) -> Result<()> {
-    // Listed once, before anything is pinned: a thread that is pinned sees its own core alone.
+    // Listed before any thread is pinned, because a pinned thread only sees its own core.
     let cores = machine::cores();
     let steps = tiers::steps(effort) + calls::steps(effort) + load::steps(effort);
     let progress = progress::bar(steps)?;

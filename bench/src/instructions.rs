@@ -1,9 +1,9 @@
-//! `instructions`: what a call through the gateway and a decision over HTTP cost the built program,
-//! counted by callgrind.
+//! `instructions`: instructions of a gateway call and of a decision over HTTP, counted by
+//! callgrind.
 //!
-//! Instructions do not depend on what else the machine does, so a change of a per cent shows. The
-//! program runs under valgrind with a few requests and with many, on one connection, one after the
-//! other; the difference, divided by their number, has no start and no end in it.
+//! Instruction counts do not depend on the load of the machine, so a change of one per cent shows.
+//! The program runs under valgrind with few and with many requests, sequentially on one connection.
+//! The difference divided by the number of requests excludes startup and shutdown.
 
 mod counted;
 
@@ -13,10 +13,10 @@ use anyhow::Result;
 
 use counted::{Request, count};
 
-/// The most that a change may add, in per cent.
+/// Maximum increase by a change, in per cent.
 const ADDED: f64 = 3.0;
 
-/// Counts, prints a table, and fails if there is a program before and this one needs over 3 % more.
+/// Counts, prints a table, and fails if the program needs over 3 % more than `before`.
 pub(crate) fn run(program: &Path, before: Option<&Path>) -> Result<()> {
     println!("| request | instructions | before | ratio |\n| --- | ---: | ---: | ---: |");
     let mut dearer = Vec::new();

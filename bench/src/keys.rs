@@ -1,11 +1,11 @@
-//! Keys to decide about, and the order in which they are asked for.
+//! The keys of the benchmarks, and the order of requests.
 
 use crate::measure::as_float;
 
-/// All keys, and for each thread the keys in the order of its requests.
+/// All keys, and the request order of each thread.
 ///
-/// The order is laid out in memory beforehand, as strings of their own: a request that has just
-/// been parsed has its key in the cache too. What misses the cache is the table under test.
+/// The keys of each order are separate strings in sequence, because the key of a request that was
+/// just parsed is in the cache too. Cache misses then come from the table under test.
 #[derive(Debug)]
 pub(crate) struct Keys {
     pub(crate) all: Vec<String>,
@@ -13,7 +13,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// `count` keys, and uniform random orders of `requests` for each of the threads.
+    /// `count` keys, and a uniform random order of `requests` per thread.
     pub(crate) fn uniform(count: usize, requests: usize, threads: usize) -> Self {
         let draw = |thread| order(requests, thread, |random| random.below(count));
         Self { all: first(count), orders: (0..threads).map(draw).collect() }
@@ -25,7 +25,7 @@ pub(crate) fn first(count: usize) -> Vec<String> {
     (0..count).map(key).collect()
 }
 
-/// The keys of so many requests of a thread, drawn by their numbers. Threads draw differently.
+/// The keys of a thread's requests, drawn by number. Each thread has its own sequence.
 pub(crate) fn order(
     requests: usize,
     thread: usize,
@@ -36,11 +36,11 @@ pub(crate) fn order(
 }
 
 fn key(number: usize) -> String {
-    // Of exactly its size, so that keys lie side by side in the order of the requests.
+    // Exact size, so that keys are adjacent in the order of the requests.
     Name::of(number).as_str().to_owned()
 }
 
-/// A key of 24 bytes, made on the spot where a list of all keys would be too long.
+/// A key of 24 bytes, generated where a list of all keys would be too long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name([u8; 24]);
 
@@ -56,16 +56,16 @@ impl Name {
         Self(name)
     }
 
-    /// As text.
+    /// The key as a string.
     #[inline]
     pub(crate) fn as_str(&self) -> &str {
-        // Digits and letters are text.
+        // Digits and letters are valid UTF-8.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
-/// The digits of a number below 2^32, all eight at once: half of it in each half, a quarter in
-/// each quarter, a digit in each byte; and then 39 more for those past nine, which are letters.
+/// The eight hexadecimal digits of a number below 2^32, computed in parallel: the number is spread
+/// to one digit per byte, and digits above nine get 39 added, which makes them letters.
 #[inline]
 fn hexadecimal(number: u64) -> [u8; 8] {
     let halves = (number | number << 16) & 0x0000_ffff_0000_ffff;
@@ -75,7 +75,7 @@ fn hexadecimal(number: u64) -> [u8; 8] {
     (digits + 0x3030_3030_3030_3030 + letters * 39).to_be_bytes()
 }
 
-/// A small generator of random numbers with a fixed seed, so that every run asks the same.
+/// A small random number generator with a fixed seed, so that every run has the same requests.
 #[derive(Debug)]
 pub(crate) struct SplitMix(pub(crate) u64);
 
@@ -88,9 +88,9 @@ impl SplitMix {
         z ^ (z >> 31)
     }
 
-    /// From zero to one, which it does not reach.
+    /// A number in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
-        // As many bits as a double has.
+        // The 53 bits of a double.
         as_float(self.next() >> 11) / as_float(1 << 53)
     }
 

@@ -1,7 +1,7 @@
-//! What we ask of the operating system: cores to stay on, processor time, memory in use.
+//! Operating system functions: pinning threads, processor time, memory.
 //!
-//! On systems other than Linux threads are not pinned and figures that are not known are left
-//! out; the tables say so.
+//! On systems other than Linux, threads are not pinned and unknown values are left out; the tables
+//! say so.
 
 use std::time::Duration;
 
@@ -15,18 +15,17 @@ pub(crate) fn cores() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect()
 }
 
-/// Keeps the calling thread on one core.
+/// Pins the calling thread to a core.
 #[cfg(target_os = "linux")]
 pub(crate) fn pin(core: usize) {
     use rustix::thread::{CpuSet, sched_setaffinity};
     let mut set = CpuSet::new();
     set.set(core);
-    // A core that was taken away meanwhile shows in the share of processor time.
+    // If this fails, the share of processor time shows it.
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Does something on a thread that stays on one core. Processes that are started there stay on it
-/// as well.
+/// Runs `work` on a thread pinned to a core. Child processes started there inherit the pinning.
 pub(crate) fn on_core<T: Send>(
     core: Option<usize>,
     work: impl FnOnce() -> Result<T> + Send,
@@ -38,11 +37,11 @@ pub(crate) fn on_core<T: Send>(
             }
             work()
         });
-        pinned.join().unwrap_or_else(|_| bail!("a thread of the measurement has panicked"))
+        pinned.join().unwrap_or_else(|_| bail!("a measuring thread panicked"))
     })
 }
 
-/// Processor time that the calling thread has had.
+/// Processor time of the calling thread.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor_time() -> Option<Duration> {
     use rustix::time::{ClockId, clock_gettime};
@@ -50,7 +49,7 @@ pub(crate) fn processor_time() -> Option<Duration> {
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// Processor time that all threads of this process have had.
+/// Processor time of all threads of this process.
 #[cfg(target_os = "linux")]
 pub(crate) fn own_processor_time() -> Option<Duration> {
     use rustix::time::{ClockId, clock_gettime};
@@ -58,14 +57,14 @@ pub(crate) fn own_processor_time() -> Option<Duration> {
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// Processor time that the first thread of another process has had.
+/// Processor time of the main thread of another process.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor_time_of(process: u32) -> Option<Duration> {
     let text = std::fs::read_to_string(format!("/proc/{process}/schedstat")).ok()?;
     Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
 }
 
-/// Processor time that all threads of another process and of its children have had.
+/// Processor time of all threads of another process and its children.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor_time_of_family(process: u32) -> Option<Duration> {
     let mut time = Duration::ZERO;
@@ -73,7 +72,7 @@ pub(crate) fn processor_time_of_family(process: u32) -> Option<Duration> {
     while let Some(member) = family.pop() {
         for thread in std::fs::read_dir(format!("/proc/{member}/task")).ok()? {
             let thread = thread.ok()?.path();
-            // A thread that ends meanwhile has had little.
+            // A thread that has just ended is ignored.
             let read = |name| std::fs::read_to_string(thread.join(name)).unwrap_or_default();
             let nanos = read("schedstat").split_whitespace().next().and_then(|n| n.parse().ok());
             time += Duration::from_nanos(nanos.unwrap_or(0));
@@ -85,8 +84,7 @@ pub(crate) fn processor_time_of_family(process: u32) -> Option<Duration> {
     Some(time)
 }
 
-/// Processor time that everybody together has had since the machine was started, to the nearest
-/// hundredth of a second.
+/// Processor time of all processes since boot, in steps of a hundredth of a second.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor_time_of_all() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
@@ -95,23 +93,23 @@ pub(crate) fn processor_time_of_all() -> Option<Duration> {
     Some(Duration::from_millis((user + nice + system) * 10))
 }
 
-/// Lets this process, and those that it starts, open as many files as it is permitted to.
+/// Raises the limit of open files to its maximum, for this process and its children.
 #[cfg(target_os = "linux")]
 pub(crate) fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where this is refused, connections fail and say why.
+    // If this fails, connections fail later with an error.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Bytes of memory that this process occupies.
+/// Resident memory of this process in bytes.
 #[cfg(target_os = "linux")]
 pub(crate) fn resident_bytes() -> Option<u64> {
     resident_bytes_of(std::process::id())
 }
 
-/// Bytes of memory that another process occupies.
+/// Resident memory of another process in bytes.
 #[cfg(target_os = "linux")]
 pub(crate) fn resident_bytes_of(process: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
@@ -119,27 +117,27 @@ pub(crate) fn resident_bytes_of(process: u32) -> Option<u64> {
     Some(pages * u64::try_from(rustix::param::page_size()).ok()?)
 }
 
-/// Bytes of memory of this process that no file is behind, counted page by page. The cheaper
-/// figure may be some hundred pages off, which is much for a small table.
+/// Anonymous memory of this process in bytes, counted by page. The cheaper `statm` may be off by
+/// some hundred pages, which matters for a small table.
 #[cfg(target_os = "linux")]
 pub(crate) fn anonymous_bytes() -> Option<u64> {
     kibibytes(&std::fs::read_to_string("/proc/self/smaps_rollup").ok()?, "Anonymous:")
 }
 
-/// Bytes of memory that processes can still have.
+/// Available memory of the system in bytes.
 #[cfg(target_os = "linux")]
 pub(crate) fn available_bytes() -> Option<u64> {
     kibibytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
 }
 
-/// The bytes in the line that begins with this name.
+/// Parses the line with this name, in bytes.
 #[cfg(target_os = "linux")]
 fn kibibytes(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1_024)
 }
 
-/// The name that the processor gives itself.
+/// The model name of the processor.
 #[cfg(target_os = "linux")]
 pub(crate) fn processor() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;

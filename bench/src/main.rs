@@ -1,12 +1,13 @@
-//! Benchmarks, by axis, with the peers in the same run.
+//! Benchmarks of Tidegate and its peers, by axis, in one run.
 //!
-//! Wall-clock figures depend on the machine and on its neighbours; ratios between contenders that
-//! were measured in turns depend on them much less. So every table has both, and documents quote
-//! the ratios. Run it as `cargo xtask bench core`, `cargo xtask bench pacing`,
+//! Wall-clock times depend on the machine and its load; ratios between contenders measured
+//! alternately depend on them much less. So every table has both, and documents quote the ratios.
+//! Run it as
+//! `cargo xtask bench core`, `cargo xtask bench pacing`,
 //! `cargo xtask bench redis`, `cargo xtask bench inbound`, `cargo xtask bench outbound`,
-//! `cargo xtask bench gateway` and `cargo xtask bench instructions`. What is attacked by
-//! `cargo xtask soak attacks` is measured here too.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark reports to a terminal")]
+//! `cargo xtask bench gateway` and `cargo xtask bench instructions`. `cargo xtask soak attacks`
+//! uses this program too.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "benchmarks print to the terminal")]
 
 mod attacks;
 mod child;
@@ -33,7 +34,7 @@ use clap::{Parser, Subcommand};
 use core::{Axis, Subject};
 use inbound::app::App;
 
-/// Measures Tidegate beside its peers and prints Markdown tables.
+/// Measures Tidegate and its peers, and prints Markdown tables.
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -42,70 +43,70 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Bench {
-    /// In-process decisions with and without keys, alone and in batches, new keys, memory and
-    /// sweeps: beside governor, ratelimit, leaky-bucket and bare floors.
+    /// In-process decisions with and without keys, single and in batches, new keys, memory and
+    /// sweeps, compared with governor, ratelimit, leaky-bucket and minimal baselines.
     Core {
-        /// Fewer and shorter runs: under a minute, for a first look.
+        /// Run fewer and shorter measurements: under a minute.
         #[arg(long)]
         quick: bool,
-        /// Measure this axis alone; may be given several times.
+        /// Measure only this axis; repeatable.
         #[arg(long, value_name = "AXIS")]
         only: Vec<Axis>,
-        /// Where to draw how decisions take longer with more keys, as SVG.
+        /// File for the SVG plot of decision time by number of keys.
         #[arg(long, value_name = "FILE")]
         plot: Option<PathBuf>,
     },
-    /// Waiting: acquire and release, crowds on one key and their memory, beside tokio's Semaphore,
-    /// leaky-bucket and governor.
+    /// Waiting: acquire and release, many waiters on one key and their memory, compared with
+    /// tokio's Semaphore, leaky-bucket and governor.
     Pacing {
-        /// Fewer runs and waiters: under a minute, for a first look.
+        /// Run fewer measurements with fewer waiters: under a minute.
         #[arg(long)]
         quick: bool,
     },
     /// Decisions through Redis: this store, a plain GCRA script by EVALSHA, redis-cell and `INCR`;
-    /// and the latency around a killed server.
+    /// and the latency when the server is killed.
     Redis {
-        /// Fewer and shorter runs: about 20 seconds, for a first look.
+        /// Run fewer and shorter measurements: about 20 seconds.
         #[arg(long)]
         quick: bool,
-        /// The module redis-cell, built. The task `bench redis` builds it.
+        /// The redis-cell module. `cargo xtask bench redis` builds it.
         #[arg(long, value_name = "FILE")]
         redis_cell: Option<PathBuf>,
-        /// Why there is none.
+        /// Why it is missing.
         #[arg(long, hide = true, default_value = "no module was given")]
         without_redis_cell: String,
     },
-    /// Admission in process; and an axum app bare, behind this layer and behind tower-governor.
+    /// Admission in process; and an axum app alone, behind this layer, and behind tower-governor.
     Inbound {
-        /// Fewer runs: under a minute, for a first look.
+        /// Run fewer measurements: under a minute.
         #[arg(long)]
         quick: bool,
     },
-    /// Calls to a simulated LLM provider: this stack, a retry loop and a token bucket by hand, in
-    /// virtual time; and what a call through the stack costs.
+    /// Calls to a simulated LLM provider in virtual time: this client, a retry loop, and a
+    /// hand-written token bucket; and the overhead of a call through the client.
     Outbound {
-        /// Fewer runs: under a minute, for a first look.
+        /// Run fewer measurements: under a minute.
         #[arg(long)]
         quick: bool,
     },
     /// Calls to a provider on loopback: direct, through nginx, and through the gateway.
     Gateway {
-        /// Fewer turns: about 20 seconds, for a first look.
+        /// Run fewer rounds: about 20 seconds.
         #[arg(long)]
         quick: bool,
-        /// The program `tidegate`, built. The task `bench gateway` builds it.
+        /// The `tidegate` program. `cargo xtask bench gateway` builds it.
         #[arg(long, value_name = "FILE")]
         tidegate: PathBuf,
-        /// The program of nginx. The task `bench gateway` gets it.
+        /// The nginx program. `cargo xtask bench gateway` installs it.
         #[arg(long, value_name = "FILE")]
         nginx: Option<PathBuf>,
-        /// Why there is none.
+        /// Why it is missing.
         #[arg(long, hide = true, default_value = "no program was given")]
         without_nginx: String,
     },
     /// Instructions of a gateway call and of `POST /v1/take` in the built program, by callgrind.
     Instructions {
-        /// The program `tidegate`, built. The task `bench instructions` builds it.
+        /// The `tidegate` program. `cargo xtask bench instructions` builds it.
         #[arg(long, value_name = "FILE")]
         program: PathBuf,
         /// A program to compare it with.

@@ -15,73 +15,73 @@ use crate::contender::Contender;
 use crate::machine;
 use crate::stopwatch::Stopwatch;
 
-/// The share of its core that a thread must have had.
+/// Minimum share of its core that a thread must get.
 const FAIR_SHARE: f64 = 0.97;
 
-/// How much patience to spend.
+/// Amount of measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Runs that count, per row.
+    /// Number of counted runs per row.
     pub(crate) runs: usize,
-    /// Runs that may be thrown away, per row.
+    /// Maximum number of discarded runs per row.
     pub(crate) throw_aways: usize,
     /// Length of a run.
     pub(crate) run: Duration,
 }
 
-/// For figures to quote.
+/// Effort for quotable results.
 pub(crate) const THOROUGH: Effort =
     Effort { runs: 7, throw_aways: 20, run: Duration::from_millis(100) };
-/// For a first look.
+/// Effort for a quick overview.
 pub(crate) const QUICK: Effort =
     Effort { runs: 3, throw_aways: 6, run: Duration::from_millis(100) };
 
-/// What a limiter is to say throughout. Whoever says anything else is not measured.
+/// The decision that a limiter must return in every request of a run; any other is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Yes,
     No,
 }
 
-/// The part of one thread: whom it asks, and about which keys in turn.
+/// One thread of a run: its limiter and the keys of its requests.
 #[derive(Clone, Copy)]
-pub(crate) struct Lane<'a> {
+pub(crate) struct Worker<'a> {
     pub(crate) contender: &'a dyn Contender,
     pub(crate) order: &'a [String],
 }
 
-/// One contender at one point of the axes, and the runs it has had.
+/// One contender at one point of the axes, and its runs.
 struct Row<'a> {
-    lanes: Vec<Lane<'a>>,
+    workers: Vec<Worker<'a>>,
     answer: Answer,
     requests: u64,
-    /// Nanoseconds per decision of each run that counted.
+    /// Nanoseconds per decision of each counted run.
     nanos: Vec<f64>,
     thrown_away: usize,
     disturbed: usize,
 }
 
-/// What a row came to: nanoseconds per decision and thread.
+/// Result of a row: nanoseconds per decision and thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figure {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// Runs that counted although a thread had to share its core.
+    /// Number of counted runs in which a thread had to share its core.
     pub(crate) disturbed: usize,
 }
 
 impl Figure {
-    /// Nothing was measured.
+    /// Not measured.
     pub(crate) const UNKNOWN: Self =
         Self { median: f64::NAN, min: f64::NAN, max: f64::NAN, disturbed: 0 };
 }
 
 impl<'a> Row<'a> {
-    /// A row with one thread for each lane; finds out how many requests make a run.
-    fn calibrate(lanes: Vec<Lane<'a>>, answer: Answer, effort: Effort) -> Result<Self> {
+    /// Creates a row with one thread per worker, and determines the number of requests per run.
+    fn calibrate(workers: Vec<Worker<'a>>, answer: Answer, effort: Effort) -> Result<Self> {
         let (nanos, thrown_away, disturbed) = (Vec::new(), 0, 0);
-        let mut row = Row { lanes, answer, requests: 10_000, nanos, thrown_away, disturbed };
+        let mut row = Row { workers, answer, requests: 10_000, nanos, thrown_away, disturbed };
         let wanted = effort.run.as_secs_f64() * 1e9;
         loop {
             let nanos = row.run()?.nanos;
@@ -93,7 +93,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Makes one run and keeps it, unless it was disturbed and there is patience left.
+    /// Makes one run and keeps it, unless it was disturbed and may be discarded.
     fn turn(&mut self, effort: Effort) -> Result<()> {
         loop {
             let run = self.run()?;
@@ -107,19 +107,19 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The median and the span of the runs so far.
+    /// Median and range of the runs so far.
     fn figure(&self) -> Figure {
         summary(&self.nanos, self.disturbed)
     }
 
     fn run(&self) -> Result<Run> {
         let cores = machine::cores();
-        let barrier = Barrier::new(self.lanes.len());
+        let barrier = Barrier::new(self.workers.len());
         let work = |index: usize| {
             if let Some(core) = cores.get(index) {
                 machine::pin(*core);
             }
-            let Lane { contender, order } = self.lanes[index];
+            let Worker { contender, order } = self.workers[index];
             barrier.wait();
             let before = machine::processor_time();
             let stopwatch = Stopwatch::start();
@@ -131,20 +131,20 @@ impl<'a> Row<'a> {
         let parts: Vec<_> = thread::scope(|scope| {
             let work = &work;
             let threads: Vec<_> =
-                (0..self.lanes.len()).map(|index| scope.spawn(move || work(index))).collect();
+                (0..self.workers.len()).map(|index| scope.spawn(move || work(index))).collect();
             threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
         });
-        ensure!(parts.len() == self.lanes.len(), "a thread of the benchmark panicked");
+        ensure!(parts.len() == self.workers.len(), "a thread of the benchmark panicked");
         let mut run = Run { nanos: 0.0, share: None };
         let expected = if self.answer == Answer::Yes { self.requests } else { 0 };
         for (allowed, wall, busy) in parts {
             ensure!(
                 allowed == expected,
-                "a contender allowed {allowed} of {}; the figures would not compare",
+                "a contender allowed {allowed} of {}; results would not be comparable",
                 self.requests
             );
             let nanos = wall.as_secs_f64() * 1e9 / as_float(self.requests);
-            run.nanos += nanos / as_float(self.lanes.len() as u64);
+            run.nanos += nanos / as_float(self.workers.len() as u64);
             let share = busy.map(|busy| busy.as_secs_f64() / wall.as_secs_f64());
             run.share = share.map(|share| run.share.map_or(share, |least| share.min(least)));
         }
@@ -152,13 +152,13 @@ impl<'a> Row<'a> {
     }
 }
 
-/// One run: time per decision, and the smallest share that a thread had of its core.
+/// One run: time per decision, and the smallest share of a core that a thread got.
 struct Run {
     nanos: f64,
     share: Option<f64>,
 }
 
-/// The median and the span of runs.
+/// Median and range of runs.
 pub(crate) fn summary(runs: &[f64], disturbed: usize) -> Figure {
     let mut sorted = runs.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -176,7 +176,7 @@ pub(crate) fn summary(runs: &[f64], disturbed: usize) -> Figure {
 pub(crate) fn percentiles<const N: usize>(nanos: &mut [u64], wanted: [usize; N]) -> [f64; N] {
     nanos.sort_unstable();
     wanted.map(|percent| {
-        // The smallest value that so many per cent do not exceed.
+        // The smallest value that this percentage of values does not exceed.
         let rank = (nanos.len() * percent).div_ceil(100).max(1);
         nanos.get(rank - 1).map_or(f64::NAN, |&nanos| as_float(nanos) / 1e3)
     })
@@ -192,35 +192,35 @@ fn whole(number: f64) -> u64 {
     number.max(1.0) as u64
 }
 
-/// Measures contenders on the same keys, run by run in turns, so that drift hits all alike.
-pub(crate) fn in_turns(
+/// Measures contenders on the same keys, interleaved by run, so that drift affects all equally.
+pub(crate) fn measure_shared(
     contenders: &[Box<dyn Contender>],
     orders: &[Vec<String>],
     effort: Effort,
     progress: &ProgressBar,
 ) -> Result<Vec<Figure>> {
-    take_turns(together(contenders, orders), Answer::Yes, effort, progress)
+    measure_interleaved(shared_workers(contenders, orders), Answer::Yes, effort, progress)
 }
 
-/// The lanes of contenders that all threads ask together, each in its order.
-pub(crate) fn together<'a>(
+/// The workers of contenders that all threads share, each with its own order of keys.
+pub(crate) fn shared_workers<'a>(
     contenders: &'a [Box<dyn Contender>],
     orders: &'a [Vec<String>],
-) -> Vec<Vec<Lane<'a>>> {
+) -> Vec<Vec<Worker<'a>>> {
     let team = |contender: &'a dyn Contender| {
-        orders.iter().map(|order| Lane { contender, order }).collect()
+        orders.iter().map(|order| Worker { contender, order }).collect()
     };
     contenders.iter().map(|contender| team(contender.as_ref())).collect()
 }
 
-/// The same for contenders of which each has its own lanes, and of which any answer is wanted.
-pub(crate) fn take_turns(
-    teams: Vec<Vec<Lane<'_>>>,
+/// Measures contenders with their own workers and a given expected decision, interleaved by run.
+pub(crate) fn measure_interleaved(
+    teams: Vec<Vec<Worker<'_>>>,
     answer: Answer,
     effort: Effort,
     progress: &ProgressBar,
 ) -> Result<Vec<Figure>> {
-    let rows = teams.into_iter().map(|lanes| Row::calibrate(lanes, answer, effort));
+    let rows = teams.into_iter().map(|workers| Row::calibrate(workers, answer, effort));
     let mut rows = rows.collect::<Result<Vec<_>>>()?;
     for _ in 0..effort.runs {
         for row in &mut rows {
@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_contender_with_another_answer_is_not_measured() {
-        let lanes = || vec![Lane { contender: &Miser, order: &[] }];
-        assert!(Row::calibrate(lanes(), Answer::Yes, QUICK).is_err());
-        assert!(Row::calibrate(lanes(), Answer::No, QUICK).is_err());
+        let workers = || vec![Worker { contender: &Miser, order: &[] }];
+        assert!(Row::calibrate(workers(), Answer::Yes, QUICK).is_err());
+        assert!(Row::calibrate(workers(), Answer::No, QUICK).is_err());
     }
 }

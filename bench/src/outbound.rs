@@ -1,14 +1,14 @@
-//! `outbound`: the same calls to a provider by this stack, and by what one writes by hand.
+//! `outbound`: calls to a provider by this client, and by hand-written loops.
 //!
-//! The provider is the simulator, in the same process and in virtual time: a run of minutes takes
-//! none, is the same every time, and needs no idle machine. What a call through the stack costs is
-//! measured in real time, before any clock is stopped.
+//! The provider is the simulator, in the same process and in virtual time, so a run of minutes
+//! takes no real time, is reproducible, and needs no idle machine. The overhead of a call is
+//! measured in real time, before the clock is paused.
 
-mod by_hand;
 mod cost;
 mod network;
 mod race;
 mod report;
+mod retry_loop;
 mod role;
 mod scenario;
 
@@ -21,16 +21,16 @@ use race::Run;
 use role::Role;
 use scenario::Scenario;
 
-/// What everybody came to in a scenario: for each of [`Role::ALL`] a run for each seed.
+/// Results of a scenario: for each of [`Role::ALL`], one run per seed.
 #[derive(Debug)]
 struct Heat {
     scenario: Scenario,
-    /// The least time, in seconds, for each seed.
+    /// Minimum possible time in seconds, for each seed.
     optimum: Vec<f64>,
     runs: Vec<Vec<Run>>,
 }
 
-/// Measures everything and prints the tables.
+/// Runs all measurements and prints the tables.
 pub(crate) fn run(effort: Effort) -> Result<()> {
     let races = Scenario::ALL.len() * Role::ALL.len() * effort.runs;
     let progress = progress::bar((races + cost::Part::ALL.len() * effort.runs) as u64)?;

@@ -1,15 +1,15 @@
-//! `redis`: decisions through a real server, beside what one writes with the same client by hand.
+//! `redis`: decisions through a real server, compared with hand-written scripts on the same client.
 //!
-//! One server for all, started for this run on loopback; contenders take turns run by run, so
-//! that whatever the machine does meanwhile hits all alike. Nothing is pinned: server and clients
-//! share the cores, and the processor time of both is told beside the figures.
+//! All contenders use one server on loopback, started for this run. Their runs alternate, so that
+//! other load on the machine affects all equally. Nothing is pinned: server and clients share the
+//! cores, and the tables have the processor time of both.
 
 mod axes;
 mod contender;
 mod load;
 mod outage;
 mod report;
-mod stage;
+mod servers;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,31 +23,31 @@ use tokio::task::JoinSet;
 use crate::machine;
 use crate::measure::{Figure, summary};
 use crate::progress;
-use axes::{Charges, MOST_CALLERS, Orders, Point};
+use axes::{Charges, MAX_CALLERS, Orders, Point};
 use contender::{Contender, Role};
 use load::Run;
-use outage::{Diary, Scenario, Script};
-use stage::Stage;
+use outage::{OutageLog, Scenario, Script};
+use servers::Servers;
 
-/// Tasks that let a contender see every key.
+/// Number of tasks that insert every key.
 const PRELOADERS: usize = 50;
 
-/// The share of all cores that other processes may have in a run.
-const TOLERATED: f64 = 0.1;
+/// Maximum share of all cores that other processes may use in a run.
+const MAX_OTHER_LOAD: f64 = 0.1;
 
-/// How much patience to spend.
+/// Amount of measurement.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
-    /// Runs of every contender at every point.
+pub(crate) struct Effort {
+    /// Number of runs of every contender at every point.
     rounds: usize,
     length: Duration,
-    /// Runs that may be thrown away because others were busy, per row.
+    /// Maximum number of discarded runs per row.
     throw_aways: usize,
     outage: Script,
 }
 
-/// For figures to quote.
-pub(crate) const THOROUGH: Pace = Pace {
+/// Effort for quotable results.
+pub(crate) const THOROUGH: Effort = Effort {
     rounds: 7,
     length: Duration::from_millis(250),
     throw_aways: 7,
@@ -59,8 +59,8 @@ pub(crate) const THOROUGH: Pace = Pace {
     },
 };
 
-/// For a first look. So short a run does not show who else was busy.
-pub(crate) const QUICK: Pace = Pace {
+/// Effort for a quick overview. Such short runs do not show other load.
+pub(crate) const QUICK: Effort = Effort {
     rounds: 3,
     length: Duration::from_millis(20),
     throw_aways: 0,
@@ -72,24 +72,24 @@ pub(crate) const QUICK: Pace = Pace {
     },
 };
 
-/// What a contender came to at a point: its runs, in the order of the turns.
+/// Results of a contender at a point: its runs in order.
 #[derive(Clone, Debug)]
 struct Row {
     point: Point,
     role: Role,
     runs: Vec<Run>,
-    /// Runs that count although others were busy.
+    /// Number of counted runs with other load.
     disturbed: usize,
 }
 
 impl Row {
-    /// The median of the runs, and their span.
+    /// Median and range of the runs.
     fn figure(&self, value: impl Fn(&Run) -> f64) -> Figure {
         summary(&self.runs.iter().map(value).collect::<Vec<_>>(), self.disturbed)
     }
 
-    /// How many times as much this is as the other: the median over the turns. What was measured
-    /// in one turn was measured under like conditions, and they change from turn to turn.
+    /// The ratio to another row: the median over the rounds, because the conditions are similar
+    /// within a round and change between rounds.
     fn ratio(&self, other: &Self, value: impl Fn(&Run) -> f64) -> f64 {
         let pairs = self.runs.iter().zip(&other.runs);
         let ratios: Vec<f64> = pairs.map(|(this, that)| value(this) / value(that)).collect();
@@ -97,50 +97,51 @@ impl Row {
     }
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug)]
 struct Figures {
     rows: Vec<Row>,
-    outages: Vec<(Scenario, Diary)>,
+    outages: Vec<(Scenario, OutageLog)>,
     server: String,
     /// Why redis-cell was not measured, if it was not.
     without_cell: Option<String>,
 }
 
-/// Measures everything and prints the tables. `cell` is where redis-cell was built, or why it
-/// was not.
-pub(crate) fn run(pace: Pace, cell: Result<PathBuf, String>) -> Result<()> {
+/// Runs all measurements and prints the tables. `cell` is the path of redis-cell, or why it is
+/// missing.
+pub(crate) fn run(effort: Effort, cell: Result<PathBuf, String>) -> Result<()> {
     machine::raise_file_limit();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let stage = Arc::new(Stage::start());
+    let servers = Arc::new(Servers::start());
     let orders = Arc::new(Orders::new());
-    let loaded = cell.and_then(|path| stage.load_module(&path).map_err(|error| error.to_string()));
+    let loaded =
+        cell.and_then(|path| servers.load_module(&path).map_err(|error| error.to_string()));
     let progress = progress::bar(0)?;
-    let (server, with_cell) = (stage.version(), loaded.is_ok());
-    let rows = runtime.block_on(measure(&stage, &orders, pace, with_cell, &progress))?;
+    let (server, with_cell) = (servers.version(), loaded.is_ok());
+    let rows = runtime.block_on(measure(&servers, &orders, effort, with_cell, &progress))?;
     let mut outages = Vec::new();
     for scenario in Scenario::ALL {
         progress.set_message(format!("a server that is {}", scenario.name()));
-        let diary = runtime.block_on(outage::run(scenario, pace.outage, &stage, &orders))?;
-        outages.push((scenario, diary));
+        let log = runtime.block_on(outage::run(scenario, effort.outage, &servers, &orders))?;
+        outages.push((scenario, log));
     }
     progress.finish_and_clear();
     let figures = Figures { rows, outages, server, without_cell: loaded.err() };
-    print!("{}", report::tables(&figures, pace));
+    print!("{}", report::tables(&figures, effort));
     Ok(())
 }
 
 async fn measure(
-    stage: &Stage,
+    servers: &Servers,
     orders: &Arc<Orders>,
-    pace: Pace,
+    effort: Effort,
     with_cell: bool,
     progress: &ProgressBar,
 ) -> Result<Vec<Row>> {
     let mut contenders = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| with_cell || *role != Role::Cell) {
         progress.set_message(format!("preparing {}", role.name()));
-        let contender = Arc::new(role.enter(stage, MOST_CALLERS).await?);
+        let contender = Arc::new(role.enter(servers, MAX_CALLERS).await?);
         if matches!(role, Role::Ours | Role::Shared | Role::Cell | Role::Floor) {
             preload(&contender, orders).await?;
         }
@@ -150,18 +151,18 @@ async fn measure(
     let groups = Point::groups();
     let rows_of = |charges| contenders.iter().filter(move |(role, _)| role.measured_with(charges));
     let rows_of_group: usize = Charges::ALL.map(|charges| rows_of(charges).count()).iter().sum();
-    progress.set_length((groups.len() * rows_of_group * pace.rounds) as u64);
+    progress.set_length((groups.len() * rows_of_group * effort.rounds) as u64);
     for group in groups {
-        let [Point { callers, spread, .. }, _] = group;
-        progress.set_message(format!("{callers} callers, {} keys", spread.name()));
+        let [Point { callers, distribution, .. }, _] = group;
+        progress.set_message(format!("{callers} callers, {} keys", distribution.name()));
         let mut turns = Vec::new();
         for point in group {
             let present = rows_of(point.charges);
             turns.extend(present.map(|(role, contender)| Turns::new(point, *role, contender)));
         }
-        for _ in 0..pace.rounds {
+        for _ in 0..effort.rounds {
             for turns in &mut turns {
-                turns.take(stage, orders, pace).await?;
+                turns.take(servers, orders, effort).await?;
                 progress.inc(1);
             }
         }
@@ -183,14 +184,21 @@ impl<'a> Turns<'a> {
         Self { row, contender, thrown_away: 0 }
     }
 
-    /// Makes one run and keeps it, unless it was disturbed and there is patience left.
-    async fn take(&mut self, stage: &Stage, orders: &Arc<Orders>, pace: Pace) -> Result<()> {
+    /// Makes one run and keeps it, unless it was disturbed and may be discarded.
+    async fn take(
+        &mut self,
+        servers: &Servers,
+        orders: &Arc<Orders>,
+        effort: Effort,
+    ) -> Result<()> {
         loop {
-            let server = stage.server().pid();
-            let run = load::run(self.contender, self.row.point, orders, pace.length, server).await;
+            let server = servers.server().pid();
+            let run =
+                load::run(self.contender, self.row.point, orders, effort.length, server).await;
             let run = run.map_err(|error| error.context(self.row.role.name()))?;
-            let fair = pace.throw_aways == 0 || run.others.is_none_or(|share| share <= TOLERATED);
-            if fair || self.thrown_away == pace.throw_aways {
+            let fair =
+                effort.throw_aways == 0 || run.others.is_none_or(|share| share <= MAX_OTHER_LOAD);
+            if fair || self.thrown_away == effort.throw_aways {
                 self.row.disturbed += usize::from(!fair);
                 self.row.runs.push(run);
                 return Ok(());
@@ -200,15 +208,15 @@ impl<'a> Turns<'a> {
     }
 }
 
-/// Lets a contender decide about every key once, so that nobody is measured on an empty server.
+/// Makes one decision on every key, so that no contender is measured on an empty server.
 async fn preload(contender: &Arc<Contender>, orders: &Arc<Orders>) -> Result<()> {
     let mut tasks = JoinSet::new();
     for task in 0..PRELOADERS {
         let (contender, orders) = (contender.clone(), orders.clone());
         tasks.spawn(async move {
-            let mut seat = contender.seat(task);
+            let mut caller_connection = contender.caller_connection(task);
             for key in orders.all.iter().skip(task).step_by(PRELOADERS) {
-                contender.decide(&mut seat, key, Charges::Three).await?;
+                contender.decide(&mut caller_connection, key, Charges::Three).await?;
             }
             anyhow::Ok(())
         });

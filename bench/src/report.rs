@@ -1,8 +1,8 @@
-//! What the tables of all benchmarks share.
+//! Formatting shared by the tables of all benchmarks.
 
 use crate::measure::Figure;
 
-/// A figure with its span.
+/// Formats a median with its range.
 pub(crate) fn cell(figure: &Figure) -> String {
     let Figure { median, min, max, disturbed } = figure;
     let shared = match disturbed {
@@ -12,7 +12,7 @@ pub(crate) fn cell(figure: &Figure) -> String {
     format!("{median:.1} [{min:.1} .. {max:.1}]{shared}")
 }
 
-/// A round number, short.
+/// Formats a round number, such as `1 M`.
 pub(crate) fn count(keys: usize) -> String {
     match keys {
         1_000_000.. => format!("{} M", keys / 1_000_000),

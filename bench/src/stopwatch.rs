@@ -1,8 +1,8 @@
-//! The one place here that reads the clock of the machine.
+//! The only place in the benchmarks that reads the clock.
 
 use std::time::{Duration, Instant};
 
-/// Measures from its start.
+/// Measures time from its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch {
     started: Instant,
@@ -19,7 +19,7 @@ impl Stopwatch {
         self.started.elapsed()
     }
 
-    /// Whole nanoseconds since the start, for a limiter to decide by.
+    /// Whole nanoseconds since the start.
     #[inline]
     pub(crate) fn nanos(&self) -> u64 {
         u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX)

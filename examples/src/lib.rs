@@ -1,15 +1,15 @@
-//! What the examples that call LLM providers have in common: a provider to call.
+//! A simulated provider for the examples that call LLM providers.
 //!
-//! It is a simulator on a free port of this machine, so that no example needs a key. A program of
-//! one's own leaves it out, and with it the `base_url` of its provider.
+//! It runs on a free local port, so that no example needs an API key. Your own program does not
+//! need it, nor the `base_url` of the provider.
 
 use tidegate_sim::Simulator;
 use tokio::net::TcpListener;
 
-/// Serves a simulator until the program ends; answers where it is.
+/// Serves a simulator until the program ends, and returns its address.
 ///
 /// # Errors
-/// When no port of this machine can be listened at.
+/// If no local port is available.
 pub async fn serve(simulator: &Simulator) -> std::io::Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -18,7 +18,7 @@ pub async fn serve(simulator: &Simulator) -> std::io::Result<String> {
     Ok(format!("http://{address}"))
 }
 
-/// The examples of the README of tidegate-redis, which itself does not know the engine.
+/// Tests the examples in the README of tidegate-redis, which cannot depend on the engine itself.
 #[cfg(doctest)]
 #[doc = include_str!("../../crates/tidegate-redis/README.md")]
 struct RedisReadme;

@@ -1,28 +1,28 @@
-//! Inputs as texts: a head of lines, an empty line, a body.
+//! Text inputs: header lines, an empty line, a body.
 //!
-//! Seeds are written by hand, so their forms are those of HTTP without its carriage returns. What
-//! cannot be a header is left out: the HTTP parser would have refused it before our code sees it.
+//! Seeds are written by hand in the form of HTTP without carriage returns. Invalid headers are left
+//! out, because the HTTP parser would reject them before our code sees them.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The first line and what follows it.
+/// Splits off the first line.
 pub(crate) fn line(bytes: &[u8]) -> (&[u8], &[u8]) {
     split(bytes, b"\n")
 }
 
-/// The first line if it is a text, and what follows it.
+/// Splits off the first line, if it is UTF-8.
 pub(crate) fn text_line(bytes: &[u8]) -> Option<(&str, &[u8])> {
     let (line, rest) = line(bytes);
     Some((std::str::from_utf8(line).ok()?, rest))
 }
 
-/// What stands before a separator and what follows it; nothing follows if there is none.
+/// Splits at a separator; the second part is empty if there is none.
 pub(crate) fn split<'b>(bytes: &'b [u8], separator: &[u8]) -> (&'b [u8], &'b [u8]) {
     let at = bytes.windows(separator.len()).position(|window| window == separator);
     at.map_or((bytes, &[]), |at| (&bytes[..at], &bytes[at + separator.len()..]))
 }
 
-/// Headers up to an empty line, and what follows it.
+/// Parses headers up to an empty line, and returns them with the rest.
 pub(crate) fn headers(mut bytes: &[u8]) -> (HeaderMap, &[u8]) {
     let mut headers = HeaderMap::new();
     while !bytes.is_empty() {

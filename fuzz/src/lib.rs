@@ -1,12 +1,11 @@
-//! Every parser of Tidegate that meets the network, as fuzz targets.
+//! Fuzz targets for every parser of Tidegate that reads untrusted input.
 //!
-//! A [`Target`] is a function that takes any bytes, gives them to one parser and checks what must
-//! hold for whatever comes out of it: that it panics for nothing is the least of it. [`TARGETS`] is
-//! the list. Two drivers run it: the tests of this crate, which mutate the committed seeds for a
-//! second or two ([`mutate`]), and libFuzzer, which is guided by coverage (`cargo xtask soak fuzz`;
-//! its program is `fuzz/libfuzzer`, outside of the workspace).
+//! A [`Target`] passes any bytes to one parser and checks the invariants of the result, beyond the
+//! absence of panics. [`TARGETS`] lists them. Two drivers run them: the tests of this crate, which
+//! mutate the committed seeds for a second or two ([`mutate`]), and libFuzzer, which is guided by
+//! coverage (`cargo xtask soak fuzz`; its program is `fuzz/libfuzzer`, outside the workspace).
 //!
-//! An input that failed once becomes a seed, so that it is tried on every run.
+//! An input that failed once becomes a seed, so that every run tries it.
 #![allow(clippy::unwrap_used, reason = "a target that cannot go on has found a failure")]
 
 mod input;
@@ -17,8 +16,8 @@ mod targets;
 
 pub use targets::{TARGETS, Target, find};
 
-/// Reads what is read once, such as the vocabulary that counts tokens, so that the first input does
-/// not take longer than the others.
+/// Initializes lazy data, such as the token vocabulary, so that the first input does not take
+/// longer than the others.
 pub fn prepare() {
     let _ = tidegate_providers::tokens::count("tide");
 }

@@ -1,14 +1,14 @@
-//! A mutator: seeds in, inputs out, the same ones for the same number.
+//! A deterministic mutator of seeds.
 //!
-//! It knows nothing of coverage, so its inputs stay close to the seeds: a few changes each, of bytes,
-//! of ranges, of numbers, and of words that parsers look for.
+//! It is not guided by coverage, so its inputs stay close to the seeds: a few changes each, of
+//! bytes, ranges, numbers, and words that parsers look for.
 
-/// Inputs are cut to this length.
+/// Maximum length of an input.
 const MAX_INPUT: usize = 16 * 1_024;
-/// At most so many changes in one input.
+/// Maximum number of changes in an input.
 const MAX_CHANGES: u64 = 5;
 
-/// What parsers look for, or stumble over.
+/// Words that parsers look for or often mishandle.
 const WORDS: [&[u8]; 44] = [
     b"\0",
     b"\n",
@@ -56,7 +56,7 @@ const WORDS: [&[u8]; 44] = [
     b"Infinity",
 ];
 
-/// Makes inputs of seeds.
+/// Generates inputs from seeds.
 #[derive(Clone, Debug)]
 pub struct Mutator {
     seeds: Vec<Vec<u8>>,
@@ -64,7 +64,7 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// One that starts with these seeds at this number.
+    /// Creates a mutator for these seeds; the number determines its sequence.
     ///
     /// # Panics
     /// If there are no seeds.
@@ -118,7 +118,7 @@ impl Mutator {
         }
     }
 
-    /// Puts a word in the place of a run of digits.
+    /// Replaces a run of digits with a word.
     fn replace_number(&mut self, input: &mut Vec<u8>) {
         let from = self.index(input.len() + 1);
         let Some(start) = input[from..].iter().position(u8::is_ascii_digit) else { return };
@@ -128,7 +128,7 @@ impl Mutator {
         input.splice(start..start + length, word.iter().copied());
     }
 
-    /// A range in something of this length; mostly a short one.
+    /// A range within this length; usually short.
     fn range(&mut self, length: usize) -> std::ops::Range<usize> {
         let start = self.index(length + 1);
         let most = if self.below(4) == 0 { length } else { 16 };
@@ -144,7 +144,7 @@ impl Mutator {
         u8::try_from(self.below(256)).unwrap_or_default()
     }
 
-    /// A number below this one; 0 below 0. (xorshift64*)
+    /// A random number below `bound`; zero if `bound` is zero (xorshift64*).
     fn below(&mut self, bound: u64) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;

@@ -11,14 +11,14 @@ mod snapshot;
 mod summary;
 mod websocket;
 
-/// A parser and what must hold for its results.
+/// A parser and the invariants of its results.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name, which is also that of its folder of seeds.
+    /// Its name, which is also the name of its seed folder.
     pub name: &'static str,
-    /// Takes any bytes. It panics if the parser does, or if something does not hold.
+    /// Runs the target. Panics if the parser does, or if an invariant is violated.
     pub run: fn(&[u8]),
-    /// How many inputs the tests try: about a second's worth.
+    /// Number of inputs in the tests: about one second.
     pub inputs: usize,
 }
 
@@ -58,7 +58,7 @@ pub const TARGETS: &[Target] = &[
     target("websocket", websocket::frames),
 ];
 
-/// The target of this name.
+/// Returns the target of this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)

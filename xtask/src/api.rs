@@ -1,10 +1,10 @@
-//! The listings of the public API, `api/CRATE.txt`: one line for each public item of a published
-//! crate, with all features.
+//! `cargo xtask api`: the listings of the public API, `api/CRATE.txt`, with one line per public
+//! item of a published crate, with all features.
 //!
-//! They are committed, so that a change of the API is seen in review and none happens by mistake.
-//! The source is the JSON of rustdoc. Items under `doc(hidden)` are listed and counted as well:
-//! programs can use them. Methods of implemented traits and implementations that the compiler adds
-//! by itself are left out: the line of the `impl` says as much.
+//! They are committed, so that every change of the API shows in review. The source is rustdoc's
+//! JSON. Items with `doc(hidden)` are included, because programs can use them. Methods of
+//! implemented traits and auto trait implementations are left out: the line of the `impl` implies
+//! them.
 
 mod listing;
 mod rustdoc;
@@ -16,10 +16,10 @@ use std::fs;
 use anyhow::{Context as _, Result, bail};
 use rustdoc_types::Crate;
 
-pub(crate) use self::rustdoc::stand_in as stand_in_for_rustdoc;
+pub(crate) use self::rustdoc::run_as_rustdoc;
 use crate::project;
 
-/// The crates that programs of others depend on. The manifests cannot tell: none is published yet.
+/// The crates to publish. The manifests do not say so, because none is published yet.
 pub(crate) const PUBLISHED: &[&str] = &[
     "tidegate",
     "tidegate-core",
@@ -31,21 +31,21 @@ pub(crate) const PUBLISHED: &[&str] = &[
     "tidegate-ws",
 ];
 
-/// The most public types of some crates together.
+/// Maximum number of public types in some crates together.
 struct Bound {
     crates: &'static [&'static str],
     types: usize,
 }
 
-/// A newcomer reads the list of types before anything else, so it must stay short. A type beyond
-/// the bound goes into a module of its crate that is private, or replaces another one.
+/// Bounds that keep the list of types short, because newcomers read it first. A type beyond the
+/// bound is made private or replaces another one.
 const BOUNDS: &[Bound] = &[
     Bound { crates: &["tidegate"], types: 70 },
     // The goal is 80: what is left over is what the gateway needs of accounts, memory and paths.
     Bound { crates: &["tidegate-llm", "tidegate-providers"], types: 92 },
 ];
 
-/// Documents by the name of their crate, as rustdoc writes it: with underscores.
+/// Rustdoc's JSON by crate name, with underscores.
 type Documents = BTreeMap<String, Crate>;
 
 /// Writes the listings.
@@ -57,13 +57,12 @@ pub(crate) fn write() -> Result<()> {
     check_bounds(BOUNDS, &documents)
 }
 
-/// Fails if a committed listing is not what rustdoc gives, or there are too many types.
+/// Fails if a committed listing is out of date, or there are too many types.
 pub(crate) fn check() -> Result<()> {
     check_with(&[])
 }
 
-/// Fails if a committed listing is not what rustdoc gives, or there are too many types, with
-/// further arguments for cargo.
+/// Runs [`check`] with additional arguments for cargo.
 pub(crate) fn check_with(extra: &[&str]) -> Result<()> {
     let documents = rustdoc::documents(extra)?;
     let mut differences = String::new();
@@ -77,8 +76,8 @@ pub(crate) fn check_with(extra: &[&str]) -> Result<()> {
     }
     if !differences.is_empty() {
         bail!(
-            "the public API is not what is committed (- committed, + now):\n{differences}\
-             If the change is meant, run `cargo xtask api` and commit the listings with it"
+            "the public API differs from the committed listings (- committed, + now):\n{differences}\
+             If the change is intended, run `cargo xtask api` and commit the listings"
         );
     }
     check_bounds(BOUNDS, &documents)
@@ -111,11 +110,11 @@ fn check_bounds(bounds: &[Bound], documents: &Documents) -> Result<()> {
 
 impl Bound {
     fn check(&self, found: usize) -> Result<()> {
-        let (names, most) = (self.crates.join(" with "), self.types);
-        println!("{names}: {found} public types, at most {most}");
-        if found > most {
+        let (names, max) = (self.crates.join(" with "), self.types);
+        println!("{names}: {found} public types, at most {max}");
+        if found > max {
             bail!(
-                "{names}: {found} public types, and {most} is the most. Make those private that \
+                "{names}: {found} public types, at most {max} allowed. Make types private that \
                  users do not name; the bound and its reason are in xtask/src/api.rs"
             );
         }
@@ -123,7 +122,7 @@ impl Bound {
     }
 }
 
-/// The name of a crate in paths.
+/// The crate name as used in paths.
 fn underscored(name: &str) -> String {
     name.replace('-', "_")
 }
@@ -137,7 +136,7 @@ mod tests {
         let bound = Bound { crates: &["a", "b"], types: 3 };
         assert!(bound.check(3).is_ok());
         let error = bound.check(4).unwrap_err().to_string();
-        assert!(error.starts_with("a with b: 4 public types, and 3 is the most"), "{error}");
+        assert!(error.starts_with("a with b: 4 public types, at most 3 allowed"), "{error}");
     }
 
     #[test]

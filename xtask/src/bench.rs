@@ -1,7 +1,7 @@
-//! Running the benchmarks, optimised as far as the compiler goes.
+//! `cargo xtask bench`: builds the benchmarks with the `bench` profile and runs them.
 
-mod cell;
 mod footprint;
+mod redis_cell;
 
 use std::path::{PathBuf, absolute};
 
@@ -10,68 +10,68 @@ use clap::Subcommand;
 
 use crate::{process, project, tools};
 
-/// What to measure.
+/// The benchmarks.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Bench {
-    /// In-process decisions with and without keys, alone and in batches, new keys, memory and
-    /// sweeps: beside governor, ratelimit, leaky-bucket and bare floors. Draws how decisions take
-    /// longer with more keys in `bench/growth.svg` of the target folder.
+    /// In-process decisions with and without keys, single and in batches, new keys, memory and
+    /// sweeps, compared with governor, ratelimit, leaky-bucket and minimal baselines. Plots
+    /// decision time against the number of keys in `bench/growth.svg` of the target folder.
     Core {
-        /// Fewer and shorter runs: under a minute, for a first look.
+        /// Run fewer and shorter measurements: under a minute.
         #[arg(long)]
         quick: bool,
-        /// Measure this axis alone; may be given several times: unkeyed, keyed, batch,
-        /// first-touch, pauses, memory, growth or sweep.
+        /// Measure only this axis; repeatable: unkeyed, keyed, batch, first-touch, pauses, memory,
+        /// growth or sweep.
         #[arg(long, value_name = "AXIS")]
         only: Vec<String>,
     },
-    /// Waiting: acquire and release, crowds on one key and their memory, beside tokio's Semaphore,
-    /// leaky-bucket and governor.
+    /// Waiting: acquire and release, many waiters on one key and their memory, compared with
+    /// tokio's Semaphore, leaky-bucket and governor.
     Pacing {
-        /// Fewer runs and waiters: under a minute, for a first look.
+        /// Run fewer measurements with fewer waiters: under a minute.
         #[arg(long)]
         quick: bool,
     },
     /// Decisions through Redis: this store, a plain GCRA script by EVALSHA, redis-cell and `INCR`;
-    /// and the latency around a killed server.
+    /// and the latency when the server is killed.
     Redis {
-        /// Fewer and shorter runs: about 20 seconds, for a first look.
+        /// Run fewer and shorter measurements: about 20 seconds.
         #[arg(long)]
         quick: bool,
     },
-    /// Admission in process; and an axum app bare, behind this layer and behind tower-governor.
+    /// Admission in process; and an axum app alone, behind this layer, and behind tower-governor.
     Inbound {
-        /// Fewer runs: under a minute, for a first look.
+        /// Run fewer measurements: under a minute.
         #[arg(long)]
         quick: bool,
     },
     /// Calls to a provider on loopback: direct, through nginx, and through the gateway.
     Gateway {
-        /// Fewer turns: about 20 seconds, for a first look.
+        /// Run fewer rounds: about 20 seconds.
         #[arg(long)]
         quick: bool,
     },
-    /// Crates and seconds that a program takes on with the library, beside governor: two empty
-    /// programs are built from nothing in turns. Some minutes.
+    /// Number of crates and build time that the library adds to a program, compared with governor.
+    /// Two empty programs are built alternately from scratch. Takes some minutes.
     Footprint {
-        /// One turn, for a first look.
+        /// Run one round.
         #[arg(long)]
         quick: bool,
     },
     /// Instructions of a gateway call and of `POST /v1/take` in the built program, counted by
-    /// callgrind: the same on a busy machine. Needs valgrind.
+    /// callgrind, so that the load of the machine does not matter. Needs valgrind.
     Instructions {
-        /// Count those of this program. Default: it is built, as its users get it.
+        /// Measure this program. Default: a release build.
         #[arg(long, value_name = "FILE")]
         program: Option<PathBuf>,
-        /// Count those of this one too, and fail if the first needs over 3 % more.
+        /// Measure this program too, and fail if the first one needs over 3 % more.
         #[arg(long, value_name = "FILE")]
         before: Option<PathBuf>,
     },
-    /// Calls to a simulated LLM provider: this stack, a retry loop and a token bucket by hand, in
-    /// virtual time; and what a call through the stack costs.
+    /// Calls to a simulated LLM provider in virtual time: this client, a retry loop, and a
+    /// hand-written token bucket; and the overhead of a call through the client.
     Outbound {
-        /// Fewer runs: under a minute, for a first look.
+        /// Run fewer measurements: under a minute.
         #[arg(long)]
         quick: bool,
     },
@@ -89,7 +89,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         Bench::Outbound { quick } => ("outbound", *quick),
         Bench::Gateway { quick } => ("gateway", *quick),
         Bench::Instructions { .. } => ("instructions", false),
-        // Measured by this task: the program of benchmarks depends on both.
+        // Measured by this task, because the benchmark program depends on both crates.
         Bench::Footprint { quick } => return footprint::run(*quick),
     };
     command.arg(name);
@@ -101,7 +101,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
         command.args(only.iter().flat_map(|axis| ["--only", axis]));
     }
     if let Bench::Redis { .. } = bench {
-        match cell::build() {
+        match redis_cell::build() {
             Ok(module) => command.arg("--redis-cell").arg(module),
             Err(error) => command.arg("--without-redis-cell").arg(format!("{error:#}")),
         };
@@ -123,7 +123,7 @@ pub(crate) fn run(bench: &Bench) -> Result<()> {
     process::run(command)
 }
 
-/// Builds the program as its users get it; returns where it is.
+/// Builds `tidegate` in release mode and returns its path.
 pub(crate) fn tidegate() -> Result<PathBuf> {
     process::run(process::cargo(["build", "--release", "--package", "tidegate-cli"]))?;
     Ok(project::target_folder("release")?.join("tidegate"))

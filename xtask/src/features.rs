@@ -1,16 +1,16 @@
-//! Every combination of the features of every crate compiles.
+//! Checks that every combination of features of every crate compiles.
 
 use anyhow::Result;
 
 use crate::process;
 use crate::project;
 
-/// Above this number the combinations are too many: each feature alone, none and all are checked.
+/// With more features, only none, each feature alone, and all are checked.
 const MAX_FEATURES: usize = 5;
 
 /// Checks every combination for every member that has features.
 pub(crate) fn check(extra: &[&str]) -> Result<()> {
-    let metadata = project::members()?;
+    let metadata = project::metadata()?;
     for package in metadata.workspace_packages() {
         let features: Vec<&str> =
             package.features.keys().map(String::as_str).filter(|name| *name != "default").collect();
@@ -19,7 +19,7 @@ pub(crate) fn check(extra: &[&str]) -> Result<()> {
         }
         if features.len() > MAX_FEATURES {
             println!(
-                "{}: {} features are too many for every combination; checking none, each and all",
+                "{}: {} features are too many for all combinations; checking none, each and all",
                 package.name,
                 features.len()
             );
@@ -35,7 +35,7 @@ pub(crate) fn check(extra: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// All subsets of a few names; of many, the empty set, each alone, and all.
+/// Returns all subsets of a few names; of many names, the empty set, each name alone, and all.
 fn combinations<'a>(names: &[&'a str]) -> Vec<Vec<&'a str>> {
     if names.len() > MAX_FEATURES {
         let mut sets = vec![Vec::new()];

@@ -1,8 +1,8 @@
 //! The tasks of this repository, as `cargo xtask <command>`.
 //!
-//! What continuous integration runs is `cargo xtask test`, and nothing else. Tasks run cargo and
-//! git; they depend on no crate of the product, so that a broken product can still be tested.
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a task talks to a terminal")]
+//! Continuous integration runs `cargo xtask test` and nothing else. Tasks run cargo and git. They
+//! depend on no crate of the product, so that they work while the product does not compile.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tasks print to the terminal")]
 
 mod api;
 mod bench;
@@ -14,8 +14,8 @@ mod project;
 mod sanitize;
 mod settings;
 mod soak;
-mod tally;
 mod test;
+mod test_counts;
 mod tidy;
 mod tools;
 mod vectors;
@@ -34,52 +34,54 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Run every check: formatting, lints, tidy, vectors, settings, documentation,
-    /// public API, no_std, features, tests, models. Stops at the first step that fails; the last line is "N passed, M failed".
+    /// Run every check: formatting, lints, tidy, vectors, settings, documentation, public API,
+    /// no_std, features, tests, models. Stops at the first step that fails; the last line is "N
+    /// passed, M failed".
     Test,
-    /// Install what the tests need and is missing: Redis, Valkey, and Python with the clients of
-    /// providers. `test` does so too.
+    /// Install missing programs that the tests need: Redis, Valkey, PostgreSQL, promtool, and
+    /// Python with the client libraries of providers. `test` does so too.
     Tools,
-    /// Check what the compiler does not: dependency arrows, licences, file sizes, names, paths.
+    /// Check what the compiler does not: dependencies between crates, licences, file sizes, retired
+    /// names, doc comments, configuration keys, commit subjects.
     Tidy,
-    /// Write the vector file from the rational-number oracle.
+    /// Generate the vector file from the rational-number oracle.
     Vectors {
-        /// Write nothing; fail if the committed file is not what the oracle gives.
+        /// Write nothing; fail if the committed file is out of date.
         #[arg(long)]
         check: bool,
     },
-    /// Write the page of settings, docs/settings.md: every key with its default, its bounds, its
-    /// sources and the tests that hold it.
+    /// Generate docs/settings.md: every configuration key with its default, bounds, sources and
+    /// tests.
     Settings {
-        /// Write nothing; fail if the committed page is not what the keys and the tests give.
+        /// Write nothing; fail if the committed page is out of date.
         #[arg(long)]
         check: bool,
     },
-    /// Write the listings of the public API, api/CRATE.txt: one line for each public item of each
+    /// Generate the listings of the public API, api/CRATE.txt: one line per public item of each
     /// published crate.
     Api {
-        /// Write nothing; fail if a committed listing is not what rustdoc gives.
+        /// Write nothing; fail if a committed listing is out of date.
         #[arg(long)]
         check: bool,
     },
-    /// Measure, side by side in one run, and print medians and ratios as Markdown.
+    /// Run a benchmark against peers in one run, and print medians and ratios as Markdown.
     Bench {
         #[command(subcommand)]
         bench: bench::Bench,
     },
-    /// Run what takes minutes or hours: properties with many more cases (the default), fuzzing by
-    /// coverage, mixed attacks on the running program.
+    /// Run tests that take minutes or hours: properties with many more cases (the default),
+    /// coverage-guided fuzzing, or mixed attacks on the running program.
     Soak {
         #[command(subcommand)]
         soak: Option<soak::Soak>,
     },
-    /// Run the tests that have threads under ThreadSanitizer, which reports data races. Takes
-    /// minutes, and builds the standard library anew.
+    /// Run the multi-threaded tests under ThreadSanitizer, which reports data races. Takes minutes,
+    /// and compiles the standard library.
     Sanitize,
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = api::stand_in_for_rustdoc() {
+    if let Some(code) = api::run_as_rustdoc() {
         return code;
     }
     let outcome = match Arguments::parse().task {

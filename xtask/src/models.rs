@@ -1,21 +1,21 @@
-//! Model checks of the in-process store and of the pacer: every interleaving (loom) and many
-//! (shuttle).
+//! Model checks of the in-process store and of the pacer: all interleavings (loom), or many random
+//! ones (shuttle).
 //!
-//! Both replace the atomics and locks by their own, chosen by a compiler flag, so each builds
-//! into a folder of its own and the usual build stays warm.
+//! Both replace atomics and locks with their own, selected by a compiler flag. So each has its own
+//! target folder, and the usual build stays cached.
 
 use anyhow::{Result, bail};
 
 use crate::process;
 use crate::project;
-use crate::tally::Tally;
+use crate::test_counts::TestCounts;
 
-/// Which checker explores the interleavings.
+/// The tool that explores the interleavings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Checker {
     /// Every interleaving of a small model.
     Loom,
-    /// Many random interleavings of the whole table and of the queue of a pacer.
+    /// Many random interleavings of the full table and of a pacer's queue.
     Shuttle,
 }
 
@@ -27,7 +27,7 @@ impl Checker {
         }
     }
 
-    /// The crates with models for it.
+    /// The crates with models for this checker.
     const fn packages(self) -> &'static [&'static str] {
         match self {
             Self::Loom => &["tidegate-memory"],
@@ -36,18 +36,18 @@ impl Checker {
     }
 }
 
-/// Runs the models of one checker and counts them.
-pub(crate) fn check(checker: Checker, extra: &[&str], tally: &mut Tally) -> Result<()> {
+/// Runs the models of one checker and counts the tests.
+pub(crate) fn check(checker: Checker, extra: &[&str], counts: &mut TestCounts) -> Result<()> {
     let name = checker.name();
     for package in checker.packages() {
-        let before = tally.passed;
+        let before = counts.passed;
         let mut command = process::cargo(["test", "--package", package, "--release", "--lib"]);
         command.args(extra).arg("--target-dir").arg(project::target_folder(name)?);
         command.arg(format!("model_{name}"));
         process::add_rust_flags(&mut command, &format!("--cfg {name}"));
-        process::watch(command, |line| tally.see(line))?;
-        if tally.passed == before {
-            bail!("no test named model_{name} ran in {package}: that proves nothing");
+        process::watch(command, |line| counts.parse_line(line))?;
+        if counts.passed == before {
+            bail!("no test named model_{name} ran in {package}");
         }
     }
     Ok(())

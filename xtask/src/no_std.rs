@@ -1,4 +1,4 @@
-//! The core links and runs without the standard library.
+//! Checks that the core links and runs without the standard library.
 //!
 //! `xtask/no-std` is a program with its own panic handler and allocator. If anything below the
 //! core pulled in `std`, the two panic handlers would clash and the build would fail.
@@ -14,10 +14,10 @@ use crate::project;
 /// Builds the program and runs it.
 pub(crate) fn check() -> Result<()> {
     let folder = project::root().join("xtask/no-std");
-    // The crate is outside of the workspace; with this copy it uses the same versions.
+    // The crate is outside the workspace; this copy gives it the same versions.
     fs::copy(project::root().join("Cargo.lock"), folder.join("Cargo.lock"))
         .context("cannot copy Cargo.lock")?;
-    // Being outside, it is not formatted with the others either.
+    // `cargo fmt --all` does not include a crate outside the workspace.
     let mut command = process::cargo(["fmt", "--check", "--manifest-path"]);
     command.arg(folder.join("Cargo.toml"));
     process::run(command)?;
@@ -26,5 +26,5 @@ pub(crate) fn check() -> Result<()> {
     command.arg(folder.join("Cargo.toml")).arg("--target-dir").arg(&target);
     process::run(command)?;
     let program = target.join("release").join("tidegate-no-std");
-    process::run(Command::new(program)).context("the core decided wrongly without std")
+    process::run(Command::new(program)).context("the core returned a wrong decision without std")
 }

@@ -1,4 +1,4 @@
-//! Running cargo and git: where, with what input, and how failure is told.
+//! Runs cargo and git, and reports failures.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::project;
 
-/// A cargo command in the workspace, by the cargo that runs this task.
+/// A cargo command in the workspace, using the cargo that runs this task.
 pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -20,13 +20,13 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
 /// A git command in the workspace.
 pub(crate) fn git<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new("git");
-    // A checkout that belongs to another user is common in containers; we only read it.
+    // In containers the checkout often belongs to another user; we only read it.
     command.args(["-c", "safe.directory=*"]).args(arguments);
     command.current_dir(project::root()).stdin(Stdio::null());
     command
 }
 
-/// Adds to the compiler flags that are already in the environment.
+/// Appends to the compiler flags in the environment.
 pub(crate) fn add_rust_flags(command: &mut Command, flags: &str) {
     let mut all = env::var_os("RUSTFLAGS").unwrap_or_default();
     if !all.is_empty() {
@@ -36,49 +36,50 @@ pub(crate) fn add_rust_flags(command: &mut Command, flags: &str) {
     command.env("RUSTFLAGS", all);
 }
 
-/// Runs a command whose output goes to ours.
+/// Runs a command that inherits our output.
 pub(crate) fn run(mut command: Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let status = command.status().with_context(|| format!("cannot start {}", display(&command)))?;
     if !status.success() {
-        bail!("{} failed ({status})", shown(&command));
+        bail!("{} failed ({status})", display(&command));
     }
     Ok(())
 }
 
-/// Runs a command and returns its standard output; its standard error goes to ours.
+/// Runs a command and returns its standard output; its standard error is inherited.
 pub(crate) fn read(mut command: Command) -> Result<String> {
     command.stderr(Stdio::inherit());
-    let output = command.output().with_context(|| format!("cannot start {}", shown(&command)))?;
+    let output = command.output().with_context(|| format!("cannot start {}", display(&command)))?;
     if !output.status.success() {
-        bail!("{} failed ({})", shown(&command), output.status);
+        bail!("{} failed ({})", display(&command), output.status);
     }
-    String::from_utf8(output.stdout).with_context(|| format!("{} wrote no text", shown(&command)))
+    String::from_utf8(output.stdout)
+        .with_context(|| format!("the output of {} is not UTF-8", display(&command)))
 }
 
-/// Runs a command whose output goes to ours, and shows each line of it to `see`.
-pub(crate) fn watch(mut command: Command, mut see: impl FnMut(&str)) -> Result<()> {
+/// Runs a command, prints its standard output, and passes each line to `on_line`.
+pub(crate) fn watch(mut command: Command, mut on_line: impl FnMut(&str)) -> Result<()> {
     let mut child = command
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start {}", shown(&command)))?;
+        .with_context(|| format!("cannot start {}", display(&command)))?;
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).split(b'\n') {
             let line = line.context("cannot read the output of cargo")?;
             let line = String::from_utf8_lossy(&line);
-            // A closed standard output must not stop the tests.
+            // The tests must continue if our standard output is closed.
             let _ = writeln!(std::io::stdout(), "{line}");
-            see(&line);
+            on_line(&line);
         }
     }
     let status = child.wait().context("cannot wait for cargo")?;
     if !status.success() {
-        bail!("{} failed ({status})", shown(&command));
+        bail!("{} failed ({status})", display(&command));
     }
     Ok(())
 }
 
-/// The command as one would type it.
-pub(crate) fn shown(command: &Command) -> String {
+/// Formats the command as typed in a shell.
+pub(crate) fn display(command: &Command) -> String {
     let mut words = Vec::new();
     for (name, value) in command.get_envs() {
         if let Some(value) = value {
@@ -96,11 +97,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_shown_as_typed() {
+    fn commands_are_displayed_as_typed() {
         let mut command = cargo(["test", "--release"]);
         command.env("RUSTFLAGS", "--cfg loom");
-        let shown = shown(&command);
-        assert!(shown.starts_with("RUSTFLAGS=\"--cfg loom\" cargo"), "{shown}");
-        assert!(shown.ends_with("test --release"), "{shown}");
+        let display = display(&command);
+        assert!(display.starts_with("RUSTFLAGS=\"--cfg loom\" cargo"), "{display}");
+        assert!(display.ends_with("test --release"), "{display}");
     }
 }

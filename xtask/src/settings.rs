@@ -1,8 +1,8 @@
-//! The page of settings, `docs/settings.md`: every key with its default, its bounds, its sources
-//! and the tests that hold it.
+//! `cargo xtask settings`: generates `docs/settings.md`, with the default, bounds, sources and
+//! tests of every configuration key.
 //!
-//! What there is to say about the keys is printed by an example of `tidegate-config`; the tests are
-//! found by their marks. The page is committed, so that it can be read without building anything.
+//! An example of `tidegate-config` prints the descriptions of the keys; `/// Setting:` comments
+//! mark the tests. The page is committed, so that it can be read without a build.
 
 mod page;
 
@@ -17,7 +17,7 @@ use crate::project;
 use crate::tidy;
 use crate::vectors::difference;
 
-/// Where the page is kept, from the root.
+/// Path of the page relative to the root.
 const FILE: &str = "docs/settings.md";
 
 /// Writes the page.
@@ -25,13 +25,12 @@ pub(crate) fn write() -> Result<()> {
     project::write(FILE, &generate(&[])?)
 }
 
-/// Fails if the committed page is not what the keys and the tests give.
+/// Fails if the committed page is out of date.
 pub(crate) fn check() -> Result<()> {
     check_with(&[])
 }
 
-/// Fails if the committed page is not what the keys and the tests give, with further arguments for
-/// cargo.
+/// Runs [`check`] with additional arguments for cargo.
 pub(crate) fn check_with(extra: &[&str]) -> Result<()> {
     let committed = fs::read_to_string(path())
         .with_context(|| format!("cannot read {FILE}; `cargo xtask settings` writes it"))?;
@@ -54,7 +53,7 @@ fn generate(extra: &[&str]) -> Result<String> {
     let printed = process::read(command)?;
     let keys: Vec<Value> =
         serde_json::from_str(&printed).context("the example of settings printed no JSON")?;
-    // A generator that prints nothing must not empty the page, or agree with an empty one.
+    // An empty output must not empty the page, or match an empty one.
     if keys.is_empty() {
         bail!("the example of settings printed no keys");
     }

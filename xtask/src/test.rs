@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every check there is, in the order in which mistakes are cheap to find.
+//! `cargo xtask test`: runs all checks, the cheapest first.
 
 use std::env;
 use std::process::ExitCode;
@@ -8,10 +8,10 @@ use anyhow::Result;
 
 use crate::models::{self, Checker};
 use crate::process;
-use crate::tally::Tally;
+use crate::test_counts::TestCounts;
 use crate::{api, features, no_std, settings, tidy, tools, vectors};
 
-/// Runs the steps until one fails; the last line says how many tests passed and failed.
+/// Runs the steps until one fails. The last line has the numbers of passed and failed tests.
 pub(crate) fn run() -> ExitCode {
     let mut session = Session::start();
     let outcome = steps(&mut session);
@@ -19,12 +19,12 @@ pub(crate) fn run() -> ExitCode {
         eprintln!("\nerror: {error:#}");
     }
     println!("\nall steps took {}", seconds(session.started.elapsed()));
-    println!("{}", session.tally);
+    println!("{}", session.counts);
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn steps(session: &mut Session) -> Result<()> {
-    // A build server must not change the lock file; a developer who adds a dependency does.
+    // A build server must not change the lock file; a developer who adds a dependency must.
     let locked: &[&str] = if env::var_os("CI").is_some() { &["--locked"] } else { &[] };
     session.step("tools", tools::run)?;
     session.step("formatting", || process::run(process::cargo(["fmt", "--all", "--check"])))?;
@@ -36,9 +36,9 @@ fn steps(session: &mut Session) -> Result<()> {
     session.step("public API", || api::check_with(locked))?;
     session.step("the core without std", no_std::check)?;
     session.step("feature combinations", || features::check(locked))?;
-    session.tests("tests", |tally| tests(locked, tally))?;
-    session.tests("models, loom", |tally| models::check(Checker::Loom, locked, tally))?;
-    session.tests("models, shuttle", |tally| models::check(Checker::Shuttle, locked, tally))
+    session.tests("tests", |counts| tests(locked, counts))?;
+    session.tests("models, loom", |counts| models::check(Checker::Loom, locked, counts))?;
+    session.tests("models, shuttle", |counts| models::check(Checker::Shuttle, locked, counts))
 }
 
 fn clippy(locked: &[&str]) -> Result<()> {
@@ -47,8 +47,8 @@ fn clippy(locked: &[&str]) -> Result<()> {
     process::run(command)
 }
 
-/// Broken links in the documentation are errors: of all libraries with all features, and of
-/// published ones also without any. The program is left out, because it has the name of a library.
+/// Fails on broken links in the documentation, of all libraries with all features, and of published
+/// ones also without features. The program is left out because it has the name of a library.
 fn documentation(locked: &[&str]) -> Result<()> {
     let document = |arguments: &[&str]| {
         let mut command = process::cargo(["doc", "--no-deps", "--lib"]);
@@ -56,58 +56,62 @@ fn documentation(locked: &[&str]) -> Result<()> {
         process::run(command)
     };
     document(&["--workspace", "--all-features"])?;
-    // One by one: together, each would have the features that another one asks it for.
+    // Separately, because cargo would unify their features otherwise.
     for name in api::PUBLISHED {
         document(&["--quiet", "--no-default-features", "--package", name])?;
     }
     Ok(())
 }
 
-fn tests(locked: &[&str], tally: &mut Tally) -> Result<()> {
+fn tests(locked: &[&str], counts: &mut TestCounts) -> Result<()> {
     let mut command = process::cargo(["test", "--workspace", "--all-features", "--no-fail-fast"]);
     command.args(locked);
-    process::watch(command, |line| tally.see(line))
+    process::watch(command, |line| counts.parse_line(line))
 }
 
-/// The steps so far: what they counted, and since when.
+/// Test counts and start time of a run.
 struct Session {
-    tally: Tally,
+    counts: TestCounts,
     started: Instant,
 }
 
 impl Session {
     fn start() -> Self {
-        Self { tally: Tally::default(), started: now() }
+        Self { counts: TestCounts::default(), started: now() }
     }
 
-    /// A step without tests of its own. If it fails it counts as one failed test, so that the
-    /// last line never says "0 failed" of a run that failed.
+    /// Runs a step without tests. A failure counts as one failed test, so that the last line of a
+    /// failed run never says "0 failed".
     fn step(&mut self, title: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
         self.tests(title, |_| work())
     }
 
-    /// A step that counts tests. It fails too when a test was ignored.
-    fn tests(&mut self, title: &str, work: impl FnOnce(&mut Tally) -> Result<()>) -> Result<()> {
+    /// Runs a step that counts tests. It also fails if a test was ignored.
+    fn tests(
+        &mut self,
+        title: &str,
+        work: impl FnOnce(&mut TestCounts) -> Result<()>,
+    ) -> Result<()> {
         println!("\n== {title}");
         let started = now();
-        let mut tally = Tally::default();
-        let mut outcome = work(&mut tally);
-        if outcome.is_ok() && tally.not_passed() > 0 {
+        let mut counts = TestCounts::default();
+        let mut outcome = work(&mut counts);
+        if outcome.is_ok() && counts.not_passed() > 0 {
             outcome = Err(anyhow::anyhow!(
                 "{} tests were ignored; a test that cannot run is a failed test",
-                tally.ignored
+                counts.ignored
             ));
         }
-        if outcome.is_err() && tally.not_passed() == 0 {
-            tally.failed = 1;
+        if outcome.is_err() && counts.not_passed() == 0 {
+            counts.failed = 1;
         }
-        self.tally.add(tally);
+        self.counts.add(counts);
         println!("-- {title}: {}", seconds(started.elapsed()));
         outcome.map_err(|error| error.context(format!("the step \"{title}\" failed")))
     }
 }
 
-#[allow(clippy::disallowed_methods, reason = "how long a step took is told to a person")]
+#[allow(clippy::disallowed_methods, reason = "only the printed duration depends on it")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
@@ -128,23 +132,23 @@ mod tests {
         assert!(session.step("fine", || Ok(())).is_ok());
         let error = session.step("broken", || bail!("no")).unwrap_err();
         assert_eq!(format!("{error:#}"), "the step \"broken\" failed: no");
-        assert_eq!(session.tally.to_string(), "0 passed, 1 failed");
+        assert_eq!(session.counts.to_string(), "0 passed, 1 failed");
     }
 
     #[test]
     fn failed_tests_are_not_counted_twice_and_ignored_ones_fail() {
         let mut session = Session::start();
-        let failing = |tally: &mut Tally| {
-            tally.see("test result: FAILED. 3 passed; 2 failed; 0 ignored");
+        let failing = |counts: &mut TestCounts| {
+            counts.parse_line("test result: FAILED. 3 passed; 2 failed; 0 ignored");
             bail!("no")
         };
         assert!(session.tests("failing", failing).is_err());
-        assert_eq!(session.tally.to_string(), "3 passed, 2 failed");
-        let ignoring = |tally: &mut Tally| {
-            tally.see("test result: ok. 1 passed; 0 failed; 1 ignored");
+        assert_eq!(session.counts.to_string(), "3 passed, 2 failed");
+        let ignoring = |counts: &mut TestCounts| {
+            counts.parse_line("test result: ok. 1 passed; 0 failed; 1 ignored");
             Ok(())
         };
         assert!(session.tests("ignoring", ignoring).is_err());
-        assert_eq!(session.tally.to_string(), "4 passed, 3 failed");
+        assert_eq!(session.counts.to_string(), "4 passed, 3 failed");
     }
 }

@@ -1,16 +1,18 @@
-//! `cargo xtask tidy`: the rules of this repository that the compiler does not know.
+//! `cargo xtask tidy`: rules of this repository that the compiler does not check.
 //!
-//! Each rule is a function from text to findings, so that its tests need no files. Every finding
-//! says where, what, and what to do instead.
+//! Each rule is a function from text to findings, so that its tests need no files. A finding says
+//! where the problem is, what it is, and what to do instead.
 
-mod arrows;
 mod code;
+mod commits;
 mod config_keys;
+mod dependencies;
 mod files;
 mod guarantees;
 mod licences;
 mod manifests;
 mod names;
+mod retired_names;
 mod scrub;
 mod setting_tests;
 mod sizes;
@@ -25,12 +27,12 @@ use cargo_metadata::{Metadata, Package};
 use crate::project;
 pub(crate) use setting_tests::Test;
 
-/// The tests that hold each setting, in the order of their files.
+/// The tests of each setting, in the order of their files.
 pub(crate) fn setting_tests() -> Result<BTreeMap<String, Vec<Test>>> {
     Ok(setting_tests::by_key(&files::text_files()?))
 }
 
-/// A text file of the repository; the path is from the root, with forward slashes.
+/// A text file of the repository. The path is relative to the root, with forward slashes.
 #[derive(Debug)]
 struct TextFile {
     path: String,
@@ -41,12 +43,12 @@ struct TextFile {
 #[derive(Debug)]
 struct Member {
     name: String,
-    /// From the root, such as `crates/tidegate-core`.
+    /// Relative to the root, such as `crates/tidegate-core`.
     folder: String,
     manifest: toml::Table,
 }
 
-/// What the rules found.
+/// Errors and notes of all rules.
 #[derive(Debug, Default)]
 struct Findings {
     errors: Vec<String>,
@@ -65,16 +67,18 @@ impl Findings {
 
 /// Checks every rule and prints all findings.
 pub(crate) fn run() -> Result<()> {
-    let metadata = project::everything()?;
+    let metadata = project::metadata_with_dependencies()?;
     let members = members(&metadata)?;
     let files = files::text_files()?;
 
     let mut findings = Findings::default();
-    arrows::check(&arrows::dependencies(&metadata), &mut findings);
+    dependencies::check(&dependencies::dependencies(&metadata), &mut findings);
     manifests::check(&members, &root(&metadata)?, &mut findings);
     manifests::check_map(&members, &files, &mut findings);
-    licences::check(&licences::foreign(&metadata), &mut findings);
+    licences::check(&licences::external(&metadata), &mut findings);
     names::check(&files, &mut findings);
+    retired_names::check(&files, &mut findings);
+    commits::check(commits::subjects()?.as_deref(), &mut findings);
     config_keys::check(&files, &mut findings)?;
     setting_tests::check(&files, &config_keys::committed(&files)?, &mut findings);
     guarantees::check(&files, &mut findings);
@@ -85,7 +89,7 @@ pub(crate) fn run() -> Result<()> {
         tracked::check(file, &mut findings);
         if file.path.ends_with(".rs") {
             sizes::check(file, &mut findings);
-            code::check(file, oldest_compiler(file, &members), &mut findings);
+            code::check(file, min_rust_version(file, &members), &mut findings);
         }
     }
     report(&findings, files.len(), members.len())
@@ -99,9 +103,9 @@ fn report(findings: &Findings, files: usize, members: usize) -> Result<()> {
         println!("error: {error}");
     }
     match findings.errors.len() {
-        0 => println!("tidy: {files} files and {members} packages are in order"),
-        1 => bail!("tidy found one thing to mend"),
-        count => bail!("tidy found {count} things to mend"),
+        0 => println!("tidy: {files} files and {members} packages checked, no problems"),
+        1 => bail!("tidy found one problem"),
+        count => bail!("tidy found {count} problems"),
     }
     Ok(())
 }
@@ -119,14 +123,14 @@ fn members(metadata: &Metadata) -> Result<Vec<Member>> {
     metadata.workspace_packages().into_iter().map(member).collect()
 }
 
-/// The manifest of the workspace.
+/// The root manifest of the workspace.
 fn root(metadata: &Metadata) -> Result<toml::Table> {
     let text = fs::read_to_string(metadata.workspace_root.join("Cargo.toml"))?;
     text.parse().context("cannot parse Cargo.toml")
 }
 
-/// The oldest compiler that must understand a file, as (major, minor), if its package names one.
-fn oldest_compiler(file: &TextFile, members: &[Member]) -> Option<(u32, u32)> {
+/// The minimum Rust version of a file's package, as (major, minor).
+fn min_rust_version(file: &TextFile, members: &[Member]) -> Option<(u32, u32)> {
     let inside = |member: &&Member| {
         file.path.strip_prefix(&member.folder).is_some_and(|rest| rest.starts_with('/'))
     };
@@ -147,7 +151,7 @@ mod tests {
         let members = [member("tidegate", "1.85"), member("tidegate-config", "1.90")];
         let version = |path: &str| {
             let file = TextFile { path: path.to_owned(), text: String::new() };
-            oldest_compiler(&file, &members)
+            min_rust_version(&file, &members)
         };
         assert_eq!(version("crates/tidegate/src/lib.rs"), Some((1, 85)));
         assert_eq!(version("crates/tidegate-config/src/lib.rs"), Some((1, 90)));

@@ -1,9 +1,8 @@
-//! `cargo xtask tools`: what the other steps need, installed where it is missing.
+//! `cargo xtask tools`: installs missing programs that the other tasks need.
 //!
-//! Looking costs little, so every run of the tests looks. What can be unpacked below the folder
-//! of builds is; only Debian's Redis and PostgreSQL, and what Python needs to make an environment,
-//! are installed into the system. No service is started: tests start their own servers, on ports
-//! of their own.
+//! The check is cheap, so every test run does it. Programs are unpacked below the target folder
+//! where possible; only Redis, PostgreSQL and Python's venv are installed as Debian packages. No
+//! service is started: tests start their own servers on their own ports.
 
 mod cargo_fuzz;
 mod debian;
@@ -28,7 +27,7 @@ pub(crate) use cargo_fuzz::install as cargo_fuzz;
 pub(crate) use nginx::install as nginx;
 pub(crate) use rust_source::install as rust_source;
 
-/// Looks for everything and installs what is missing.
+/// Installs what is missing.
 pub(crate) fn run() -> Result<()> {
     components()?;
     redis::install()?;
@@ -38,7 +37,7 @@ pub(crate) fn run() -> Result<()> {
     python::install()
 }
 
-/// Two components of the toolchain, and git in a clone. These are not ours to install.
+/// Checks for rustfmt, clippy and, in a clone, git. The developer installs these.
 fn components() -> Result<()> {
     for component in ["fmt", "clippy"] {
         if !runs(&mut process::cargo([component, "--version"])) {
@@ -51,35 +50,35 @@ fn components() -> Result<()> {
     Ok(())
 }
 
-/// Where tools are unpacked. Tests look for them here, wherever cargo was told to build.
+/// Folder for unpacked tools. Tests look for them here, even if cargo builds in another folder.
 fn folder() -> PathBuf {
     project::root().join("target/tools")
 }
 
-/// Whether a command can be started and succeeds. It says nothing to the terminal.
+/// Whether a command starts and succeeds. Its output is discarded.
 fn runs(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a command and keeps what it says for the error, if it fails.
-fn attempt(mut command: Command) -> Result<()> {
+/// Runs a command and includes its last line of output in the error if it fails.
+fn run_quietly(mut command: Command) -> Result<()> {
     let output = command.stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot start {}", process::shown(&command)))?;
+    let output = output.with_context(|| format!("cannot start {}", process::display(&command)))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().last().unwrap_or("it says nothing");
-        bail!("{} failed: {last}", process::shown(&command));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last = stderr.lines().last().unwrap_or("no output");
+        bail!("{} failed: {last}", process::display(&command));
     }
     Ok(())
 }
 
-/// Whether a program is there and runs, which it does not if a library is missing.
+/// Whether a program exists and runs; it does not if a library is missing.
 fn is_server(program: impl AsRef<Path>) -> bool {
     runs(Command::new(program.as_ref()).arg("--version"))
 }
 
-/// Whether the environment names a program to be used instead of an installed one.
-fn is_chosen(variable: &str) -> bool {
+/// Whether an environment variable names a program to use instead of an installed one.
+fn is_overridden(variable: &str) -> bool {
     env::var_os(variable).is_some_and(|value| !value.is_empty())
 }

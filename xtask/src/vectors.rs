@@ -1,6 +1,6 @@
-//! The vector file: decisions with the answers that the rational-number oracle gives.
+//! `cargo xtask vectors`: generates the vector file from the rational-number oracle.
 //!
-//! The file is committed, so that stores in other languages can run it; the oracle is the source.
+//! The file is committed, so that stores in other languages can use it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,28 +10,28 @@ use anyhow::{Context as _, Result, bail};
 use crate::process;
 use crate::project;
 
-/// Where the vectors are kept, from the root.
+/// Path of the vector file relative to the root.
 const FILE: &str = "crates/tidegate-testkit/vectors/vectors.json";
 
-/// Writes what the oracle gives.
+/// Writes the vector file.
 pub(crate) fn write() -> Result<()> {
     project::write(FILE, &generate(&[])?)
 }
 
-/// Fails if the committed file is not what the oracle gives.
+/// Fails if the committed file is out of date.
 pub(crate) fn check() -> Result<()> {
     check_with(&[])
 }
 
-/// The same, with further arguments for cargo.
+/// Runs [`check`] with additional arguments for cargo.
 pub(crate) fn check_with(extra: &[&str]) -> Result<()> {
     let committed = fs::read_to_string(path())
         .with_context(|| format!("cannot read {FILE}; `cargo xtask vectors` writes it"))?;
     if let Some(difference) = difference(&committed, &generate(extra)?) {
         bail!(
-            "{FILE} is not what the oracle gives: {difference}\n\
-             If the change is meant, run `cargo xtask vectors` and look at `git diff {FILE}`; \
-             if not, the oracle or its list of cases was changed by mistake."
+            "{FILE} differs from the oracle: {difference}\n\
+             If the change is intended, run `cargo xtask vectors` and review `git diff {FILE}`; \
+             otherwise the oracle or its list of cases was changed by mistake."
         );
     }
     Ok(())
@@ -45,14 +45,14 @@ fn generate(extra: &[&str]) -> Result<String> {
     let mut command = process::cargo(["run", "--quiet", "--package", "tidegate-testkit"]);
     command.args(extra).args(["--example", "vectors"]);
     let text = process::read(command)?;
-    // A generator that prints nothing must not empty the file, or agree with an empty one.
+    // An empty output must not empty the file, or match an empty one.
     if text.trim().is_empty() {
         bail!("the generator of the vectors printed nothing");
     }
     Ok(text)
 }
 
-/// The first difference, for a person; `None` when there is none.
+/// Describes the first difference; `None` if there is none.
 pub(crate) fn difference(committed: &str, generated: &str) -> Option<String> {
     if committed == generated {
         return None;

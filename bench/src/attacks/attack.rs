@@ -1,5 +1,5 @@
-//! The attacks: each from an address of its own, on a bounded number of connections, at a bounded
-//! rate, until it is told to stop.
+//! The attacks: each from its own address, with bounded connections and a bounded rate, until it is
+//! stopped.
 
 mod connections;
 mod requests;
@@ -17,31 +17,31 @@ use tokio::time::{sleep, timeout};
 
 use super::wire::{self, loopback};
 
-/// One attempt takes no longer than this: then its connection is given up for another.
-const LONGEST: Duration = Duration::from_secs(55);
+/// Maximum duration of one attempt; then its connection is dropped.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// One attempt of an attack; it gets its own number.
+/// One attempt of an attack.
 type Attempt = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
 /// An attack.
 #[derive(Clone, Copy)]
 struct Attack {
     name: &'static str,
-    /// The last number of its address, 127.0.0.x.
+    /// Last octet of its address, 127.0.0.x.
     from: u8,
-    /// Attempts at once.
+    /// Number of concurrent attempts.
     at_once: u32,
-    /// Between two attempts of one.
+    /// Pause between two attempts of a task.
     pause: Duration,
     run: fn(Attacker) -> Attempt,
 }
 
-/// Who makes one attempt.
+/// Parameters of one attempt.
 #[derive(Clone, Copy, Debug)]
 struct Attacker {
     from: Ipv4Addr,
     to: SocketAddr,
-    /// Different for every attempt.
+    /// Unique number of the attempt.
     number: u64,
 }
 
@@ -67,11 +67,11 @@ macro_rules! attacks {
     };
 }
 
-/// Name, address, attempts at once, milliseconds between them, what is done.
+/// Name, address, concurrent attempts, pause in milliseconds, function.
 ///
-/// Pauses are such that being refused at once does not make an attacker faster than the machine can
-/// bear: the program is to be stopped, not its neighbours. Idle connections are more than a listener
-/// has, also while some of them pause.
+/// Pauses limit the rate of attackers that are refused immediately, so that they do not starve the
+/// callers of CPU time. The number of idle connections exceeds the limit of a listener, even while
+/// some of them pause.
 const ATTACKS: [Attack; 13] = attacks![
     "slow heads", 1, 200, 2000, connections::slow_head;
     "garbage", 1, 2, 100, connections::garbage;
@@ -88,7 +88,7 @@ const ATTACKS: [Attack; 13] = attacks![
     "half-closed connections", 9, 2, 100, connections::half_closed;
 ];
 
-/// Attacks that run. They end with this value.
+/// Running attacks; dropping this value stops them.
 pub(super) struct Attacks {
     tasks: JoinSet<()>,
     counters: Vec<(&'static str, Arc<AtomicU64>)>,
@@ -102,11 +102,11 @@ pub(super) fn start(http: SocketAddr) -> Attacks {
         counters.push((attack.name, attempts.clone()));
         for number in 0..attack.at_once {
             let attempts = attempts.clone();
-            // They begin one after the other, within their pause.
+            // Start the attempts staggered within one pause.
             let wait = attack.pause * number / attack.at_once;
             tasks.spawn(async move {
                 sleep(wait).await;
-                attack.keep_on(http, &attempts).await;
+                attack.repeat(http, &attempts).await;
             });
         }
     }
@@ -114,19 +114,19 @@ pub(super) fn start(http: SocketAddr) -> Attacks {
 }
 
 impl Attack {
-    async fn keep_on(&self, to: SocketAddr, attempts: &AtomicU64) {
+    async fn repeat(&self, to: SocketAddr, attempts: &AtomicU64) {
         loop {
             let number = attempts.fetch_add(1, Ordering::Relaxed);
             let attacker = Attacker { from: loopback(self.from), to, number };
-            // Being refused is what attackers are to expect.
-            let _ = timeout(LONGEST, (self.run)(attacker)).await;
+            // A refused attempt is expected.
+            let _ = timeout(ATTEMPT_TIMEOUT, (self.run)(attacker)).await;
             sleep(self.pause).await;
         }
     }
 }
 
 impl Attacks {
-    /// Ends all attacks; how often each was tried.
+    /// Stops all attacks and returns the number of attempts of each.
     pub(super) fn stop(mut self) -> Vec<(&'static str, u64)> {
         self.tasks.abort_all();
         let read = |(name, counter): &(&'static str, Arc<AtomicU64>)| {

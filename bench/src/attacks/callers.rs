@@ -1,4 +1,4 @@
-//! Callers who mean well: several addresses with a key each, at a steady rate.
+//! Legitimate callers: several addresses with one key each, at a steady rate.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::wire::{self, ask, loopback};
 use crate::stopwatch::Stopwatch;
 
-/// Callers, each at an address with a key of its own.
+/// Number of callers, each with its own address and key.
 const CALLERS: u8 = 8;
-/// Time between the calls of one.
+/// Time between the calls of a caller.
 const PACE: Duration = Duration::from_millis(100);
-/// Calls on one connection: then another is opened, which a full listener would not accept.
+/// Calls per connection. A new connection then shows whether the listener still accepts any.
 const PER_CONNECTION: usize = 10;
-/// A call that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// A call that takes longer counts as failed.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What the calls of a phase came to.
+/// Results of one phase.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calls {
-    /// Nanoseconds of each call to the provider that succeeded.
+    /// Duration of each successful chat call, in nanoseconds.
     pub(super) chats: Vec<u64>,
-    /// Nanoseconds of each decision.
+    /// Duration of each decision, in nanoseconds.
     pub(super) takes: Vec<u64>,
     pub(super) failures: u64,
-    /// What the first of them failed with.
+    /// Error of the first failed call.
     pub(super) first_failure: Option<String>,
 }
 
 impl Calls {
-    /// All calls that were made.
+    /// Number of all calls.
     pub(super) fn count(&self) -> u64 {
         (self.chats.len() + self.takes.len()) as u64 + self.failures
     }
@@ -43,7 +43,7 @@ const fn is_take(turn: usize) -> bool {
     matches!(turn % 10, 1 | 2)
 }
 
-/// All callers for so long.
+/// Runs all callers for `length`.
 pub(super) async fn call(http: SocketAddr, length: Duration) -> Calls {
     let mut callers = JoinSet::new();
     for number in 0..CALLERS {
@@ -70,7 +70,7 @@ impl Caller {
     async fn keep_calling(mut self, length: Duration) -> Calls {
         let (clock, mut calls) = (Stopwatch::start(), Calls::default());
         let mut pace = interval(PACE);
-        // A caller that was held up does not catch up in a burst.
+        // A delayed caller does not catch up in a burst.
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut turn = usize::from(self.number);
         while clock.elapsed() < length {
@@ -81,8 +81,8 @@ impl Caller {
             }
             let request = self.request(turn);
             let stopwatch = Stopwatch::start();
-            let called = timeout(PATIENCE, self.call(&request)).await;
-            match called.unwrap_or_else(|_| Err(anyhow::anyhow!("no answer in time"))) {
+            let called = timeout(TIMEOUT, self.call(&request)).await;
+            match called.unwrap_or_else(|_| Err(anyhow::anyhow!("timed out"))) {
                 Ok(()) if is_take(turn) => calls.takes.push(stopwatch.nanos()),
                 Ok(()) => calls.chats.push(stopwatch.nanos()),
                 Err(error) => {

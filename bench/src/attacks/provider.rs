@@ -1,4 +1,5 @@
-//! A provider: it answers after a moment, rejects keys that it does not know, and more than its limit.
+//! A provider that answers after a short latency and rejects unknown keys and calls above its
+//! limit.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,12 +20,12 @@ use tokio::net::TcpListener;
 
 use crate::stopwatch::Stopwatch;
 
-/// Calls that it takes in a minute: what the program is told, and a tenth more. All demand together
-/// stays below, so that nobody waits because of the limit alone.
+/// Calls per minute in the configuration of the program. The total demand stays below it, so that
+/// no call waits because of the limit.
 pub(super) const PER_MINUTE: u64 = 60_000;
 const TOLERATED: u64 = PER_MINUTE + PER_MINUTE / 10;
-/// How long it thinks; real ones take longer.
-const THINKS: Duration = Duration::from_millis(50);
+/// Latency of an answer; real providers take longer.
+const LATENCY: Duration = Duration::from_millis(50);
 
 const WHOLE: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","created":1767225600,"model":"gpt-4o-mini","choices":[{"index":0,"message":{"role":"assistant","content":"At half past nine."},"finish_reason":"stop"}],"usage":{"prompt_tokens":12,"completion_tokens":6,"total_tokens":18}}"#;
 const EVENTS: &str = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"At nine.\"},\"finish_reason\":null}]}\n\n\
@@ -34,7 +35,7 @@ const UNKNOWN_KEY: &str = r#"{"error":{"message":"Incorrect API key provided","t
 const TOO_MANY: &str =
     r#"{"error":{"message":"Rate limit reached","type":"requests","code":"rate_limit_exceeded"}}"#;
 
-/// A provider that runs.
+/// A running provider.
 pub(super) struct Provider {
     pub(super) address: SocketAddr,
     state: Arc<State>,
@@ -45,11 +46,11 @@ struct State {
     requests: AtomicU64,
     unknown_keys: AtomicU64,
     refused: AtomicU64,
-    /// Requests in the present minute.
+    /// The current minute, and its number of requests.
     minute: Mutex<(u64, u64)>,
 }
 
-/// What came to it.
+/// Requests that the provider received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
     pub(super) requests: u64,
@@ -70,7 +71,7 @@ pub(super) async fn start() -> Result<Provider> {
                     let state = state.clone();
                     async move { Ok::<_, Infallible>(answer(request, &state, clock).await) }
                 });
-                // A caller who leaves is no matter.
+                // A caller may disconnect at any time.
                 let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
             });
         }
@@ -89,7 +90,7 @@ async fn answer(
     let is_call = request.method() == http::Method::POST;
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes);
     let streams = body.is_ok_and(|body| body.windows(13).any(|part| part == b"\"stream\":true"));
-    tokio::time::sleep(THINKS).await;
+    tokio::time::sleep(LATENCY).await;
     let (status, kind, text) = match () {
         () if !is_known => {
             state.unknown_keys.fetch_add(1, Ordering::Relaxed);

@@ -1,30 +1,30 @@
-//! What came of it, as Markdown, and which bounds were missed.
+//! The report as Markdown, with the bounds.
 
 use std::fmt::Write as _;
 
 use super::callers::Calls;
+use super::program::RunningProgram;
 use super::provider;
-use super::stage::Stage;
 use crate::measure::{as_float, percentiles};
 
-/// The least share of calls that succeed.
+/// Minimum share of successful calls.
 const SUCCESS: f64 = 0.999;
-/// The most that p99 may grow.
+/// Maximum growth factor of p99.
 const SLOWER: f64 = 2.0;
-/// The bounds that the program states, together: 512 MiB of bodies, 64 MiB of buckets, 64 MiB of
-/// accounts and queues, and 128 MiB for itself and its connections.
+/// The sum of the documented memory bounds: 512 MiB for bodies, 64 MiB for buckets, 64 MiB for
+/// accounts and queues, and 128 MiB for the program and its connections.
 const MEMORY: u64 = (512 + 64 + 64 + 128) << 20;
 
-/// Everything that was measured.
+/// All measurements.
 pub(super) struct Figures {
     pub(super) before: Calls,
-    pub(super) beside: Calls,
+    pub(super) attacked: Calls,
     pub(super) attempts: Vec<(&'static str, u64)>,
-    pub(super) stage: Stage,
+    pub(super) running: RunningProgram,
     pub(super) provider: provider::Figures,
 }
 
-/// One bound, and whether it holds.
+/// A bound, the measured value, and whether it holds.
 struct Bound {
     name: &'static str,
     seen: String,
@@ -33,7 +33,7 @@ struct Bound {
 }
 
 impl Figures {
-    /// The report, and the names of bounds that were missed.
+    /// Formats the report, and returns it with the names of missed bounds.
     pub(super) fn report(mut self) -> (String, Option<String>) {
         let mut text = String::new();
         // Writing to a String does not fail.
@@ -50,7 +50,9 @@ impl Figures {
     fn write_calls(&mut self, text: &mut String) -> std::fmt::Result {
         writeln!(text, "| callers | calls | failed | chats p50 | p99 | decisions p50 | p99 |")?;
         writeln!(text, "| --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
-        for (name, calls) in [("alone", &mut self.before), ("beside attackers", &mut self.beside)] {
+        for (name, calls) in
+            [("alone", &mut self.before), ("during the attack", &mut self.attacked)]
+        {
             let (count, failures) = (calls.count(), calls.failures);
             let [chat_50, chat_99] = milliseconds(&mut calls.chats);
             let [take_50, take_99] = milliseconds(&mut calls.takes);
@@ -60,8 +62,8 @@ impl Figures {
                  {take_50:.1} ms | {take_99:.1} ms |"
             )?;
         }
-        if let Some(failure) = &self.beside.first_failure {
-            writeln!(text, "\nThe first failure beside attackers: {failure}.")?;
+        if let Some(failure) = &self.attacked.first_failure {
+            writeln!(text, "\nThe first failure during the attack: {failure}.")?;
         }
         Ok(())
     }
@@ -76,19 +78,19 @@ impl Figures {
             text,
             "\nThe provider got {requests} requests, {unknown_keys} of them with a key that it does \
              not know, and answered {refused} with 429. The program wrote {:.1} MB of log.\n",
-            as_float(self.stage.log_bytes()) / 1e6
+            as_float(self.running.log_bytes()) / 1e6
         )
     }
 
     fn bounds(&mut self) -> Vec<Bound> {
-        let calls = self.beside.count().max(1);
-        let success = 1.0 - as_float(self.beside.failures) / as_float(calls);
-        let [alone, beside] = [&mut self.before, &mut self.beside].map(|calls| {
+        let calls = self.attacked.count().max(1);
+        let success = 1.0 - as_float(self.attacked.failures) / as_float(calls);
+        let [alone, attacked] = [&mut self.before, &mut self.attacked].map(|calls| {
             let mut all = [calls.chats.as_slice(), calls.takes.as_slice()].concat();
             milliseconds(&mut all)[1]
         });
-        let (panics, alive) = (self.stage.panics(), self.stage.is_alive());
-        let [rest, most] = self.stage.memory;
+        let (panics, alive) = (self.running.panics(), self.running.is_alive());
+        let [rest, most] = self.running.memory;
         let mebibytes = |bytes: u64| bytes >> 20;
         vec![
             Bound {
@@ -99,9 +101,9 @@ impl Figures {
             },
             Bound {
                 name: "p99",
-                seen: format!("{beside:.1} ms, {:.2} times", beside / alone),
+                seen: format!("{attacked:.1} ms, {:.2} times", attacked / alone),
                 bound: format!("at most {SLOWER} times {alone:.1} ms"),
-                holds: beside <= alone * SLOWER,
+                holds: attacked <= alone * SLOWER,
             },
             Bound {
                 name: "resident memory",

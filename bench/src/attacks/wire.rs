@@ -7,20 +7,20 @@ use anyhow::{Context as _, Result, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// More than any answer to a caller has.
+/// Upper bound of the size of a response.
 const MAX_ANSWER: usize = 256 * 1_024;
 
-/// The loopback address that ends with this number.
+/// The loopback address with this last octet.
 pub(super) const fn loopback(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, last)
 }
 
-/// A connection from this address.
+/// Connects from this address.
 pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr) -> Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from((from, 0)))?;
     let connecting = tokio::time::timeout(Duration::from_secs(10), socket.connect(to));
-    let stream = connecting.await.context("no connection in ten seconds")??;
+    let stream = connecting.await.context("no connection within ten seconds")??;
     stream.set_nodelay(true)?;
     Ok(stream)
 }
@@ -34,7 +34,7 @@ pub(super) fn request(line: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// A chat with a key and more headers.
+/// A chat request with a key and additional headers.
 pub(super) fn chat(key: &str, headers: &str, model: &str, stream: bool) -> Vec<u8> {
     let body = format!(
         "{{\"model\":\"{model}\",\"stream\":{stream},\"max_tokens\":20,\
@@ -45,7 +45,7 @@ pub(super) fn chat(key: &str, headers: &str, model: &str, stream: bool) -> Vec<u
     request("POST /openai/v1/chat/completions", &headers, body.as_bytes())
 }
 
-/// A decision over one key.
+/// A `POST /v1/take` request for one key.
 pub(super) fn take(key: &str) -> Vec<u8> {
     let body = format!("{{\"key\":\"{key}\",\"limit\":\"client\",\"cost\":1}}");
     request("POST /v1/take", "content-type: application/json\r\n", body.as_bytes())

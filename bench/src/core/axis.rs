@@ -1,10 +1,10 @@
-//! What is measured, and the cases of it.
+//! The axes of the benchmark, and their cases.
 
 pub(super) mod footprint;
 pub(super) mod growth;
 pub(super) mod keyed;
+pub(super) mod new_keys;
 pub(super) mod sweep;
-pub(super) mod touch;
 pub(super) mod unkeyed;
 pub(super) mod zipf;
 
@@ -21,7 +21,7 @@ pub(crate) enum Axis {
     Batch,
     /// New keys.
     FirstTouch,
-    /// The longest that a new key takes.
+    /// Maximum time to insert a new key.
     Pauses,
     /// Bytes per key.
     Memory,
@@ -31,17 +31,17 @@ pub(crate) enum Axis {
     Sweep,
 }
 
-/// What is asked.
+/// The keys, threads and expected decision of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     Allowed,
     Denied,
-    /// Every thread has its own bucket.
+    /// Each thread has its own bucket.
     Apart,
-    /// All threads have the same one.
+    /// All threads share a bucket.
     Shared,
     Thousand,
-    /// Every thread has keys of its own.
+    /// Each thread has its own keys.
     Halves,
     ThousandDenied,
     Million,
@@ -65,7 +65,7 @@ impl Case {
         }
     }
 
-    /// Whether threads have different places to write to, mostly.
+    /// Whether threads mostly write to different memory.
     pub(super) const fn is_spread(self) -> bool {
         matches!(self, Self::Apart | Self::Thousand | Self::Halves | Self::Million | Self::Zipf)
     }

@@ -1,4 +1,4 @@
-//! Who decides: Tidegate, its peers, and floors that do nothing but decide.
+//! The contenders: Tidegate, its peers, and minimal baselines ("floors").
 
 pub(super) mod cell;
 pub(super) mod clocks;
@@ -7,5 +7,5 @@ pub(super) mod gate;
 pub(super) mod governors;
 pub(super) mod ours;
 pub(super) mod peers;
+pub(super) mod policy;
 pub(super) mod role;
-pub(super) mod terms;

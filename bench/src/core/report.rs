@@ -14,7 +14,7 @@ use crate::core::results::Results;
 use crate::machine;
 use crate::report::{cell, count};
 
-/// Everything that was measured, with what one must know to read it.
+/// Formats all measurements, with the notes needed to read them.
 pub(super) fn tables(results: &Results, settings: Settings) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -36,9 +36,9 @@ fn write_header(text: &mut String, settings: Settings) -> Result {
     writeln!(
         text,
         "In-process decisions, keys of 24 bytes. {} cores of {}; threads {pinned}. Nanoseconds per \
-         decision and thread, median [min .. max] of {} runs of about {} ms, contenders in turns; \
-         ratios are of medians. The clock of the moment is {} for us and the floors; a cached one \
-         is at most {} ms old.",
+         decision and thread, median [min .. max] of {} runs of about {} ms, contenders \
+         interleaved; ratios are of medians. The exact clock of tidegate and the floors is {}; a \
+         cached one is at most {} ms old.",
         cores.len().max(1),
         machine::processor().as_deref().unwrap_or("an unknown processor"),
         settings.effort.runs,
@@ -49,10 +49,10 @@ fn write_header(text: &mut String, settings: Settings) -> Result {
 }
 
 fn write_touches(text: &mut String, results: &Results) -> Result {
-    if !results.touches.is_empty() {
+    if !results.new_keys.is_empty() {
         writeln!(text, "\nA million new keys, growth included, 1 thread.\n")?;
         writeln!(text, "| limiter | ns per key |\n| --- | --- |")?;
-        for (role, figure) in &results.touches {
+        for (role, figure) in &results.new_keys {
             writeln!(text, "| {} | {} |", role.name(), cell(figure))?;
         }
     }
@@ -61,8 +61,8 @@ fn write_touches(text: &mut String, results: &Results) -> Result {
     }
     writeln!(
         text,
-        "\nA million new keys one by one, in microseconds. Whatever else the machine does makes \
-         the longest wait longer, so the shortest of several passes says the most.\n"
+        "\nA million new keys one by one, in microseconds. Other load on \
+         the machine only increases the longest pause, so the best of several passes says most.\n"
     )?;
     writeln!(text, "| limiter | 99.9 % within | longest, best pass | longest, median of passes |")?;
     writeln!(text, "| --- | --- | ---: | ---: |")?;
@@ -90,9 +90,9 @@ fn write_memory(text: &mut String, results: &Results) -> Result {
     )?;
     let tell = |bytes: Option<f64>| bytes.map(|bytes| format!("{bytes:.1}")).unwrap_or_default();
     for print in &results.footprints {
-        let (resident, told) = (tell(print.resident()), tell(print.told()));
+        let (resident, reported) = (tell(print.resident()), tell(print.reported()));
         let keys = count(print.keys);
-        writeln!(text, "| {} | {keys} | {resident} | {told} |", print.subject.name())?;
+        writeln!(text, "| {} | {keys} | {resident} | {reported} |", print.subject.name())?;
     }
     Ok(())
 }
@@ -101,8 +101,8 @@ fn write_growth(text: &mut String, results: &Results, settings: Settings) -> Res
     let Some(last) = results.growth.last() else { return Ok(()) };
     writeln!(
         text,
-        "\nDecisions on uniform keys as they grow more, 1 thread. Keys are made on the spot, which \
-         is in the figures and, alone, in the last column.\n"
+        "\nDecisions on uniform keys by number of keys, 1 thread. Keys are generated during the \
+         measurement; the last column has that time alone.\n"
     )?;
     writeln!(
         text,
@@ -117,7 +117,7 @@ fn write_growth(text: &mut String, results: &Results, settings: Settings) -> Res
         writeln!(text, "| {} | {ours} | {floor} | {ratio:.2} | {idle} |", count(size.keys))?;
     }
     if last.keys < settings.largest {
-        writeln!(text, "\nThere is not memory enough here for {} keys.", count(settings.largest))?;
+        writeln!(text, "\nNot enough memory for {} keys.", count(settings.largest))?;
     }
     Ok(())
 }
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn what_was_not_measured_has_no_table() {
         let text = tables(&results(), QUICK);
-        assert!(text.contains("not memory enough here for 1 M keys"), "{text}");
+        assert!(text.contains("Not enough memory for 1 M keys"), "{text}");
         assert!(!text.contains("sixteen") && !text.contains("sweep") && !text.contains("Bytes"));
     }
 

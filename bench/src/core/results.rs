@@ -1,14 +1,14 @@
-//! What came out, and how to find it again.
+//! The results of all axes.
 
 use crate::core::axis::footprint::Footprint;
 use crate::core::axis::growth::Size;
+use crate::core::axis::new_keys::Pauses;
 use crate::core::axis::sweep::Sweep;
-use crate::core::axis::touch::Pauses;
 use crate::core::axis::{Axis, Case};
 use crate::core::contenders::role::Role;
 use crate::measure::Figure;
 
-/// Nanoseconds per decision and thread of everybody in one case.
+/// Nanoseconds per decision and thread of all contenders in one case.
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) axis: Axis,
@@ -28,12 +28,12 @@ impl Point {
     }
 }
 
-/// Everything that was measured; empty for what was left out.
+/// All results; empty for axes that were not measured.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     pub(super) points: Vec<Point>,
     /// Nanoseconds for a new key.
-    pub(super) touches: Vec<(Role, Figure)>,
+    pub(super) new_keys: Vec<(Role, Figure)>,
     pub(super) pauses: Vec<(Role, Pauses)>,
     pub(super) footprints: Vec<Footprint>,
     pub(super) growth: Vec<Size>,

@@ -1,13 +1,13 @@
-//! What is asked for, and by how many at the same time.
+//! The axes: kind of request and number of connections.
 
-/// The points at which everybody is measured.
+/// The measured points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Axis {
-    /// Whole answers on one connection: how long a call takes.
+    /// Complete responses on one connection: latency.
     One,
-    /// Whole answers on fifty connections: how many calls there can be.
+    /// Complete responses on fifty connections: throughput.
     Fifty,
-    /// Streams on a few connections: how long the first event takes.
+    /// Streams on a few connections: time to the first event.
     Streams,
 }
 
@@ -30,7 +30,7 @@ impl Axis {
         }
     }
 
-    /// What is asked, as JSON.
+    /// The request body.
     pub(super) const fn body(self) -> &'static str {
         match self {
             Self::One | Self::Fifty => {
@@ -42,7 +42,7 @@ impl Axis {
         }
     }
 
-    /// Whether the time of a call is that of its first event, and not of its last byte.
+    /// Whether the time of a call ends with its first event instead of its last byte.
     pub(super) const fn is_streamed(self) -> bool {
         matches!(self, Self::Streams)
     }

@@ -1,7 +1,7 @@
-//! Those who ask: connections that are kept, each with one call after the other.
+//! The clients: persistent connections with one call after the other.
 //!
-//! A request is a few bytes that were put together before, and of an answer only its end is looked
-//! for: who asks must cost less than who is asked.
+//! Requests are built beforehand, and only the end of a response is parsed, because the client must
+//! cost less than the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,47 +13,47 @@ use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Stage};
 use super::axis::Axis;
-use super::door::Entrance;
+use super::response::{Answer, Stage};
+use super::route::RouteStart;
 use crate::machine;
 use crate::measure::{as_float, percentiles};
 use crate::stopwatch::Stopwatch;
 
-/// What one turn came to.
+/// Results of one turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slice {
     /// Calls per second.
     pub(super) rate: f64,
-    /// Microseconds: of a whole call, or to the first event of a stream.
+    /// Microseconds of a complete call, or to the first event of a stream.
     pub(super) p50: f64,
     pub(super) p99: f64,
-    /// Microseconds of processor time per call of whoever stands in the way; NaN if nobody does.
+    /// Processor time of the proxy per call in microseconds; NaN without a proxy.
     pub(super) processor: f64,
 }
 
-/// Asks at one entrance for so long.
-pub(super) async fn slice(entrance: Entrance, axis: Axis, length: Duration) -> Result<Slice> {
-    let request = Arc::new(request(entrance, axis));
+/// Runs calls on one route for the given time.
+pub(super) async fn slice(route_start: RouteStart, axis: Axis, length: Duration) -> Result<Slice> {
+    let request = Arc::new(request(route_start, axis));
     let start = Arc::new(Barrier::new(axis.connections() + 1));
     let mut callers = JoinSet::new();
     for _ in 0..axis.connections() {
         let (request, start) = (Arc::clone(&request), Arc::clone(&start));
         callers.spawn(async move {
-            // The first call is not counted: it may open a connection behind the door.
-            let mut caller = Caller::connect(entrance.address).await;
+            // The first call is not counted: it may open a connection behind the proxy.
+            let mut caller = Caller::connect(route_start.address).await;
             let ready = match &mut caller {
                 Ok(caller) => caller.call(&request).await.map(drop),
                 Err(_) => Ok(()),
             };
-            // Everybody comes here, or nobody would ever begin.
+            // All connections must reach the barrier, or none would start.
             start.wait().await;
             ready?;
             caller?.keep_calling(&request, axis, length).await
         });
     }
     start.wait().await;
-    let busy = || entrance.process.and_then(machine::processor_time_of_family);
+    let busy = || route_start.process.and_then(machine::processor_time_of_family);
     let (before, stopwatch) = (busy(), Stopwatch::start());
     let mut times = Vec::new();
     while let Some(called) = callers.join_next().await {
@@ -68,9 +68,9 @@ pub(super) async fn slice(entrance: Entrance, axis: Axis, length: Duration) -> R
     Ok(Slice { rate: calls / wall.as_secs_f64(), p50, p99, processor })
 }
 
-/// A request as a client of a provider sends it.
-fn request(entrance: Entrance, axis: Axis) -> Vec<u8> {
-    let (Entrance { address, path, .. }, body) = (entrance, axis.body());
+/// A request like that of a provider's client library.
+fn request(route_start: RouteStart, axis: Axis) -> Vec<u8> {
+    let (RouteStart { address, path, .. }, body) = (route_start, axis.body());
     format!(
         "POST {path} HTTP/1.1\r\nhost: {address}\r\naccept: application/json\r\n\
          authorization: Bearer sk-nobody\r\nuser-agent: tidegate-bench\r\n\
@@ -86,7 +86,7 @@ struct Caller {
     answer: Answer,
 }
 
-/// How many nanoseconds a call took: to the first byte of the body, and to the last.
+/// Duration of a call in nanoseconds: to the first byte of the body, and to the last.
 struct Took {
     first: u64,
     whole: u64,
@@ -99,7 +99,7 @@ impl Caller {
         Ok(Self { stream, answer: Answer::default() })
     }
 
-    /// Calls until the time is up; answers how long each call took.
+    /// Makes calls until the time is up, and returns their durations.
     async fn keep_calling(
         mut self,
         request: &[u8],
@@ -123,7 +123,7 @@ impl Caller {
         let mut buffer = [0; 8_192];
         loop {
             let read = self.stream.read(&mut buffer).await?;
-            ensure!(read > 0, "a connection was closed in the middle of an answer");
+            ensure!(read > 0, "the connection was closed before the end of a response");
             let stage = self.answer.add(&buffer[..read])?;
             if stage != Stage::Head && first.is_none() {
                 first = Some(stopwatch.nanos());

@@ -1,4 +1,4 @@
-//! nginx as a plain reverse proxy, set up as one would for a provider that streams.
+//! nginx as a plain reverse proxy, configured for a streaming provider.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use tempfile::TempDir;
 use tidegate_testkit::launch::wait_until;
 
-/// A running nginx. It ends with this value, and so do its workers.
+/// A running nginx. It is stopped on drop, with its workers.
 #[derive(Debug)]
 pub(super) struct Nginx {
     program: PathBuf,
@@ -19,21 +19,22 @@ pub(super) struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it before a provider, with so many workers.
+    /// Starts it in front of a provider, with this many workers.
     pub(super) fn start(program: PathBuf, upstream: SocketAddr, workers: usize) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-nginx-").tempdir()?;
-        // It is free now; whoever is faster to bind it makes nginx end, which is seen below.
+        // The port is free now. If another process binds it first, nginx exits, which is detected
+        // below.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let settings = settings(folder.path(), address, upstream, workers);
         fs::write(folder.path().join("nginx.conf"), settings)?;
-        let child = command(&program, folder.path()).spawn().context("nginx cannot be started")?;
+        let child = command(&program, folder.path()).spawn().context("cannot start nginx")?;
         let mut nginx = Self { program, folder, child, address };
         wait_until("nginx to listen", || {
             let ended = nginx.child.try_wait().is_ok_and(|status| status.is_some());
             (ended || TcpStream::connect(address).is_ok()).then_some(())
         });
         let running = nginx.child.try_wait()?.is_none();
-        ensure!(running, "nginx does not start: {}", nginx.log());
+        ensure!(running, "nginx did not start: {}", nginx.log());
         Ok(nginx)
     }
 
@@ -41,7 +42,7 @@ impl Nginx {
         self.address
     }
 
-    /// The number of the process whose children are the workers.
+    /// The id of the master process.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -53,9 +54,9 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // A process that is killed could not end its workers.
-        let told = command(&self.program, self.folder.path()).args(["-s", "stop"]).status();
-        if !told.is_ok_and(|status| status.success()) {
+        // A killed master process could not stop its workers.
+        let stopped = command(&self.program, self.folder.path()).args(["-s", "stop"]).status();
+        if !stopped.is_ok_and(|status| status.success()) {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();
@@ -70,8 +71,7 @@ fn command(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// As many workers as our program has threads, connections that are kept on both sides, and
-/// nothing held back.
+/// As many workers as our program has threads, keep-alive on both sides, and no buffering.
 fn settings(folder: &Path, address: SocketAddr, upstream: SocketAddr, workers: usize) -> String {
     let folder = folder.display();
     let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -1,7 +1,7 @@
-//! The provider: a server that answers every call at once, the same each time.
+//! The provider: a server that answers every call immediately with the same response.
 //!
-//! A request for a stream gets its first event at once and the others one after the other; every
-//! other request gets an answer of about a kilobyte.
+//! A streaming request gets its first event immediately and the others at intervals; any other
+//! request gets a response of about a kilobyte.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,10 +22,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use crate::child;
 
-/// Events after the first.
+/// Number of events after the first.
 pub(super) const MORE_EVENTS: usize = 20;
 
-/// How long the provider takes for each of them.
+/// Interval between them.
 pub(super) const PER_EVENT: Duration = Duration::from_millis(1);
 
 const EVENT: &str = "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\
@@ -39,7 +39,7 @@ const LAST_EVENT: &str = "data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.complet
 
 type Answer = Response<Either<Full<Bytes>, Events>>;
 
-/// Serves until standard input ends; the first line says where.
+/// Prints its address and serves until standard input is closed.
 pub(crate) fn serve_alone() -> Result<()> {
     child::serve_alone(serve)
 }
@@ -52,7 +52,7 @@ async fn serve(listener: TcpListener) -> Result<()> {
         let whole = whole.clone();
         tokio::spawn(async move {
             let answer = service_fn(move |request| answer(request, whole.clone()));
-            // A caller who leaves is no matter.
+            // A caller may disconnect at any time.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
         });
     }
@@ -73,7 +73,7 @@ async fn answer(request: Request<Incoming>, whole: Bytes) -> Result<Answer, hype
 
 const STREAM: &[u8] = b"\"stream\":true";
 
-/// An answer of about a kilobyte.
+/// A response of about a kilobyte.
 fn whole() -> String {
     let text = "The tide turns at the harbour at half past nine and stands four metres high. ";
     format!(
@@ -85,7 +85,7 @@ fn whole() -> String {
     )
 }
 
-/// The first event at once, and the others on time.
+/// Sends the first event immediately, and the others at intervals.
 struct Events {
     sent: usize,
     clock: Interval,
@@ -110,7 +110,7 @@ impl Body for Events {
         if self.sent > MORE_EVENTS {
             return Poll::Ready(None);
         }
-        // A timer that is due at once still takes its millisecond, so the first event has none.
+        // Even an expired timer takes a millisecond, so the first event uses none.
         if self.sent > 0 {
             ready!(self.clock.poll_tick(context));
         }

@@ -1,4 +1,4 @@
-//! The app under test: one route of axum that answers two letters, bare or behind a limiter.
+//! The app under test: one axum route that returns two letters, alone or behind a limiter.
 
 use anyhow::{Context as _, Result};
 use axum::Router;
@@ -11,10 +11,10 @@ use tidegate_http::route::PerRoute;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
-/// So many that nobody is ever rejected.
+/// Large enough that no request is rejected.
 const BURST: u32 = 1_000_000_000;
 
-/// What stands before the handler. All limiters go by the address of the peer.
+/// The limiter in front of the handler. All use the address of the peer as the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum App {
     Bare,

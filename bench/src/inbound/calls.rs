@@ -21,9 +21,9 @@ use crate::stopwatch::Stopwatch;
 
 use super::app::App;
 
-/// Calls of a run.
+/// Number of calls per run.
 const CALLS: u64 = 100_000;
-/// Calls under callgrind: a short and a long run, so that what comes before them cancels out.
+/// Numbers of calls under callgrind: a short and a long run, so that the startup cancels out.
 const COUNTED: [u64; 2] = [1_000, 31_000];
 
 pub(crate) fn steps(effort: Effort) -> u64 {
@@ -32,7 +32,7 @@ pub(crate) fn steps(effort: Effort) -> u64 {
 
 /// Nanoseconds per call, in the order of [`App::ALL`].
 ///
-/// They are made on a thread of their own, so that nobody is pinned when it has ended.
+/// They run on a separate thread, so that the pinning ends with it.
 pub(crate) fn measure(
     effort: Effort,
     core: Option<usize>,
@@ -43,13 +43,13 @@ pub(crate) fn measure(
             if let Some(core) = core {
                 machine::pin(core);
             }
-            in_turns(effort, progress)
+            measure_shared(effort, progress)
         });
-        pinned.join().unwrap_or_else(|_| bail!("the thread that calls has panicked"))
+        pinned.join().unwrap_or_else(|_| bail!("the calling thread panicked"))
     })
 }
 
-fn in_turns(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
+fn measure_shared(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     progress.set_message("calls in process");
     let mut callers = App::ALL.into_iter().map(Caller::new).collect::<Result<Vec<_>>>()?;
     let mut runs = vec![Vec::new(); callers.len()];
@@ -64,7 +64,7 @@ fn in_turns(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     Ok(runs.iter().map(|runs| summary(runs, 0)).collect())
 }
 
-/// Makes so many calls and ends; callgrind watches.
+/// Makes this many calls and exits, for callgrind.
 pub(crate) fn alone(app: App, calls: u64) -> Result<()> {
     Caller::new(app)?.call(calls)
 }
@@ -75,17 +75,17 @@ pub(crate) fn instructions(app: App) -> Result<f64> {
     Ok(as_float(long.saturating_sub(short)) / as_float(COUNTED[1] - COUNTED[0]))
 }
 
-/// All instructions of a process that makes so many calls.
+/// Instructions of a process that makes this many calls.
 fn collected(app: App, calls: u64) -> Result<u64> {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     command.arg(std::env::current_exe()?).arg("inbound-calls");
     let output = command.arg(app.argument()).arg(calls.to_string()).output();
-    let output = output.context("valgrind cannot be started")?;
+    let output = output.context("cannot start valgrind")?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "valgrind failed: {}", text.trim());
     let line = text.lines().find_map(|line| line.split_once("Collected :"));
-    let Some((_, number)) = line else { bail!("valgrind told no number") };
+    let Some((_, number)) = line else { bail!("valgrind printed no number") };
     Ok(number.trim().parse()?)
 }
 
@@ -97,7 +97,7 @@ struct Caller {
 impl Caller {
     fn new(app: App) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        // As servers do: else axum would build its routes anew for every request.
+        // As servers do; otherwise axum would rebuild its routes for every request.
         let router: Router = app.router()?.with_state(());
         Ok(Self { service: router.into_service(), runtime })
     }

@@ -1,4 +1,4 @@
-//! The app behind a socket, in a process and on a core of its own.
+//! The app behind a socket, in a separate process on its own core.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -17,12 +17,12 @@ use crate::stopwatch::Stopwatch;
 
 use super::app::App;
 
-/// Connections that ask one after the other.
+/// Number of connections, each with sequential requests.
 const CONNECTIONS: usize = 32;
 const RUN: Duration = Duration::from_millis(500);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: app\r\n\r\n";
 
-/// What an app came to.
+/// Results of an app.
 #[derive(Debug)]
 pub(crate) struct Load {
     /// Requests per second.
@@ -30,7 +30,7 @@ pub(crate) struct Load {
     /// Median and 99th percentile of the latency of each run, in microseconds.
     pub(crate) p50: Figure,
     pub(crate) p99: Figure,
-    /// Processor time of the server per request, in nanoseconds; NaN where it is not known.
+    /// Processor time of the server per request, in nanoseconds; NaN if unknown.
     pub(crate) processor: Figure,
 }
 
@@ -38,15 +38,16 @@ pub(crate) fn steps(effort: Effort) -> u64 {
     (App::ALL.len() * effort.runs) as u64
 }
 
-/// All apps, and whether they were on another core than those who asked them.
+/// Results of all apps, and whether clients and server were on different cores.
 #[derive(Debug)]
 pub(crate) struct Loads {
     pub(crate) apps: Vec<Load>,
     pub(crate) apart: bool,
 }
 
-/// The apps in turns, in the order of [`App::ALL`]: they on the first of these cores, and those who
-/// ask them on the second. With fewer than two nobody is pinned, and the table says so.
+/// Measures the apps alternately, in the order of [`App::ALL`]: the server on the first of these
+/// cores, the clients on the second. With fewer than two cores nothing is pinned, and the table
+/// says so.
 pub(crate) fn measure(effort: Effort, cores: &[usize], progress: &ProgressBar) -> Result<Loads> {
     progress.set_message("load over sockets");
     let (of_apps, of_load) = match cores {
@@ -80,7 +81,7 @@ fn ask_in_turns(effort: Effort, apps: &[Process], progress: &ProgressBar) -> Res
     Ok(runs.iter().map(load).collect())
 }
 
-/// Serves an app until standard input ends, on the core that it was started on.
+/// Serves an app until standard input is closed, on the core on which it was started.
 pub(crate) fn serve_alone(app: App) -> Result<()> {
     let router = app.router()?.into_make_service_with_connect_info::<SocketAddr>();
     child::serve_alone(async |listener| Ok(axum::serve(listener, router).await?))
@@ -106,7 +107,8 @@ async fn run(app: &Process) -> Result<[f64; 4]> {
     Ok([requests / wall.as_secs_f64(), p50, p99, processor.unwrap_or(f64::NAN)])
 }
 
-/// Asks on one connection for the length of a run; answers how many nanoseconds each request took.
+/// Sends requests on one connection for the length of a run. Returns their durations in
+/// nanoseconds.
 async fn ask(address: SocketAddr, stopwatch: Stopwatch) -> Result<Vec<u64>> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
@@ -116,7 +118,7 @@ async fn ask(address: SocketAddr, stopwatch: Stopwatch) -> Result<Vec<u64>> {
         let asked = stopwatch.nanos();
         stream.write_all(REQUEST).await?;
         let mut length = 0;
-        // The handler answers two letters, which so end a response.
+        // The two letters of the handler end a response.
         while !buffer[..length].ends_with(b"\r\n\r\nok") {
             let read = stream.read(&mut buffer[length..]).await?;
             ensure!(
@@ -132,7 +134,7 @@ async fn ask(address: SocketAddr, stopwatch: Stopwatch) -> Result<Vec<u64>> {
     Ok(latencies)
 }
 
-/// An app in a process of its own.
+/// An app in a separate process.
 struct Process {
     program: Program,
     address: SocketAddr,
@@ -142,7 +144,7 @@ impl Process {
     fn start(app: App) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         let (program, line) = Program::start(command.arg("inbound-app").arg(app.argument()))?;
-        let address = line.parse().context("the app told no address")?;
+        let address = line.parse().context("the app printed no address")?;
         Ok(Self { program, address })
     }
 }

@@ -12,7 +12,7 @@ use super::app::App;
 use super::load::Loads;
 use super::tiers::{Point, Tiers};
 
-/// Everything that was measured, with what one must know to read it.
+/// Formats all measurements, with the notes needed to read them.
 pub(crate) fn tables(
     tiers: &[Point],
     calls: &[Figure],
@@ -31,8 +31,8 @@ pub(crate) fn tables(
 fn write_tiers(text: &mut String, points: &[Point], effort: Effort) -> std::fmt::Result {
     writeln!(
         text,
-        "Admission in process, one thread, everybody admitted, 4,096 organizations. {}. Median \
-         [min .. max] of {} runs, in turns.\n",
+        "Admission in process, one thread, all admitted, 4,096 organizations. {}. Median \
+         [min .. max] of {} runs, interleaved.\n",
         machine::processor().as_deref().unwrap_or("An unknown processor"),
         effort.runs
     )?;
@@ -50,7 +50,7 @@ fn write_calls(
     calls: &[Figure],
     instructions: &[Result<f64>],
 ) -> std::fmt::Result {
-    writeln!(text, "\nAn axum app called in process, one address, everybody admitted.\n")?;
+    writeln!(text, "\nAn axum app called in process, one address, all admitted.\n")?;
     writeln!(text, "| app | ns per call | added | instructions per call | added |")?;
     writeln!(text, "| --- | --- | ---: | ---: | ---: |")?;
     let bare_counted = instructions.first().and_then(|bare| bare.as_ref().ok()).copied();

@@ -1,21 +1,21 @@
-//! Admission in process: what each tier adds, and what it costs when it is off.
+//! Admission in process: the cost of each tier, enabled and disabled.
 
 use anyhow::Result;
 use indicatif::ProgressBar;
 use tidegate::admission::{Admission, Caller, Rules, Verdict};
 use tidegate::{Engine, MemoryStore, Policy};
 
-use crate::contender::{Contender, go_round};
+use crate::contender::{Contender, decide_each};
 use crate::keys::Keys;
-use crate::measure::{Effort, Figure, in_turns};
+use crate::measure::{Effort, Figure, measure_shared};
 
-/// Clients, and requests that are prepared. A thousand clients fit the cache, a million do not.
+/// Numbers of clients and prepared requests. A thousand clients fit the cache, a million do not.
 const SIZES: [(usize, usize); 2] = [(1_000, 8_192), (1_000_000, 1 << 20)];
 const MAX_MEMORY: usize = 512 << 20;
-/// So many that nobody is ever rejected.
+/// Large enough that no request is rejected.
 const BURST: u64 = 1_000_000_000;
 
-/// How much of an admission there is.
+/// The enabled tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tiers {
     Off,
@@ -53,7 +53,7 @@ impl Tiers {
     }
 }
 
-/// The figures with so many clients, on one thread, in the order of [`Tiers::ALL`].
+/// Results for a number of clients on one thread, in the order of [`Tiers::ALL`].
 #[derive(Debug)]
 pub(crate) struct Point {
     pub(crate) clients: usize,
@@ -73,7 +73,7 @@ pub(crate) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Poin
         for door in &doors {
             door.decide(&keys.all, keys.all.len() as u64);
         }
-        let figures = in_turns(&doors, &keys.orders, effort, progress)?;
+        let figures = measure_shared(&doors, &keys.orders, effort, progress)?;
         points.push(Point { clients, figures });
     }
     Ok(points)
@@ -83,7 +83,7 @@ struct Door(Admission);
 
 impl Contender for Door {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
-        go_round(keys, requests, |client| {
+        decide_each(keys, requests, |client| {
             // Three digits of the id: 4,096 organizations.
             let organization = &client[7..10];
             let caller = Caller::new().organization(organization).client(client);

@@ -1,4 +1,4 @@
-//! One run under valgrind: the program, a provider beside it, and requests one after the other.
+//! One run under valgrind: the program, a provider, and sequential requests.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result, ensure};
 use crate::child::Program;
 use crate::measure::as_float;
 
-/// Requests of the short and of the long run.
+/// Number of requests of the short and of the long run.
 const REQUESTS: [u64; 2] = [500, 4_500];
 
-/// What is counted.
+/// The measured requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
-    /// A chat through the gateway, answered whole, with limits that are never reached.
+    /// A chat call through the gateway without streaming, with limits that are never reached.
     GatewayCall,
     /// `POST /v1/take` of one key.
     Take,
@@ -49,14 +49,14 @@ impl Request {
     }
 }
 
-/// Instructions for each request.
+/// Instructions per request.
 pub(super) fn count(program: &Path, request: Request) -> Result<f64> {
     let [few, many] = REQUESTS;
     let [short, long] = [collected(program, request, few)?, collected(program, request, many)?];
     Ok(as_float(long.saturating_sub(short)) / as_float(many - few))
 }
 
-/// All instructions of a program that answers so many requests.
+/// Instructions of a program run with this many requests.
 fn collected(program: &Path, request: Request, requests: u64) -> Result<u64> {
     let mut command = Command::new(std::env::current_exe()?);
     let (_provider, provider) = Program::start(command.arg("gateway-upstream"))?;
@@ -78,15 +78,19 @@ fn collected(program: &Path, request: Request, requests: u64) -> Result<u64> {
     let (mut running, line) = Program::start(&mut command).context("is valgrind installed?")?;
     let said = || fs::read_to_string(&log).unwrap_or_default();
     let address = line.strip_prefix("http://").and_then(|address| address.parse().ok());
-    ask(address.with_context(|| format!("no address was told: {}", said()))?, request, requests)?;
+    ask(
+        address.with_context(|| format!("tidegate printed no address: {}", said()))?,
+        request,
+        requests,
+    )?;
     running.stop()?;
     let text = said();
     let number = text.lines().find_map(|line| Some(line.split_once("Collected :")?.1.trim()));
-    let number = number.with_context(|| format!("valgrind told no number: {text}"))?;
+    let number = number.with_context(|| format!("valgrind printed no number: {text}"))?;
     Ok(number.parse()?)
 }
 
-/// So many requests on one connection, each when the one before is answered.
+/// Sends requests sequentially on one connection.
 fn ask(address: SocketAddr, request: Request, requests: u64) -> Result<()> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -96,7 +100,7 @@ fn ask(address: SocketAddr, request: Request, requests: u64) -> Result<()> {
         let mut length = 0;
         while !is_whole(&buffer[..length]) {
             let read = stream.read(&mut buffer[length..])?;
-            ensure!(read > 0, "the connection was closed in the middle of an answer");
+            ensure!(read > 0, "the connection was closed before the end of a response");
             length += read;
         }
         let answer = String::from_utf8_lossy(&buffer[..length]);
@@ -105,7 +109,7 @@ fn ask(address: SocketAddr, request: Request, requests: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether an answer with a length is there to its end.
+/// Whether a response with a length is complete.
 fn is_whole(answer: &[u8]) -> bool {
     let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();

@@ -1,8 +1,9 @@
-//! What a call costs this side of the network: services that answer at once, bare and guarded.
+//! The overhead of a call without the network: services that answer immediately, with and without
+//! limits.
 //!
-//! Limits are set and told, so high that nobody ever waits; a call that would have to is refused,
-//! and the benchmark with it. Input tokens are counted before the measurement: every attempt of a
-//! call shares that count.
+//! Limits are configured and reported, but so high that no call waits; a call that would wait fails
+//! the benchmark. Input tokens are counted before the measurement: all attempts of a call share
+//! that count.
 
 use std::convert::Infallible;
 use std::future::ready;
@@ -28,52 +29,52 @@ use tower::{Layer, Service, ServiceExt as _, service_fn};
 
 use super::role::Model;
 use super::scenario::{KEY, MODEL};
-use crate::contender::{Contender, again};
-use crate::measure::{Effort, Figure, in_turns};
+use crate::contender::{Contender, repeat};
+use crate::measure::{Effort, Figure, measure_shared};
 
-/// Requests and tokens of a minute: more than anybody makes.
+/// Requests and tokens per minute, never reached.
 const PLENTY: u32 = 4_000_000_000;
-/// What is told to be left of them.
+/// The remaining amount that responses report.
 const LEFT: u32 = PLENTY - 1_000;
 const RESET: Duration = Duration::from_millis(1);
 const BODY: &str = r#"{"id":"chatcmpl-1","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Elbe"},"finish_reason":"stop"}],"usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}"#;
 
-/// How much of the stack there is.
+/// The measured part of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// A service that answers at once.
+    /// A service that answers immediately.
     Bare,
-    /// A permit for each call: acquired, and settled with what was used.
+    /// With a permit per call: acquired, and settled with the actual usage.
     Limited,
-    /// The same with answers that tell how limits stand.
-    Heard,
-    /// The same, and tried again if it failed, which it never does.
+    /// With a permit per call, and responses that report limits.
+    WithReportedLimits,
+    /// With permits, reported limits and the retry layer; no call fails.
     Retried,
-    /// An adapter over HTTP that answers at once.
+    /// An adapter over HTTP that answers immediately.
     Adapter,
-    /// All of it over such an adapter.
+    /// All layers over such an adapter.
     Stack,
 }
 
 impl Part {
     pub(super) const ALL: [Self; 6] =
-        [Self::Bare, Self::Limited, Self::Heard, Self::Retried, Self::Adapter, Self::Stack];
+        [Self::Bare, Self::Limited, Self::WithReportedLimits, Self::Retried, Self::Adapter, Self::Stack];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Bare => "a service that answers at once",
             Self::Limited => "`RateLimit(service)`: acquire, settle",
-            Self::Heard => "the same, limits told by every answer",
+            Self::WithReportedLimits => "the same, limits told by every answer",
             Self::Retried => "`Retry(RateLimit(service))`, limits told",
             Self::Adapter => "`adapter`: encode, read fields and body",
             Self::Stack => "`Retry(RateLimit(adapter))`",
         }
     }
 
-    /// The part that it is compared with.
+    /// The part with which this one is compared.
     pub(super) const fn base(self) -> Self {
         match self {
-            Self::Bare | Self::Limited | Self::Heard | Self::Retried => Self::Bare,
+            Self::Bare | Self::Limited | Self::WithReportedLimits | Self::Retried => Self::Bare,
             Self::Adapter | Self::Stack => Self::Adapter,
         }
     }
@@ -81,10 +82,10 @@ impl Part {
     fn enter(self) -> Result<Box<dyn Contender>> {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         let model = match self {
-            Self::Bare => instant(told()).boxed_clone(),
+            Self::Bare => instant(reported_limits()).boxed_clone(),
             Self::Limited => limited(instant(ReportedLimits::nothing()))?.boxed_clone(),
-            Self::Heard => limited(instant(told()))?.boxed_clone(),
-            Self::Retried => retried(limited(instant(told()))?).boxed_clone(),
+            Self::WithReportedLimits => limited(instant(reported_limits()))?.boxed_clone(),
+            Self::Retried => retried(limited(instant(reported_limits()))?).boxed_clone(),
             Self::Adapter => adapter()?.boxed_clone(),
             Self::Stack => retried(limited(adapter()?)?).boxed_clone(),
         };
@@ -98,7 +99,7 @@ impl Part {
 pub(super) fn measure(effort: Effort, progress: &ProgressBar) -> Result<Vec<Figure>> {
     progress.set_message("what a call costs");
     let parts = Part::ALL.map(Part::enter).into_iter().collect::<Result<Vec<_>>>()?;
-    in_turns(&parts, &[Vec::new()], effort, progress)
+    measure_shared(&parts, &[Vec::new()], effort, progress)
 }
 
 struct Caller {
@@ -110,7 +111,7 @@ struct Caller {
 impl Contender for Caller {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
         let model = self.model.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        again(&self.runtime, requests, async || {
+        repeat(&self.runtime, requests, async || {
             let answer = model.clone().oneshot(self.call.clone()).await;
             match answer {
                 Ok(answer) => answer.whole().await.is_ok(),
@@ -122,30 +123,30 @@ impl Contender for Caller {
 
 /// A service that answers at once.
 fn instant(
-    told: ReportedLimits,
+    reported: ReportedLimits,
 ) -> impl Service<Call, Response = Answer, Error = CallError, Future: Send> + Clone + Send + 'static
 {
     service_fn(move |_: Call| {
         let mut reply = Reply::default();
         reply.text.push_str("Elbe");
         reply.usage = Some(Usage { input: 9, output: 2, ..Usage::default() });
-        let answer = Answer::complete("openai".into(), reply).told(told.clone(), None);
+        let answer = Answer::complete("openai".into(), reply).told(reported.clone(), None);
         ready(Ok::<_, CallError>(answer))
     })
 }
 
-/// What answers tell about both limits.
-fn told() -> ReportedLimits {
+/// The limits that responses report.
+fn reported_limits() -> ReportedLimits {
     let reading = Reading {
         limit: Some(PLENTY.into()),
         remaining: Some(LEFT.into()),
         reset: Some(RESET),
         window: Duration::from_secs(60),
     };
-    let mut told = ReportedLimits::nothing();
-    told.add(Dimension::Requests, reading);
-    told.add(Dimension::Tokens, reading);
-    told
+    let mut reported = ReportedLimits::nothing();
+    reported.add(Dimension::Requests, reading);
+    reported.add(Dimension::Tokens, reading);
+    reported
 }
 
 fn adapter() -> Result<

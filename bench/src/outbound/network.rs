@@ -1,4 +1,4 @@
-//! HTTP to a simulator without a socket, over a network that takes a little while.
+//! HTTP to a simulator without a socket, over a network with latency.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,10 +23,10 @@ use tower::{ServiceExt as _, service_fn};
 use super::scenario::{KEY, MODEL};
 use crate::keys::SplitMix;
 
-/// The longest way to the provider.
-const MOST: Duration = Duration::from_millis(20);
+/// Maximum one-way latency.
+const MAX_LATENCY: Duration = Duration::from_millis(20);
 
-/// Random numbers that are the same in every run. Clones take turns.
+/// Reproducible random numbers. Clones share the sequence.
 #[derive(Clone, Debug)]
 pub(super) struct Dice(Arc<Mutex<SplitMix>>);
 
@@ -35,7 +35,7 @@ impl Dice {
         Self(Arc::new(Mutex::new(SplitMix(seed))))
     }
 
-    /// A random part of a span, in whole microseconds.
+    /// A random fraction of a duration, in whole microseconds.
     pub(super) fn part_of(&self, span: Duration) -> Duration {
         let micros = usize::try_from(span.as_micros()).unwrap_or(usize::MAX);
         let part = self.0.lock().unwrap_or_else(PoisonError::into_inner).below(micros);
@@ -46,7 +46,7 @@ impl Dice {
 /// An HTTP service of any kind.
 pub(super) type Http = BoxCloneService<Request<Full<Bytes>>, Response<Incoming>, BoxError>;
 
-/// The model of a simulator, in the words of its provider.
+/// The adapter for the model of a simulator.
 pub(super) fn adapter(simulator: &Simulator, dice: &Dice) -> Result<Adapter<Http>> {
     let target = Target::new(Dialect::OpenAi, "http://sim", MODEL, &Credential::new(KEY))?;
     Ok(Adapter::new(http(simulator, dice), "openai", target))
@@ -55,7 +55,7 @@ pub(super) fn adapter(simulator: &Simulator, dice: &Dice) -> Result<Adapter<Http
 fn http(simulator: &Simulator, dice: &Dice) -> Http {
     let (simulator, dice) = (simulator.clone(), dice.clone());
     let service = service_fn(move |request| {
-        let (simulator, way) = (simulator.clone(), dice.part_of(MOST));
+        let (simulator, way) = (simulator.clone(), dice.part_of(MAX_LATENCY));
         async move {
             sleep(way).await;
             send(&simulator, request).await
@@ -64,7 +64,7 @@ fn http(simulator: &Simulator, dice: &Dice) -> Http {
     service.boxed_clone()
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 async fn send(
     simulator: &Simulator,
     mut request: Request<Full<Bytes>>,

@@ -1,4 +1,4 @@
-//! One run: agents that do the work together, all at once from the start, in virtual time.
+//! One run: concurrent agents share the work, in virtual time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,21 +19,21 @@ use super::scenario::{Scenario, Work};
 pub(super) const WORKERS: usize = 4;
 pub(super) const AGENTS: usize = 10;
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Run {
-    /// Until the last call was answered or given up.
+    /// Time until the last call was answered or had failed.
     pub(super) took: Duration,
-    /// Calls that were given up.
+    /// Number of failed calls.
     pub(super) failed: u64,
-    /// Requests that reached the provider, and those that it answered with 429.
+    /// Requests that reached the provider, and those answered with 429.
     pub(super) sent: u64,
     pub(super) throttled: u64,
-    /// The share of the quota in that time that went to calls that were answered.
+    /// The share of the quota in that time used by answered calls.
     pub(super) used: f64,
 }
 
-/// What the work takes, as the provider charges it: every call is put to it once, without limits.
+/// Determines what the provider charges for the work, by making every call once without limits.
 pub(super) fn weigh(scenario: Scenario, seed: u64) -> Result<Work> {
     virtual_time()?.block_on(async {
         let simulator = scenario.generous(seed)?;
@@ -47,7 +47,7 @@ pub(super) fn weigh(scenario: Scenario, seed: u64) -> Result<Work> {
     })
 }
 
-/// Lets a role do the work of a scenario.
+/// Runs a scenario with a role.
 pub(super) fn run(scenario: Scenario, role: Role, seed: u64) -> Result<Run> {
     virtual_time()?.block_on(async {
         let simulator = scenario.provider(seed)?;
@@ -66,12 +66,12 @@ pub(super) fn run(scenario: Scenario, role: Role, seed: u64) -> Result<Run> {
     })
 }
 
-/// A runtime whose clock stands still while there is something to do, and else moves at once.
+/// A runtime with a paused clock, which advances when all tasks are idle.
 fn virtual_time() -> Result<Runtime> {
     Ok(Builder::new_current_thread().enable_all().start_paused(true).build()?)
 }
 
-/// What the provider has charged for calls that it answered.
+/// The provider's charges for answered calls.
 fn answered(simulator: &Simulator) -> Work {
     let entries = simulator.ledger().entries();
     let complete = entries.iter().filter(|entry| entry.ending == Ending::Complete);
@@ -81,8 +81,8 @@ fn answered(simulator: &Simulator) -> Work {
     })
 }
 
-/// Every worker has its part of the calls, and each of its agents takes the next one when it is
-/// done with the last. Answers how long all of it took, and how many calls were given up.
+/// Each worker has its part of the calls, and its agents take the next call when the last one is
+/// done. Returns the total time and the number of failed calls.
 async fn work(processes: &[Model], mut calls: Vec<Call>) -> Result<(Duration, u64)> {
     let start = Instant::now();
     let mut agents = JoinSet::new();

@@ -10,7 +10,7 @@ use crate::machine;
 use crate::measure::{Effort, Figure, as_float, summary};
 use crate::report::cell;
 
-/// Everything that was measured, with what one must know to read it.
+/// Formats all measurements, with the notes needed to read them.
 pub(super) fn tables(heats: &[Heat], costs: &[Figure], effort: Effort) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -87,21 +87,21 @@ fn write_heat(text: &mut String, heat: &Heat) -> Result {
 fn write_legend(text: &mut String) -> Result {
     writeln!(
         text,
-        "\nThe optimum is when the provider can have let in the last call: when the slice of the \
-         last request begins, or when its bucket of tokens, which begins full, has had enough; it \
-         does not wait for the last answer. Calls that failed for good are not in the quota used, \
-         and shorten the time of who gave them up. Two processes: each of ours has books of its own \
-         and is configured with half of the limits; each bucket by hand has all of them. Calls and \
-         chances are those of the seed, so rows that are the same in two tables are the same run: \
-         what differs, a limit on tokens or a bucket, never held that caller back.\n"
+        "\nThe optimum is the earliest time at which the provider can admit the last call: the start \
+         of the slice of the last request, or the time when its token bucket, which starts full, has \
+         refilled enough; it does not include the last response. Calls that failed for good do not \
+         count as used quota, and shorten the time of their client. Two processes: each of ours has \
+         its own store and half of the limits; each hand-written bucket has the full limit. Calls and \
+         random numbers depend on the seed only, so equal rows in two tables are the same run, in \
+         which the differing limit or bucket had no effect.\n"
     )
 }
 
 fn write_costs(text: &mut String, costs: &[Figure], effort: Effort) -> Result {
     writeln!(
         text,
-        "What a call costs on this side: {}, one task that never waits, answers at once. Median \
-         [min .. max] of {} runs of about 100 ms, in turns.\n",
+        "Overhead of a call on the client: {}, one task that never waits, immediate responses. \
+         Median [min .. max] of {} runs of about 100 ms, interleaved.\n",
         machine::processor().as_deref().unwrap_or("an unknown processor"),
         effort.runs
     )?;
@@ -125,7 +125,7 @@ fn percent(part: u64, all: u64) -> f64 {
     as_float(part) * 100.0 / as_float(all.max(1))
 }
 
-/// The beginning of a sentence.
+/// Capitalizes the first letter.
 fn capital(name: &str) -> String {
     let mut letters = name.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())

@@ -1,4 +1,4 @@
-//! Who makes the calls.
+//! The measured clients.
 
 use anyhow::Result;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
@@ -10,39 +10,39 @@ use tidegate_sim::Simulator;
 use tower::util::BoxCloneService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::by_hand::ByHand;
 use super::network::{Dice, adapter};
+use super::retry_loop::RetryLoop;
 use super::scenario::{KEY, MODEL, Scenario};
 
-/// A model, however it is guarded.
+/// A model with any layers.
 pub(super) type Model = BoxCloneService<Call, Answer, CallError>;
 
 /// The roles in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// `Retry(RateLimit(adapter))` that was told the limits; of two processes, each half of them.
+    /// `Retry(RateLimit(adapter))` with configured limits; two processes have half of them each.
     Configured,
-    /// The same, which knows nothing but what the provider's answers tell.
-    Told,
-    /// A loop that tries again.
+    /// `Retry(RateLimit(adapter))` without configured limits, which learns them from responses.
+    FromHeaders,
+    /// A retry loop.
     Loop,
-    /// The same behind a token bucket; each process has one for all of the limit.
+    /// A retry loop behind a token bucket; each process has one for the full limit.
     Bucket,
 }
 
 impl Role {
-    pub(super) const ALL: [Self; 4] = [Self::Configured, Self::Told, Self::Loop, Self::Bucket];
+    pub(super) const ALL: [Self; 4] = [Self::Configured, Self::FromHeaders, Self::Loop, Self::Bucket];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Configured => "tidegate-llm, limits configured",
-            Self::Told => "tidegate-llm, told by headers alone",
+            Self::FromHeaders => "tidegate-llm, told by headers alone",
             Self::Loop => "retry loop",
             Self::Bucket => "token bucket and retry loop",
         }
     }
 
-    /// What the agents of one process call.
+    /// The model that the agents of one process call.
     pub(super) fn enter(
         self,
         scenario: Scenario,
@@ -52,7 +52,7 @@ impl Role {
     ) -> Result<Model> {
         let adapter = adapter(simulator, dice)?;
         if matches!(self, Self::Loop | Self::Bucket) {
-            let mut by_hand = ByHand::new(adapter.boxed_clone(), dice.clone());
+            let mut by_hand = RetryLoop::new(adapter.boxed_clone(), dice.clone());
             if self == Self::Bucket {
                 by_hand = by_hand.paced(scenario.requests);
             }
@@ -68,7 +68,7 @@ impl Role {
     }
 }
 
-/// The part of the limits that one process may have.
+/// The share of the limits of one process.
 fn part(scenario: Scenario) -> Result<Constraint> {
     let part = |limit: u32| i64::try_from(limit as usize / scenario.processes);
     let raw = RawConstraint {

@@ -1,4 +1,4 @@
-//! Scenarios: what a provider allows, and the work that is to be done with it.
+//! Scenarios: the limits of a provider, and the work to do.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ pub(super) const KEY: &str = "sk-bench";
 pub(super) const MODEL: &str = "model-1";
 /// Requests are counted in slices of this length, in seconds.
 const SLICE: u64 = 1;
-/// The shortest and the longest time to an answer.
+/// Minimum and maximum response time.
 const LATENCY: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(900)];
 
-/// Work to do, and what is allowed meanwhile.
+/// Work to do, and the limits of the provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scenario {
     pub(super) name: &'static str,
-    /// Calls in all, over all workers.
+    /// Total number of calls of all workers.
     pub(super) calls: usize,
-    /// Processes that use the one key; each has its share of the workers.
+    /// Number of processes that share the key; each has its share of the workers.
     pub(super) processes: usize,
-    /// Requests and tokens of a minute.
+    /// Requests and tokens per minute.
     pub(super) requests: u32,
     pub(super) tokens: u32,
-    /// The fewest words of a prompt, and how many more there may be.
+    /// Minimum number of words of a prompt, and the range above it.
     pub(super) words: (usize, usize),
-    /// The same for the most tokens of an answer.
+    /// Minimum of `max_tokens`, and the range above it.
     pub(super) answer: (usize, usize),
 }
 
-/// What the work takes of the limits.
+/// Requests and tokens of the work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     pub(super) requests: u64,
@@ -72,12 +72,12 @@ impl Scenario {
         simulator(limits, seed)
     }
 
-    /// The same one with limits that nobody meets.
+    /// A provider with limits that are never reached.
     pub(super) fn generous(&self, seed: u64) -> Result<Simulator> {
         simulator(Limits::new(), seed)
     }
 
-    /// The calls of a seed: short and long, whole and streamed.
+    /// The calls of a seed: short and long, with and without streaming.
     pub(super) fn work(&self, seed: u64) -> Vec<Call> {
         let mut dice = SplitMix(seed);
         let mut between = |(least, more): (usize, usize)| least + dice.below(more);
@@ -90,8 +90,8 @@ impl Scenario {
         (0..self.calls).map(call).collect()
     }
 
-    /// The least time, in seconds, in which the provider lets all of the work in: when the slice
-    /// of the last request begins, or when enough tokens have flowed in, whichever is later.
+    /// The minimum time in seconds in which the provider admits all work: the start of the slice of
+    /// the last request, or the time when enough tokens are refilled, whichever is later.
     pub(super) fn optimum(&self, work: Work, seed: u64) -> f64 {
         let slices = work.requests.div_ceil(self.per_slice());
         let last_slice = as_float(slices.saturating_sub(1) * SLICE) - phase(seed).as_secs_f64();
@@ -99,8 +99,7 @@ impl Scenario {
         last_slice.max(missing * 60.0 / f64::from(self.tokens)).max(0.0)
     }
 
-    /// The share of what the provider has let flow in so far that some work is, by the limit of
-    /// which it is more.
+    /// The share of the available quota that some work uses, by the limit of which it uses more.
     pub(super) fn share(&self, work: Work, after: Duration, seed: u64) -> f64 {
         let slices = (after + phase(seed)).as_secs() / SLICE + 1;
         let requests = as_float(slices * self.per_slice());
@@ -113,7 +112,8 @@ impl Scenario {
     }
 }
 
-/// How much of the first slice is over at the start: nobody starts with the provider's clock.
+/// The elapsed part of the first slice at the start, because clients do not start with the
+/// provider's clock.
 fn phase(seed: u64) -> Duration {
     Duration::from_millis(seed * 137 % 1_000)
 }

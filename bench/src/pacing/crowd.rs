@@ -1,8 +1,8 @@
-//! A crowd on one key: how much memory it takes while it waits, and how fast it is let through.
+//! Many waiters on one key: their memory, and the rate of grants.
 //!
-//! Each crowd has a process of its own, started from this program, with a runtime of two workers.
-//! All wait first; then it opens, and the time runs until the last one has its grant. How that is
-//! done differs between the contenders, and the table says how.
+//! Each crowd has a separate process of this program, with a runtime of two workers. All tasks wait
+//! first; then the limiter opens, and the time runs until the last grant. How it opens differs
+//! between the contenders and is stated in the table.
 
 mod ours;
 mod peers;
@@ -18,12 +18,12 @@ use tokio::time::timeout;
 use crate::machine;
 use crate::measure::as_float;
 
-/// Tokens per second of those that have a rate. It bounds their grants per second.
+/// Tokens per second of contenders with a rate, which bounds their grants per second.
 const RATE: u32 = 1_000_000;
-/// Tokens in a full bucket, a millisecond's worth.
+/// Tokens in a full bucket: one millisecond at that rate.
 const BURST: u32 = 1_000;
-/// A crowd that takes longer than this is given up.
-const PATIENCE: Duration = Duration::from_secs(100);
+/// Timeout of a crowd.
+const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// The rows of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub(super) enum Role {
     Semaphore,
     /// governor with a quota that does not open; for memory only.
     GovernorParked,
-    /// Tasks that wait for nothing in particular; for memory only.
+    /// Tasks that wait at a `Notify`; for memory only.
     Baseline,
 }
 
@@ -64,7 +64,7 @@ impl Role {
         }
     }
 
-    /// How it is kept closed, and opened.
+    /// How the contender is kept closed, and opened.
     pub(super) const fn method(self) -> &'static str {
         match self {
             Self::OursRate => {
@@ -88,7 +88,7 @@ impl Role {
         }
     }
 
-    /// The one of ours that does the same, to compare with.
+    /// Our comparable contender.
     pub(super) const fn ours(self) -> Self {
         match self {
             Self::OursSlot | Self::Semaphore => Self::OursSlot,
@@ -97,12 +97,12 @@ impl Role {
     }
 }
 
-/// What a run came to. Nothing where it was not measured.
+/// Results of a run; `None` if not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Run {
-    /// Bytes by which the process grew while the crowd came.
+    /// Growth of the process while the crowd arrived, in bytes.
     grown: Option<u64>,
-    /// From the opening until the last grant.
+    /// Time from the opening to the last grant.
     drained: Option<Duration>,
 }
 
@@ -135,22 +135,22 @@ impl fmt::Display for Run {
     }
 }
 
-/// Starts this program again for one crowd, and reads what it prints.
-pub(super) fn in_a_process(role: Role, waiters: usize) -> Result<Run> {
+/// Runs one crowd in a child process, and parses its output.
+pub(super) fn in_child_process(role: Role, waiters: usize) -> Result<Run> {
     let place = Role::ALL.iter().position(|other| *other == role).unwrap_or_default();
     let output = Command::new(std::env::current_exe()?)
         .args(["crowd", &place.to_string(), &waiters.to_string()])
         .stderr(Stdio::inherit())
         .output()?;
-    ensure!(output.status.success(), "the crowd of {} came to no good end", role.name());
+    ensure!(output.status.success(), "the crowd of {} failed", role.name());
     let text = String::from_utf8(output.stdout)?;
     Run::read(&text).with_context(|| format!("not a result of a crowd: {text:?}"))
 }
 
-/// Lets one crowd through in this process and prints what it came to.
+/// Runs one crowd in this process and prints the result.
 pub(crate) fn alone(role: usize, waiters: usize) -> Result<()> {
-    let role = *Role::ALL.get(role).context("there is no such role")?;
-    ensure!(waiters > 0, "nobody is no crowd");
+    let role = *Role::ALL.get(role).context("unknown role")?;
+    ensure!(waiters > 0, "the number of waiters must not be zero");
     println!("{}", run(role, waiters)?);
     Ok(())
 }
@@ -159,21 +159,21 @@ fn run(role: Role, waiters: usize) -> Result<Run> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
     let run = runtime.block_on(async {
         match role {
-            Role::OursRate => timeout(PATIENCE, ours::rate(waiters)).await,
-            Role::OursSlot => timeout(PATIENCE, ours::slot(waiters)).await,
-            Role::Semaphore => timeout(PATIENCE, peers::semaphore(waiters)).await,
-            Role::LeakyBucket => timeout(PATIENCE, peers::leaky_bucket(waiters)).await,
-            Role::Governor => timeout(PATIENCE, peers::governor(waiters)).await,
-            Role::GovernorParked => timeout(PATIENCE, peers::governor_parked(waiters)).await,
-            Role::Baseline => timeout(PATIENCE, peers::baseline(waiters)).await,
+            Role::OursRate => timeout(TIMEOUT, ours::rate(waiters)).await,
+            Role::OursSlot => timeout(TIMEOUT, ours::slot(waiters)).await,
+            Role::Semaphore => timeout(TIMEOUT, peers::semaphore(waiters)).await,
+            Role::LeakyBucket => timeout(TIMEOUT, peers::leaky_bucket(waiters)).await,
+            Role::Governor => timeout(TIMEOUT, peers::governor(waiters)).await,
+            Role::GovernorParked => timeout(TIMEOUT, peers::governor_parked(waiters)).await,
+            Role::Baseline => timeout(TIMEOUT, peers::baseline(waiters)).await,
         }
     });
-    // Those that still wait are not waited for.
+    // Do not wait for tasks that still wait.
     runtime.shutdown_background();
-    run.with_context(|| format!("{} took longer than {PATIENCE:?}", role.name()))?
+    run.with_context(|| format!("{} took longer than {TIMEOUT:?}", role.name()))?
 }
 
-/// Bytes by which the process has grown since.
+/// Growth of the process since then, in bytes.
 fn grown(before: Option<u64>) -> Option<u64> {
     machine::resident_bytes().zip(before).map(|(now, before)| now.saturating_sub(before))
 }

@@ -10,7 +10,7 @@ use crate::report::{cell, count};
 /// The goal for an acquire and release of ours, in nanoseconds.
 const GOAL: f64 = 1_000.0;
 
-/// Everything that was measured, with what one must know to read it.
+/// Formats all measurements, with the notes needed to read them.
 pub(super) fn tables(figures: &Figures, effort: Effort) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -24,8 +24,8 @@ pub(super) fn tables(figures: &Figures, effort: Effort) -> String {
 fn write_header(text: &mut String, effort: Effort) -> Result {
     writeln!(
         text,
-        "Waiting for permits. {} cores of {}. Median [min .. max] of {} runs, contenders in \
-         turns; times by std `Instant`. Ratios are of medians.\n",
+        "Waiting for permits. {} cores of {}. Median [min .. max] of {} runs, contenders \
+         interleaved; times by std `Instant`. Ratios are of medians.\n",
         machine::cores().len().max(1),
         machine::processor().as_deref().unwrap_or("an unknown processor"),
         effort.runs
@@ -64,8 +64,8 @@ fn write_grants(text: &mut String, figures: &Figures) -> Result {
     writeln!(
         text,
         "{} tasks wait on one key, then it opens: from the opening to the last grant, on a \
-         runtime of two workers, each run in a fresh process. A permit is dropped as soon as it \
-         is had.\n",
+         runtime of two workers, each run in a new process. A permit is dropped as soon as it \
+         is granted.\n",
         count(figures.waiters)
     )?;
     writeln!(text, "| limiter | how | thousand grants per second | / ours of the same kind |")?;
@@ -78,10 +78,9 @@ fn write_grants(text: &mut String, figures: &Figures) -> Result {
     }
     writeln!(
         text,
-        "\nMore is better. No one of the first three can exceed its rate of 1,000 thousand per \
-         second; tokens that a bucket of 1,000 cannot hold until somebody looks again are lost. \
-         The last two have no rate to wait for and measure the handing over alone. Runs are not \
-         repeated when the machine was busy.\n"
+        "\nMore is better. The first three cannot exceed their rate of 1,000 thousand per second; \
+         tokens beyond the capacity of 1,000 are lost between two refills. The last two have no \
+         rate and measure the hand-over alone. Runs are not repeated if the machine was busy.\n"
     )
 }
 

@@ -1,7 +1,6 @@
 //! Acquire and release by one task that never has to wait, on a current-thread runtime.
 //!
-//! All have so many tokens that they never run out, at a rate so low that they are never full
-//! again, as in `core`.
+//! All have enough tokens, at a rate so low that they are never full again, as in `core`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -17,11 +16,11 @@ use tidegate::{Engine, Limiter, Policy};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
-use crate::contender::{Contender, again};
+use crate::contender::{Contender, repeat};
 
 /// Tokens in a full bucket.
 const BURST: u32 = 1_000_000_000;
-/// Permits that may be out at the same time.
+/// Maximum number of concurrent permits.
 const SLOTS: u32 = 8;
 
 /// The rows of the table.
@@ -59,7 +58,7 @@ impl Role {
         }
     }
 
-    /// What one turn does.
+    /// The work of one iteration.
     pub(super) const fn work(self) -> &'static str {
         match self {
             Self::Ours => "`acquire([claim])`, drop: a token of a key and a slot, slot given back",
@@ -81,7 +80,7 @@ impl Role {
         }
     }
 
-    /// A limiter with a runtime of its own.
+    /// Creates the limiter with its own runtime.
     pub(super) fn enter(self) -> Result<Box<dyn Contender>> {
         let runtime = Builder::new_current_thread().enable_time().build()?;
         Ok(match self {
@@ -146,25 +145,25 @@ fn pacer(engine: &Engine) -> Pacer {
 impl<const N: usize> Contender for Ours<N> {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
         let key = keys.first().map_or("key", String::as_str);
-        again(&self.runtime, requests, async || {
+        repeat(&self.runtime, requests, async || {
             let claims = self.limiters.each_ref().map(|limiter| limiter.charge(key, 1));
             self.pacer.acquire(claims).await.is_ok()
         })
     }
 }
 
-/// Another limiter, which knows no keys.
+/// A peer, without keys.
 struct Peer<T>(Runtime, T);
 
 impl Contender for Peer<Semaphore> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        again(&self.0, requests, async || self.1.acquire().await.is_ok())
+        repeat(&self.0, requests, async || self.1.acquire().await.is_ok())
     }
 }
 
 impl Contender for Peer<LeakyBucket> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        again(&self.0, requests, async || {
+        repeat(&self.0, requests, async || {
             self.1.acquire_one().await;
             true
         })
@@ -176,7 +175,7 @@ where
     C: ReasonablyRealtime + Sync,
 {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        again(&self.0, requests, async || {
+        repeat(&self.0, requests, async || {
             self.1.until_ready().await;
             true
         })

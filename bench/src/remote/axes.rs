@@ -1,14 +1,14 @@
-//! What is varied: how many callers, how many charges, which keys.
+//! The axes: number of callers, number of charges, distribution of keys.
 
 use crate::keys::Keys;
 
-/// How many ask at the same time.
+/// Numbers of concurrent callers.
 pub(super) const CALLERS: [usize; 3] = [1, 50, 500];
-/// The most of them.
-pub(super) const MOST_CALLERS: usize = 500;
-/// Keys in all, where there are many.
+/// The largest of them.
+pub(super) const MAX_CALLERS: usize = 500;
+/// Number of keys in the uniform distribution.
 const MANY: usize = 10_000;
-/// How many requests are prepared; callers start at different ones.
+/// Number of prepared requests; callers start at different ones.
 const REQUESTS: usize = 1 << 16;
 
 /// A point of the axes.
@@ -16,20 +16,22 @@ const REQUESTS: usize = 1 << 16;
 pub(super) struct Point {
     pub(super) callers: usize,
     pub(super) charges: Charges,
-    pub(super) spread: Spread,
+    pub(super) distribution: KeyDistribution,
 }
 
 impl Point {
-    /// All points, in groups that are compared with each other and so take turns: they differ in
+    /// All points, in groups that are compared and therefore measured alternately; they differ in
     /// the number of charges.
     pub(super) fn groups() -> Vec<[Self; 2]> {
-        let group = |spread, callers| Charges::ALL.map(|charges| Self { callers, charges, spread });
-        let groups = |spread| CALLERS.map(|callers| group(spread, callers));
-        Spread::ALL.into_iter().flat_map(groups).collect()
+        let group = |distribution, callers| {
+            Charges::ALL.map(|charges| Self { callers, charges, distribution })
+        };
+        let groups = |distribution| CALLERS.map(|callers| group(distribution, callers));
+        KeyDistribution::ALL.into_iter().flat_map(groups).collect()
     }
 }
 
-/// How many charges a decision has.
+/// Number of charges of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Charges {
     One,
@@ -47,16 +49,16 @@ impl Charges {
     }
 }
 
-/// How requests are spread over keys.
+/// Distribution of requests over keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spread {
-    /// Ten thousand, uniform.
+pub(super) enum KeyDistribution {
+    /// Uniform over ten thousand keys.
     Many,
-    /// All on one.
+    /// All requests on one key.
     Hot,
 }
 
-impl Spread {
+impl KeyDistribution {
     pub(super) const ALL: [Self; 2] = [Self::Many, Self::Hot];
 
     pub(super) const fn name(self) -> &'static str {
@@ -67,8 +69,8 @@ impl Spread {
     }
 }
 
-/// A key, and what peers call its bucket for each charge. They are made beforehand, so that
-/// nobody but ours builds names while it is measured.
+/// A key, and its bucket names for the peers, built beforehand, so that only our contender builds
+/// names during the measurement.
 #[derive(Debug)]
 pub(super) struct Key {
     names: [String; 3],
@@ -88,7 +90,7 @@ impl Key {
     }
 }
 
-/// The keys that callers ask for, in order.
+/// The keys of the requests, in order.
 #[derive(Debug)]
 pub(super) struct Orders {
     /// Every key once.
@@ -107,12 +109,16 @@ impl Orders {
     }
 
     /// The keys of one caller, without end.
-    pub(super) fn of(&self, spread: Spread, caller: usize) -> impl Iterator<Item = &Key> {
-        let keys = match spread {
-            Spread::Many => &self.many,
-            Spread::Hot => &self.hot,
+    pub(super) fn of(
+        &self,
+        distribution: KeyDistribution,
+        caller: usize,
+    ) -> impl Iterator<Item = &Key> {
+        let keys = match distribution {
+            KeyDistribution::Many => &self.many,
+            KeyDistribution::Hot => &self.hot,
         };
-        keys.iter().cycle().skip(caller * REQUESTS / MOST_CALLERS)
+        keys.iter().cycle().skip(caller * REQUESTS / MAX_CALLERS)
     }
 }
 
@@ -123,11 +129,18 @@ mod tests {
     #[test]
     fn callers_start_at_different_keys_or_share_one() {
         let orders = Orders::new();
-        let first = |spread, caller| orders.of(spread, caller).next().unwrap().name().to_owned();
-        assert_ne!(first(Spread::Many, 0), first(Spread::Many, 499));
-        assert_eq!(first(Spread::Hot, 0), first(Spread::Hot, 499));
+        let first = |distribution, caller| {
+            orders.of(distribution, caller).next().unwrap().name().to_owned()
+        };
+        assert_ne!(first(KeyDistribution::Many, 0), first(KeyDistribution::Many, 499));
+        assert_eq!(first(KeyDistribution::Hot, 0), first(KeyDistribution::Hot, 499));
         assert_eq!(
-            orders.of(Spread::Many, 499).nth(REQUESTS).unwrap().names(Charges::Three).len(),
+            orders
+                .of(KeyDistribution::Many, 499)
+                .nth(REQUESTS)
+                .unwrap()
+                .names(Charges::Three)
+                .len(),
             3
         );
     }

@@ -1,7 +1,7 @@
-//! Who is measured against the server, and how each of them asks.
+//! The contenders, and how each sends its decisions.
 //!
-//! All decide by the same policy over the same keys in the same order: one token per second and a
-//! burst of a thousand million, so that every decision is a yes and writes.
+//! All use the same policy on the same keys in the same order: one token per second and a burst of
+//! a thousand million, so that every decision is allowed and writes.
 
 mod ours;
 mod peer;
@@ -9,7 +9,7 @@ mod peer;
 use anyhow::Result;
 
 use super::axes::{Charges, Key};
-use super::stage::Stage;
+use super::servers::Servers;
 
 use ours::Ours;
 pub(super) use ours::policy;
@@ -26,7 +26,7 @@ pub(super) enum Role {
     Ours,
     /// The plain script on one connection for all callers.
     Shared,
-    /// The same, one call for each charge.
+    /// The plain script on one connection for all callers, with one call per charge.
     SharedCalls,
     /// The plain script on a connection for each caller.
     Own,
@@ -65,8 +65,7 @@ impl Role {
         }
     }
 
-    /// Whether it makes a row of its own: a call per charge is the same as one call if there is
-    /// one charge.
+    /// Whether it has its own row: with one charge, a call per charge is equal to one call.
     pub(super) const fn measured_with(self, charges: Charges) -> bool {
         match self {
             Self::SharedCalls | Self::OwnCalls | Self::FreshCalls => {
@@ -76,56 +75,55 @@ impl Role {
         }
     }
 
-    /// Ready to decide for that many callers at once.
-    pub(super) async fn enter(self, stage: &Stage, callers: usize) -> Result<Contender> {
-        let script = || Ask::script(stage);
+    /// Prepares the contender for this many concurrent callers.
+    pub(super) async fn enter(self, servers: &Servers, callers: usize) -> Result<Contender> {
+        let script = || Ask::script(servers);
         let (lines, ask) = match self {
-            Self::Ours => return Ok(Contender::Ours(Ours::open(&stage.url()).await?)),
-            Self::Shared => (Lines::shared(stage, 0).await?, script().await?),
-            Self::SharedCalls => (Lines::shared(stage, 0).await?, Ask::calls(stage).await?),
-            Self::Own => (Lines::own(stage, callers).await?, script().await?),
-            Self::OwnCalls => (Lines::own(stage, callers).await?, Ask::calls(stage).await?),
-            Self::Fresh => (Lines::fresh(stage)?, script().await?),
-            Self::FreshCalls => (Lines::fresh(stage)?, Ask::calls(stage).await?),
-            // In databases of their own: what they store is of another kind.
-            Self::Cell => (Lines::shared(stage, 1).await?, Ask::Cell),
-            Self::Floor => (Lines::shared(stage, 2).await?, Ask::Increment),
+            Self::Ours => return Ok(Contender::Ours(Ours::open(&servers.url()).await?)),
+            Self::Shared => (Lines::shared(servers, 0).await?, script().await?),
+            Self::SharedCalls => (Lines::shared(servers, 0).await?, Ask::calls(servers).await?),
+            Self::Own => (Lines::own(servers, callers).await?, script().await?),
+            Self::OwnCalls => (Lines::own(servers, callers).await?, Ask::calls(servers).await?),
+            Self::Fresh => (Lines::fresh(servers)?, script().await?),
+            Self::FreshCalls => (Lines::fresh(servers)?, Ask::calls(servers).await?),
+            // In separate databases, because they store other types of values.
+            Self::Cell => (Lines::shared(servers, 1).await?, Ask::Cell),
+            Self::Floor => (Lines::shared(servers, 2).await?, Ask::Increment),
         };
         Ok(Contender::Peer(Box::new(Peer { lines, ask })))
     }
 }
 
-/// One of them, ready to decide. An enum and not a trait, so that nobody's calls are boxed for
-/// the sake of the benchmark.
+/// A prepared contender. An enum instead of a trait, so that no call is boxed for the benchmark.
 #[derive(Debug)]
 pub(super) enum Contender {
     Ours(Ours),
     Peer(Box<Peer>),
 }
 
-/// What a caller keeps between its decisions.
+/// The connection that a caller keeps between its decisions.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seat(Option<redis::aio::MultiplexedConnection>);
+pub(super) struct CallerConnection(Option<redis::aio::MultiplexedConnection>);
 
 impl Contender {
-    /// The place of a caller.
-    pub(super) fn seat(&self, caller: usize) -> Seat {
+    /// Returns the connection of a caller.
+    pub(super) fn caller_connection(&self, caller: usize) -> CallerConnection {
         match self {
-            Self::Ours(_) => Seat::default(),
-            Self::Peer(peer) => Seat(peer.lines.line(caller)),
+            Self::Ours(_) => CallerConnection::default(),
+            Self::Peer(peer) => CallerConnection(peer.lines.line(caller)),
         }
     }
 
-    /// Makes one decision; says whether it was allowed.
+    /// Makes one decision and returns whether it was allowed.
     pub(super) async fn decide(
         &self,
-        seat: &mut Seat,
+        caller_connection: &mut CallerConnection,
         key: &Key,
         charges: Charges,
     ) -> Result<bool> {
         match self {
             Self::Ours(ours) => ours.decide(key, charges).await,
-            Self::Peer(peer) => peer.decide(seat, key, charges).await,
+            Self::Peer(peer) => peer.decide(caller_connection, key, charges).await,
         }
     }
 }
@@ -138,20 +136,20 @@ mod tests {
     use tokio::runtime::Builder;
 
     use super::*;
-    use crate::remote::axes::{Orders, Point, Spread};
+    use crate::remote::axes::{KeyDistribution, Orders, Point};
     use crate::remote::load;
 
     #[test]
     fn everybody_allows_everything_asked() {
         let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let (stage, orders) = (Stage::start(), Arc::new(Orders::new()));
+        let (servers, orders) = (Servers::start(), Arc::new(Orders::new()));
         // Where redis-cell is built, the benchmark itself refuses one that denies.
         for role in Role::ALL.into_iter().filter(|role| *role != Role::Cell) {
             for charges in Charges::ALL {
-                let point = Point { callers: 3, charges, spread: Spread::Hot };
+                let point = Point { callers: 3, charges, distribution: KeyDistribution::Hot };
                 let run = runtime.block_on(async {
-                    let contender = Arc::new(role.enter(&stage, point.callers).await?);
-                    let server = stage.server().pid();
+                    let contender = Arc::new(role.enter(&servers, point.callers).await?);
+                    let server = servers.server().pid();
                     load::run(&contender, point, &orders, Duration::ZERO, server).await
                 });
                 let run = run.unwrap_or_else(|error| panic!("{}: {error:#}", role.name()));

@@ -1,4 +1,4 @@
--- The plain way: one arrival time for a key, as most guides show it.
+-- Plain GCRA: one arrival time per key, as in most guides.
 -- KEYS: the key. ARGV: microseconds per token, tokens of a full bucket.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -1,4 +1,4 @@
--- The plain way for several keys: all are spent or none.
+-- Plain GCRA for several keys: spends all or none.
 -- KEYS: the keys. ARGV: microseconds per token and tokens of a full bucket, for each key.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

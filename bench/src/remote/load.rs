@@ -1,8 +1,8 @@
-//! Callers in a closed loop: each asks, waits for its answer, and asks again.
+//! Callers in a closed loop: each sends a request, waits for the response, and repeats.
 //!
-//! A run lasts its length, and until every caller has had two answers. What callers have per
-//! second is summed up, each over its own time, so that it does not matter when the last one
-//! ends. The first answer of a caller counts for nothing: all ask at once then.
+//! A run lasts its length, and until every caller has two responses. The rates of the callers, each
+//! over its own time, are added, so that the end of the last one does not matter. The first
+//! response of a caller is not counted, because all callers start at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::machine;
 use crate::measure::{as_float, percentiles};
 use crate::stopwatch::Stopwatch;
 
-/// The fewest decisions of a caller that make a run.
-const LEAST: usize = 2;
+/// Minimum number of decisions of a caller in a run.
+const MIN_DECISIONS: usize = 2;
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     /// Decisions per second.
@@ -31,11 +31,11 @@ pub(super) struct Run {
     /// Microseconds of processor time per decision: of the server, and of this process.
     pub(super) server: Option<f64>,
     pub(super) client: Option<f64>,
-    /// The share of all cores that other processes had meanwhile.
+    /// Share of all cores used by other processes.
     pub(super) others: Option<f64>,
 }
 
-/// Makes one run. `server` is the number of the server's process.
+/// Makes one run. `server` is the process id of the server.
 pub(super) async fn run(
     contender: &Arc<Contender>,
     point: Point,
@@ -57,10 +57,10 @@ pub(super) async fn run(
     let stopwatch = Stopwatch::start();
     let mut nanos = Vec::new();
     let mut rate = 0.0;
-    while let Some(told) = callers.join_next().await {
-        let told = told.context("a caller of the benchmark panicked")??;
-        rate += as_float(told.nanos.len() as u64) / told.lasted.as_secs_f64();
-        nanos.extend(told.nanos);
+    while let Some(result) = callers.join_next().await {
+        let result = result.context("a caller of the benchmark panicked")??;
+        rate += as_float(result.nanos.len() as u64) / result.lasted.as_secs_f64();
+        nanos.extend(result.nanos);
     }
     let (spent, length) = (Times::read(server).since(before), stopwatch.elapsed());
     let decisions = as_float(nanos.len() as u64);
@@ -70,7 +70,7 @@ pub(super) async fn run(
     Ok(Run { rate, p50, p99, server, client, others: spent.others(length) })
 }
 
-/// Processor times, where they are known.
+/// Processor times, if known.
 #[derive(Clone, Copy)]
 struct Times {
     server: Option<Duration>,
@@ -96,7 +96,7 @@ impl Times {
         }
     }
 
-    /// The share that others had of all cores in a time of this length.
+    /// Share of all cores used by other processes in a time of this length.
     fn others(self, length: Duration) -> Option<f64> {
         let others = self.all?.saturating_sub(self.server? + self.client?);
         let cores = as_float(machine::cores().len() as u64);
@@ -111,23 +111,29 @@ struct Caller<'a> {
     caller: usize,
 }
 
-/// What a caller tells in the end.
-struct Told {
-    /// How long each decision took.
+/// Results of a caller.
+struct CallerResult {
+    /// Duration of each decision.
     nanos: Vec<u64>,
     lasted: Duration,
 }
 
 impl Caller<'_> {
-    async fn ask(self, start: &Barrier, stopwatch: Stopwatch, length: Duration) -> Result<Told> {
-        let mut seat = self.contender.seat(self.caller);
-        let mut keys = self.orders.of(self.point.spread, self.caller);
+    async fn ask(
+        self,
+        start: &Barrier,
+        stopwatch: Stopwatch,
+        length: Duration,
+    ) -> Result<CallerResult> {
+        let mut caller_connection = self.contender.caller_connection(self.caller);
+        let mut keys = self.orders.of(self.point.distribution, self.caller);
         let mut nanos = Vec::with_capacity(1_024);
         let (mut begun, mut asked) = (None, 0);
         loop {
-            let key = keys.next().context("there are keys")?;
-            let allowed = self.contender.decide(&mut seat, key, self.point.charges).await?;
-            ensure!(allowed, "a contender denied; the figures would not compare");
+            let key = keys.next().context("no keys")?;
+            let allowed =
+                self.contender.decide(&mut caller_connection, key, self.point.charges).await?;
+            ensure!(allowed, "a contender denied; results would not be comparable");
             let now = stopwatch.nanos();
             let Some(begun) = begun else {
                 start.wait().await;
@@ -138,8 +144,8 @@ impl Caller<'_> {
             nanos.push(now - asked);
             asked = now;
             let lasted = Duration::from_nanos(now - begun);
-            if lasted >= length && nanos.len() >= LEAST {
-                return Ok(Told { nanos, lasted });
+            if lasted >= length && nanos.len() >= MIN_DECISIONS {
+                return Ok(CallerResult { nanos, lasted });
             }
         }
     }

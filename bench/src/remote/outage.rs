@@ -1,10 +1,10 @@
-//! The latency around a server that goes away and comes back, under a guard.
+//! Latency during an outage of the server, with a guarded store.
 //!
-//! Callers ask in a loop with a short pause: without one they would fill both cores as soon as
-//! answers need no server, and what is measured would be the scheduler.
+//! Callers loop with a short pause. Without it they would saturate the cores as soon as decisions
+//! need no server, and the scheduler would be measured.
 
-mod diary;
 mod exact;
+mod log;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,34 +18,34 @@ use tidegate_redis::RedisStore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
 
-use super::axes::{Orders, Spread};
+use super::axes::{KeyDistribution, Orders};
 use super::contender::policy;
-use super::stage::Stage;
+use super::servers::Servers;
 use crate::stopwatch::Stopwatch;
 
-pub(super) use diary::{Diary, Phase};
-use diary::{Entry, Moments};
 pub(super) use exact::{CAPACITY, TAKES};
+use log::{Entry, Moments};
+pub(super) use log::{OutageLog, Phase};
 
-/// Callers in the loop.
+/// Number of callers.
 pub(super) const CALLERS: usize = 50;
-/// How long each of them pauses.
+/// Pause between two decisions of a caller.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The longest that a call may take.
+/// Timeout of a store call.
 pub(super) const TIMEOUT: Duration = Duration::from_millis(50);
-/// A guard that has not found its store by then will not.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for the recovery of a guard.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How a server goes away.
+/// The kind of outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scenario {
-    /// SIGKILL, and a start from nothing.
+    /// SIGKILL, and a restart with an empty server.
     Killed,
-    /// SIGSTOP and SIGCONT: connections stay and nobody answers.
+    /// SIGSTOP and SIGCONT: connections stay open without responses.
     Frozen,
 }
 
-/// How long each part lasts.
+/// Duration of each phase.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script {
     pub(super) before: Duration,
@@ -64,54 +64,54 @@ impl Scenario {
         }
     }
 
-    fn lose(self, stage: &Stage) {
+    fn lose(self, servers: &Servers) {
         match self {
-            Self::Killed => stage.server().kill(),
-            Self::Frozen => stage.server().stop(),
+            Self::Killed => servers.server().kill(),
+            Self::Frozen => servers.server().stop(),
         }
     }
 
-    /// Brings the server back; when this returns, it answers.
-    fn bring_back(self, stage: &Stage) {
+    /// Restores the server and waits until it responds.
+    fn bring_back(self, servers: &Servers) {
         match self {
-            Self::Killed => stage.server().start_again(),
+            Self::Killed => servers.server().start_again(),
             Self::Frozen => {
-                stage.server().cont();
-                let _ = stage.server().command(&["PING"]);
+                servers.server().cont();
+                let _ = servers.server().command(&["PING"]);
             }
         }
     }
 }
 
-/// Lets the server go away and come back so many times, each time under a new guard.
+/// Repeats the outage, each time with a new guard.
 pub(super) async fn run(
     scenario: Scenario,
     script: Script,
-    stage: &Arc<Stage>,
+    servers: &Arc<Servers>,
     orders: &Arc<Orders>,
-) -> Result<Diary> {
-    let mut diary = Diary::default();
-    let (mut repeats, mut patience) = (0, script.repeats);
+) -> Result<OutageLog> {
+    let mut log = OutageLog::default();
+    let (mut repeats, mut retries) = (0, script.repeats);
     while repeats < script.repeats {
-        let guarded = guard(stage).await?;
-        let (entries, moments) = once(scenario, script, stage, orders, &guarded).await?;
-        // A machine on which a healthy server does not answer in time tells nothing.
-        if patience > 0 && moments.were_disturbed(&entries) {
-            patience -= 1;
+        let guarded = guard(servers).await?;
+        let (entries, moments) = once(scenario, script, servers, orders, &guarded).await?;
+        // Results are meaningless if a healthy server does not respond in time.
+        if retries > 0 && moments.were_disturbed(&entries) {
+            retries -= 1;
             continue;
         }
         repeats += 1;
-        diary.add(entries, moments, guarded.stats());
-        let other = guard(stage).await?;
-        let exact = timeout(PATIENCE, exact::is_exact(&guarded, &other)).await;
-        diary.exact &= exact.context("decisions are not shared again")??;
+        log.add(entries, moments, guarded.stats());
+        let other = guard(servers).await?;
+        let exact = timeout(RECOVERY_TIMEOUT, exact::is_exact(&guarded, &other)).await;
+        log.exact &= exact.context("decisions are not shared after the outage")??;
     }
-    Ok(diary)
+    Ok(log)
 }
 
-/// A node: a store, which is one connection, under a guard.
-async fn guard(stage: &Stage) -> Result<Guarded> {
-    let store = RedisStore::builder(&stage.url()).open()?;
+/// A node: a store with one connection, under a guard.
+async fn guard(servers: &Servers) -> Result<Guarded> {
+    let store = RedisStore::builder(&servers.url()).open()?;
     store.connected().await?;
     let builder = Guarded::builder(Arc::new(store)).timeout(TIMEOUT);
     Ok(builder.default_rule(FailureRule::Local).build()?)
@@ -120,7 +120,7 @@ async fn guard(stage: &Stage) -> Result<Guarded> {
 async fn once(
     scenario: Scenario,
     script: Script,
-    stage: &Arc<Stage>,
+    servers: &Arc<Servers>,
     orders: &Arc<Orders>,
     guarded: &Guarded,
 ) -> Result<(Vec<Entry>, Moments)> {
@@ -133,32 +133,32 @@ async fn once(
     }
     sleep(script.before).await;
     let lost = stopwatch.elapsed();
-    off_the_runtime(stage, move |stage| scenario.lose(stage)).await?;
+    off_the_runtime(servers, move |servers| scenario.lose(servers)).await?;
     sleep(script.away).await;
-    off_the_runtime(stage, move |stage| scenario.bring_back(stage)).await?;
+    off_the_runtime(servers, move |servers| scenario.bring_back(servers)).await?;
     let back = stopwatch.elapsed();
     let found = async {
         while !guarded.is_up() {
             sleep(PAUSE).await;
         }
     };
-    timeout(PATIENCE, found).await.context("the store was not found again")?;
+    timeout(RECOVERY_TIMEOUT, found).await.context("the guard did not recover")?;
     sleep(script.after).await;
     over.store(true, Ordering::Relaxed);
     let mut entries = Vec::new();
-    while let Some(told) = callers.join_next().await {
-        entries.extend(told.context("a caller of the benchmark panicked")??);
+    while let Some(result) = callers.join_next().await {
+        entries.extend(result.context("a caller of the benchmark panicked")??);
     }
     Ok((entries, Moments { lost, back }))
 }
 
-/// Starting and killing wait for other processes, and callers must not wait for that.
+/// Runs blocking work on another thread, so that callers are not delayed.
 async fn off_the_runtime(
-    stage: &Arc<Stage>,
-    act: impl FnOnce(&Stage) + Send + 'static,
+    servers: &Arc<Servers>,
+    act: impl FnOnce(&Servers) + Send + 'static,
 ) -> Result<()> {
-    let stage = stage.clone();
-    Ok(spawn_blocking(move || act(&stage)).await?)
+    let servers = servers.clone();
+    Ok(spawn_blocking(move || act(&servers)).await?)
 }
 
 struct Caller {
@@ -172,7 +172,7 @@ impl Caller {
     async fn ask(self, orders: Arc<Orders>, over: Arc<AtomicBool>) -> Result<Vec<Entry>> {
         let mut entries = Vec::with_capacity(4_096);
         let mut answers = Answers::new();
-        for key in orders.of(Spread::Many, self.caller) {
+        for key in orders.of(KeyDistribution::Many, self.caller) {
             if over.load(Ordering::Relaxed) {
                 break;
             }
@@ -180,7 +180,9 @@ impl Caller {
             let asked = self.stopwatch.elapsed();
             self.guarded.submit(&[Operation::Take(&charges)], &mut answers).await;
             let ended = self.stopwatch.elapsed();
-            let Answer::Decision(decision) = answers.pop().context("a store answers")?? else {
+            let Answer::Decision(decision) =
+                answers.pop().context("the store returned no answer")??
+            else {
                 anyhow::bail!("not a decision");
             };
             let degraded = decision.degraded().is_some();

@@ -8,44 +8,44 @@ use std::fmt::{Result, Write as _};
 use super::axes::Point;
 use super::contender::Role;
 use super::load::Run;
-use super::{Figures, Pace, Row};
+use super::{Effort, Figures, Row};
 use crate::machine;
 use crate::report::cell;
 
-/// Everything that was measured, with what one must know to read it.
-pub(super) fn tables(figures: &Figures, pace: Pace) -> String {
+/// Formats all measurements, with the notes needed to read them.
+pub(super) fn tables(figures: &Figures, effort: Effort) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
-    let _ = write_header(&mut text, figures, pace);
+    let _ = write_header(&mut text, figures, effort);
     let _ = write_rows(&mut text, &figures.rows);
     let _ = goals::write(&mut text, &figures.rows);
-    let _ = outages::write(&mut text, &figures.outages, pace.outage);
+    let _ = outages::write(&mut text, &figures.outages, effort.outage);
     text
 }
 
-fn write_header(text: &mut String, figures: &Figures, pace: Pace) -> Result {
+fn write_header(text: &mut String, figures: &Figures, effort: Effort) -> Result {
     writeln!(
         text,
         "Decisions through Redis {} on loopback, plain TCP, nothing on disk, all allowed (one \
          token per second, burst of a thousand million; every decision writes). {} cores of {}, \
          shared by the server and by callers on a runtime of two workers; nothing is pinned. \
-         Median [min .. max] of {} runs of {} ms, contenders in turns; runs in which other \
-         processes had more than a tenth of the cores are repeated as far as patience goes, those \
-         that count nevertheless are called disturbed. Ratios are medians of those of each turn. \
-         Callers ask in a closed loop: latencies at 50 and 500 callers are those of a queue, and \
-         that of one caller is mostly how fast sleeping cores wake up.\n",
+         Median [min .. max] of {} runs of {} ms, contenders interleaved; runs in which \
+         other processes used more than a tenth of the cores are repeated a limited number of \
+         times, and then count as disturbed. Ratios are medians of the ratios of each round. \
+         Callers use a closed loop: latencies at 50 and 500 callers include queueing, and that of \
+         one caller is mostly the wake-up time of idle cores.\n",
         figures.server,
         machine::cores().len().max(1),
         machine::processor().as_deref().unwrap_or("an unknown processor"),
-        pace.rounds,
-        pace.length.as_millis(),
+        effort.rounds,
+        effort.length.as_millis(),
     )?;
     writeln!(
         text,
-        "Ours goes through the contract of stores, on one connection. Peers use the same client \
-         with no-delay, without time-outs for answers, with names made beforehand; a script of \
+        "Tidegate uses its `Store` implementation, on one connection. Peers use the same client \
+         with TCP_NODELAY, without response timeouts, with names built beforehand; a script for \
          several keys is all-or-nothing, a call per charge is not, and `INCR` decides nothing. A \
-         connection per decision is opened for it and sends nothing else.\n"
+         connection per decision is opened for that decision only.\n"
     )?;
     match &figures.without_cell {
         None => writeln!(text, "redis-cell is version 0.2.2, the newest in the crate registry.\n"),
@@ -64,10 +64,10 @@ fn write_rows(text: &mut String, rows: &[Row]) -> Result {
         "| ---: | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     )?;
     for row in rows {
-        let Point { callers, charges, spread } = row.point;
+        let Point { callers, charges, distribution } = row.point;
         let rate = cell(&row.figure(|run| run.rate / 1e3));
         let [p50, p99] = [row.figure(|run| run.p50), row.figure(|run| run.p99)];
-        write!(text, "| {} | {} | {callers} ", spread.name(), charges.count())?;
+        write!(text, "| {} | {} | {callers} ", distribution.name(), charges.count())?;
         write!(text, "| {} | {rate} ", row.role.name())?;
         write!(text, "| {:.0} | {:.0} ", p50.median, p99.median)?;
         match find(rows, row.point, Role::Ours).filter(|_| row.role != Role::Ours) {
@@ -90,7 +90,7 @@ fn find(rows: &[Row], point: Point, role: Role) -> Option<&Row> {
     rows.iter().find(|row| row.point == point && row.role == role)
 }
 
-/// The median of a time that is not known everywhere.
+/// The median of a time that may be unknown.
 fn time(row: &Row, value: impl Fn(&Run) -> Option<f64>) -> String {
     let median = row.figure(|run| value(run).unwrap_or(f64::NAN)).median;
     if median.is_nan() { "unknown".to_owned() } else { format!("{median:.1}") }

@@ -294,7 +294,7 @@ pub enum Rule {
     BrokenRoot(usize),
     /// Not a valid proxy URL.
     #[error(transparent)]
-    Proxy(tidegate_llm::proxy::ProxyError),
+    Proxy(tidegate_providers::request::RequestError),
     /// Not a valid `no_proxy` entry.
     #[error(transparent)]
     Bypass(crate::sections::bypass::BypassError),

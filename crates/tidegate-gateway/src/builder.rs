@@ -1,4 +1,4 @@
-//! A gateway in the making.
+//! The builder of a gateway.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::call_observer::{CallObserver, NoObserver};
 use crate::error::GatewayError;
 use crate::gateway::Gateway;
 use crate::request::body::RequestBody;
-use crate::request::caller::Peers;
+use crate::request::caller::PeerResolver;
 use crate::state::accounts::Engines;
 use crate::state::routing_table::Shared;
 use crate::upstream::http_service::HttpService;
 use crate::upstream::settings::Upstream;
 
-/// A [`Gateway`] in the making.
-#[must_use = "a gateway is made by `build`"]
+/// Builds a [`Gateway`].
+#[must_use = "a builder does nothing until `build` is called"]
 pub struct GatewayBuilder {
     engine: Engine,
     upstreams: Vec<Upstream>,
@@ -36,7 +36,7 @@ pub struct GatewayBuilder {
     max_memory: usize,
 }
 
-/// What accounts, queues and models may take of memory unless set otherwise.
+/// Default memory limit of accounts, queues and learned model state.
 const MAX_MEMORY: usize = 64 << 20;
 
 impl GatewayBuilder {
@@ -52,40 +52,40 @@ impl GatewayBuilder {
         }
     }
 
-    /// One more provider.
+    /// Adds a provider.
     pub fn upstream(mut self, upstream: Upstream) -> Self {
         self.upstreams.push(upstream);
         self
     }
 
-    /// Who is told of permits, throttles and retries. Default: [`Traced`].
+    /// Sets the observer of permits, throttles and retries. Default: [`Traced`].
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }
 
-    /// Who hears of every call when it is over. Default: nobody.
+    /// Sets the observer of finished calls. Default: none.
     pub fn call_observer(mut self, call_observer: Arc<dyn CallObserver>) -> Self {
         self.call_observer = call_observer;
         self
     }
 
-    /// The proxies that are believed: the tenants that they name take turns as if each had an address
-    /// of its own, their priorities count among all callers, and the client that they name in
-    /// `X-Forwarded-For` or `Forwarded` is the caller. Default: none.
+    /// Sets the trusted proxies. A tenant named by a trusted proxy is scheduled like a separate
+    /// address, its priority counts among all callers, and the client named in `X-Forwarded-For` or
+    /// `Forwarded` is the caller. Default: none.
     pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
         self.trusted_proxies = proxies;
         self
     }
 
-    /// How many bytes of memory accounts, queues and what is learned of models may take, at all providers
-    /// together. Default: 64 MiB.
+    /// Sets the memory limit, in bytes, of accounts, queues and learned model state of all
+    /// providers together. Default: 64 MiB.
     pub fn max_memory(mut self, bytes: usize) -> Self {
         self.max_memory = bytes;
         self
     }
 
-    /// The HTTP service underneath. Default: a [`Client`] of its own.
+    /// Sets the HTTP service that sends requests to providers. Default: a new [`Client`].
     pub fn http<H, B>(mut self, service: H) -> Self
     where
         H: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
@@ -98,11 +98,11 @@ impl GatewayBuilder {
         self
     }
 
-    /// The gateway.
+    /// Builds the gateway.
     ///
     /// # Errors
-    /// If the upstreams contradict each other, if their limits cannot be kept, or if there is no
-    /// HTTP client.
+    /// If the upstreams are not a valid configuration, their limits cannot be created, or the HTTP
+    /// client cannot be created.
     pub fn build(self) -> Result<Gateway, GatewayError> {
         let http = match self.http {
             Some(http) => http,
@@ -111,8 +111,8 @@ impl GatewayBuilder {
         let memory = MemoryBudget::new(self.max_memory);
         let engines = Engines::new(self.engine);
         let shared = Shared { engines, observer: self.observer, http, memory };
-        let peers = Peers::behind(self.trusted_proxies);
-        Gateway::open(shared, self.call_observer, self.upstreams, peers)
+        let peer_resolver = PeerResolver::new(self.trusted_proxies);
+        Gateway::new(shared, self.call_observer, self.upstreams, peer_resolver)
     }
 }
 

@@ -1,37 +1,37 @@
-//! Observers of calls: told of each call once, when it is over.
+//! Observers of calls, which are notified of each call once, when it ends.
 
 use std::fmt;
 use std::time::Duration;
 
 use http::StatusCode;
-use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
+use tidegate_providers::{Class, Endpoint, Provider, Usage};
 
-/// What became of a call.
+/// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The provider answered, to the end.
+    /// The provider's response was complete.
     Answered,
-    /// The provider answered with an error, which the caller got.
+    /// The provider responded with an error, which was forwarded.
     Failed,
-    /// The answer broke off.
+    /// The response was aborted.
     Broken,
-    /// The wait would have been too long.
+    /// Refused: the wait would have been too long.
     Refused,
-    /// The provider could not be reached, or did not answer.
+    /// The provider could not be reached or did not respond.
     Unreachable,
-    /// The request was wrong or too large, and nothing was sent.
+    /// The request was invalid or too large; nothing was sent.
     Rejected,
-    /// The provider was left alone, since calls to it kept failing.
+    /// The circuit breaker of the provider was open.
     BreakerOpen,
-    /// The gateway was about to end.
+    /// The gateway was draining.
     Drained,
-    /// The caller went away.
+    /// The caller disconnected.
     Cancelled,
 }
 
 impl Outcome {
-    /// The name in metrics.
+    /// Returns the value of the metrics label `outcome`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,63 +48,63 @@ impl Outcome {
     }
 }
 
-/// A call that is over.
+/// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FinishedCall<'a> {
-    /// Who was asked for.
+    /// The provider that the caller named.
     pub provider: &'a Provider,
-    /// The model by its configured name, else `other`.
+    /// The model, if it is configured by name; otherwise `other`.
     pub model: &'a str,
-    /// What of the API was used; `None` for requests that are free.
+    /// The endpoint; `None` for free requests.
     pub endpoint: Option<&'a Endpoint>,
-    /// What became of it.
+    /// How the call ended.
     pub outcome: Outcome,
-    /// How long it was held, before all attempts together.
+    /// Time spent waiting, summed over all attempts.
     pub wait: Duration,
-    /// What it waited for longest, if it waited.
+    /// The limit that the call waited for longest, if it waited.
     pub limited_by: Option<&'static str>,
-    /// How many attempts reached out to a provider.
+    /// Number of attempts sent to a provider.
     pub attempts: u32,
-    /// How many of them were answered with 429.
+    /// Number of attempts that a provider answered with 429.
     pub upstream_429s: u32,
-    /// What it used, as the provider told it or as it was counted here. `None` if no provider did
-    /// anything for it.
-    pub usage: Option<MeasuredUsage>,
-    /// The provider that did what was used; not the one that was asked for if that is a fallback.
+    /// Tokens used, as reported by the provider or counted by the gateway. `None` if no provider
+    /// processed the call.
+    pub usage: Option<Usage>,
+    /// The provider that processed the call: the named one or a fallback.
     pub used_at: Option<&'a Provider>,
-    /// Why the answer failed after it had begun, if it did.
+    /// Class of the failure if the response failed after it had started.
     pub answer_failure: Option<Class>,
-    /// The status that the caller got; `None` if it went away before.
+    /// The status sent to the caller; `None` if it disconnected before.
     pub status: Option<StatusCode>,
-    /// How long all of it took.
+    /// Total duration of the call.
     pub duration: Duration,
-    /// What is told only to observers that [want it](CallObserver::wants_details).
+    /// Set only for observers that [want details](CallObserver::wants_details).
     pub details: Option<CallDetails<'a>>,
 }
 
-/// What an access log shows of a call, beyond what is counted.
+/// Details of a call for access logs.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct CallDetails<'a> {
-    /// The `x-tidegate-request-id` of the answer.
+    /// The `x-tidegate-request-id` of the response.
     pub request_id: &'a str,
-    /// On whose behalf the call was queued: a name that the caller chose, or its address and a hash of
-    /// its key.
+    /// The tenant that the call was queued for: the name given by the caller, or its address and a
+    /// hash of its key.
     pub tenant: Option<&'a str>,
     /// The model as the caller named it, up to 256 bytes.
     pub model: Option<&'a str>,
-    /// Input and output tokens that were reserved for it.
+    /// Reserved input and output tokens.
     pub reserved: Option<(u64, u64)>,
 }
 
-/// An observer of calls. It runs on the path of a call and must not block.
+/// An observer of finished calls. It runs on the path of a call and must not block.
 pub trait CallObserver: Send + Sync + fmt::Debug {
-    /// Called exactly once for each call, when the call is over.
+    /// Called exactly once for each call, when the call has ended.
     fn finished(&self, call: &FinishedCall<'_>);
 
-    /// Whether it is to be told [details](FinishedCall::details) of calls that begin now. They are kept
-    /// while a call is under way, so that whoever does not need them does not pay for them.
+    /// Returns whether [details](FinishedCall::details) are wanted for calls that start now. They
+    /// are kept while a call runs, so an observer that does not need them avoids the cost.
     fn wants_details(&self) -> bool {
         false
     }

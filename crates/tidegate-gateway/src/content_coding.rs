@@ -1,9 +1,8 @@
-//! Content codings: reads what a compressed body says, beside the bytes that pass unchanged.
+//! Content codings: decodes a copy of a compressed body while the original bytes are forwarded.
 //!
-//! The gateway asks for answers without a coding. A provider that compresses nevertheless is read
-//! through a decoder here, and so is a caller that compresses its request. What a decoder gives out is
-//! bounded, for each piece and for the whole body: beyond that nothing more is decoded, and the body is
-//! estimated by its size.
+//! The gateway asks providers for uncompressed responses. If a provider compresses anyway, or a
+//! caller compresses its request, the body is decoded here to read it. Output is limited per chunk
+//! and per body. Beyond these limits decoding stops and the body is estimated by its size.
 
 mod zstd;
 
@@ -17,67 +16,67 @@ use http::header::CONTENT_ENCODING;
 
 use zstd::ZstdDecoder;
 
-/// The most bytes that one piece of an answer is decoded to: 8 MiB.
-const MAX_PIECE: usize = 8 * 1_024 * 1_024;
-/// The most bytes that a whole answer is decoded to: 64 MiB.
+/// Maximum decoded size of one response chunk: 8 MiB.
+const MAX_CHUNK: usize = 8 * 1_024 * 1_024;
+/// Maximum decoded size of a response: 64 MiB.
 const MAX_TOTAL: usize = 64 * 1_024 * 1_024;
-/// The buffer between a decoder and what it gives out.
-const BUFFER: usize = 4 * 1_024;
+/// Size of the Brotli decoder's buffer.
+const BUFFER_SIZE: usize = 4 * 1_024;
 
-/// The bounds of a decoder: the most bytes that it gives out of one piece, and of a whole body.
+/// Maximum bytes that a decoder produces from one chunk and from a whole body.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) piece: usize,
+pub(crate) struct DecodeLimits {
+    pub(crate) chunk: usize,
     pub(crate) total: usize,
 }
 
-/// The bounds of an answer.
-const OF_ANSWER: Bounds = Bounds { piece: MAX_PIECE, total: MAX_TOTAL };
+/// Limits for responses.
+const RESPONSE_LIMITS: DecodeLimits = DecodeLimits { chunk: MAX_CHUNK, total: MAX_TOTAL };
 
-/// The content coding of an answer.
+/// The content coding of a response.
 #[derive(Debug)]
 pub(crate) enum ContentCoding {
-    /// The bytes are what they say.
+    /// Not encoded.
     Identity,
-    /// They are decoded.
+    /// Encoded with a supported coding.
     Known(Box<ContentDecoder>),
-    /// They cannot be decoded: the coding is unknown, or there are several.
+    /// Cannot be decoded: the coding is unknown, or there are several.
     Unknown,
 }
 
-/// A body that cannot be decoded, or is larger than the bounds.
+/// The body is malformed or exceeds the limits.
 #[derive(Debug, thiserror::Error)]
-#[error("the content coding cannot be decoded")]
-pub(crate) struct Undecodable(#[from] io::Error);
+#[error("cannot decode the body")]
+pub(crate) struct ContentDecodeError(#[from] io::Error);
 
-impl Undecodable {
-    /// Whether it is larger than the bounds.
+impl ContentDecodeError {
+    /// Whether the body exceeds the limits.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(self.0.get_ref(), Some(error) if error.is::<TooLarge>())
     }
 }
 
-/// More was decoded than the bounds allow.
+/// The decoded size exceeds the limits.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the decoded body is too large")]
 struct TooLarge;
 
 impl ContentCoding {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let mut names = names(headers);
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
+        let mut names = coding_names(headers);
         let (Some(name), None) = (names.next(), names.next()) else {
-            return if is_coded(headers) { Self::Unknown } else { Self::Identity };
+            return if is_encoded(headers) { Self::Unknown } else { Self::Identity };
         };
-        match ContentDecoder::of(&name, OF_ANSWER) {
+        match ContentDecoder::for_coding(&name, RESPONSE_LIMITS) {
             Some(decoder) => Self::Known(Box::new(decoder)),
             None => Self::Unknown,
         }
     }
 }
 
-/// The codings of a body in lower case, in the order in which they were applied. Bytes that are no text
-/// are passed over.
-pub(crate) fn names(headers: &HeaderMap) -> impl Iterator<Item = String> {
+/// Returns the codings of a body in lower case, in the order in which they were applied. Values
+/// that are not text are skipped.
+pub(crate) fn coding_names(headers: &HeaderMap) -> impl Iterator<Item = String> {
     let values = headers.get_all(CONTENT_ENCODING).iter();
     let names = values.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(','));
     names
@@ -86,38 +85,40 @@ pub(crate) fn names(headers: &HeaderMap) -> impl Iterator<Item = String> {
 }
 
 /// Whether a body with these headers has a content coding.
-pub(crate) fn is_coded(headers: &HeaderMap) -> bool {
-    headers.get_all(CONTENT_ENCODING).iter().any(is_a_coding)
+pub(crate) fn is_encoded(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_ENCODING).iter().any(names_a_coding)
 }
 
-fn is_a_coding(value: &http::HeaderValue) -> bool {
+fn names_a_coding(value: &http::HeaderValue) -> bool {
     let text = value.to_str().unwrap_or("?");
     text.split(',')
         .map(str::trim)
         .any(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"))
 }
 
-/// The decoded form of a body that came whole, such as that of an error. `None` if it has no coding,
-/// or none that can be decoded.
-pub(crate) fn decode_whole(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
-    let ContentCoding::Known(mut decoder) = ContentCoding::of(headers) else { return None };
+/// Decodes a complete body, such as that of an error. Returns `None` if it is not encoded or cannot
+/// be decoded.
+pub(crate) fn decode_body(headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
+    let ContentCoding::Known(mut decoder) = ContentCoding::from_headers(headers) else {
+        return None;
+    };
     let mut decoded = decoder.decode(body).ok()?;
     decoded.extend(decoder.finish().ok()?);
     Some(decoded)
 }
 
-/// Decodes a body piece by piece.
+/// Decodes a body chunk by chunk.
 pub(crate) struct ContentDecoder {
-    inner: Inner,
-    bounds: Bounds,
-    /// Bytes that were given out.
+    inner: Decoder,
+    limits: DecodeLimits,
+    /// Bytes decoded so far.
     total: usize,
 }
 
-enum Inner {
+enum Decoder {
     Gzip(MultiGzDecoder<Output>),
-    /// The standard says that this is zlib's format, and some servers send the bare one. The first
-    /// byte tells.
+    /// RFC 9110 requires the zlib format, but some servers send raw deflate. Detected by the first
+    /// byte.
     Deflate(Option<Deflate>),
     Brotli(Box<DecompressorWriter<Output>>),
     Zstd(ZstdDecoder),
@@ -125,104 +126,109 @@ enum Inner {
 
 enum Deflate {
     Zlib(ZlibDecoder<Output>),
-    Bare(DeflateDecoder<Output>),
+    Raw(DeflateDecoder<Output>),
 }
 
 impl ContentDecoder {
-    /// The decoder of a coding, if it is a known one.
-    pub(crate) fn of(name: &str, bounds: Bounds) -> Option<Self> {
-        let output = Output { decoded: Vec::new(), limit: bounds.piece };
+    /// Returns the decoder of a coding, or `None` if the coding is unknown.
+    pub(crate) fn for_coding(name: &str, limits: DecodeLimits) -> Option<Self> {
+        let output = Output { decoded: Vec::new(), limit: limits.chunk };
         let inner = match name {
-            "gzip" | "x-gzip" => Inner::Gzip(MultiGzDecoder::new(output)),
-            "deflate" => Inner::Deflate(None),
-            "br" => Inner::Brotli(DecompressorWriter::new(output, BUFFER).into()),
-            "zstd" => Inner::Zstd(ZstdDecoder::default()),
+            "gzip" | "x-gzip" => Decoder::Gzip(MultiGzDecoder::new(output)),
+            "deflate" => Decoder::Deflate(None),
+            "br" => Decoder::Brotli(DecompressorWriter::new(output, BUFFER_SIZE).into()),
+            "zstd" => Decoder::Zstd(ZstdDecoder::default()),
             _ => return None,
         };
-        Some(Self { inner, bounds, total: 0 })
+        Some(Self { inner, limits, total: 0 })
     }
 
-    /// Decodes a piece, as far as it can be decoded without the next one.
-    pub(crate) fn decode(&mut self, data: &[u8]) -> Result<Vec<u8>, Undecodable> {
+    /// Decodes a chunk as far as possible without the next one.
+    pub(crate) fn decode(&mut self, data: &[u8]) -> Result<Vec<u8>, ContentDecodeError> {
         let decoded = match &mut self.inner {
-            Inner::Gzip(decoder) => {
+            Decoder::Gzip(decoder) => {
                 write(decoder, data)?;
                 decoder.get_mut().take()
             }
-            Inner::Deflate(decoder) => match Deflate::of(decoder, data, self.bounds.piece) {
+            Decoder::Deflate(decoder) => match Deflate::detect(decoder, data, self.limits.chunk) {
                 Some(Deflate::Zlib(decoder)) => {
                     write(decoder, data)?;
                     decoder.get_mut().take()
                 }
-                Some(Deflate::Bare(decoder)) => {
+                Some(Deflate::Raw(decoder)) => {
                     write(decoder, data)?;
                     decoder.get_mut().take()
                 }
                 None => Vec::new(),
             },
-            Inner::Brotli(decoder) => {
+            Decoder::Brotli(decoder) => {
                 write(&mut **decoder, data)?;
                 decoder.get_mut().take()
             }
-            Inner::Zstd(decoder) => decoder.decode(data, self.bounds.piece)?,
+            Decoder::Zstd(decoder) => decoder.decode(data, self.limits.chunk)?,
         };
         self.count(decoded)
     }
 
-    /// What is left when no more bytes come, also of an answer that broke off.
-    pub(crate) fn finish(&mut self) -> Result<Vec<u8>, Undecodable> {
+    /// Returns what is left at the end of the body, also if the body was truncated.
+    pub(crate) fn finish(&mut self) -> Result<Vec<u8>, ContentDecodeError> {
         match &mut self.inner {
-            Inner::Zstd(decoder) => {
-                let rest = decoder.finish(self.bounds.piece)?;
+            Decoder::Zstd(decoder) => {
+                let rest = decoder.finish(self.limits.chunk)?;
                 self.count(rest)
             }
-            // They give out at once what they have decoded.
-            Inner::Gzip(_) | Inner::Deflate(_) | Inner::Brotli(_) => Ok(Vec::new()),
+            // These decoders keep nothing back.
+            Decoder::Gzip(_) | Decoder::Deflate(_) | Decoder::Brotli(_) => Ok(Vec::new()),
         }
     }
 
-    fn count(&mut self, decoded: Vec<u8>) -> Result<Vec<u8>, Undecodable> {
+    fn count(&mut self, decoded: Vec<u8>) -> Result<Vec<u8>, ContentDecodeError> {
         self.total = self.total.saturating_add(decoded.len());
-        if self.total > self.bounds.total {
-            return Err(Undecodable(too_large()));
+        if self.total > self.limits.total {
+            return Err(ContentDecodeError(too_large_error()));
         }
         Ok(decoded)
     }
 }
 
 impl Deflate {
-    fn of<'d>(known: &'d mut Option<Self>, data: &[u8], limit: usize) -> Option<&'d mut Self> {
-        if known.is_none() {
+    fn detect<'d>(
+        detected: &'d mut Option<Self>,
+        data: &[u8],
+        limit: usize,
+    ) -> Option<&'d mut Self> {
+        if detected.is_none() {
             let output = Output { decoded: Vec::new(), limit };
             let first = data.first()?;
-            // Method 8 with a window of at most 32 KiB; no bare stream begins like this.
+            // Compression method 8 with a window of at most 32 KiB; no raw deflate stream starts
+            // like this.
             let is_zlib = first & 0x0f == 8 && first >> 4 <= 7;
-            *known = Some(match is_zlib {
+            *detected = Some(match is_zlib {
                 true => Self::Zlib(ZlibDecoder::new(output)),
-                false => Self::Bare(DeflateDecoder::new(output)),
+                false => Self::Raw(DeflateDecoder::new(output)),
             });
         }
-        known.as_mut()
+        detected.as_mut()
     }
 }
 
-/// Writes a piece into a decoder, and has it give out all that it can.
+/// Writes a chunk into a decoder and flushes it.
 fn write(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
     while !data.is_empty() {
         match decoder.write(data)? {
-            // The end of the coded bytes; what follows means nothing.
+            // End of the encoded data; trailing bytes are ignored.
             0 => break,
-            taken => data = data.get(taken..).unwrap_or_default(),
+            consumed => data = data.get(consumed..).unwrap_or_default(),
         }
     }
     decoder.flush()
 }
 
-fn too_large() -> io::Error {
+fn too_large_error() -> io::Error {
     io::Error::other(TooLarge)
 }
 
-/// What a decoder has given out of one piece.
+/// Collects the output for one chunk, up to a limit.
 struct Output {
     decoded: Vec<u8>,
     limit: usize,
@@ -237,7 +243,7 @@ impl Output {
 impl Write for Output {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         if self.decoded.len() + data.len() > self.limit {
-            return Err(too_large());
+            return Err(too_large_error());
         }
         self.decoded.extend_from_slice(data);
         Ok(data.len())

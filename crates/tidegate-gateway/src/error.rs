@@ -1,64 +1,67 @@
-//! Why there is no gateway, or why it stays as it was.
+//! Why a configuration of upstreams is rejected.
 
 use tidegate::LimitError;
-use tidegate_llm::client::ClientError;
+use tidegate_llm::ConnectionError;
+use tidegate_llm::fallback::MAX_TARGETS;
 use tidegate_providers::request::RequestError;
 
-/// Any error of an HTTP service or a body.
+/// Error of an HTTP service or a body.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why upstreams cannot be served. Nothing was changed.
+/// Why upstreams are rejected. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GatewayError {
-    /// A name is no segment of a path.
-    #[error("`{0}` cannot be the name of a provider: letters, digits, `-`, `_` and `.` make one")]
+    /// A provider name is not a valid path segment.
+    #[error(
+        "invalid provider name `{0}`: use letters, digits, `-`, `_` and `.`, but no leading `.`"
+    )]
     Name(String),
     /// Two upstreams have the same name.
-    #[error("there are two providers of the name `{0}`")]
+    #[error("provider `{0}` is configured twice")]
     Twice(String),
-    /// An address or a key cannot be used.
+    /// A base URL or a key is invalid.
     #[error("provider `{name}`: {source}")]
     Target {
         /// The provider.
         name: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: RequestError,
     },
-    /// Root certificates cannot be used.
+    /// A root certificate is invalid.
     #[error("provider `{name}`: {source}")]
     Roots {
         /// The provider.
         name: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
-        source: ClientError,
+        source: ConnectionError,
     },
-    /// A fallback names nobody.
-    #[error("provider `{name}` falls back to `{target}`, which there is not")]
+    /// A fallback names a provider that is not configured.
+    #[error("provider `{name}`: fallback `{target}` is not configured")]
     Fallback {
         /// The provider.
         name: String,
-        /// Who was named.
+        /// The unknown fallback.
         target: String,
     },
-    /// There are more fallbacks than a chain can have.
-    #[error("provider `{0}` has too many fallbacks")]
+    /// A provider has more fallbacks than a chain supports.
+    #[error("provider `{0}` has too many fallbacks: at most {MAX_TARGETS} are supported")]
     TooManyFallbacks(String),
-    /// Limits cannot be kept.
+    /// The limits of a provider are invalid.
     #[error("provider `{name}`: {source}")]
     Limits {
         /// The provider.
         name: String,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: LimitError,
     },
-    /// There is no HTTP client.
+    /// The HTTP client cannot be created.
     #[error(transparent)]
-    Client(#[from] ClientError),
-    /// The system has no random numbers.
-    #[error("no random numbers from the system")]
+    Client(#[from] ConnectionError),
+    /// The system's random number generator failed.
+    #[error("the random number generator of the system failed")]
     Random,
 }

@@ -1,4 +1,4 @@
-//! The gateway: what comes in is routed, and what is in force is changed.
+//! The gateway: routes requests to providers and applies configuration changes.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use crate::builder::GatewayBuilder;
 use crate::call_observer::CallObserver;
 use crate::error::GatewayError;
 use crate::proxy::Proxy;
-use crate::request::address;
 use crate::request::buffer_budget::BufferBudget;
-use crate::request::caller::Peers;
-use crate::request::heavy_work::HeavyWork;
+use crate::request::caller::PeerResolver;
+use crate::request::uri_path;
+use crate::request::work_pool::WorkPool;
 use crate::response::body::ResponseBody;
 use crate::response::proxy_error;
 use crate::state::call_context::CallContext;
@@ -29,7 +29,7 @@ use crate::state::routing_table::{self, RoutingTable, Shared};
 use crate::state::status::{self, Status};
 use crate::upstream::settings::Upstream;
 
-/// A reverse proxy to LLM providers. Cheap to clone; clones are the same gateway.
+/// A reverse proxy to LLM providers. Cheap to clone; clones share one gateway.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -43,7 +43,7 @@ use crate::upstream::settings::Upstream;
 /// let gateway = Gateway::builder(&Engine::new()).upstream(upstream).build()?;
 /// assert!(gateway.serves("/openai/v1/models") && !gateway.serves("/v1/take"));
 ///
-/// let request = http::Request::get("/nobody/v1/models").body(Full::new(Bytes::new()))?;
+/// let request = http::Request::get("/unknown/v1/models").body(Full::new(Bytes::new()))?;
 /// let response = gateway.handle(request, [127, 0, 0, 1].into()).await;
 /// assert_eq!(response.status(), 404);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -57,82 +57,83 @@ pub struct Gateway {
 
 struct Inner {
     table: ArcSwap<RoutingTable>,
-    /// Held while a configuration is changed.
-    changing: Mutex<()>,
+    /// Serializes reconfigurations.
+    reconfigure_lock: Mutex<()>,
     shared: Shared,
     call_observer: Arc<dyn CallObserver>,
     drain: Drain,
     budget: BufferBudget,
-    heavy_work: HeavyWork,
+    work_pool: WorkPool,
     request_ids: RequestIds,
-    peers: Peers,
+    peer_resolver: PeerResolver,
 }
 
 impl Gateway {
-    /// A gateway in the making. The store of the engine keeps the limits of configured keys. Those of
-    /// callers' keys are kept in a store of the gateway's own, since their number is up to callers.
+    /// Returns a builder. The engine's store keeps the limits of configured keys. The limits of
+    /// callers' keys are kept in a separate in-process store, because callers control how many keys
+    /// there are.
     pub fn builder(engine: &Engine) -> GatewayBuilder {
         GatewayBuilder::new(engine.clone())
     }
 
-    pub(crate) fn open(
+    pub(crate) fn new(
         shared: Shared,
         call_observer: Arc<dyn CallObserver>,
         upstreams: Vec<Upstream>,
-        peers: Peers,
+        peer_resolver: PeerResolver,
     ) -> Result<Self, GatewayError> {
         let request_ids = RequestIds::new().ok_or(GatewayError::Random)?;
         let table = RoutingTable::default().reconfigured(upstreams, &shared)?;
         let inner = Inner {
             table: ArcSwap::from_pointee(table),
-            changing: Mutex::new(()),
+            reconfigure_lock: Mutex::new(()),
             shared,
             call_observer,
             drain: Drain::default(),
             budget: BufferBudget::default(),
-            heavy_work: HeavyWork::default(),
+            work_pool: WorkPool::default(),
             request_ids,
-            peers,
+            peer_resolver,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether a gateway could serve these upstreams. Nothing is changed by asking.
+    /// Validates upstreams without changing anything.
     ///
     /// # Errors
-    /// If something is wrong with them.
+    /// If the upstreams are not a valid configuration.
     pub fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
-        routing_table::check(upstreams)
+        routing_table::validate(upstreams)
     }
 
-    /// Serves these upstreams from now on, in place of all before. What was spent counts on, and
-    /// whoever waits goes by the new limits at once; retries, waits and fallbacks are those of the
-    /// next call. Calls to an upstream that is gone come to their end.
+    /// Replaces all upstreams. Usage so far still counts, and waiting calls follow the new limits
+    /// at once. Retry, wait and fallback settings apply to the next call. Calls to a removed
+    /// upstream run to completion.
     ///
     /// # Errors
-    /// If something is wrong with them. Then everything stays as it was.
+    /// If the upstreams are not a valid configuration. The previous one stays in effect.
     pub fn reconfigure(&self, upstreams: Vec<Upstream>) -> Result<(), GatewayError> {
-        let _changing = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.inner.reconfigure_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let next = self.inner.table.load().reconfigured(upstreams, &self.inner.shared)?;
         self.inner.table.store(Arc::new(next));
         Ok(())
     }
 
-    /// Sets how many bytes of memory accounts, queues and what is learned of models may take. What is
-    /// beyond it goes as new ones come, unless it owes something.
+    /// Sets the memory limit, in bytes, of accounts, queues and learned model state. If it is
+    /// exceeded, entries without outstanding charges are evicted as new ones arrive.
     pub fn set_max_memory(&self, bytes: usize) {
         self.inner.shared.memory.resize(bytes);
     }
 
-    /// Whether a path leads to a provider.
+    /// Returns whether the path belongs to a configured provider.
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {
-        let name = address::split(path).map(|(name, _)| name);
+        let name = uri_path::split_provider(path).map(|(name, _)| name);
         name.is_some_and(|name| self.inner.table.load().route(name).is_some())
     }
 
-    /// Answers a request that came from this address. Dropping the future, or the body of the answer, gives back all that the
-    /// call held.
+    /// Handles a request from the address `peer`. Dropping the future or the response body releases
+    /// everything the call holds.
     pub async fn handle<B>(&self, request: Request<B>, peer: IpAddr) -> Response<ResponseBody>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -141,7 +142,7 @@ impl Gateway {
         let uri = request.uri();
         let target = uri.path_and_query().map_or("/", |target| target.as_str());
         let table = self.inner.table.load();
-        let found = address::split(target)
+        let found = uri_path::split_provider(target)
             .and_then(|(name, rest)| Some((table.route(name)?.clone(), rest)));
         let Some((route, rest)) = found else {
             return proxy_error::unknown_provider(&table.names());
@@ -154,41 +155,42 @@ impl Gateway {
             route.provider_state.clone(),
             call_observer,
         ));
-        let peer = inner.peers.find(peer, request.headers());
+        let peer = inner.peer_resolver.resolve(peer, request.headers());
         let rest: Arc<str> =
             if rest.starts_with('/') { rest.into() } else { ["/", rest].concat().into() };
-        let Inner { drain, budget, heavy_work, .. } = inner;
-        let proxy = Proxy { route, context, drain, budget, heavy_work, peer };
+        let Inner { drain, budget, work_pool, .. } = inner;
+        let proxy = Proxy { route, context, drain, budget, work_pool, peer };
         proxy.serve(request, rest).await
     }
 
-    /// Begins the end: calls that are held are sent away, and so are new ones. Those that were sent
-    /// to a provider go on.
+    /// Starts draining: waiting and new calls are refused with 503. Calls that were already sent to
+    /// a provider continue.
     pub fn drain(&self) {
         self.inner.drain.start();
     }
 
-    /// How many calls of a provider are under way, and how many may be.
+    /// Returns the calls in flight to a provider and their limit, or `None` if the provider is
+    /// unknown.
     #[must_use]
     pub fn concurrency(&self, provider: &str) -> Option<PoolGauges> {
         let table = self.inner.table.load();
         table.route(provider).map(|route| route.provider_state.pool().gauges())
     }
 
-    /// How all providers stand.
+    /// Returns the status of all providers, sorted by name.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         let table = self.inner.table.load();
         let mut all: Vec<Status> =
-            table.routes().map(|route| status::of(&route.provider_state)).collect();
+            table.routes().map(|route| status::current(&route.provider_state)).collect();
         all.sort_by(|a, b| a.provider.cmp(&b.provider));
         all
     }
 }
 
 impl Gateway {
-    /// All providers as operators see them: what they allow and where that was learned, what is left
-    /// of it, who waits for what. Nothing is spent by asking.
+    /// Returns the operator's view of all providers: their limits, where each limit comes from,
+    /// what is left of it, and which tenants wait. Spends nothing.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -208,7 +210,7 @@ impl Gateway {
         routes.sort_by(|one, other| one.upstream.name.cmp(&other.upstream.name));
         let mut views = Vec::with_capacity(routes.len());
         for route in routes {
-            views.push(provider_view::of(&route.provider_state).await);
+            views.push(provider_view::inspect(&route.provider_state).await);
         }
         views
     }

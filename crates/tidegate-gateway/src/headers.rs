@@ -1,7 +1,8 @@
-//! Headers of requests and answers: which are passed on, and which are not.
+//! Which request and response headers are forwarded.
 //!
-//! Hop-by-hop headers, those of Tidegate and those that name another method or path are removed.
-//! Everything else passes byte for byte to the provider that the caller named. A fallback gets only headers that are known to hold no secret.
+//! Hop-by-hop headers, Tidegate's own headers and headers that override the method or path are
+//! removed. All other headers reach the provider that the caller named unchanged. A fallback
+//! receives only headers that are known not to contain a secret.
 
 use std::borrow::Cow;
 
@@ -9,10 +10,10 @@ use http::header::{self, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, HOST, H
 use http::{HeaderMap, HeaderValue};
 use tidegate_providers::request::is_override;
 
-use crate::request::address;
 use crate::request::options::PREFIX;
+use crate::request::uri_path;
 
-/// Hop-by-hop headers.
+/// Hop-by-hop headers, as in RFC 9110, section 7.6.1.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -25,7 +26,7 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Headers that carry a key.
-pub(crate) static KEYS: [HeaderName; 5] = [
+pub(crate) static KEY_HEADERS: [HeaderName; 5] = [
     AUTHORIZATION,
     HeaderName::from_static("x-api-key"),
     HeaderName::from_static("x-goog-api-key"),
@@ -33,11 +34,11 @@ pub(crate) static KEYS: [HeaderName; 5] = [
     HeaderName::from_static("ocp-apim-subscription-key"),
 ];
 /// Query parameters that carry a key.
-pub(crate) const QUERY_KEYS: [&str; 4] = ["key", "api-key", "subscription-key", "access_token"];
+pub(crate) const KEY_PARAMS: [&str; 4] = ["key", "api-key", "subscription-key", "access_token"];
 
-/// The headers that are sent to a fallback. Everything else may be a secret between the caller and
-/// the provider that it named.
-const FOR_OTHERS: [&str; 10] = [
+/// Headers that are sent to a fallback. Any other header may be a secret between the caller and the
+/// provider it named.
+const FALLBACK_HEADERS: [&str; 10] = [
     "accept",
     "accept-encoding",
     "anthropic-beta",
@@ -49,45 +50,45 @@ const FOR_OTHERS: [&str; 10] = [
     "openai-beta",
     "user-agent",
 ];
-/// The prefix of headers in which SDKs describe their platform.
+/// Prefix of the headers in which SDKs describe their platform.
 const SDK_PREFIX: &str = "x-stainless-";
 /// Query parameters that are sent to a fallback.
-const QUERY_FOR_OTHERS: [&str; 2] = ["alt", "beta"];
+const FALLBACK_PARAMS: [&str; 2] = ["alt", "beta"];
 
-/// Where providers put what they call a request.
-const UPSTREAM_IDS: [&str; 4] =
+/// Response headers with the provider's request id.
+const UPSTREAM_ID_HEADERS: [&str; 4] =
     ["x-request-id", "request-id", "apim-request-id", "x-goog-request-id"];
 
-/// The content codings that an answer may have.
+/// Content codings that the provider may use for its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Coding {
-    /// Whatever the caller and the provider agree on.
+pub(crate) enum AcceptedCoding {
+    /// Whatever the caller accepts.
     Any,
-    /// None, since the usage is read from the body.
-    Plain,
+    /// None, because token usage is read from the body.
+    Identity,
 }
 
-/// Removes what is not for the provider from the headers of a request.
-pub(crate) fn of_request(headers: &mut HeaderMap, coding: Coding) {
-    without_hops(headers);
+/// Removes headers that must not reach the provider.
+pub(crate) fn strip_request(headers: &mut HeaderMap, coding: AcceptedCoding) {
+    remove_hop_by_hop(headers);
     headers.remove(HOST);
     // The HTTP server has already answered `100 Continue`.
     headers.remove(header::EXPECT);
-    // A request that is read as another one would be charged as the wrong one.
-    let is_removed = |name: &&HeaderName| is_ours(name) || is_override(name.as_str());
+    // With an override, the provider would process another request than the one that was charged.
+    let is_removed = |name: &&HeaderName| is_tidegate_header(name) || is_override(name.as_str());
     if headers.keys().any(|name| is_removed(&name)) {
         let removed: Vec<HeaderName> = headers.keys().filter(is_removed).cloned().collect();
         for name in removed {
             headers.remove(name);
         }
     }
-    if coding == Coding::Plain {
+    if coding == AcceptedCoding::Identity {
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
 }
 
 /// Removes hop-by-hop headers.
-pub(crate) fn without_hops(headers: &mut HeaderMap) {
+pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if headers.contains_key(header::CONNECTION) {
         let named: Vec<HeaderName> = headers
             .get_all(header::CONNECTION)
@@ -106,9 +107,8 @@ pub(crate) fn without_hops(headers: &mut HeaderMap) {
     headers.remove(header::PROXY_AUTHENTICATE);
 }
 
-/// Whether a request asks for an upgrade to WebSocket. Other upgrades, such as HTTP/2, may be
-/// ignored.
-pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
+/// Whether a request asks for a WebSocket upgrade. Other upgrades, such as h2c, may be ignored.
+pub(crate) fn is_websocket_upgrade(headers: &HeaderMap) -> bool {
     let offers = headers.get_all(header::UPGRADE).iter().filter_map(|value| value.to_str().ok());
     offers.flat_map(|offers| offers.split(',')).any(|offer| {
         let protocol = offer.split('/').next().unwrap_or_default().trim();
@@ -116,74 +116,74 @@ pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What the provider calls a request.
+/// Returns the provider's id of a request.
 pub(crate) fn upstream_request_id(headers: &HeaderMap) -> Option<HeaderValue> {
-    UPSTREAM_IDS.iter().find_map(|name| headers.get(*name).cloned())
+    UPSTREAM_ID_HEADERS.iter().find_map(|name| headers.get(*name).cloned())
 }
 
-/// Removes a `content-length` that differs from the length of the body.
-pub(crate) fn true_length(headers: &mut HeaderMap, length: usize) {
-    let told = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    if told.and_then(|told| told.trim().parse::<usize>().ok()) != Some(length) {
+/// Removes `content-length` if it differs from the length of the body.
+pub(crate) fn fix_content_length(headers: &mut HeaderMap, length: usize) {
+    let declared = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if declared.and_then(|declared| declared.trim().parse::<usize>().ok()) != Some(length) {
         headers.remove(CONTENT_LENGTH);
     }
 }
 
-fn is_ours(name: &HeaderName) -> bool {
+fn is_tidegate_header(name: &HeaderName) -> bool {
     name.as_str().starts_with(PREFIX)
 }
 
-/// Removes all keys of a caller.
-pub(crate) fn without_keys(headers: &mut HeaderMap) {
-    for name in &KEYS {
+/// Removes all headers that carry a key.
+pub(crate) fn remove_keys(headers: &mut HeaderMap) {
+    for name in &KEY_HEADERS {
         headers.remove(name);
     }
 }
 
-/// The headers that are sent to a fallback.
-pub(crate) fn for_others(headers: &HeaderMap) -> HeaderMap {
-    let is_shown = |name: &HeaderName| {
-        FOR_OTHERS.contains(&name.as_str()) || name.as_str().starts_with(SDK_PREFIX)
+/// Returns the headers to send to a fallback.
+pub(crate) fn for_fallback(headers: &HeaderMap) -> HeaderMap {
+    let is_forwarded = |name: &HeaderName| {
+        FALLBACK_HEADERS.contains(&name.as_str()) || name.as_str().starts_with(SDK_PREFIX)
     };
-    let shown = headers.iter().filter(|(name, _)| is_shown(name));
+    let forwarded = headers.iter().filter(|(name, _)| is_forwarded(name));
     let mut kept = HeaderMap::new();
-    shown.for_each(|(name, value)| {
+    forwarded.for_each(|(name, value)| {
         kept.append(name, value.clone());
     });
     kept
 }
 
-/// A path and query without the key of a caller.
-pub(crate) fn query_without_key(target: &str) -> Cow<'_, str> {
-    query_of(target, |member| !is_named(member, &QUERY_KEYS))
+/// Returns the path and query without the caller's key.
+pub(crate) fn target_without_key(target: &str) -> Cow<'_, str> {
+    filter_query(target, |param| !is_param_named(param, &KEY_PARAMS))
 }
 
-/// A path and query as they are sent to a fallback.
-pub(crate) fn query_for_others(target: &str) -> Cow<'_, str> {
-    query_of(target, |member| is_named(member, &QUERY_FOR_OTHERS))
+/// Returns the path and query to send to a fallback.
+pub(crate) fn target_for_fallback(target: &str) -> Cow<'_, str> {
+    filter_query(target, |param| is_param_named(param, &FALLBACK_PARAMS))
 }
 
-/// A path and query with only the kept parameters; borrowed if all of them are kept.
-pub(crate) fn query_of(target: &str, is_kept: impl Fn(&str) -> bool) -> Cow<'_, str> {
+/// Returns the path and query with only the kept parameters; borrowed if all are kept.
+pub(crate) fn filter_query(target: &str, is_kept: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let Some((path, query)) = target.split_once('?') else { return target.into() };
-    if members(query).all(&is_kept) {
+    if query_params(query).all(&is_kept) {
         return target.into();
     }
-    let kept: Vec<&str> = members(query).filter(|member| is_kept(member)).collect();
+    let kept: Vec<&str> = query_params(query).filter(|param| is_kept(param)).collect();
     if kept.is_empty() {
         return path.into();
     }
     [path, "?", &kept.join("&")].concat().into()
 }
 
-pub(crate) fn members(query: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn query_params(query: &str) -> impl Iterator<Item = &str> {
     query.split('&')
 }
 
 /// Whether a query parameter has one of these names, percent-encoded or not.
-pub(crate) fn is_named(member: &str, names: &[&str]) -> bool {
-    let name = member.split('=').next().unwrap_or_default();
-    let name = address::decoded(name.as_bytes());
+pub(crate) fn is_param_named(param: &str, names: &[&str]) -> bool {
+    let name = param.split('=').next().unwrap_or_default();
+    let name = uri_path::percent_decoded(name.as_bytes());
     names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_connection_and_of_ours_stay_here() {
+    fn hop_by_hop_and_tidegate_headers_are_removed() {
         let mut request = headers(&[
             ("connection", "keep-alive, X-Secret-Hop"),
             ("x-secret-hop", "1"),
@@ -215,22 +215,22 @@ mod tests {
             ("accept-encoding", "gzip"),
             ("x-odd", "1"),
         ]);
-        of_request(&mut request, Coding::Plain);
+        strip_request(&mut request, AcceptedCoding::Identity);
         assert_eq!(request.len(), 2, "{request:?}");
         assert_eq!(request["accept-encoding"], "identity");
     }
 
     #[test]
-    fn a_key_in_a_query_is_taken_out_and_nothing_else() {
-        for (target, cut) in [
+    fn only_the_key_is_removed_from_a_query() {
+        for (target, expected) in [
             ("/p?alt=sse&key=1&x=2", "/p?alt=sse&x=2"),
             ("/p?key=1", "/p"),
             ("/p?k%65y=1&x=2", "/p?x=2"),
             ("/p?monkey=1", "/p?monkey=1"),
             ("/p", "/p"),
         ] {
-            assert_eq!(query_without_key(target), cut);
+            assert_eq!(target_without_key(target), expected);
         }
-        assert_eq!(query_for_others("/p?a%6Ct=sse&token=1&key=2"), "/p?a%6Ct=sse");
+        assert_eq!(target_for_fallback("/p?a%6Ct=sse&token=1&key=2"), "/p?a%6Ct=sse");
     }
 }

@@ -1,19 +1,20 @@
-//! A reverse proxy to LLM providers that holds calls until they fit: one changed URL, and no 429.
+//! A reverse proxy to LLM providers that delays calls until they fit the provider's limits.
 //!
-//! A [`Gateway`] takes requests as providers take them, below the name of a provider
-//! (`/openai/v1/chat/completions`), and answers as they answer, byte for byte. In between stands the
-//! stack of `tidegate-llm`, `Retry(Fallback(RateLimit(...)))`: a call waits until its reservation is
-//! due, is tried again, and turns to another provider before its first byte.
+//! A [`Gateway`] accepts requests in each provider's own API below the provider's name
+//! (`/openai/v1/chat/completions`) and forwards the provider's response byte for byte. In between
+//! runs the stack of `tidegate-llm`, `Retry(Fallback(RateLimit(...)))`: a call waits for its
+//! reservation, is retried, and can move to another provider until its first byte is sent.
 //!
-//! - An [`Upstream`] is one provider as it is configured. [`Gateway::reconfigure`] changes all of
-//!   them at run time, whole or not at all.
-//! - A [`CallObserver`] is told of every call once, when it is over. [`Status`] is the state of a
-//!   provider: queue, calls in flight; [`ProviderView`] has its limits and tenants too.
-//! - What the gateway itself has to say (a wait that would be too long, a body that is too large) it
-//!   says in the words of the provider, so that its SDKs raise the error that they would raise.
+//! - An [`Upstream`] is the configuration of one provider. [`Gateway::reconfigure`] replaces all of
+//!   them at run time, atomically.
+//! - A [`CallObserver`] is notified of every call once, when the call ends. [`Status`] has the
+//!   queue and the calls in flight of a provider; [`ProviderView`] adds its limits and tenants.
+//! - Errors of the gateway itself (a wait that would be too long, a body that is too large) use the
+//!   error format of the provider, so that its SDKs raise their usual exceptions.
 //!
-//! It knows no listening sockets, no configuration files and no arithmetic of limits. It never logs,
-//! counts or shows a prompt, an answer or a key, and never shows a caller's key to another provider.
+//! The gateway opens no listening sockets, reads no configuration files and does no limit
+//! arithmetic. It never logs, counts or exposes a prompt, a response or a key, and never sends a
+//! caller's key to another provider.
 
 mod builder;
 mod call_observer;
@@ -39,7 +40,7 @@ pub use state::status::Status;
 pub use upstream::breaker::BreakerStatus;
 pub use upstream::settings::Upstream;
 
-/// The example of the README is compiled with the others.
+/// Compiles the README example as a doctest.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

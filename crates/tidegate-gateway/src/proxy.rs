@@ -1,4 +1,4 @@
-//! One request through the gateway: check it, read its body, make the call, answer.
+//! Proxies one request: checks it, reads its body, makes the call, returns the response.
 
 mod content;
 
@@ -12,29 +12,29 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use tidegate_llm::{CallError, Terms};
 use tidegate_providers::request::{Purpose, is_free, is_override, is_reading, plain_path};
-use tidegate_providers::{Credential, Dialect, Endpoint, Mode, RequestSummary};
+use tidegate_providers::{Credential, Dialect, Endpoint, RequestSummary};
 
 use crate::call_observer::Outcome;
-use crate::headers::{self, Coding};
-use crate::request::address;
+use crate::headers::{self, AcceptedCoding};
 use crate::request::body::StreamedBody;
 use crate::request::body_reader;
 use crate::request::body_summary::BodySummary;
 use crate::request::buffer_budget::BufferBudget;
-use crate::request::call::{Call, Content, OutgoingRequest, Repetition};
-use crate::request::caller::{CallerName, Peer};
+use crate::request::call::{Call, Content, OutgoingRequest, ResendPolicy};
+use crate::request::caller::{CallerIdentity, Peer};
 use crate::request::caller_key::KeyError;
-use crate::request::heavy_work::HeavyWork;
 use crate::request::method;
 use crate::request::options::{ENDPOINT, RequestOptions};
+use crate::request::uri_path;
+use crate::request::work_pool::WorkPool;
 use crate::response::body::ResponseBody;
-use crate::response::error_response::{draining, internal};
+use crate::response::error_response::{draining_error, internal_error};
 use crate::response::proxy_error::{ErrorKind, ProxyError};
 use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
 use crate::state::call_context::CallContext;
 use crate::state::drain::Drain;
-use crate::state::queue_bounds::QueueFull;
+use crate::state::queue_limits::QueueFull;
 use crate::state::routing_table::Route;
 
 /// Proxies one request.
@@ -43,11 +43,11 @@ pub(crate) struct Proxy<'g> {
     pub(crate) context: Arc<CallContext>,
     pub(crate) drain: &'g Drain,
     pub(crate) budget: &'g BufferBudget,
-    pub(crate) heavy_work: &'g HeavyWork,
+    pub(crate) work_pool: &'g WorkPool,
     pub(crate) peer: Peer,
 }
 
-/// Why a call has no answer.
+/// Why a call ended without a response.
 enum Interrupted {
     Drained,
     QueueFull(QueueFull),
@@ -55,7 +55,7 @@ enum Interrupted {
 }
 
 impl Proxy<'_> {
-    /// Answers the request.
+    /// Handles the request.
     pub(crate) async fn serve<B>(
         self,
         request: Request<B>,
@@ -66,47 +66,53 @@ impl Proxy<'_> {
         B::Error: Into<BoxError>,
     {
         let path = target.split('?').next().unwrap_or_default();
-        // Many providers treat differently written paths as the same.
-        let plain = plain_path(path);
-        let known = Purpose::of(self.route.dialect(), &plain);
-        let dialect = known.map_or(self.route.dialect(), |known| known.dialect);
+        // Many providers treat different spellings of a path as equal.
+        let normalized_path = plain_path(path);
+        let known_purpose = Purpose::of(self.route.dialect(), &normalized_path);
+        let dialect = known_purpose.map_or(self.route.dialect(), |purpose| purpose.dialect);
         if method::is_refused(request.method()) {
-            let message = "Tidegate refused: this method is not passed on.";
+            let message = "Tidegate refused: this method is not forwarded.";
             let error = ProxyError::new(ErrorKind::Method, message);
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
         if self.drain.is_on() {
-            return self.refuse(dialect, &draining(), Outcome::Drained);
+            return self.refuse(dialect, &draining_error(), Outcome::Drained);
         }
-        if !address::is_straight(path) {
-            let wrong =
-                ProxyError::new(ErrorKind::Invalid, "Tidegate refused: the path is no plain path.");
-            return self.refuse(dialect, &wrong, Outcome::Rejected);
+        if !uri_path::is_safe_path(path) {
+            let message =
+                "Tidegate refused: the path has dot segments, backslashes or nested escapes.";
+            let error = ProxyError::new(ErrorKind::Invalid, message);
+            return self.refuse(dialect, &error, Outcome::Rejected);
         }
-        if headers::is_upgrade(request.headers()) {
-            let message = "Tidegate refused: WebSockets are not passed on; use HTTP, or call the provider \
-                 itself.";
+        if headers::is_websocket_upgrade(request.headers()) {
+            let message = "Tidegate refused: WebSocket is not supported; use HTTP, or call the \
+                 provider directly.";
             let error = ProxyError::new(ErrorKind::Upgrade, message);
             return self.refuse(dialect, &error, Outcome::Rejected);
         }
         let options = match RequestOptions::read(request.headers()) {
             Ok(options) => options,
             Err(invalid) => {
-                let wrong =
+                let error =
                     ProxyError::new(ErrorKind::Invalid, format!("Tidegate refused: {invalid}."));
-                return self.refuse(dialect, &wrong, Outcome::Rejected);
+                return self.refuse(dialect, &error, Outcome::Rejected);
             }
         };
-        let declared = match self.declared_endpoint(&options, &plain) {
+        let declared = match self.declared_endpoint(&options, &normalized_path) {
             Ok(declared) => declared,
             Err(error) => return self.refuse(dialect, &error, Outcome::Rejected),
         };
-        let purpose = is_call(&request, &target, declared.as_ref()).then(|| match &declared {
-            Some(_) => known.unwrap_or(Purpose::declared(dialect)),
-            None => known.unwrap_or_else(|| Purpose::other(dialect, &plain)),
+        let purpose = needs_permit(&request, &target, declared.as_ref()).then(|| match &declared {
+            Some(_) => known_purpose.unwrap_or(Purpose::declared(dialect)),
+            None => known_purpose.unwrap_or_else(|| Purpose::other(dialect, &normalized_path)),
         });
         let headers = request.headers();
-        let limit = body_reader::limit(self.route.dialect(), purpose.as_ref(), &plain, headers);
+        let limit = body_reader::body_limit(
+            self.route.dialect(),
+            purpose.as_ref(),
+            &normalized_path,
+            headers,
+        );
         if let Err(error) = body_reader::check_length(request.headers(), limit) {
             return self.refuse_body(dialect, &error);
         }
@@ -115,14 +121,16 @@ impl Proxy<'_> {
             Some(purpose) => {
                 let endpoint = declared.unwrap_or_else(|| purpose.endpoint());
                 match self.read_body(request, (&purpose, endpoint), &target, limit).await {
-                    Ok((request, charged_to)) => self.call(request, charged_to, &options).await,
+                    Ok((request, charged_account)) => {
+                        self.call(request, charged_account, &options).await
+                    }
                     Err(refused) => refused,
                 }
             }
         }
     }
 
-    /// The endpoint that the caller names, else the one that a route leads to.
+    /// Returns the endpoint that the caller names, or the one that is declared for the path.
     fn declared_endpoint(
         &self,
         options: &RequestOptions,
@@ -130,94 +138,96 @@ impl Proxy<'_> {
     ) -> Result<Option<Endpoint>, ProxyError> {
         let upstream = &self.route.upstream;
         let routes = &upstream.endpoint_routes;
-        let Some(name) = &options.endpoint else { return Ok(routes.of_path(path).cloned()) };
-        routes.named(name).cloned().map(Some).ok_or_else(|| {
+        let Some(name) = &options.endpoint else { return Ok(routes.for_path(path).cloned()) };
+        routes.by_name(name).cloned().map(Some).ok_or_else(|| {
             let message = format!(
-                "Tidegate refused: the header field {ENDPOINT} must name an endpoint that is \
-                 declared for {}; declared are: {}.",
+                "Tidegate refused: the header {ENDPOINT} must name an endpoint declared for \
+                 {}; declared endpoints: {}.",
                 upstream.name,
-                routes.known()
+                routes.list_names()
             );
             ProxyError::new(ErrorKind::Invalid, message)
         })
     }
 
-    /// Reads the body of a call, and finds the account that it is charged to.
+    /// Reads the body of a call and finds the account to charge.
     async fn read_body<B>(
         &self,
         request: Request<B>,
         (purpose, endpoint): (&Purpose<'_>, Endpoint),
         target: &Arc<str>,
         limit: Option<usize>,
-    ) -> Result<(OutgoingRequest, ChargedTo), Response<ResponseBody>>
+    ) -> Result<(OutgoingRequest, ChargedAccount), Response<ResponseBody>>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let dialect = purpose.dialect;
         let (mut head, body) = request.into_parts();
-        let (caller, target) = self
+        let (credential, target) = self
             .route
             .caller_key(&mut head.headers, target)
             .map_err(|error| self.refuse_key(dialect, error))?;
         let read = self.read_content(purpose, &head.headers, body, limit);
-        let (content, BodySummary { asked, estimate }) = read.await?;
+        let (content, BodySummary { request: summary, estimate }) = read.await?;
         if estimate.is_some() {
-            self.context.tokens_estimated();
+            self.context.set_tokens_estimated();
         }
-        // The usage is read from the answer, and its coding may be an unknown one.
-        let coding = if purpose.is_other() { Coding::Any } else { Coding::Plain };
-        headers::of_request(&mut head.headers, coding);
-        self.route.client.put_headers(&mut head.headers);
-        self.context.set_endpoint(endpoint.clone(), self.route.label(asked.model.as_deref()));
-        let entry = match &self.route.own {
+        // Usage is read from the response, whose coding might be unknown to the gateway.
+        let coding =
+            if purpose.is_other() { AcceptedCoding::Any } else { AcceptedCoding::Identity };
+        headers::strip_request(&mut head.headers, coding);
+        self.route.client.set_headers(&mut head.headers);
+        self.context.set_endpoint(endpoint.clone(), self.route.label(summary.model.as_deref()));
+        let entry = match &self.route.own_account {
             Some(own) => Ok(own.clone()),
-            None => self.route.provider_state.accounts().of_caller(&caller),
+            None => self.route.provider_state.accounts().for_caller(&credential),
         };
         let entry = entry.map_err(|error| {
-            tracing::error!(provider = %self.route.upstream.name, %error, "no account");
-            self.refuse(dialect, &internal(), Outcome::Rejected)
+            let provider = &self.route.upstream.name;
+            tracing::error!(%provider, %error, "account creation failed");
+            self.refuse(dialect, &internal_error(), Outcome::Rejected)
         })?;
         let (method, headers) = (head.method, head.headers);
-        let takes_usage_option = takes_usage_option(dialect, &asked, &target);
-        let repetition = match method == Method::POST && !purpose.is_other() {
-            true => Repetition::Always,
-            false => Repetition::IfRefused,
+        let supports_usage_option = supports_usage_option(dialect, &summary, &target);
+        let resend_policy = match method == Method::POST && !purpose.is_other() {
+            true => ResendPolicy::AnyFailure,
+            false => ResendPolicy::IfNotProcessed,
         };
         let request = OutgoingRequest {
             method,
             target,
             headers,
             content,
-            asked,
+            summary,
             dialect,
-            purpose: purpose.endpoint(),
-            takes_usage_option,
+            path_endpoint: purpose.endpoint(),
+            supports_usage_option,
             estimate,
-            repetition,
+            resend_policy,
         };
-        Ok((request, ChargedTo { entry, endpoint, caller }))
+        Ok((request, ChargedAccount { entry, endpoint, credential }))
     }
 
-    /// The response to a request whose key cannot be charged to an account.
+    /// Refuses a request whose key is ambiguous.
     fn refuse_key(&self, dialect: Dialect, error: KeyError) -> Response<ResponseBody> {
-        let wrong = ProxyError::new(ErrorKind::Invalid, format!("Tidegate refused: {error}."));
-        self.refuse(dialect, &wrong, Outcome::Rejected)
+        let error = ProxyError::new(ErrorKind::Invalid, format!("Tidegate refused: {error}."));
+        self.refuse(dialect, &error, Outcome::Rejected)
     }
 
-    /// Makes a call, and answers with its result.
+    /// Makes a call and returns its response.
     async fn call(
         self,
         request: OutgoingRequest,
-        charged_to: ChargedTo,
+        charged_account: ChargedAccount,
         options: &RequestOptions,
     ) -> Response<ResponseBody> {
-        let ChargedTo { entry, endpoint, caller } = charged_to;
+        let ChargedAccount { entry, endpoint, credential } = charged_account;
         let mut terms = Terms::new(endpoint);
         let tenant = options.tenant.clone();
-        let caller = CallerName { peer: self.peer, credential: caller, tenant };
-        self.context.set_model(request.asked.model.as_deref());
-        terms.caller = caller.caller();
+        let caller = CallerIdentity { peer: self.peer, credential, tenant };
+        self.context.set_model(request.summary.model.as_deref());
+        terms.caller = caller.pacer_caller();
         terms.tenant = caller.tenant.clone();
         terms.priority = options.priority;
         terms.max_wait = Some(options.max_wait.unwrap_or(self.route.upstream.max_wait));
@@ -230,22 +240,27 @@ impl Proxy<'_> {
         match result {
             Ok(response) => response.into_response(),
             Err(Interrupted::Drained) => {
-                self.refuse(request.dialect, &draining(), Outcome::Drained)
+                self.refuse(request.dialect, &draining_error(), Outcome::Drained)
             }
             Err(Interrupted::QueueFull(full)) => self.refuse_to_queue(request.dialect, full),
-            Err(Interrupted::Failed(error)) => self.failed(&request, &error),
+            Err(Interrupted::Failed(error)) => self.failure_response(&request, &error),
         }
     }
 
-    /// The response to a call that failed.
-    fn failed(&self, request: &OutgoingRequest, error: &CallError) -> Response<ResponseBody> {
+    /// Returns the response to a failed call.
+    fn failure_response(
+        &self,
+        request: &OutgoingRequest,
+        error: &CallError,
+    ) -> Response<ResponseBody> {
         match request.content.error() {
             Some(error) => self.refuse_body(request.dialect, &error),
-            None => self.fail(request.dialect, error),
+            None => self.call_error_response(request.dialect, error),
         }
     }
 
-    /// Waits for a call, unless it has to wait and too many do, or the gateway drains meanwhile.
+    /// Waits for a call, unless it has to queue and the queue is full, or the gateway drains while
+    /// the call is not at a provider.
     async fn unless_drained(
         &self,
         mut call: Pin<&mut impl Future<Output = Result<UpstreamResponse, CallError>>>,
@@ -273,7 +288,7 @@ impl Proxy<'_> {
         .await
     }
 
-    /// Forwards a request that is free: at once, once, as it comes.
+    /// Forwards a free request immediately, as a stream, without retries.
     async fn forward<B>(
         self,
         request: Request<B>,
@@ -285,8 +300,8 @@ impl Proxy<'_> {
         B::Error: Into<BoxError>,
     {
         let (mut head, body) = request.into_parts();
-        headers::of_request(&mut head.headers, Coding::Any);
-        self.route.client.put_headers(&mut head.headers);
+        headers::strip_request(&mut head.headers, AcceptedCoding::Any);
+        self.route.client.set_headers(&mut head.headers);
         let content = if body.is_end_stream() {
             Content::empty()
         } else {
@@ -297,26 +312,27 @@ impl Proxy<'_> {
             target: target.clone(),
             headers: head.headers,
             content,
-            asked: RequestSummary::default(),
+            summary: RequestSummary::default(),
             dialect: self.route.dialect(),
-            purpose: Endpoint::default(),
-            takes_usage_option: false,
+            path_endpoint: Endpoint::default(),
+            supports_usage_option: false,
             estimate: None,
-            repetition: Repetition::IfRefused,
+            resend_policy: ResendPolicy::IfNotProcessed,
         });
         let (context, terms) = (self.context.clone(), Terms::default());
         let call = Call { request: request.clone(), context, terms };
         match self.route.client.forward(call).await {
             Ok(response) => response.into_response(),
-            Err(error) => self.failed(&request, &error),
+            Err(error) => self.failure_response(&request, &error),
         }
     }
 }
 
-/// Whether a request takes a permit: unless it only reads or is one of the few that are free. A body may
-/// be what a server acts on, whatever the method is; a header that names another method is removed, but
-/// says what the caller wants; and the operator may have declared the path.
-fn is_call<B: http_body::Body>(
+/// Whether a request takes a permit. Requests that only read and a few others are free. A request
+/// with a body takes one, because a server may act on the body whatever the method is. So does one
+/// with a method-override header: the header is removed, but states the caller's intent. So does a
+/// write to a path that the operator declared.
+fn needs_permit<B: http_body::Body>(
     request: &Request<B>,
     target: &str,
     declared: Option<&Endpoint>,
@@ -332,19 +348,19 @@ fn is_call<B: http_body::Body>(
         || request.headers().keys().any(|name| is_override(name.as_str()))
 }
 
-/// Whether a request is for a stream that tells its usage only if `stream_options` ask for it: of chats
-/// and completions, and not of responses, which always tell.
-fn takes_usage_option(dialect: Dialect, asked: &RequestSummary, target: &str) -> bool {
+/// Whether the request is for a stream that reports its usage only if `stream_options` request it:
+/// chat and other completions. The Responses API always reports usage.
+fn supports_usage_option(dialect: Dialect, summary: &RequestSummary, target: &str) -> bool {
     let path = target.split('?').next().unwrap_or_default();
     dialect.family() == Dialect::OpenAi
-        && asked.mode == Mode::Stream
+        && summary.is_streamed
         && plain_path(path).ends_with("/completions")
 }
 
-/// What a call is charged to.
-struct ChargedTo {
+/// The account and endpoint that a call is charged to.
+struct ChargedAccount {
     entry: Arc<AccountEntry>,
     endpoint: Endpoint,
-    /// The key that the caller brought.
-    caller: Credential,
+    /// The caller's key.
+    credential: Credential,
 }

@@ -1,10 +1,9 @@
-//! What a caller sends: where it goes, what it asks for, and its body.
+//! The caller's request: its path, options, credentials and body.
 
-pub(crate) mod address;
 pub(crate) mod body;
-pub(crate) mod body_pace;
 pub(crate) mod body_reader;
 pub(crate) mod body_summary;
+pub(crate) mod body_timeout;
 pub(crate) mod buffer_budget;
 pub(crate) mod call;
 pub(crate) mod caller;
@@ -12,11 +11,12 @@ pub(crate) mod caller_key;
 pub(crate) mod content_decoding;
 pub(crate) mod edits;
 pub(crate) mod endpoint_routes;
+pub(crate) mod fair_semaphore;
 pub(crate) mod form;
-pub(crate) mod heavy_work;
 pub(crate) mod method;
 pub(crate) mod model_map;
 pub(crate) mod options;
 pub(crate) mod stream_options;
 pub(crate) mod token_estimate;
-pub(crate) mod turns;
+pub(crate) mod uri_path;
+pub(crate) mod work_pool;

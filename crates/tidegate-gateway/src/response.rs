@@ -1,4 +1,4 @@
-//! What a caller gets: an answer of a provider as it comes, or an error in the format of the provider.
+//! The response to the caller: forwarded from the provider, or an error in the provider's format.
 
 pub(crate) mod body;
 pub(crate) mod error_response;

@@ -1,23 +1,22 @@
-//! Adapters: a call goes out, an answer comes back.
+//! Adapters: send a call to a provider and decode its response.
 //!
-//! An [`Adapter`] puts calls into the words of a provider, sends them through an HTTP service of any
-//! kind, and reads what comes back. It makes one attempt: waiting for a turn, trying again and
-//! turning to others are the business of the layers around it.
+//! An [`Adapter`] encodes calls in the dialect of a provider, sends them through any HTTP service,
+//! and decodes the responses. It makes one attempt; waiting, retries and fallbacks are up to the
+//! layers around it.
 //!
-//! A stream is handed out with its first words. If it fails before them, the call has failed, and
-//! the layers around may still do something about it; what comes after is read only as the answer is
-//! read. Dropping the call or its answer drops the connection.
+//! A streamed response is returned once its first content arrives. If it fails before, the call
+//! fails, and the layers around can still retry it. The rest is read as the caller reads the
+//! response. Dropping the call or its response drops the connection.
 //!
-//! Everything is bounded: silence by a time-out, bodies by a size, and those that are read in one go
-//! by a time as well.
+//! Everything is bounded: gaps between pieces by a time-out, bodies by size, and bodies read in one
+//! go by total time as well.
 
 mod body;
+mod event_stream;
 mod head;
-mod reading;
 
 use std::error::Error;
 use std::fmt;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -32,25 +31,25 @@ use tidegate_providers::classify::Rules;
 pub use tidegate_providers::request::Target;
 use tidegate_providers::request::size_limit;
 use tidegate_providers::response::decode;
-use tidegate_providers::{Class, Endpoint, Failure, Mode, Provider, ReportedLimits};
+use tidegate_providers::{Class, Endpoint, Failure, Provider, ReportedLimits};
 use tokio::time::timeout;
 use tower_service::Service;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
-use crate::call::connection::chain;
+use crate::call::connection::find_kind;
 use crate::call::{Answer, BoxError, Broken, Call, CallError, ConnectionError};
 use body::Bounds;
+use event_stream::EventStream;
 use head::Head;
-use reading::Reading;
 
-/// How long a provider may be silent unless set otherwise: two minutes.
+/// Default time-out for the response head and between pieces of the body: two minutes.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The kind of failure that a provider calls a request that is too large.
+/// Error type with which Anthropic reports a request that is too large.
 const TOO_LARGE: &str = "request_too_large";
 
-/// One model of one provider, as a service that answers calls. Cheap to clone.
+/// One model of one provider, as a service for calls. Cheap to clone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -64,7 +63,7 @@ const TOO_LARGE: &str = "request_too_large";
 /// use tidegate_llm::{Chat, Credential, Dialect};
 /// use tower::{ServiceExt as _, service_fn};
 ///
-/// // Any HTTP client will do; this one has its own ideas of a river.
+/// // Any HTTP client will do; this one always returns the same response.
 /// let http = service_fn(|_: http::Request<Full<Bytes>>| async {
 ///     let body = r#"{"message":{"content":"Elbe"},"done":true}"#;
 ///     Ok::<_, Infallible>(http::Response::new(Full::new(Bytes::from(body))))
@@ -85,7 +84,7 @@ pub struct Adapter<H> {
     settings: Arc<Settings>,
 }
 
-/// What all attempts have in common.
+/// Settings shared by all attempts.
 #[derive(Clone, Debug)]
 struct Settings {
     provider: Provider,
@@ -96,7 +95,7 @@ struct Settings {
 }
 
 impl<H> Adapter<H> {
-    /// An adapter for a target, over an HTTP service.
+    /// Creates an adapter for a target, over an HTTP service.
     pub fn new(http: H, provider: impl Into<Provider>, target: Target) -> Self {
         let settings = Settings {
             provider: provider.into(),
@@ -108,41 +107,40 @@ impl<H> Adapter<H> {
         Self { http, settings: Arc::new(settings) }
     }
 
-    /// How long the provider may be silent: until the head of its answer comes, and then between any
-    /// two pieces of its body. An answer in one piece may take five times as long from its head to
-    /// its end, and the body of an error five seconds, whatever is set. Default:
-    /// [`DEFAULT_TIMEOUT`].
+    /// Sets the time-out for the head of the response, and between any two pieces of its body. A
+    /// response that is not streamed may take five times as long from its head to its end, and the
+    /// body of an error at most five seconds in any case. Default: [`DEFAULT_TIMEOUT`].
     pub fn timeout(mut self, span: Duration) -> Self {
-        self.change().timeout = span;
+        self.settings_mut().timeout = span;
         self
     }
 
-    /// Rules that come before those of the provider when a failure is classed. Default: none.
+    /// Sets rules that take precedence over the built-in classification of failures. Default: none.
     pub fn rules(mut self, rules: Rules) -> Self {
-        self.change().rules = rules;
+        self.settings_mut().rules = rules;
         self
     }
 
-    /// Does not send what the provider would refuse for its [size](size_limit). Default: the
-    /// provider is asked.
+    /// Rejects requests that exceed the provider's known [size limit](size_limit) without sending
+    /// them. Default: they are sent.
     pub fn check_size(mut self) -> Self {
-        self.change().checks_size = true;
+        self.settings_mut().checks_size = true;
         self
     }
 
-    /// Who is called.
+    /// Returns the provider.
     #[must_use]
     pub fn provider(&self) -> &Provider {
         &self.settings.provider
     }
 
-    /// Where calls go.
+    /// Returns the target of calls.
     #[must_use]
     pub fn target(&self) -> &Target {
         &self.settings.target
     }
 
-    fn change(&mut self) -> &mut Settings {
+    fn settings_mut(&mut self) -> &mut Settings {
         Arc::make_mut(&mut self.settings)
     }
 }
@@ -167,7 +165,7 @@ where
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
         let settings = &self.settings;
-        self.http.poll_ready(context).map_err(|error| settings.not_answered(error.into()))
+        self.http.poll_ready(context).map_err(|error| settings.no_response(error.into()))
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
@@ -177,26 +175,27 @@ where
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         let response = self.http.call(request);
-        let mode = call.mode();
+        let is_streamed = call.is_streamed();
         let span = settings.span();
-        let answer = async move {
+        let attempt = async move {
             let response = match timeout(settings.timeout, response).await {
                 Ok(Ok(response)) => response,
-                Ok(Err(error)) => return Err(settings.not_answered(error.into())),
+                Ok(Err(error)) => return Err(settings.no_response(error.into())),
                 Err(_) => {
                     let error = ConnectionError::FirstByte(settings.timeout);
                     return Err(settings.broken(Broken::TimedOut, Some(error.into())));
                 }
             };
             Span::current().record("http.response.status_code", response.status().as_u16());
-            settings.answer(response, mode).await
+            settings.decode(response, is_streamed).await
         };
-        Box::pin(answer.instrument(span))
+        Box::pin(attempt.instrument(span))
     }
 }
 
 impl Settings {
-    /// One attempt, until its answer begins; under the names that OpenTelemetry has for it.
+    /// Creates the span of one attempt, which ends when the response begins. Field names follow
+    /// OpenTelemetry.
     fn span(&self) -> Span {
         tracing::debug_span!(
             "llm.attempt",
@@ -208,10 +207,15 @@ impl Settings {
     }
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, CallError> {
-        let request = self.target.encode(call.chat(), call.mode()).map_err(|error| {
-            CallError::Request { provider: self.provider.clone(), source: error.into() }
+        let encoded = match call.is_streamed() {
+            true => self.target.encode_streamed(call.chat()),
+            false => self.target.encode(call.chat()),
+        };
+        let request = encoded.map_err(|error| CallError::Request {
+            provider: self.provider.clone(),
+            source: error.into(),
         })?;
-        // Whatever a program calls its endpoint, this is the provider's.
+        // The call may have an endpoint named by the program; adapters always send chats.
         let limit = size_limit(self.target.dialect(), &Endpoint::default());
         if self.checks_size && limit.is_some_and(|limit| request.body().len() > limit) {
             let (provider, status) = (self.provider.clone(), StatusCode::PAYLOAD_TOO_LARGE);
@@ -222,11 +226,11 @@ impl Settings {
         Ok(request.map(Full::new))
     }
 
-    /// Reads what came back.
-    async fn answer<B>(
+    /// Decodes the response.
+    async fn decode<B>(
         self: Arc<Self>,
         response: Response<B>,
-        mode: Mode,
+        is_streamed: bool,
     ) -> Result<Answer, CallError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -249,18 +253,19 @@ impl Settings {
             return Err(head.failed(failure));
         }
         let provider = self.provider.clone();
-        match mode {
-            Mode::Whole => {
-                let body = body::collect(body, Bounds::of_answer(self.timeout)).await;
-                let body = body.map_err(|error| self.unread(error))?;
-                let reply = decode(dialect, &body).map_err(|error| self.misread(error, &head))?;
-                Ok(Answer::complete(provider, reply).told(head.told, head.request_id))
+        match is_streamed {
+            false => {
+                let body = body::collect(body, Bounds::for_response(self.timeout)).await;
+                let body = body.map_err(|error| self.body_error(error))?;
+                let reply =
+                    decode(dialect, &body).map_err(|error| self.decode_error(error, &head))?;
+                Ok(Answer::complete(provider, reply).told(head.reported_limits, head.request_id))
             }
-            Mode::Stream => {
-                let mut reading = Reading::new(body, self, head.clone());
-                reading.begin().await?;
-                let events = Box::pin(reading);
-                Ok(Answer::streamed(provider, events).told(head.told, head.request_id))
+            true => {
+                let mut events = EventStream::new(body, self, head.clone());
+                events.wait_for_content().await?;
+                let events = Box::pin(events);
+                Ok(Answer::streamed(provider, events).told(head.reported_limits, head.request_id))
             }
         }
     }
@@ -269,47 +274,27 @@ impl Settings {
         CallError::Connection { provider: self.provider.clone(), broken, source }
     }
 
-    /// An error before there was a head.
-    fn not_answered(&self, error: BoxError) -> CallError {
+    /// Creates the error of an attempt without a response head.
+    fn no_response(&self, error: BoxError) -> CallError {
         self.broken(broken(&*error), Some(error))
     }
 }
 
-/// How a connection failed, by the error of an HTTP service that gave no answer: as a
-/// [`ConnectionError`] among its sources says, else [`Broken::Refused`] if it is that,
-/// [`Broken::NotConnected`] if the client of this crate had no connection, and else
-/// [`Broken::Cut`]. A service of another kind says by a [`ConnectionError`] that nothing was sent.
+/// Determines how a connection failed from the error of an HTTP service.
+///
+/// A [`ConnectionError`] among the sources decides. Otherwise the result is [`Broken::Refused`] for
+/// an I/O error of that kind, and [`Broken::Cut`] for anything else. Other HTTP clients than that of
+/// this crate report by a [`ConnectionError`] that nothing was sent.
 #[must_use]
 pub fn broken(error: &(dyn Error + 'static)) -> Broken {
-    for error in chain(error) {
-        if let Some(error) = error.downcast_ref::<ConnectionError>() {
-            return error.broken();
-        }
-        let io = error.downcast_ref::<io::Error>();
-        if io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused) {
-            return Broken::Refused;
-        }
-    }
-    if chain(error).any(is_not_connected) { Broken::NotConnected } else { Broken::Cut }
+    find_kind(error).unwrap_or(Broken::Cut)
 }
 
-/// Whether the client of this crate had no connection.
-#[cfg(feature = "client")]
-fn is_not_connected(error: &(dyn Error + 'static)) -> bool {
-    use crate::client::ClientError;
-    matches!(error.downcast_ref(), Some(ClientError::NotConnected(_)))
-}
-
-#[cfg(not(feature = "client"))]
-const fn is_not_connected(_error: &(dyn Error + 'static)) -> bool {
-    false
-}
-
-/// The body of an answer that is an error, as far as it comes: at most 1 MiB, within five seconds.
+/// Reads the body of an error response: what arrives within five seconds, at most 1 MiB.
 pub async fn error_body<B>(body: B) -> Bytes
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    body::collect(body, Bounds::of_error()).await.unwrap_or_default()
+    body::collect(body, Bounds::for_error()).await.unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Calls: a chat, and how it is to be made.
+//! Calls: a chat and the options for sending it.
 
 mod answer;
 pub(crate) mod connection;
@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tidegate::pacer::{Caller, Priority};
-use tidegate_providers::{Chat, Endpoint, Mode, tokens};
+use tidegate_providers::{Chat, Endpoint, tokens};
 
 pub use answer::Answer;
 pub use connection::{Broken, ConnectionError};
@@ -19,7 +19,7 @@ pub(crate) use error::BoxError;
 pub use error::CallError;
 pub(crate) use scope::Scope;
 
-/// A chat, and how it is to be put to a model. Cheap to clone, as every attempt needs one.
+/// A chat and the options for sending it. Cheap to clone, since every attempt takes a clone.
 ///
 /// ```
 /// use std::time::Duration;
@@ -31,34 +31,34 @@ pub(crate) use scope::Scope;
 #[derive(Clone)]
 pub struct Call {
     chat: Arc<Chat>,
-    /// Counted when it is first asked for: counting takes a while, and attempts are many.
+    /// Counted on first use and shared by all attempts, since counting is slow.
     input_tokens: Arc<OnceLock<u64>>,
-    mode: Mode,
-    /// How it waits.
+    is_streamed: bool,
+    /// How the call waits.
     terms: Terms,
 }
 
-/// How a call waits for its turn.
+/// How a call waits for permits and retries.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Terms {
-    /// Where it comes from, if strangers call; callers take turns before tenants do.
+    /// Where the call comes from, if callers are not trusted. Callers take turns, then their
+    /// tenants.
     pub caller: Caller,
-    /// Whose call it is; tenants of a caller take turns.
+    /// Tenant of the call. Tenants of a caller take turns.
     pub tenant: Option<Arc<str>>,
-    /// Its class.
+    /// Priority class.
     pub priority: Priority,
-    /// How long it may wait until its last attempt begins, for permits and between attempts
-    /// together; as long as it takes if unset.
+    /// Maximum time spent waiting, for permits and between attempts together. Unlimited if unset.
     pub max_wait: Option<Duration>,
-    /// How long the call may take with all its attempts; the retry module's limit if unset.
+    /// Maximum time of the call including all attempts. The limit of the retry layer if unset.
     pub deadline: Option<Duration>,
-    /// What it uses of the provider's API.
+    /// Endpoint of the provider's API.
     pub endpoint: Endpoint,
 }
 
 impl Terms {
-    /// The defaults, for a call of an endpoint.
+    /// Creates the defaults for a call to an endpoint.
     #[must_use]
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
@@ -71,10 +71,10 @@ impl Terms {
         }
     }
 
-    /// Takes what is left for the whole: no part of it may wait for longer.
-    pub(crate) fn shorten(&mut self, left: Duration) {
-        self.deadline = Some(left);
-        self.max_wait = Some(self.max_wait.map_or(left, |wait| wait.min(left)));
+    /// Reduces the deadline to the remaining time, which also bounds the wait.
+    pub(crate) fn shorten(&mut self, remaining: Duration) {
+        self.deadline = Some(remaining);
+        self.max_wait = Some(self.max_wait.map_or(remaining, |wait| wait.min(remaining)));
     }
 }
 
@@ -85,78 +85,80 @@ impl Default for Terms {
 }
 
 impl Call {
-    /// A call that is answered all at once.
+    /// Creates a call whose response comes in one piece.
     #[must_use]
     pub fn new(chat: impl Into<Arc<Chat>>) -> Self {
         Self {
             chat: chat.into(),
             input_tokens: Arc::default(),
-            mode: Mode::Whole,
+            is_streamed: false,
             terms: Terms::default(),
         }
     }
 
-    /// With an answer that comes piece by piece.
+    /// Requests a streamed response.
     #[must_use]
     pub const fn streamed(mut self) -> Self {
-        self.mode = Mode::Stream;
+        self.is_streamed = true;
         self
     }
 
-    /// On behalf of a tenant: tenants take turns. Default: one tenant for all.
+    /// Sets the tenant. Tenants take turns. Default: all calls share one tenant.
     #[must_use]
     pub fn tenant(mut self, name: &str) -> Self {
         self.terms.tenant = Some(name.into());
         self
     }
 
-    /// In a class. Default: [`Priority::Normal`].
+    /// Sets the priority class. Default: [`Priority::Normal`].
     #[must_use]
     pub const fn priority(mut self, priority: Priority) -> Self {
         self.terms.priority = priority;
         self
     }
 
-    /// Waits at most that long, for permits and between attempts together. A longer wait for a permit
-    /// is refused at once, and a fallback gets its chance. Default: as long as it takes.
+    /// Sets the maximum time spent waiting, for permits and between attempts together. If a permit
+    /// would take longer, the call fails immediately, so that a fallback can be tried. Default:
+    /// unlimited.
     #[must_use]
     pub const fn max_wait(mut self, span: Duration) -> Self {
         self.terms.max_wait = Some(span);
         self
     }
 
-    /// May take that long with all its attempts and waits. Default: as the retry module says.
+    /// Sets the maximum time of the call including all attempts and waits. Default: the limit of
+    /// the retry layer.
     #[must_use]
     pub const fn deadline(mut self, span: Duration) -> Self {
         self.terms.deadline = Some(span);
         self
     }
 
-    /// Uses another endpoint of the provider than `chat`, with limits of its own if there are.
+    /// Sets the endpoint, whose limits apply if it has any. Default: `chat`.
     #[must_use]
     pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
         self.terms.endpoint = endpoint;
         self
     }
 
-    /// What is asked.
+    /// Returns the chat.
     #[must_use]
     pub fn chat(&self) -> &Chat {
         &self.chat
     }
 
-    /// How it is to be answered.
+    /// Returns whether the response is to be streamed.
     #[must_use]
-    pub const fn mode(&self) -> Mode {
-        self.mode
+    pub const fn is_streamed(&self) -> bool {
+        self.is_streamed
     }
 }
 
 impl fmt::Debug for Call {
-    /// Without the chat: calls are logged by those who did not write it.
+    /// Omits the chat, which must not reach logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
-            .field("mode", &self.mode)
+            .field("is_streamed", &self.is_streamed)
             .field("terms", &self.terms)
             .finish_non_exhaustive()
     }
@@ -168,40 +170,42 @@ impl From<Chat> for Call {
     }
 }
 
-/// What the modules need to know of a call, whatever it is made of.
+/// What the layers need to know of a call. Implemented by [`Call`], and by requests of programs
+/// that use the layers with their own request type.
 pub trait Outgoing {
-    /// How it waits.
+    /// Returns how the call waits.
     fn terms(&self) -> &Terms;
 
-    /// The same, to be changed: a retry shortens what is left of a deadline.
+    /// Returns how the call waits, mutably: a retry shortens the deadline.
     fn terms_mut(&mut self) -> &mut Terms;
 
-    /// The model, if it is not the one that the module was made for.
+    /// Returns the model, if it differs from the one that the layer was created for.
     fn model(&self) -> Option<&str> {
         None
     }
 
-    /// Input tokens by count or by guess, before anything that was learned.
+    /// Returns the counted or estimated input tokens, before learned corrections.
     fn input_tokens(&self) -> u64;
 
-    /// Whether the input tokens are estimated by the size of what is sent. Nothing that was learned of
-    /// counts holds for them, and nothing is learned from them. Default: no.
+    /// Returns whether the input tokens are estimated from the size of the request. Corrections
+    /// learned from counted tokens do not apply to such calls, and nothing is learned from them.
+    /// Default: no.
     fn has_estimated_input(&self) -> bool {
         false
     }
 
-    /// The most output tokens, if the call says so.
+    /// Returns the maximum number of output tokens, if the call sets one.
     fn max_output(&self) -> Option<u64>;
 
-    /// What counts the input tokens that were sent beyond [`Self::input_tokens`], if the size of the
-    /// call is known only when it has been sent. They are charged at the end, however the call ends.
-    /// Default: nothing.
+    /// Returns a counter of the input tokens sent beyond [`Self::input_tokens`], for calls whose
+    /// size is known only after sending. They are charged at the end, however the call ends.
+    /// Default: none.
     fn extra_input(&self) -> Option<ExtraInput> {
         None
     }
 }
 
-/// Counts the input tokens of a call that were sent beyond those that were expected.
+/// Counts the input tokens of a call sent beyond the expected ones.
 pub(crate) type ExtraInput = Box<dyn Fn() -> u64 + Send + Sync>;
 
 impl Outgoing for Call {

@@ -1,12 +1,12 @@
-//! The HTTP client underneath: HTTP/1.1 with TLS, connections that are kept and used again.
+//! HTTP/1.1 client with TLS and connection pools.
 //!
-//! It sends and receives, and nothing else: no redirects, no retries, no time-out but that of a
-//! connection in the making ([`set_connect_timeout`]). An adapter bounds the rest. A connection that
-//! cannot be made fails with a [`ConnectionError`] that says why.
+//! It follows no redirects, does not retry, and has no time-out except for connecting
+//! ([`set_connect_timeout`]); adapters bound the rest. A failed connection is reported as a
+//! [`ConnectionError`].
 //!
-//! Certificates are checked against the roots of the system, unless a request brings [`Roots`] of its
-//! own. On a machine that has none, `http://` works all the same, and `https://` fails with an error
-//! that says why. A request that carries a [`Proxy`] goes through it.
+//! Certificates are verified against the roots of the system, unless a request carries its own
+//! [`Roots`]. On a system without roots, `http://` works and `https://` fails with the reason. A
+//! request that carries a [`Proxy`] goes through it.
 
 mod connector;
 mod dialer;
@@ -27,26 +27,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::PROXY_AUTHORIZATION;
 use http::uri::Scheme;
-use http::{Extensions, Request, Response, StatusCode};
+use http::{Extensions, Request, Response};
 use http_body::Body;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use tower_service::Service;
 
-use crate::call::connection::Because;
 use crate::call::{BoxError, ConnectionError};
 use crate::proxy::Proxy;
 use future::ClientFuture;
-use pools::{Pools, Way};
+use pools::{ConnectOptions, Pools};
 pub use roots::Roots;
 
-/// How long making a connection may take unless a request says otherwise: ten seconds.
+/// Default connect time-out: ten seconds.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sets how long making a connection for a request may take: name resolution, TCP and TLS together.
-/// A request carries it among its extensions; without it, [`DEFAULT_CONNECT_TIMEOUT`] holds.
+/// Sets the connect time-out in the extensions of a request: name resolution, TCP and TLS together.
+/// Default: [`DEFAULT_CONNECT_TIMEOUT`].
 ///
-/// Connections are shared only by requests with the same connect time-out.
+/// Only requests with the same connect time-out share connections.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +60,7 @@ pub fn set_connect_timeout(extensions: &mut Extensions, timeout: Duration) {
 #[derive(Clone, Copy, Debug)]
 struct ConnectTimeout(Duration);
 
-/// An HTTP client. Cheap to clone; clones share their connections. `B` is the body of requests.
+/// HTTP client. Cheap to clone; clones share their connections. `B` is the body type of requests.
 ///
 /// ```
 /// use tidegate_llm::adapter::Adapter;
@@ -80,8 +79,8 @@ pub struct Client<B = Full<Bytes>> {
 
 struct Inner<B> {
     pools: Pools<B>,
-    /// Why there are no roots, if there are none.
-    rootless: Option<io::Error>,
+    /// Why the roots of the system could not be loaded, if so.
+    roots_error: Option<io::Error>,
 }
 
 impl<B> Clone for Client<B> {
@@ -92,67 +91,27 @@ impl<B> Clone for Client<B> {
 
 impl<B> fmt::Debug for Client<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("rootless", &self.inner.rootless).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("roots_error", &self.inner.roots_error)
+            .finish_non_exhaustive()
     }
 }
 
-/// Why there is no client, or no response.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ClientError {
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(#[source] BoxError),
-    /// A set of root certificates is empty.
-    #[error("no root certificate: give at least one")]
-    NoRoots,
-    /// A root certificate cannot be used.
-    #[error("root certificate {number} cannot be used: {source}")]
-    Root {
-        /// Which one, counted from one.
-        number: usize,
-        /// Why.
-        source: BoxError,
-    },
-    /// A server cannot be reached.
-    #[error(transparent)]
-    Connect(#[from] ConnectionError),
-    /// A proxy cannot reach the server.
-    #[error("proxy {proxy} answered with status {status}")]
-    Proxy {
-        /// Host and port of the proxy.
-        proxy: String,
-        /// What it answered.
-        status: StatusCode,
-    },
-    /// A proxy did not answer.
-    #[error("proxy {proxy} did not answer")]
-    SilentProxy {
-        /// Host and port of the proxy.
-        proxy: String,
-    },
-    /// There was no connection to send a request on.
-    #[error("the request was not sent: no connection{}", Because(&**.0))]
-    NotConnected(#[source] BoxError),
-    /// The connection broke after a request was sent, or in the middle of it.
-    #[error("the request was not answered: {0}")]
-    Broken(#[source] BoxError),
-}
-
-impl From<rustls::Error> for ClientError {
+impl From<rustls::Error> for ConnectionError {
     fn from(error: rustls::Error) -> Self {
-        Self::Tls(error.into())
+        Self::TlsSetup(error.into())
     }
 }
 
 impl Client {
-    /// A client with the root certificates of the system, for bodies that are all there. See
+    /// Creates a client with the root certificates of the system, for bodies in memory. See
     /// [`of_bodies`](Client::of_bodies).
     ///
     /// # Errors
     ///
-    /// If TLS cannot be set up. That there are no roots is told when they are needed.
-    pub fn new() -> Result<Self, ClientError> {
+    /// Fails if TLS cannot be set up. Missing roots are reported by the first request that needs
+    /// them.
+    pub fn new() -> Result<Self, ConnectionError> {
         Self::of_bodies()
     }
 }
@@ -162,36 +121,41 @@ where
     B: Body + Send + 'static,
     B::Data: Send,
 {
-    /// A client with the root certificates of the system. Loading them takes some milliseconds:
-    /// make one client, and clone it.
+    /// Creates a client with the root certificates of the system for any body type. Loading the
+    /// certificates takes some milliseconds: create one client and clone it.
     ///
     /// # Errors
     ///
-    /// If TLS cannot be set up. That there are no roots is told when they are needed.
-    pub fn of_bodies() -> Result<Self, ClientError> {
-        let (tls, rootless) = match roots::native() {
-            Ok(native) => (roots::checking(native)?, None),
-            Err(error) => (roots::trusting_nobody()?, Some(error)),
+    /// Fails if TLS cannot be set up. Missing roots are reported by the first request that needs
+    /// them.
+    pub fn of_bodies() -> Result<Self, ConnectionError> {
+        let (tls, roots_error) = match roots::native() {
+            Ok(native) => (roots::tls_with_roots(native)?, None),
+            Err(error) => (roots::tls_without_roots()?, Some(error)),
         };
         let pools = Pools::new(Arc::new(tls));
-        Ok(Self { inner: Arc::new(Inner { pools, rootless }) })
+        Ok(Self { inner: Arc::new(Inner { pools, roots_error }) })
     }
 }
 
 impl<B> Client<B> {
-    /// Why a request cannot be sent, if there are no roots to check its server against.
-    fn no_roots(&self, scheme: Option<&Scheme>, way: &Way) -> Option<ConnectionError> {
-        let error = self.inner.rootless.as_ref()?;
-        let needs_roots = scheme == Some(&Scheme::HTTPS) && way.roots.is_none();
+    /// Returns an error if the request needs the roots of the system and they could not be loaded.
+    fn no_roots(
+        &self,
+        scheme: Option<&Scheme>,
+        options: &ConnectOptions,
+    ) -> Option<ConnectionError> {
+        let error = self.inner.roots_error.as_ref()?;
+        let needs_roots = scheme == Some(&Scheme::HTTPS) && options.roots.is_none();
         let copy = || io::Error::new(error.kind(), error.to_string());
         needs_roots.then(|| ConnectionError::NoRoots(copy()))
     }
 }
 
-/// How the connection for a request is made.
-fn way_of(extensions: &Extensions) -> Way {
+/// Reads the connect options from the extensions of a request.
+fn connect_options(extensions: &Extensions) -> ConnectOptions {
     let connect_timeout = extensions.get::<ConnectTimeout>();
-    Way {
+    ConnectOptions {
         connect_timeout: connect_timeout.map_or(DEFAULT_CONNECT_TIMEOUT, |timeout| timeout.0),
         roots: extensions.get().cloned(),
         proxy: extensions.get().cloned(),
@@ -205,25 +169,26 @@ where
     B::Error: Into<BoxError>,
 {
     type Response = Response<Incoming>;
-    type Error = ClientError;
+    type Error = ConnectionError;
     type Future = ClientFuture;
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), ClientError>> {
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, mut request: Request<B>) -> ClientFuture {
-        let way = way_of(request.extensions());
-        if let Some(error) = self.no_roots(request.uri().scheme(), &way) {
-            return ClientFuture::failed(ClientError::NotConnected(error.into()));
+        let options = connect_options(request.extensions());
+        if let Some(error) = self.no_roots(request.uri().scheme(), &options) {
+            return ClientFuture::failed(ConnectionError::NotSent(error.into()));
         }
-        // A tunnel is opened with it; without one the proxy reads it from each request.
+        // For `https` the tunnel is opened with it; for `http` the proxy expects it in each
+        // request.
         if request.uri().scheme() == Some(&Scheme::HTTP)
-            && let Some(value) = way.proxy.as_ref().and_then(Proxy::authorization)
+            && let Some(value) = options.proxy.as_ref().and_then(Proxy::authorization)
         {
             request.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
         }
-        ClientFuture::sent(self.inner.pools.get(way).request(request))
+        ClientFuture::sent(self.inner.pools.get(options).request(request))
     }
 }
 
@@ -234,10 +199,10 @@ mod tests {
     use crate::call::Broken;
 
     #[tokio::test]
-    async fn without_roots_tls_is_refused_with_the_reason() {
-        let tls = roots::trusting_nobody().unwrap();
-        let rootless = Some(io::Error::other("no such file"));
-        let inner = Inner { pools: Pools::new(Arc::new(tls)), rootless };
+    async fn without_roots_https_fails_with_the_reason() {
+        let tls = roots::tls_without_roots().unwrap();
+        let roots_error = Some(io::Error::other("no such file"));
+        let inner = Inner { pools: Pools::new(Arc::new(tls)), roots_error };
         let mut client = Client { inner: Arc::new(inner) };
         let request = |url| Request::post(url).body(Full::new(Bytes::new())).unwrap();
         let error = client.call(request("https://127.0.0.1:1/")).await.unwrap_err();
@@ -248,6 +213,6 @@ mod tests {
              be loaded: no such file"
         );
         let error = client.call(request("http://127.0.0.1:1/")).await.unwrap_err();
-        assert_eq!(broken(&error), Broken::Refused, "plain connections are tried");
+        assert_eq!(broken(&error), Broken::Refused, "http needs no roots");
     }
 }

@@ -1,19 +1,20 @@
-//! Calls to LLM providers that never storm and never waste quota.
+//! Rate-limited calls to LLM providers, with retries and fallbacks.
 //!
-//! The parts are tower services, each usable alone, and meant to be put together as
+//! The parts are tower services. Each can be used alone; together they form the stack
 //! `Retry(Fallback(RateLimit(adapter)))`:
 //!
-//! - An [`adapter`] makes a [`Call`] to a provider over HTTP and reads its answer; the words are those
-//!   of the crate `tidegate-providers`, and the HTTP client is behind the feature `client`.
-//! - [`rate_limit`] gives every attempt its own permit over requests, tokens and concurrency,
-//!   settles it with what was really used, and learns from what providers tell.
-//! - [`fallback`] turns to the next provider before the first byte has reached the caller.
-//! - [`retry`] tries again, spread out, as the provider asks, within a budget and a deadline.
+//! - An [`adapter`] sends a [`Call`] to a provider over HTTP and decodes the response. The wire formats
+//!   are those of the crate `tidegate-providers`; the HTTP client is behind the feature `client`.
+//! - [`rate_limit`] acquires a permit for every attempt, over requests, tokens and concurrency,
+//!   settles it with the real usage, and learns from the limits that providers report.
+//! - [`fallback`] tries the next provider if a call fails before the response has begun.
+//! - [`retry`] retries with jitter, after the delay that the provider asks for, within a budget and a
+//!   deadline.
 //!
-//! [`models`] loads a model with all of that around it; most programs begin there. [`pipeline`] is
-//! for programs whose limits stand in plans ([`plan`]).
+//! [`models`] loads a model with the whole stack; most programs start there. [`pipeline`] is for
+//! programs whose limits come from plans ([`plan`]).
 //!
-//! No text of a prompt and no key is ever logged, counted or put into an error's `Display`.
+//! Prompts and keys never appear in logs, metrics or the `Display` text of errors.
 
 pub mod adapter;
 mod breaker;
@@ -42,13 +43,13 @@ extern crate self as tidegate_llm;
 #[cfg(test)]
 pub(crate) use call::Scope;
 pub use call::{Answer, Broken, Call, CallError, ConnectionError, Outgoing, Terms};
-/// What a program needs that loads models and calls them.
+/// Types of `tidegate-providers` that programs need to load models and call them.
 pub use tidegate_providers::{
-    Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Mode, Provider,
-    Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::Rule, classify::Rules,
+    Chat, Class, Credential, Dialect, Dimension, Endpoint, Event, Failure, Message, Provider,
+    Reply, ReportedLimits, StopReason, Tool, ToolCall, Usage, classify::Rules,
 };
 
-/// The examples of the README are compiled with the others.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

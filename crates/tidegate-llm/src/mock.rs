@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use tidegate_providers::{Chat, Mode, Provider, Reply, StopReason, Usage, tokens};
+use tidegate_providers::{Chat, Provider, Reply, StopReason, Usage, tokens};
 use tower_service::Service;
 
 use crate::call::{Answer, Call, CallError};
@@ -140,10 +140,10 @@ impl Service<Call> for Mock {
                 Outcome::Reply(reply, ending) => (completed(reply, call.chat()), ending),
                 Outcome::Fail(fail) => return Err(fail.error(provider)),
             };
-            let answer = match (call.mode(), ending) {
-                (Mode::Whole, Ending::Whole) => Answer::complete(provider, reply),
-                (Mode::Whole, Ending::BrokenOff(fail)) => return Err(fail.error(provider)),
-                (Mode::Stream, ending) => {
+            let answer = match (call.is_streamed(), ending) {
+                (false, Ending::Whole) => Answer::complete(provider, reply),
+                (false, Ending::BrokenOff(fail)) => return Err(fail.error(provider)),
+                (true, ending) => {
                     let spoken = Spoken::new(provider.clone(), reply, ending, pause);
                     Answer::streamed(provider, Box::pin(spoken))
                 }

@@ -1,8 +1,8 @@
-//! HTTP proxies on the way to providers: where one is, and what it is asked with.
+//! HTTP proxies between this program and a provider.
 //!
-//! The rules are those of curl: `https://` goes through a tunnel (`CONNECT`), `http://` is asked for
-//! by its whole URL. No address is exempt by itself: a server on loopback is asked for through the
-//! proxy too unless the program gives none for it.
+//! As with curl, `https://` URLs go through a tunnel (`CONNECT`), and `http://` URLs are sent to
+//! the proxy in absolute form. No address bypasses the proxy implicitly, not even loopback
+//! addresses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,16 +11,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Uri};
+use tidegate_providers::request::RequestError;
 
-/// An HTTP proxy: where it is, and the credentials that it asks for. Neither `Debug` nor `Display`
-/// shows the credentials.
+/// Address of an HTTP proxy, with optional credentials. Neither `Debug` nor `Display` shows the
+/// credentials.
 ///
 /// ```
 /// use tidegate_llm::proxy::Proxy;
 /// let proxy: Proxy = "http://user:secret@proxy.test:3128".parse()?;
 /// assert_eq!(proxy.to_string(), "http://proxy.test:3128");
 /// assert_eq!(proxy.authorization().unwrap(), "Basic dXNlcjpzZWNyZXQ=");
-/// # Ok::<(), tidegate_llm::proxy::ProxyError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
@@ -28,35 +29,21 @@ pub struct Proxy {
     authorization: Option<HeaderValue>,
 }
 
-/// Why a text is no proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ProxyError {
-    /// Not an address.
-    #[error(
-        "must be the address of an HTTP proxy, such as http://proxy.internal:3128, perhaps with \
-         user:password@ before the host"
-    )]
-    Address,
-    /// A proxy of another protocol.
-    #[error("must be an HTTP proxy, http:// or https://; SOCKS is not supported")]
-    Socks,
-}
-
 impl Proxy {
-    /// Where it is: scheme, host and port.
+    /// Returns scheme, host and port.
     #[must_use]
     pub const fn uri(&self) -> &Uri {
         &self.uri
     }
 
-    /// The value of `Proxy-Authorization`, if the address had a user. It is marked as sensitive.
+    /// Returns the value of `Proxy-Authorization`, if the address has credentials. It is marked as
+    /// sensitive.
     #[must_use]
     pub const fn authorization(&self) -> Option<&HeaderValue> {
         self.authorization.as_ref()
     }
 
-    /// Host and port, for logs and errors.
+    /// Returns host and port, for logs and errors.
     #[must_use]
     pub fn host_port(&self) -> &str {
         self.uri.authority().map_or("", Authority::as_str)
@@ -64,38 +51,38 @@ impl Proxy {
 }
 
 impl FromStr for Proxy {
-    type Err = ProxyError;
+    type Err = RequestError;
 
-    fn from_str(text: &str) -> Result<Self, ProxyError> {
+    fn from_str(text: &str) -> Result<Self, RequestError> {
         let (scheme, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::HTTP, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::HTTPS, rest),
             Some((scheme, _)) if scheme.to_ascii_lowercase().starts_with("socks") => {
-                return Err(ProxyError::Socks);
+                return Err(RequestError::SocksProxy);
             }
-            Some(_) => return Err(ProxyError::Address),
-            // As curl and others have it.
+            Some(_) => return Err(RequestError::ProxyAddress),
+            // `http` is the default scheme, as for curl.
             None => (Scheme::HTTP, text),
         };
         let rest = rest.strip_suffix('/').unwrap_or(rest);
-        // A password may hold anything, so the last sign that can end it does.
+        // A password may contain `@`, so the last one ends it.
         let (user, server) = match rest.rsplit_once('@') {
             Some((user, server)) => (Some(user), server),
             None => (None, rest),
         };
-        let usual = if scheme == Scheme::HTTPS { 443 } else { 80 };
-        let uri = address(scheme, server, usual).ok_or(ProxyError::Address)?;
-        let authorization = user.map(basic).transpose()?;
+        let default_port = if scheme == Scheme::HTTPS { 443 } else { 80 };
+        let uri = address(scheme, server, default_port).ok_or(RequestError::ProxyAddress)?;
+        let authorization = user.map(basic_auth).transpose()?;
         Ok(Self { uri, authorization })
     }
 }
 
-/// A URL of a host, with its port written out.
-fn address(scheme: Scheme, server: &str, usual: u16) -> Option<Uri> {
+/// Builds the URL of a host with an explicit port.
+fn address(scheme: Scheme, server: &str, default_port: u16) -> Option<Uri> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     let authority: Authority = server.parse().ok().filter(|_| server.bytes().all(plain))?;
     let port = match server.strip_prefix(authority.host())? {
-        "" => usual,
+        "" => default_port,
         _ => authority.port_u16().filter(|port| *port != 0)?,
     };
     let host = Some(authority.host()).filter(|host| !host.is_empty())?;
@@ -104,17 +91,17 @@ fn address(scheme: Scheme, server: &str, usual: u16) -> Option<Uri> {
     parts.path_and_query(PathAndQuery::from_static("/")).build().ok()
 }
 
-/// The field of a user and a password, which may be percent-encoded.
-fn basic(user: &str) -> Result<HeaderValue, ProxyError> {
+/// Builds the header value of a user and a password, which may be percent-encoded.
+fn basic_auth(user: &str) -> Result<HeaderValue, RequestError> {
     let (user, password) = user.split_once(':').unwrap_or((user, ""));
-    let plain = [decoded(user), b":".to_vec(), decoded(password)].concat();
-    let field = format!("Basic {}", STANDARD.encode(plain));
-    let mut field = HeaderValue::try_from(field).map_err(|_| ProxyError::Address)?;
+    let credentials = [percent_decoded(user), b":".to_vec(), percent_decoded(password)].concat();
+    let field = format!("Basic {}", STANDARD.encode(credentials));
+    let mut field = HeaderValue::try_from(field).map_err(|_| RequestError::ProxyAddress)?;
     field.set_sensitive(true);
     Ok(field)
 }
 
-fn decoded(text: &str) -> Vec<u8> {
+fn percent_decoded(text: &str) -> Vec<u8> {
     let bytes = text.as_bytes();
     let digit = |at: usize| char::from(*bytes.get(at)?).to_digit(16);
     let (mut plain, mut at) = (Vec::with_capacity(bytes.len()), 0);
@@ -145,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_read_as_curl_reads_it() {
+    fn addresses_are_parsed_like_curl() {
         for (text, shown) in [
             ("http://proxy.test:3128", "http://proxy.test:3128"),
             ("http://proxy.test:3128/", "http://proxy.test:3128"),
@@ -161,13 +148,13 @@ mod tests {
         for text in
             ["", "http://", "ftp://h:1", "http://h:x", "http://h:0", "h:1/path", "a b", ":1"]
         {
-            assert_eq!(text.parse::<Proxy>(), Err(ProxyError::Address), "{text:?}");
+            assert_eq!(text.parse::<Proxy>(), Err(RequestError::ProxyAddress), "{text:?}");
         }
-        assert_eq!("socks5h://h:1".parse::<Proxy>(), Err(ProxyError::Socks));
+        assert_eq!("socks5h://h:1".parse::<Proxy>(), Err(RequestError::SocksProxy));
     }
 
     #[test]
-    fn credentials_are_decoded_sent_and_never_shown() {
+    fn credentials_are_decoded_and_never_shown() {
         let proxy: Proxy = "http://me:p%40ss:w@rd@h:1".parse().unwrap();
         let field = proxy.authorization().unwrap();
         assert_eq!(field, &format!("Basic {}", STANDARD.encode("me:p@ss:w@rd")));

@@ -1,7 +1,7 @@
-//! A chat: what is asked of a model, in words that every provider has a form for.
+//! Chats: requests to a model, independent of the provider.
 //!
-//! A chat names no model and no provider: the same one can be put to another when the first fails.
-//! What only one provider knows goes into [`Chat::extra`].
+//! A chat names neither model nor provider, so the same chat can go to another one when the first
+//! fails. Options that only one provider knows go into [`Chat::extra`].
 
 use std::fmt;
 
@@ -9,17 +9,16 @@ use serde_json::{Map, Value};
 
 use crate::redacted::Redacted;
 
-/// Whether an answer is wanted piece by piece.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// All at once.
-    #[default]
+/// How a response is delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// In one piece.
     Whole,
-    /// As it comes.
+    /// As a stream of events.
     Stream,
 }
 
-/// What is asked of a model. See [`Chat::user`] for the short form.
+/// A conversation and the options for its continuation. [`Chat::user`] is the short form.
 ///
 /// ```
 /// use tidegate_providers::{Chat, Message};
@@ -28,157 +27,157 @@ pub enum Mode {
 /// assert!(!format!("{chat:?}").contains("rivers"));
 /// ```
 ///
-/// `Debug` shows no text of it, here and in all its parts.
+/// `Debug` shows no text of the chat or any of its parts.
 #[derive(Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Chat {
-    /// What the model is told before the conversation.
+    /// System prompt.
     pub system: Option<String>,
-    /// The conversation so far, the oldest first.
+    /// The conversation so far, oldest message first.
     pub messages: Vec<Message>,
-    /// What the model may call.
+    /// Tools that the model may call.
     pub tools: Vec<Tool>,
-    /// The most tokens of an answer; the provider's default if unset.
+    /// Maximum number of output tokens; the provider's default if unset.
     pub max_tokens: Option<u64>,
-    /// How freely it answers; the provider's default if unset.
+    /// Sampling temperature; the provider's default if unset.
     pub temperature: Option<f64>,
-    /// The share of likely words that it chooses from; the provider's default if unset.
+    /// Nucleus sampling: probability mass to sample from; the provider's default if unset.
     pub top_p: Option<f64>,
-    /// Texts at which an answer ends.
+    /// Stop sequences.
     pub stop: Vec<String>,
-    /// More members of the request's body, as they are; they win over those made from the rest. An
-    /// object is put together with the object of the same name, if there is one.
+    /// Additional members of the request body, sent as they are. They override members made from
+    /// the other fields; an object is merged with the object of the same name.
     pub extra: Map<String, Value>,
 }
 
-/// One turn of a conversation.
+/// A message of a conversation.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Message {
-    /// Of the person.
+    /// Message of the user.
     User(String),
-    /// Of the model: its words and the calls that it wants made.
+    /// Message of the model: text and tool calls.
     Assistant {
-        /// Its words.
+        /// Text of the message.
         text: String,
-        /// The calls.
+        /// Tool calls requested by the model.
         calls: Vec<ToolCall>,
     },
-    /// What came of a call.
+    /// Result of a tool call.
     Tool {
-        /// Which call.
+        /// Id of the call.
         id: String,
-        /// The name of the tool that was called.
+        /// Name of the called tool.
         name: String,
-        /// What came of it.
+        /// The result.
         content: String,
     },
 }
 
 impl Message {
-    /// Words of the person.
+    /// Creates a message of the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self::User(text.into())
     }
 
-    /// Words of the model.
+    /// Creates a message of the model without tool calls.
     pub fn assistant(text: impl Into<String>) -> Self {
         Self::Assistant { text: text.into(), calls: Vec::new() }
     }
 }
 
-/// Something that a model may call.
+/// A tool that a model may call.
 #[derive(Clone, PartialEq)]
 pub struct Tool {
-    /// Its name.
+    /// Name of the tool.
     pub name: String,
-    /// What it does, for the model.
+    /// Description for the model.
     pub description: Option<String>,
-    /// What it takes, as a JSON Schema.
+    /// JSON Schema of the arguments.
     pub parameters: Value,
 }
 
-/// A call that a model wants made.
+/// A tool call requested by a model.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ToolCall {
-    /// What the answer to it refers to.
+    /// Id that the result refers to.
     pub id: String,
-    /// The name of the tool.
+    /// Name of the tool.
     pub name: String,
-    /// The arguments, as JSON text.
+    /// Arguments as JSON text.
     pub arguments: String,
-    /// What the provider wants to see again with the call, if it said so (Gemini does).
+    /// Opaque value that the provider expects back with the call (Gemini's thought signature).
     pub signature: Option<String>,
 }
 
 impl Chat {
-    /// A conversation that begins with words of the person.
+    /// Creates a chat from one message of the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self { messages: vec![Message::user(text)], ..Self::default() }
     }
 
-    /// A conversation so far.
+    /// Creates a chat from messages, oldest first.
     pub fn new(messages: impl IntoIterator<Item = Message>) -> Self {
         Self { messages: messages.into_iter().collect(), ..Self::default() }
     }
 
-    /// What the model is told before the conversation.
+    /// Sets the system prompt.
     #[must_use]
     pub fn system(mut self, text: impl Into<String>) -> Self {
         self.system = Some(text.into());
         self
     }
 
-    /// Another turn.
+    /// Appends a message.
     #[must_use]
     pub fn message(mut self, message: Message) -> Self {
         self.messages.push(message);
         self
     }
 
-    /// Something that the model may call.
+    /// Adds a tool that the model may call.
     #[must_use]
     pub fn tool(mut self, tool: Tool) -> Self {
         self.tools.push(tool);
         self
     }
 
-    /// The most tokens of an answer.
+    /// Sets the maximum number of output tokens.
     #[must_use]
     pub const fn max_tokens(mut self, tokens: u64) -> Self {
         self.max_tokens = Some(tokens);
         self
     }
 
-    /// A text at which the answer ends.
+    /// Adds a stop sequence.
     #[must_use]
     pub fn stop(mut self, text: impl Into<String>) -> Self {
         self.stop.push(text.into());
         self
     }
 
-    /// The share of likely words that it chooses from.
+    /// Sets the probability mass to sample from (nucleus sampling).
     #[must_use]
-    pub const fn top_p(mut self, share: f64) -> Self {
-        self.top_p = Some(share);
+    pub const fn top_p(mut self, mass: f64) -> Self {
+        self.top_p = Some(mass);
         self
     }
 
-    /// How freely it answers.
+    /// Sets the sampling temperature.
     #[must_use]
     pub const fn temperature(mut self, temperature: f64) -> Self {
         self.temperature = Some(temperature);
         self
     }
 
-    /// A member of the request's body that only some providers know.
+    /// Adds a member to the request body, for options that only some providers know.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.extra.insert(name.into(), value.into());
         self
     }
 
-    /// All texts that a provider counts as input, and how many turns there are.
+    /// Returns all texts that a provider counts as input, except JSON schemas.
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let messages = self.messages.iter().flat_map(|message| {
             let (text, calls): (&str, &[ToolCall]) = match message {

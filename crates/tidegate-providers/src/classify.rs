@@ -1,14 +1,12 @@
-//! The classifier: what to do about an error, by its status and its structured fields.
+//! Classification of provider errors by status and structured fields.
 //!
-//! Tables decide, one for each provider: the status of the answer, and the names that the
-//! provider gives the error (its type, its code, the reasons in its details). The text of a message
-//! is never looked at: `1500 tokens` is no 500, and a provider may word its errors anew on any day.
-//! What only its words would tell apart is classed as what its fields say. [`Rules`] of the user
-//! come first.
+//! Each provider has a table keyed by the status of the response and the names in the error (its
+//! type, its code, the reasons in its details). The message is never used: `1500 tokens` is not a
+//! 500, and providers reword their messages at any time. [`Rules`] of the user take precedence.
 //!
-//! Of a 403 the tables say [`Class::CredentialRejected`]: this credential may not do this, and another
-//! provider's may. Only at OpenRouter it is [`Class::BadRequest`], since there the input was
-//! flagged.
+//! The tables classify a 403 as [`Class::CredentialRejected`]: another provider's credential may be
+//! accepted. OpenRouter is the exception, where a 403 means that the input was flagged
+//! ([`Class::BadRequest`]).
 
 mod rules;
 mod table;
@@ -22,7 +20,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 use tidegate_core::WallTime;
 
-pub use rules::{Rule, Rules};
+pub use rules::Rules;
 use table::Row;
 
 use crate::dialect::Dialect;
@@ -30,75 +28,74 @@ use crate::failure::Class;
 use crate::provider::Provider;
 use crate::reported_limits::Dimension;
 
-/// What is known of an error apart from its text.
+/// Properties of an error that classification uses.
 #[derive(Debug)]
 pub(crate) struct Evidence<'a> {
     pub(crate) dialect: Dialect,
     pub(crate) provider: &'a Provider,
-    /// Of the answer, or the one that an error in a stream names.
+    /// Status of the response, or the status that an error in a stream carries as its code.
     pub(crate) status: Option<StatusCode>,
-    /// Type, code and reasons.
+    /// Type, code and reasons of the error.
     pub(crate) names: &'a [String],
-    /// The quota that was exceeded, if it is a long one.
+    /// The exceeded quota, if it has a long window.
     pub(crate) quota: Option<Quota>,
-    /// When to come back, as the provider has it.
+    /// Delay until a retry, as the provider reports it.
     pub(crate) delay: Option<Duration>,
-    /// Which limit it was.
+    /// The exceeded limit.
     pub(crate) dimension: Option<Dimension>,
     pub(crate) now: WallTime,
 }
 
-/// What a long quota is of.
+/// A quota with a long window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quota {
-    /// A day.
+    /// Daily quota.
     Day,
-    /// Nothing at all is allowed.
-    Nothing,
+    /// The limit is zero: nothing is allowed.
+    Zero,
 }
 
-/// What a row of a table comes to.
+/// How a row of a table classifies an error.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Verdict {
-    Is(Class),
-    /// A rate limit, with the delay and the dimension that were told.
-    Limited,
-    /// A long quota.
-    Spent(Until),
+pub(crate) enum RowClass {
+    Fixed(Class),
+    /// [`Class::RateLimited`] with the delay and dimension that the provider reports.
+    RateLimited,
+    /// [`Class::ExhaustedQuota`] until this reset.
+    Exhausted(QuotaReset),
 }
 
-/// When a long quota is there again.
+/// When an exhausted quota resets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Until {
-    /// Nobody knows: somebody has to pay, or to raise a limit.
+pub(crate) enum QuotaReset {
+    /// Unknown: the account owner must pay or raise a limit.
     Unknown,
-    /// As the provider says.
+    /// After the delay that the provider reports.
     AsReported,
-    /// Midnight on the Pacific coast, where Google's days end.
-    PacificDay,
-    /// The first of the next month, in UTC.
+    /// At midnight Pacific time, when Google's daily quotas reset.
+    PacificMidnight,
+    /// On the first of the next month, UTC.
     UtcMonth,
 }
 
-/// What to do about an error: its class, and whether its status is final whatever the class says.
+/// Classifies an error. Also returns whether its status forbids a retry regardless of the class.
 pub(crate) fn class(evidence: &Evidence<'_>, rules: &Rules) -> (Class, bool) {
     if let Some(class) = rules.find(evidence) {
-        return (fill(class, evidence), false);
+        return (with_reported(class, evidence), false);
     }
     let is_final = evidence.status.is_some_and(|it| !rules.retries(evidence.dialect, it.as_u16()));
-    let row = rows(evidence.dialect).find(|row| row.fits(evidence));
-    let class = row.map_or_else(|| unknown(evidence.status), |row| row.verdict().class(evidence));
-    // Whoever lists a status that no table retries means that a retry may help.
+    let row = rows(evidence.dialect).find(|row| row.matches(evidence));
+    let class = row.map_or_else(|| unknown(evidence.status), |row| row.class().resolve(evidence));
+    // A status that the user lists is retried even if the tables do not retry it.
     let is_listed = evidence.status.is_some_and(|it| rules.lists(it.as_u16()));
-    let is_bare = row.is_none_or(Row::is_bare);
+    let is_status_only = row.is_none_or(Row::is_status_only);
     match class {
-        Class::BadRequest if is_listed && is_bare => (Class::Transient, false),
+        Class::BadRequest if is_listed && is_status_only => (Class::Transient, false),
         class => (class, is_final),
     }
 }
 
-/// What is known of a provider's errors, as lines of text: the one that decides first before those
-/// after it.
+/// Returns the classification table of a provider as lines of text, in order of precedence.
 ///
 /// ```
 /// use tidegate_providers::Dialect;
@@ -110,19 +107,18 @@ pub(crate) fn class(evidence: &Evidence<'_>, rules: &Rules) -> (Class, bool) {
 pub fn table(dialect: Dialect) -> impl Iterator<Item = String> {
     let is_first = move |row: &&Row| {
         rows(dialect)
-            .find(|other| other.is_for_the_same(row))
+            .find(|other| other.has_same_conditions(row))
             .is_some_and(|first| ptr::eq(first, *row))
     };
     rows(dialect).filter(is_first).map(ToString::to_string)
 }
 
-/// The same with those that others come before.
+/// Returns all rows, including those that an earlier row with the same conditions overrides.
 fn rows(dialect: Dialect) -> impl Iterator<Item = &'static Row> {
     table::of(dialect).into_iter().flatten()
 }
 
-/// The class of a status alone, when nothing else is known of the error; `None` if the status is
-/// no error.
+/// Classifies an error by its status alone. Returns `None` if the status is not an error.
 ///
 /// ```
 /// use http::StatusCode;
@@ -136,16 +132,17 @@ pub fn status(dialect: Dialect, status: StatusCode) -> Option<Class> {
     if !(status.is_client_error() || status.is_server_error()) {
         return None;
     }
-    let row = rows(dialect).find(|row| row.status() == Some(status.as_u16()) && row.is_bare());
-    Some(row.map_or_else(|| unknown(Some(status)), |row| row.verdict().bare()))
+    let row =
+        rows(dialect).find(|row| row.status() == Some(status.as_u16()) && row.is_status_only());
+    Some(row.map_or_else(|| unknown(Some(status)), |row| row.class().without_details()))
 }
 
-/// The statuses after which a call to a provider is tried again, unless [`Rules::retry_statuses`]
-/// says otherwise: exactly these. An error whose name says that no retry helps, such as an exhausted
-/// quota, is not retried whatever its status.
+/// Returns the statuses after which a call to a provider is retried, unless
+/// [`Rules::retry_statuses`] replaces them. An error whose name rules out a retry, such as an
+/// exhausted quota, is not retried regardless of its status.
 ///
-/// For OpenAI, Anthropic and Ollama these are the statuses that they document as worth a retry.
-/// Others stand behind proxies of many kinds, so what those answer for them is in their list.
+/// For OpenAI, Anthropic and Ollama these are the statuses that they document as retryable. The
+/// lists of other providers include the statuses of common reverse proxies and CDNs.
 ///
 /// ```
 /// use tidegate_providers::Dialect;
@@ -161,7 +158,7 @@ pub const fn retryable_statuses(dialect: Dialect) -> &'static [u16] {
         Dialect::Groq => {
             &[408, 409, 425, 429, 498, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
         }
-        // Of its 402s, those for calls under way are over when the calls are.
+        // A 402 for the budget of calls in flight resolves when those calls end.
         Dialect::OpenRouter => {
             &[402, 408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
         }
@@ -169,10 +166,10 @@ pub const fn retryable_statuses(dialect: Dialect) -> &'static [u16] {
     }
 }
 
-/// Statuses that say what is wrong with a request or its credential: nobody can have them retried.
+/// Statuses that are never retried, whatever the rules: the request or its credential is at fault.
 pub const NEVER_RETRIED: [u16; 5] = [400, 401, 403, 404, 413];
 
-/// A status that no table has. Without one, an answer has broken off for reasons unknown.
+/// Classifies a status that no table has. Without a status, a stream broke off for unknown reasons.
 fn unknown(status: Option<StatusCode>) -> Class {
     match status {
         Some(status) if status.is_server_error() => Class::Transient,
@@ -181,31 +178,31 @@ fn unknown(status: Option<StatusCode>) -> Class {
     }
 }
 
-impl Verdict {
-    fn class(self, evidence: &Evidence<'_>) -> Class {
+impl RowClass {
+    fn resolve(self, evidence: &Evidence<'_>) -> Class {
         match self {
-            Self::Is(class) => class,
-            Self::Limited => fill(self.bare(), evidence),
-            Self::Spent(until) => Class::ExhaustedQuota { after: until.span(evidence) },
+            Self::Fixed(class) => class,
+            Self::RateLimited => with_reported(self.without_details(), evidence),
+            Self::Exhausted(reset) => Class::ExhaustedQuota { after: reset.delay(evidence) },
         }
     }
 
-    /// The class without what an error tells.
-    fn bare(self) -> Class {
+    /// Returns the class without the details of a particular error.
+    fn without_details(self) -> Class {
         match self {
-            Self::Is(class) => class,
-            Self::Limited => Class::RateLimited { after: None, dimension: None },
-            Self::Spent(_) => Class::ExhaustedQuota { after: None },
+            Self::Fixed(class) => class,
+            Self::RateLimited => Class::RateLimited { after: None, dimension: None },
+            Self::Exhausted(_) => Class::ExhaustedQuota { after: None },
         }
     }
 }
 
-impl Until {
-    fn span(self, evidence: &Evidence<'_>) -> Option<Duration> {
+impl QuotaReset {
+    fn delay(self, evidence: &Evidence<'_>) -> Option<Duration> {
         match self {
             Self::Unknown => None,
             Self::AsReported => evidence.delay,
-            Self::PacificDay => {
+            Self::PacificMidnight => {
                 until("America/Los_Angeles", evidence.now, |today| today.saturating_add(1.day()))
             }
             Self::UtcMonth => {
@@ -221,7 +218,7 @@ impl Evidence<'_> {
     }
 }
 
-/// The time until the start of another day, counted from the present one of a time zone.
+/// Returns the time until the start of the day `next(today)` in a time zone.
 fn until(zone: &str, now: WallTime, next: impl FnOnce(Date) -> Date) -> Option<Duration> {
     let zone = TimeZone::get(zone).ok()?;
     let instant = Timestamp::from_nanosecond(now.as_nanos().into()).ok()?;
@@ -230,8 +227,8 @@ fn until(zone: &str, now: WallTime, next: impl FnOnce(Date) -> Date) -> Option<D
     Some(Duration::from_secs(end).saturating_sub(Duration::from_nanos(now.as_nanos())))
 }
 
-/// A class with what the error tells, where it says nothing itself.
-fn fill(class: Class, evidence: &Evidence<'_>) -> Class {
+/// Adds the reported delay and dimension to a class that has none.
+fn with_reported(class: Class, evidence: &Evidence<'_>) -> Class {
     match class {
         Class::RateLimited { after, dimension } => Class::RateLimited {
             after: after.or(evidence.delay),

@@ -1,8 +1,8 @@
-//! Dialects: which API a provider speaks, and what is known of it.
+//! Dialects: the wire formats of providers.
 //!
-//! There are four families of them: OpenAI's API, which most providers speak with small
-//! differences, Anthropic's, Gemini's and Ollama's. Each family writes requests and reads answers in
-//! a module of its own.
+//! There are four families: OpenAI's API, which most providers offer with small differences,
+//! Anthropic's, Gemini's and Ollama's. Each family has a module that encodes requests and decodes
+//! responses.
 
 pub(crate) mod anthropic;
 mod family;
@@ -19,7 +19,7 @@ pub(crate) use family::{Progress, Reader, Route};
 use crate::chat::Mode;
 use crate::provider::Provider;
 
-/// The API that a provider speaks, with its own ways of telling limits and errors.
+/// Wire format of a provider's API, including how it reports limits and errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {
@@ -43,13 +43,13 @@ pub enum Dialect {
     DeepSeek,
     /// Ollama.
     Ollama,
-    /// Anything else that speaks OpenAI's API, such as vLLM.
+    /// Any other server with OpenAI's API, such as vLLM.
     Compatible,
-    /// A mock in this process, which no request leaves.
+    /// In-process mock without HTTP.
     Mock,
 }
 
-/// All dialects, by the name of their provider.
+/// Dialects by the name of their provider.
 const NAMES: &[(&str, Dialect)] = &[
     ("openai", Dialect::OpenAi),
     ("azure", Dialect::Azure),
@@ -65,8 +65,8 @@ const NAMES: &[(&str, Dialect)] = &[
 ];
 
 impl Dialect {
-    /// The dialect whose API this one follows: a request of one is a request of any other of the same
-    /// family. It is [`OpenAi`](Self::OpenAi), [`Anthropic`](Self::Anthropic),
+    /// Returns the family: the dialect whose API this one follows. Requests are interchangeable
+    /// within a family. It is [`OpenAi`](Self::OpenAi), [`Anthropic`](Self::Anthropic),
     /// [`Gemini`](Self::Gemini) or [`Ollama`](Self::Ollama).
     ///
     /// ```
@@ -84,7 +84,8 @@ impl Dialect {
         }
     }
 
-    /// The dialect of a provider by its name; any other name is taken to speak OpenAI's API.
+    /// Returns the dialect of a provider by its name. Unknown names are taken for OpenAI-compatible
+    /// providers.
     ///
     /// ```
     /// use tidegate_providers::Dialect;
@@ -97,14 +98,14 @@ impl Dialect {
         known.map_or(Self::Compatible, |(_, dialect)| *dialect)
     }
 
-    /// What the paths of the API begin with, below a base URL that has no path: `/v1`.
+    /// Returns the prefix of the API's paths, such as `/v1`.
     #[must_use]
     pub fn root(self) -> &'static str {
         Family::of(self).route(self, "", Mode::Whole).root
     }
 
-    /// Whether servers of this dialect need not check keys: Ollama has none, and neither has many a
-    /// server of one's own. A key says nothing about who calls there.
+    /// Returns whether servers of this dialect may accept any key, as Ollama and many self-hosted
+    /// servers do. There a key does not identify the caller.
     ///
     /// ```
     /// use tidegate_providers::Dialect;
@@ -116,7 +117,8 @@ impl Dialect {
         matches!(self, Self::Ollama | Self::Compatible | Self::Mock)
     }
 
-    /// Where the provider is; `None` where that depends on who asks (Azure, one's own server).
+    /// Returns the base URL of the provider; `None` if it depends on the user (Azure, self-hosted
+    /// servers).
     #[must_use]
     pub const fn base_url(self) -> Option<&'static str> {
         match self {

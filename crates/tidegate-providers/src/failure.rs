@@ -1,9 +1,9 @@
-//! Errors of providers, read from their bodies.
+//! Error responses of providers.
 //!
-//! The structured fields make the class; the text gives nothing but a delay and the number of a
-//! limit, where a provider has no field for them. A delay is looked for in the header fields first,
-//! then in the fields of the body, then in the text. A body that is too long or no JSON at all is no
-//! error of ours: then the status decides.
+//! Structured fields determine the class. The message is used only for a delay and the value of a
+//! limit, where a provider has no field for them. A delay is taken from the headers first, then
+//! from the fields of the body, then from the message. If the body is too long or not JSON, the
+//! status decides.
 
 mod body;
 mod class;
@@ -28,17 +28,18 @@ use crate::dialect::Dialect;
 use crate::provider::Provider;
 use crate::reported_limits::{Dimension, Reading, ReportedLimits, delay, headers};
 
-/// The longest body that is read as JSON. Errors of providers are a few hundred bytes.
+/// Maximum size of a body that is parsed as JSON, in bytes. Errors of providers are a few hundred
+/// bytes.
 const MAX_BODY: usize = 256 * 1024;
-/// How much of a message is kept, in bytes.
+/// Maximum size of a message that is kept, in bytes.
 const MAX_MESSAGE: usize = 2 * 1024;
-/// Where providers put what they call a request.
+/// Headers in which providers send the request id.
 const REQUEST_IDS: [&str; 4] =
     ["x-request-id", "request-id", "apim-request-id", "x-goog-request-id"];
 
 impl Failure {
-    /// The failure that an answer with an error status is. `now` counts where the answer has no
-    /// `date` of its own.
+    /// Classifies a response with an error status. `now` is used if the response has no `date`
+    /// header.
     ///
     /// ```
     /// use http::Response;
@@ -47,8 +48,8 @@ impl Failure {
     /// use tidegate_providers::{Class, Dialect, Failure, Provider};
     ///
     /// let body = br#"{"error":{"type":"insufficient_quota","message":"Nothing is left."}}"#;
-    /// let answer = Response::builder().status(429).header("x-request-id", "req_1").body(())?;
-    /// let (parts, ()) = answer.into_parts();
+    /// let response = Response::builder().status(429).header("x-request-id", "req_1").body(())?;
+    /// let (parts, ()) = response.into_parts();
     /// let (openai, now) = (Provider::new("openai"), WallTime::from_secs(1_800_000_000));
     /// let failure =
     ///     Failure::of_response(Dialect::OpenAi, &openai, &parts, body, &Rules::new(), now);
@@ -79,7 +80,7 @@ impl Failure {
         failure
     }
 
-    /// The failure that an error in a stream is, or in a whole answer whose status is 200.
+    /// Classifies an error inside a stream, or in the body of a response with status 200.
     #[must_use]
     pub fn in_stream(
         dialect: Dialect,
@@ -93,17 +94,17 @@ impl Failure {
     }
 }
 
-/// What the provider calls a request, as the head of its answer has it.
+/// Returns the provider's id of a request from the headers of its response.
 #[must_use]
 pub fn request_id(headers: &HeaderMap) -> Option<String> {
     REQUEST_IDS.iter().find_map(|name| headers.get(*name)?.to_str().ok().and_then(body::name))
 }
 
-/// Where an error comes from, and when.
+/// Where and when an error occurred.
 struct Origin<'a> {
     dialect: Dialect,
     provider: &'a Provider,
-    /// Of the answer.
+    /// Status of the response.
     status: StatusCode,
     now: WallTime,
 }
@@ -116,15 +117,15 @@ impl Origin<'_> {
         after: Option<Duration>,
         rules: &Rules,
     ) -> Failure {
-        let message = fields.message.map(|message| capped(message, MAX_MESSAGE));
-        let words = message.filter(|_| self.tells_in_words());
+        let message = fields.message.map(|message| truncated(message, MAX_MESSAGE));
+        let limit_text = message.filter(|_| self.has_limits_in_message());
         self.read_limits(fields, &mut reported);
         let dimension = dimension(fields, &reported);
-        // Words come after the dimension, since that is a part of the class.
-        if let Some((of, reading)) = words.and_then(text::limit) {
+        // Only after `dimension` is determined: the message must not affect the class.
+        if let Some((of, reading)) = limit_text.and_then(text::limit) {
             reported.add(of, reading);
         }
-        let delay = after.or_else(|| self.delay(fields, words, &reported));
+        let delay = after.or_else(|| self.delay(fields, limit_text, &reported));
         let evidence = Evidence {
             dialect: self.dialect,
             provider: self.provider,
@@ -136,7 +137,7 @@ impl Origin<'_> {
             now: self.now,
         };
         let (class, is_final) = classify::class(&evidence, rules);
-        // A delay that comes with what no delay helps against is not to be followed.
+        // Ignore a delay that comes with an error that waiting does not resolve.
         let after = class.after().or(delay.filter(|_| class.is_retryable()));
         Failure {
             kind: fields.names.first().cloned(),
@@ -144,13 +145,13 @@ impl Origin<'_> {
             request_id: fields.request_id.and_then(body::name),
             reported_limits: reported,
             after,
-            // An error in a stream has no status of its own: its class decides.
+            // An error in a stream has no status of its own, so its class decides.
             is_final: is_final && !self.status.is_success(),
             ..Failure::new(self.provider.clone(), class, self.status)
         }
     }
 
-    /// Adds what the fields of the body tell about limits; what the header reported stays.
+    /// Adds the limits that the body reports. Limits from headers take precedence.
     fn read_limits(&self, fields: &Fields<'_>, reported: &mut ReportedLimits) {
         let repeated = headers::read_fields(self.dialect, |name| fields.header(name), self.now);
         let repeated = repeated.iter().map(|(dimension, reading)| (dimension, *reading));
@@ -162,22 +163,22 @@ impl Origin<'_> {
     fn delay(
         &self,
         fields: &Fields<'_>,
-        words: Option<&str>,
+        limit_text: Option<&str>,
         reported: &ReportedLimits,
     ) -> Option<Duration> {
         let structured = fields.delay.and_then(|delay| delay::read(delay, self.now));
         let structured = structured.or_else(|| match self.dialect {
-            // Its windows are fixed, so that what resets is what can be used.
+            // Its windows are fixed: the whole limit is available again at the reset.
             Dialect::OpenRouter => {
-                reported.iter().find(|(_, reading)| is_used_up(reading))?.1.reset
+                reported.iter().find(|(_, reading)| is_exhausted(reading))?.1.reset
             }
             _ => None,
         });
-        structured.or_else(|| text::delay(words?))
+        structured.or_else(|| text::delay(limit_text?))
     }
 
-    /// Whether the provider writes delays and limits into its messages.
-    const fn tells_in_words(&self) -> bool {
+    /// Returns whether the provider puts delays and limits into its error messages.
+    const fn has_limits_in_message(&self) -> bool {
         matches!(
             self.dialect,
             Dialect::OpenAi
@@ -189,34 +190,35 @@ impl Origin<'_> {
     }
 }
 
-/// Which limit it was: the one that the type names, or the only one that is used up.
+/// Returns the limit that was exceeded: the one that the error type names, or the only exhausted
+/// one.
 fn dimension(fields: &Fields<'_>, reported: &ReportedLimits) -> Option<Dimension> {
-    let mut used_up = reported.iter().filter(|(_, reading)| is_used_up(reading));
-    let used_up = used_up.next().filter(|_| used_up.next().is_none()).map(|(of, _)| of);
+    let mut exhausted = reported.iter().filter(|(_, reading)| is_exhausted(reading));
+    let exhausted = exhausted.next().filter(|_| exhausted.next().is_none()).map(|(of, _)| of);
     let named = fields.names.iter().find_map(|name| match name.as_str() {
-        // Both of a minute and of a day go by this name.
-        "requests" if used_up == Some(Dimension::RequestsPerDay) => used_up,
+        // Used for requests per minute and per day.
+        "requests" if exhausted == Some(Dimension::RequestsPerDay) => exhausted,
         "requests" => Some(Dimension::Requests),
         "tokens" => Some(Dimension::Tokens),
         _ => None,
     });
-    named.or(used_up)
+    named.or(exhausted)
 }
 
-fn is_used_up(reading: &Reading) -> bool {
+fn is_exhausted(reading: &Reading) -> bool {
     reading.remaining == Some(0)
 }
 
-/// A body that is no JSON, as far as it is kept.
+/// Returns the start of a body that is not JSON.
 fn plain(body: &[u8]) -> Option<String> {
     let start = body.get(..MAX_MESSAGE).unwrap_or(body);
     let text = String::from_utf8_lossy(start);
-    let text = capped(text.trim(), MAX_MESSAGE);
+    let text = truncated(text.trim(), MAX_MESSAGE);
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The start of a text, up to so many bytes.
-fn capped(text: &str, bytes: usize) -> &str {
+/// Truncates a text to at most `bytes` bytes, at a character boundary.
+fn truncated(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.get(..end.unwrap_or(0)).unwrap_or_default()
 }
@@ -226,15 +228,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_cut_between_characters() {
-        assert_eq!(capped("short", 10), "short");
-        assert_eq!(capped("aé", 2), "a");
-        assert_eq!(capped("aé", 3), "aé");
-        assert_eq!(capped("é", 0), "");
+    fn text_is_truncated_between_characters() {
+        assert_eq!(truncated("short", 10), "short");
+        assert_eq!(truncated("aé", 2), "a");
+        assert_eq!(truncated("aé", 3), "aé");
+        assert_eq!(truncated("é", 0), "");
     }
 
     #[test]
-    fn a_page_of_a_proxy_is_kept_in_part() {
+    fn html_page_of_a_proxy_is_truncated() {
         let page = "<html>é".repeat(2_000);
         let kept = plain(page.as_bytes()).unwrap();
         assert!(kept.starts_with("<html>") && kept.len() <= MAX_MESSAGE);

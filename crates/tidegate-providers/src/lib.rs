@@ -1,17 +1,16 @@
-//! What LLM providers say, read and written without I/O.
+//! Wire formats of LLM providers, without I/O.
 //!
-//! - A [`Chat`] is put into the words of a [`Dialect`] by a [`Target`](request::Target), and a
-//!   [`RequestSummary`] is read from a request that somebody else wrote.
-//! - [`response`] reads answers, whole or piece by piece, into [`Event`]s and [`Reply`]s; [`Usage`] is
-//!   what a call used.
-//! - A [`Failure`] is an error of a provider with its [`Class`], by the tables and rules of
+//! - A [`Target`](request::Target) encodes a [`Chat`] in the [`Dialect`] of a provider. A
+//!   [`RequestSummary`] is what limits need to know of a request that another program wrote.
+//! - [`response`] decodes responses, in one piece or streamed, into [`Event`]s and [`Reply`]s.
+//!   [`Usage`] is the number of tokens that a call used.
+//! - A [`Failure`] is an error response of a provider. Its [`Class`] comes from the tables and rules of
 //!   [`classify`].
-//! - [`ReportedLimits`] are what header fields and bodies report of a provider's limits.
-//! - [`tokens`] counts tokens before a provider does; the vocabulary is behind the feature
-//!   `tokenizer`.
+//! - [`ReportedLimits`] are the limits that a provider reports in headers and bodies.
+//! - [`tokens`] estimates token counts locally; the tokenizer is behind the feature `tokenizer`.
 //!
-//! Nothing here waits, connects or reads a clock: the time is an argument. `Debug` and `Display` show
-//! no text of a prompt, no text of an answer and no key.
+//! This crate does not wait, connect or read a clock: the time is an argument. `Debug` and
+//! `Display` show no text of prompts or responses, and no keys.
 
 mod chat;
 pub mod classify;
@@ -28,16 +27,16 @@ pub mod response;
 pub mod tokens;
 mod usage;
 
-pub use chat::{Chat, Message, Mode, Tool, ToolCall};
+pub use chat::{Chat, Message, Tool, ToolCall};
 pub use dialect::Dialect;
 pub use failure::{Class, Failure};
 pub use provider::{Credential, Endpoint, Provider};
 pub use reply::{Event, Reply, StopReason};
 pub use reported_limits::{Dimension, Reading, ReportedLimits};
 pub use request_summary::RequestSummary;
-pub use usage::{MeasuredUsage, Usage};
+pub use usage::Usage;
 
-/// The examples of the README are compiled with the others.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

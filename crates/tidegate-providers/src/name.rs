@@ -1,9 +1,10 @@
-//! Names: kept in lower case, so that one thing has one bucket however it is written, and hashed
-//! where they must not be seen or may have any form.
+//! Names in lower case, so that every spelling of a name shares one bucket, and hashes for names
+//! that must stay secret.
 
 use sha2::{Digest as _, Sha256};
 
-/// 64 bits of a text's hash, which tell it apart from others and do not show it.
+/// Returns 64 bits of the SHA-256 hash of a text in hexadecimal: an identifier that does not reveal
+/// the text.
 #[must_use]
 pub fn short_hash(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
@@ -11,7 +12,7 @@ pub fn short_hash(text: &str) -> String {
     hash.iter().take(8).flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
-/// Makes the type of such a name.
+/// Defines a type for a name in lower case.
 macro_rules! lower_case_name {
     ($(#[$about:meta])* $name:ident) => {
         $(#[$about])*
@@ -19,13 +20,13 @@ macro_rules! lower_case_name {
         pub struct $name(std::sync::Arc<str>);
 
         impl $name {
-            /// By its name; case and space around it do not matter.
+            /// Creates a name. Case and surrounding whitespace are ignored.
             #[must_use]
             pub fn new(name: &str) -> Self {
                 Self(name.trim().to_lowercase().into())
             }
 
-            /// The name, in lower case.
+            /// Returns the name in lower case.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0

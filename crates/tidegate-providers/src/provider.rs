@@ -1,7 +1,7 @@
-//! Providers by name, and credentials by hash.
+//! Names of providers and endpoints, and credentials.
 //!
-//! A name is kept in lower case, so that `OpenAI` and `openai` are one provider with one bucket. A
-//! credential is told apart from others by its hash; its text never leaves it by accident.
+//! Names are in lower case, so `OpenAI` and `openai` are one provider with one bucket. A credential
+//! is identified by its hash; only [`Credential::reveal`] returns its text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::name::{lower_case_name, short_hash};
 
 lower_case_name! {
-    /// The name of a provider, in lower case.
+    /// Name of a provider, in lower case.
     ///
     /// ```
     /// use tidegate_providers::Provider;
@@ -20,19 +20,19 @@ lower_case_name! {
 }
 
 lower_case_name! {
-    /// What of a provider's API a call uses: `chat`, `embeddings`, or any name that a program gives
-    /// to some of its calls. An endpoint can have limits of its own.
+    /// Name of an endpoint, in lower case: `chat`, `embeddings`, or any name that a program gives
+    /// to a group of its calls. An endpoint can have its own limits.
     Endpoint
 }
 
 impl Default for Endpoint {
-    /// `chat`.
+    /// Returns the endpoint `chat`.
     fn default() -> Self {
         Self::new("chat")
     }
 }
 
-/// A key to a provider. Neither `Debug` nor `Display` shows it; [`id`](Self::id) is its hash.
+/// API key of a provider. Neither `Debug` nor `Display` shows it; [`id`](Self::id) is its hash.
 ///
 /// ```
 /// use tidegate_providers::Credential;
@@ -49,25 +49,27 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// A key, as the provider gave it.
+    /// Creates a credential from a key as the provider issued it.
     #[must_use]
     pub fn new(secret: &str) -> Self {
         Self { secret: Some(secret.into()), id: short_hash(secret).into() }
     }
 
-    /// No key: for providers that want none, and for those whose only key is somebody else's.
+    /// Creates an empty credential, for providers without keys and for calls that use the caller's
+    /// key.
     #[must_use]
     pub fn none() -> Self {
         Self { secret: None, id: "default".into() }
     }
 
-    /// What tells it apart from other keys of the provider, and says nothing about it.
+    /// Returns an identifier of the key that does not reveal it: its hash, or `default` without a
+    /// key.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The key itself, to be sent to its provider and nowhere else.
+    /// Returns the key itself. Send it only to its provider.
     #[must_use]
     pub fn reveal(&self) -> Option<&str> {
         self.secret.as_deref()

@@ -1,11 +1,11 @@
-//! Texts that are not shown.
+//! Redaction of prompts and responses.
 //!
-//! What people ask and models answer is not for logs, and `Debug` is how most of it gets there. Of
-//! such a text `Debug` tells how long it is.
+//! Such text must not reach logs, and `Debug` is how most of it would. `Debug` of a redacted text
+//! shows its length only.
 
 use std::fmt;
 
-/// A text of a prompt or of an answer.
+/// Text of a prompt or of a response.
 pub(crate) struct Redacted<'a>(pub(crate) &'a str);
 
 impl fmt::Debug for Redacted<'_> {

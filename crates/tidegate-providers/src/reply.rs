@@ -1,4 +1,4 @@
-//! A reply: what a model answers, piece by piece or whole.
+//! Output of a model, as events of a stream or as a complete reply.
 
 use std::fmt;
 
@@ -6,32 +6,32 @@ use crate::chat::ToolCall;
 use crate::redacted::Redacted;
 use crate::usage::Usage;
 
-/// A piece of an answer. `Debug` shows no text of it.
+/// Event of a response. `Debug` shows no text of it.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Event {
-    /// Words.
+    /// Text of the reply.
     Text(String),
-    /// Words of reasoning, where the provider shows them.
+    /// Reasoning text, where the provider exposes it.
     Reasoning(String),
-    /// A part of a call that the model wants made: parts with the same index belong together.
+    /// Part of a tool call. Parts with the same index belong together.
     ToolCall {
-        /// Which of the calls of this answer.
+        /// Index of the call within the response.
         index: usize,
-        /// What came of it; texts are to be put together.
+        /// Fragment of the call; append its texts to those of earlier fragments.
         part: ToolCall,
     },
-    /// Words of a further answer to the same request, where several were asked for. Only the first
-    /// answer makes a reply, and all of them are counted.
+    /// Text of a further choice, if the request asked for several. Only the first choice becomes
+    /// the reply; all of them count as output.
     Alternative(String),
-    /// What the call has used so far. A later one replaces an earlier one.
+    /// Usage so far. A later event replaces an earlier one.
     Usage(Usage),
-    /// Why the answer ends.
+    /// Why the model stopped.
     Stop(StopReason),
 }
 
 impl Event {
-    /// The words in it that are output of the model, if it has any.
+    /// Returns the text in the event that counts as output of the model, if any.
     #[must_use]
     pub fn words(&self) -> Option<&str> {
         match self {
@@ -42,46 +42,46 @@ impl Event {
     }
 }
 
-/// Why an answer ends.
+/// Why a model stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StopReason {
-    /// It is complete.
+    /// The reply is complete.
     End,
-    /// It is as long as was allowed.
+    /// The maximum number of output tokens was reached.
     Length,
-    /// The model wants tools called.
+    /// The model requests tool calls.
     Tools,
-    /// It was held back by a filter.
+    /// A content filter stopped it.
     Filtered,
-    /// Another one, in the provider's words.
+    /// Any other reason, as the provider names it.
     Other(String),
 }
 
-/// A whole answer. `Debug` shows no text of it.
+/// Complete reply of a model. `Debug` shows no text of it.
 #[derive(Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Reply {
-    /// The words.
+    /// Text of the reply.
     pub text: String,
-    /// Words of reasoning, where the provider shows them.
+    /// Reasoning text, where the provider exposes it.
     pub reasoning: String,
-    /// The calls that the model wants made.
+    /// Tool calls requested by the model.
     pub calls: Vec<ToolCall>,
-    /// Why it ended, if the provider said.
+    /// Why the model stopped, if the provider says so.
     pub stop: Option<StopReason>,
-    /// What it used, if the provider said.
+    /// Usage, if the provider reports it.
     pub usage: Option<Usage>,
 }
 
 impl Reply {
-    /// A reply of words alone.
+    /// Creates a reply that consists of text.
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
     }
 
-    /// Puts an event to what there is.
+    /// Applies an event to the reply.
     pub fn add(&mut self, event: Event) {
         match event {
             Event::Text(text) => self.text.push_str(&text),
@@ -102,7 +102,7 @@ impl Reply {
     }
 }
 
-/// No answer has more calls than this; those beyond are not followed.
+/// Maximum number of tool calls in a response; further ones are ignored.
 pub(crate) const MAX_CALLS: usize = 1_024;
 
 impl fmt::Debug for Event {

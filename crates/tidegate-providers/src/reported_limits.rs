@@ -1,4 +1,4 @@
-//! What a provider reports about its limits, in one form for all of them.
+//! Limits that a provider reports, in one form for all providers.
 
 pub(crate) mod delay;
 pub(crate) mod headers;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-/// What a limit counts. All of them: code that limits has to know what to do with each.
+/// What a limit counts. Exhaustive on purpose: code that enforces limits must handle each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dimension {
-    /// Requests of a short time, a minute as a rule.
+    /// Requests in a short window, usually a minute.
     Requests,
-    /// Requests of a day.
+    /// Requests per day.
     RequestsPerDay,
     /// Tokens, input and output together.
     Tokens,
@@ -23,11 +23,11 @@ pub enum Dimension {
 }
 
 impl Dimension {
-    /// All of them.
+    /// All dimensions.
     pub const ALL: [Self; 5] =
         [Self::Requests, Self::RequestsPerDay, Self::Tokens, Self::InputTokens, Self::OutputTokens];
 
-    /// The name in metrics, logs and the names of limits.
+    /// Returns the name used in metrics, logs and the names of limits.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -39,69 +39,69 @@ impl Dimension {
         }
     }
 
-    /// Whether it counts tokens rather than calls.
+    /// Returns whether it counts tokens rather than requests.
     #[must_use]
     pub const fn is_of_tokens(self) -> bool {
         matches!(self, Self::Tokens | Self::InputTokens | Self::OutputTokens)
     }
 }
 
-/// How one limit stands, as far as it was reported.
+/// State of one limit, as far as it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// How much may be used in a window.
+    /// Amount allowed per window.
     pub limit: Option<u64>,
-    /// How much of it is left.
+    /// Amount remaining.
     pub remaining: Option<u64>,
-    /// How long until all of it is there again, from when the answer was sent.
+    /// Time until the full limit is available again, from when the response was sent.
     pub reset: Option<Duration>,
-    /// The window that `limit` is meant for.
+    /// Window that `limit` applies to.
     pub window: Duration,
 }
 
 impl Reading {
-    /// How long one of it takes to come back, if they come back one by one.
+    /// Returns how long one unit takes to become available, if the limit refills continuously.
     #[must_use]
     pub fn until_next(&self) -> Option<Duration> {
         let limit = u32::try_from(self.limit?.max(1)).unwrap_or(u32::MAX);
-        let one = self.window / limit;
-        Some(self.reset.map_or(one, |reset| reset.min(one)))
+        let per_unit = self.window / limit;
+        Some(self.reset.map_or(per_unit, |reset| reset.min(per_unit)))
     }
 }
 
-/// What one answer reported about limits.
+/// Limits reported by one response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReportedLimits {
     readings: SmallVec<[(Dimension, Reading); 2]>,
 }
 
 impl ReportedLimits {
-    /// Nothing.
+    /// Creates an empty report.
     #[must_use]
     pub fn nothing() -> Self {
         Self::default()
     }
 
-    /// Whether nothing was reported.
+    /// Returns whether no limit is reported.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         self.readings.is_empty()
     }
 
-    /// Adds a reading; an earlier one of the same dimension stays.
+    /// Adds a reading. An earlier reading of the same dimension takes precedence.
     pub fn add(&mut self, dimension: Dimension, reading: Reading) {
         if self.get(dimension).is_none() {
             self.readings.push((dimension, reading));
         }
     }
 
-    /// The reading of a dimension.
+    /// Returns the reading of a dimension.
     #[must_use]
     pub fn get(&self, dimension: Dimension) -> Option<&Reading> {
         self.readings.iter().find(|(known, _)| *known == dimension).map(|(_, reading)| reading)
     }
 
-    /// All readings.
+    /// Iterates over all readings.
     pub fn iter(&self) -> impl Iterator<Item = (Dimension, &Reading)> {
         self.readings.iter().map(|(dimension, reading)| (*dimension, reading))
     }

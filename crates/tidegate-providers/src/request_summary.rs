@@ -1,8 +1,8 @@
-//! What a request asks for, read from its bytes: the few fields that limits depend on.
+//! Summary of a request: the few fields that limits depend on.
 //!
-//! One pass over the body, without making a tree of it. Reading is lenient: what is missing, is of
-//! another type or comes after a mistake is unknown, and the provider will say what it thinks of it.
-//! No text is kept but names.
+//! The body is read in one pass without building a tree. Reading is lenient: a field that is
+//! missing, of the wrong type or after a syntax error is unknown, and the provider reports the
+//! error. No text is kept except names.
 
 mod member;
 mod texts;
@@ -13,84 +13,82 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use texts::{Counter, Texts};
 
-use crate::chat::Mode;
 use crate::dialect::Dialect;
 use crate::request::Purpose;
 
-/// No name of a model or a user is longer than this; a longer one is unknown.
+/// Maximum length of the name of a model or a user in bytes. A longer one is ignored.
 const MAX_NAME: usize = 256;
 
-/// What a request asks for, as far as it can be read.
+/// What limits need to know of a request, as far as it can be read.
 ///
 /// ```
 /// use tidegate_providers::request::Purpose;
-/// use tidegate_providers::{Dialect, Mode, RequestSummary};
+/// use tidegate_providers::{Dialect, RequestSummary};
 /// let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
 /// let body = br#"{"model":"gpt-4o","messages":[{"role":"user","content":"A river?"}],
 ///     "max_tokens":50,"stream":true,"user":"team-a"}"#;
 /// let summary = RequestSummary::read(&purpose, body);
 /// assert_eq!(summary.model.as_deref(), Some("gpt-4o"));
-/// assert_eq!((summary.max_output, summary.mode), (Some(50), Mode::Stream));
+/// assert_eq!((summary.max_output, summary.is_streamed), (Some(50), true));
 /// assert_eq!(summary.user.as_deref(), Some("team-a"));
 /// assert!(summary.input_tokens > 0);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequestSummary {
-    /// The model.
+    /// Name of the model.
     pub model: Option<String>,
-    /// The most output tokens that the request allows.
+    /// Maximum number of output tokens, over all choices.
     pub max_output: Option<u64>,
-    /// Whether the answer is to come piece by piece.
-    pub mode: Mode,
-    /// On whose behalf it is made.
+    /// Whether the response is to be streamed.
+    pub is_streamed: bool,
+    /// End user on whose behalf the request is made.
     pub user: Option<String>,
-    /// Tokens of its texts, by count, and so many for each image as one usually has. Sounds are not
+    /// Estimated input tokens: text is counted, and each image costs a typical amount. Audio is not
     /// counted.
     pub input_tokens: u64,
-    /// Whether the body is JSON and was read to its end. Else there may be more in it.
+    /// Whether the body is JSON and was read to its end. If not, other fields may be incomplete.
     pub is_complete: bool,
 }
 
 impl RequestSummary {
-    /// What a path alone says.
+    /// Creates the summary of a request whose body is not read.
     #[must_use]
     pub fn of_path(purpose: &Purpose<'_>) -> Self {
         Self {
             model: purpose.model.map(str::to_owned),
             max_output: (!purpose.has_output()).then_some(0),
-            mode: purpose.mode.unwrap_or_default(),
+            is_streamed: purpose.is_streamed.unwrap_or(false),
             ..Self::default()
         }
     }
 
-    /// What a body of JSON says, beside its path.
+    /// Reads the summary from a JSON body and the purpose of its path.
     #[must_use]
     pub fn read(purpose: &Purpose<'_>, body: &[u8]) -> Self {
         let mut fields = Fields { counts_all: purpose.is_other(), ..Fields::default() };
         let mut reader = serde_json::Deserializer::from_slice(body);
-        // Whatever was read before a mistake counts.
-        let read = reader.deserialize_map(Root(&mut fields));
+        // Fields before a syntax error are kept.
+        let read = reader.deserialize_map(FieldVisitor(&mut fields));
         let is_complete = read.and_then(|()| reader.end()).is_ok();
         let of_path = Self::of_path(purpose);
-        let answers = fields.answers.unwrap_or(1).max(1);
-        let streams = match purpose.dialect {
-            // It streams unless it is told not to.
+        let choices = fields.choices.unwrap_or(1).max(1);
+        let is_streamed = match purpose.dialect {
+            // Ollama streams by default.
             Dialect::Ollama => fields.stream.unwrap_or(true),
             _ => fields.stream.unwrap_or(false),
         };
-        let said = if streams { Mode::Stream } else { Mode::Whole };
         let input_tokens = fields.counter.tokens(per_image(purpose.dialect));
-        // Where nothing is put to a model, nothing is answered by one.
-        let has_no_answer =
+        // A request without input has no output either.
+        let has_no_output =
             purpose.is_other() && (is_complete || body.is_empty()) && input_tokens == 0;
         Self {
             model: of_path.model.or(fields.model),
             max_output: of_path
                 .max_output
-                .or_else(|| fields.max_output.map(|most| most.saturating_mul(answers)))
-                .or_else(|| has_no_answer.then_some(0)),
-            mode: purpose.mode.unwrap_or(said),
+                .or_else(|| fields.max_output.map(|most| most.saturating_mul(choices)))
+                .or_else(|| has_no_output.then_some(0)),
+            is_streamed: purpose.is_streamed.unwrap_or(is_streamed),
             user: fields.user,
             input_tokens,
             is_complete,
@@ -98,7 +96,7 @@ impl RequestSummary {
     }
 }
 
-/// What an image comes to. That depends on its size, which is not looked at.
+/// Returns the tokens of a typical image. The real number depends on its size, which is not read.
 const fn per_image(dialect: Dialect) -> u64 {
     match dialect {
         Dialect::Anthropic => 1_600,
@@ -107,24 +105,24 @@ const fn per_image(dialect: Dialect) -> u64 {
     }
 }
 
-/// What was found so far.
+/// Fields found so far.
 #[derive(Default)]
 struct Fields {
     model: Option<String>,
     stream: Option<bool>,
     max_output: Option<u64>,
-    /// How many answers are made, each of which may be as long.
-    answers: Option<u64>,
+    /// Number of choices, each of which may reach the maximum output.
+    choices: Option<u64>,
     user: Option<String>,
     counter: Counter,
-    /// Whether members of unknown names are texts: on a path that is not known, any may be the prompt.
+    /// Whether members with unknown names count as text: on an unknown path any may be the prompt.
     counts_all: bool,
 }
 
-/// The body, or an object in it that has some of the fields.
-struct Root<'f>(&'f mut Fields);
+/// Visitor for the body, or for a nested object that has some of the fields.
+struct FieldVisitor<'f>(&'f mut Fields);
 
-impl<'de> Visitor<'de> for Root<'_> {
+impl<'de> Visitor<'de> for FieldVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -142,9 +140,9 @@ impl<'de> Visitor<'de> for Root<'_> {
                     let most = map.next_value::<Number>()?.0;
                     fields.max_output = most.or(fields.max_output);
                 }
-                Field::Answers => {
+                Field::Choices => {
                     let more = map.next_value::<Number>()?.0;
-                    fields.answers = more.max(fields.answers);
+                    fields.choices = more.max(fields.choices);
                 }
                 Field::Nested => map.next_value_seed(Nested(&mut *fields))?,
                 Field::Texts => drop(map.next_value_seed(Texts::new(&mut fields.counter))?),
@@ -158,20 +156,20 @@ impl<'de> Visitor<'de> for Root<'_> {
     }
 }
 
-impl texts::OfObjects for Root<'_> {
-    const WANTS_OBJECTS: bool = true;
+impl texts::AcceptsObjects for FieldVisitor<'_> {
+    const ACCEPTS_OBJECTS: bool = true;
 }
 
-/// An object with options in it, if it is one.
+/// Reads a nested object of options; any other value is skipped.
 struct Nested<'f>(&'f mut Fields);
 
 impl<'de> DeserializeSeed<'de> for Nested<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // A program may put anything into its metadata, also what it calls a model.
+        // Metadata may contain anything, including members named `model` or `stream`.
         let (model, stream) = (self.0.model.take(), self.0.stream.take());
-        let read = deserializer.deserialize_any(texts::Lenient(Root(&mut *self.0)));
+        let read = deserializer.deserialize_any(texts::Lenient(FieldVisitor(&mut *self.0)));
         (self.0.model, self.0.stream) = (model, stream);
         read
     }
@@ -183,14 +181,14 @@ enum Field {
     User,
     Stream,
     MaxOutput,
-    Answers,
+    Choices,
     Nested,
     Texts,
     Other,
 }
 
 impl Field {
-    /// The names of all providers together: none of them means something else elsewhere.
+    /// Looks up a member name. The names of all providers share one table, since none is ambiguous.
     fn of(name: &str) -> Self {
         match name {
             "model" => Self::Model,
@@ -202,7 +200,7 @@ impl Field {
             | "maxOutputTokens"
             | "num_predict"
             | "max_tokens_to_sample" => Self::MaxOutput,
-            "n" | "best_of" | "candidateCount" => Self::Answers,
+            "n" | "best_of" | "candidateCount" => Self::Choices,
             "options" | "metadata" | "generationConfig" | "generation_config" => Self::Nested,
             "messages" | "system" | "tools" | "functions" | "prompt" | "suffix" | "input"
             | "instructions" | "contents" | "content" | "systemInstruction"
@@ -214,7 +212,7 @@ impl Field {
     }
 }
 
-/// The name of a member.
+/// Member name of the body.
 struct Name(Field);
 
 impl<'de> serde::Deserialize<'de> for Name {
@@ -235,18 +233,18 @@ impl<'de> serde::Deserialize<'de> for Name {
     }
 }
 
-/// A value of one type; any other is nothing.
+/// Defines a value of one type that deserializes to `None` from any other type.
 macro_rules! lenient {
     ($name:ident, $value:ty, $($visit:tt)*) => {
         struct $name(Option<$value>);
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct Wanted;
-                impl texts::OfObjects for Wanted {
-                    const WANTS_OBJECTS: bool = false;
+                struct TypedVisitor;
+                impl texts::AcceptsObjects for TypedVisitor {
+                    const ACCEPTS_OBJECTS: bool = false;
                 }
-                impl Visitor<'_> for Wanted {
+                impl Visitor<'_> for TypedVisitor {
                     type Value = Option<$value>;
 
                     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -255,7 +253,7 @@ macro_rules! lenient {
 
                     $($visit)*
                 }
-                deserializer.deserialize_any(texts::Lenient(Wanted)).map(Self)
+                deserializer.deserialize_any(texts::Lenient(TypedVisitor)).map(Self)
             }
         }
     };

@@ -1,9 +1,8 @@
-//! Answers of providers, read without I/O.
+//! Decoding of provider responses, without I/O.
 //!
-//! [`decode`] reads an answer that came in one piece, a [`Decoder`] one that comes in many. Nothing
-//! keeps state but a decoder. Answers are read leniently: unknown members are passed over, and so are
-//! events of unknown kinds, since providers add both at any time. What cannot be understood at all is
-//! an error, and what is too large is refused before it fills the memory.
+//! [`decode`] reads a response received in one piece; a [`Decoder`] reads a stream. Unknown members
+//! and events are ignored, since providers add both at any time. A response that cannot be
+//! understood at all is an error, and one that is too large is rejected before it fills the memory.
 
 mod error;
 mod lines;
@@ -17,27 +16,24 @@ pub use stream::Decoder;
 use crate::dialect::{Dialect, Family};
 pub use crate::failure::request_id;
 use crate::reply::{Event, Reply};
-use crate::tokens::TextCounter;
 
-/// Output tokens of an answer that came in one piece, counted from its texts. What was read before
-/// something was missing counts.
+/// Decodes the events of a response received in one piece, as far as they can be read: events
+/// before a missing member are returned.
 ///
 /// # Errors
 ///
-/// If it is no JSON, or an error that came with a status of success.
-pub fn count_output(dialect: Dialect, body: &[u8]) -> Result<u64, DecodeError> {
+/// Fails if the body is not JSON, or is an error sent with a success status.
+pub fn decode_events(dialect: Dialect, body: &[u8]) -> Result<Vec<Event>, DecodeError> {
     let body = serde_json::from_slice(body)?;
     let mut events: Vec<Event> = Vec::new();
     let read = Family::of(dialect).reader().read_whole(&body, &mut events);
-    if let Err(error @ DecodeError::Failed(_)) = read {
-        return Err(error);
+    match read {
+        Err(error @ DecodeError::Failed(_)) => Err(error),
+        Ok(()) | Err(_) => Ok(events),
     }
-    let mut counter = TextCounter::default();
-    events.iter().filter_map(Event::words).for_each(|words| counter.add(words));
-    Ok(counter.total())
 }
 
-/// Reads an answer that came in one piece.
+/// Decodes a response received in one piece.
 ///
 /// ```
 /// use tidegate_providers::{Dialect, response};
@@ -48,7 +44,7 @@ pub fn count_output(dialect: Dialect, body: &[u8]) -> Result<u64, DecodeError> {
 ///
 /// # Errors
 ///
-/// If it is no answer, or an error that came with a status of success.
+/// Fails if the body is not a response, or is an error sent with a success status.
 pub fn decode(dialect: Dialect, body: &[u8]) -> Result<Reply, DecodeError> {
     let body = serde_json::from_slice(body)?;
     let mut events: Vec<Event> = Vec::new();

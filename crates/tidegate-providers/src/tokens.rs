@@ -1,35 +1,31 @@
-//! Counting tokens where no provider does, or before it does.
+//! Local token counts, for use before a provider reports them or when it does not.
 //!
-//! With the feature `tokenizer` texts are counted with the vocabulary of OpenAI's present models.
-//! Other providers publish none, and how far the count is off is learned for each model. Without
-//! the feature four characters are a token, as providers themselves say for English.
-
-mod text_counter;
-
-pub use text_counter::TextCounter;
+//! With the feature `tokenizer`, text is counted with the tokenizer of OpenAI's current models.
+//! Most other providers publish none; `tidegate-llm` learns a correction for each model. Without
+//! the feature, four characters count as one token, the providers' own rule of thumb for English.
 
 use crate::chat::Chat;
 
-/// What a turn and a tool cost beside their text, for the marks around them.
-const AROUND: u64 = 4;
+/// Tokens that delimit each message and tool.
+const OVERHEAD: u64 = 4;
 
-/// Input tokens of a chat.
+/// Counts the input tokens of a chat.
 #[must_use]
 pub fn count_chat(chat: &Chat) -> u64 {
     let pieces = chat.messages.len() + chat.tools.len() + usize::from(chat.system.is_some());
-    let around = u64::try_from(pieces).unwrap_or(u64::MAX).saturating_mul(AROUND);
+    let overhead = u64::try_from(pieces).unwrap_or(u64::MAX).saturating_mul(OVERHEAD);
     let schemas = chat.tools.iter().map(|tool| count(&tool.parameters.to_string()));
-    chat.texts().map(count).chain(schemas).fold(around, u64::saturating_add)
+    chat.texts().map(count).chain(schemas).fold(overhead, u64::saturating_add)
 }
 
-/// Tokens of a text.
+/// Counts the tokens of a text.
 #[cfg(feature = "tokenizer")]
 #[must_use]
 pub fn count(text: &str) -> u64 {
     u64::try_from(bpe_openai::o200k_base().count(text)).unwrap_or(u64::MAX)
 }
 
-/// Tokens of a text, by its length.
+/// Estimates the tokens of a text by its length.
 #[cfg(not(feature = "tokenizer"))]
 #[must_use]
 pub fn count(text: &str) -> u64 {
@@ -42,7 +38,7 @@ mod tests {
     use crate::chat::{Message, Tool};
 
     #[test]
-    fn everything_that_is_sent_is_counted() {
+    fn system_messages_and_tools_are_counted() {
         let short = Chat::user("one two three four");
         let counted = count_chat(&short);
         assert!((5..=12).contains(&counted), "{counted}");
@@ -55,7 +51,7 @@ mod tests {
 
     #[cfg(feature = "tokenizer")]
     #[test]
-    fn counts_are_those_of_the_vocabulary() {
+    fn counts_match_the_tokenizer() {
         assert_eq!(count("hello world, how are you"), 6);
         assert_eq!(count(""), 0);
     }

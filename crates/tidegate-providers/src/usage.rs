@@ -1,70 +1,60 @@
-//! What a call used, as the provider counts it.
+//! Token usage of a call.
 
-/// Tokens of a call.
+/// Tokens used by a call, as the provider reports them or as they are estimated locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// All input tokens, those read from and written to the provider's cache included.
+    /// All input tokens, including those read from and written to the provider's cache.
     pub input: u64,
-    /// All output tokens, those of reasoning included.
+    /// All output tokens, including reasoning.
     pub output: u64,
-    /// The part of the input that was read from the provider's cache.
+    /// Input tokens read from the provider's cache.
     pub cache_read: u64,
-    /// The part of the input that was written to the provider's cache.
+    /// Input tokens written to the provider's cache.
     pub cache_write: u64,
-    /// The part of the output that was reasoning.
+    /// Output tokens spent on reasoning.
     pub reasoning: u64,
+    /// Whether the input was counted locally, from the request, because the provider did not report
+    /// it.
+    pub is_input_estimated: bool,
+    /// Whether the output was counted locally, from the response, because the provider did not
+    /// report all of it.
+    pub is_output_estimated: bool,
 }
 
 impl Usage {
-    /// Input and output together.
+    /// Creates the usage of a call whose input is estimated locally and whose output is still zero.
+    #[must_use]
+    pub const fn estimated_input(input: u64) -> Self {
+        Self {
+            input,
+            output: 0,
+            cache_read: 0,
+            cache_write: 0,
+            reasoning: 0,
+            is_input_estimated: true,
+            is_output_estimated: true,
+        }
+    }
+
+    /// Returns input and output tokens together.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.input.saturating_add(self.output)
     }
-}
 
-/// What a call used, and where each count comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MeasuredUsage {
-    /// The tokens.
-    pub usage: Usage,
-    /// Whether the provider reported the input tokens and their parts. If not, they were counted
-    /// here, from what was sent.
-    pub is_input_reported: bool,
-    /// Whether the provider reported the output tokens and their parts. If not, they were counted
-    /// here, from what came.
-    pub is_output_reported: bool,
-}
-
-impl MeasuredUsage {
-    /// What the provider told.
-    #[must_use]
-    pub const fn reported(usage: Usage) -> Self {
-        Self { usage, is_input_reported: true, is_output_reported: true }
-    }
-
-    /// So much input, as it was counted here, and no output.
-    #[must_use]
-    pub const fn of_input(input: u64) -> Self {
-        let usage = Usage { input, output: 0, cache_read: 0, cache_write: 0, reasoning: 0 };
-        Self { usage, is_input_reported: false, is_output_reported: false }
-    }
-
-    /// Where the count of input tokens comes from, as metrics and logs name it: `reported` or
-    /// `estimated`.
+    /// Returns the source of the input count for metrics and logs: `reported` or `estimated`.
     #[must_use]
     pub const fn input_source(&self) -> &'static str {
-        source(self.is_input_reported)
+        source(self.is_input_estimated)
     }
 
-    /// Where the count of output tokens comes from, as metrics and logs name it: `reported` or
-    /// `estimated`.
+    /// Returns the source of the output count for metrics and logs: `reported` or `estimated`.
     #[must_use]
     pub const fn output_source(&self) -> &'static str {
-        source(self.is_output_reported)
+        source(self.is_output_estimated)
     }
 }
 
-const fn source(is_reported: bool) -> &'static str {
-    if is_reported { "reported" } else { "estimated" }
+const fn source(is_estimated: bool) -> &'static str {
+    if is_estimated { "estimated" } else { "reported" }
 }

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::connection::{Connection, ConnectionState};
 use crate::error::{CallError, RedisFault};
 use crate::format::number::Reader;
-use crate::job::{Batch, Job, Kind, MAX_JOBS, MAX_KEYS, Replies};
+use crate::job::{Batch, Job, MAX_JOBS, MAX_KEYS, Replies, ScriptKind};
 
 /// With fewer calls in flight than this, queued operations are sent at once: one call that the
 /// server executes, and one that waits there.
@@ -29,7 +29,7 @@ const MAX_PASSED: usize = 2;
 /// The operations of one caller, and the channel for their replies.
 #[derive(Debug)]
 pub(crate) struct QueuedCall {
-    pub(crate) kind: Kind,
+    pub(crate) kind: ScriptKind,
     pub(crate) jobs: Vec<Job>,
     pub(crate) reply: oneshot::Sender<Result<Replies, CallError>>,
 }
@@ -87,39 +87,39 @@ impl Drop for InFlightGuard {
 /// Queued calls by kind: the two kinds do not share a script call.
 #[derive(Debug, Default)]
 struct Queues {
-    plain: Queue,
-    any: Queue,
+    short: Queue,
+    long: Queue,
 }
 
 impl Queues {
     fn add(&mut self, call: QueuedCall) {
         match call.kind {
-            Kind::Plain => self.plain.add(call),
-            Kind::Any => self.any.add(call),
+            ScriptKind::Short => self.short.add(call),
+            ScriptKind::Long => self.long.add(call),
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.plain.calls.is_empty() && self.any.calls.is_empty()
+        self.short.calls.is_empty() && self.long.calls.is_empty()
     }
 
     fn is_full(&self) -> bool {
-        self.plain.is_full() || self.any.is_full()
+        self.short.is_full() || self.long.is_full()
     }
 
     /// Takes the next batch, from the queue that is nearer to full. A queue that was passed over
     /// too often goes first, so neither starves.
-    fn next_batch(&mut self) -> (Kind, Vec<QueuedCall>) {
+    fn next_batch(&mut self) -> (ScriptKind, Vec<QueuedCall>) {
         let urgent = |queue: &Queue| !queue.calls.is_empty() && queue.passed >= MAX_PASSED;
-        let plain = match (urgent(&self.plain), urgent(&self.any)) {
+        let short = match (urgent(&self.short), urgent(&self.long)) {
             (true, _) => true,
             (false, true) => false,
-            (false, false) => self.plain.jobs >= self.any.jobs && !self.plain.calls.is_empty(),
+            (false, false) => self.short.jobs >= self.long.jobs && !self.short.calls.is_empty(),
         };
-        let (kind, first, other) = if plain {
-            (Kind::Plain, &mut self.plain, &mut self.any)
+        let (kind, first, other) = if short {
+            (ScriptKind::Short, &mut self.short, &mut self.long)
         } else {
-            (Kind::Any, &mut self.any, &mut self.plain)
+            (ScriptKind::Long, &mut self.long, &mut self.short)
         };
         other.passed += 1;
         (kind, first.next_batch())
@@ -173,7 +173,12 @@ fn keys(call: &QueuedCall) -> usize {
 }
 
 /// Starts a call, or fails it if there is no connection.
-fn send(connection: &Arc<Connection>, kind: Kind, calls: Vec<QueuedCall>, guard: InFlightGuard) {
+fn send(
+    connection: &Arc<Connection>,
+    kind: ScriptKind,
+    calls: Vec<QueuedCall>,
+    guard: InFlightGuard,
+) {
     match connection.state() {
         _ if calls.is_empty() => {}
         ConnectionState::Up(handle, number) => {
@@ -192,7 +197,7 @@ fn send(connection: &Arc<Connection>, kind: Kind, calls: Vec<QueuedCall>, guard:
 async fn execute(
     connection: Arc<Connection>,
     handle: (MultiplexedConnection, u64),
-    (kind, calls): (Kind, Vec<QueuedCall>),
+    (kind, calls): (ScriptKind, Vec<QueuedCall>),
     guard: InFlightGuard,
 ) {
     let mut batch = Batch::new(kind);
@@ -248,8 +253,8 @@ mod tests {
     fn call(jobs: usize) -> (QueuedCall, ReplyReceiver) {
         let item = Item { other: Some(Names::default().nodes()), ..Item::default() };
         let (reply, reply_receiver) = oneshot::channel();
-        let jobs = (0..jobs).map(|_| Job::new(Code::Beat).with(item.clone())).collect();
-        (QueuedCall { kind: Kind::Any, jobs, reply }, reply_receiver)
+        let jobs = (0..jobs).map(|_| Job::new(Code::Heartbeat).with(item.clone())).collect();
+        (QueuedCall { kind: ScriptKind::Long, jobs, reply }, reply_receiver)
     }
 
     #[test]
@@ -286,7 +291,7 @@ mod tests {
         let (_, calls) = queues.next_batch();
         assert_eq!(calls.len(), 1);
         assert_eq!(calls[0].jobs.len(), 2);
-        assert_eq!((queues.any.jobs, queues.any.keys), (0, 0));
+        assert_eq!((queues.long.jobs, queues.long.keys), (0, 0));
     }
 
     /// The two kinds do not share a call, and neither starves the other.
@@ -295,7 +300,7 @@ mod tests {
         let (mut queues, mut waiting) = (Queues::default(), Vec::new());
         let mut kinds = Vec::new();
         for _ in 0..6 {
-            for kind in [Kind::Plain, Kind::Plain, Kind::Any] {
+            for kind in [ScriptKind::Short, ScriptKind::Short, ScriptKind::Long] {
                 let (mut call, reply_receiver) = call(1);
                 call.kind = kind;
                 queues.add(call);
@@ -303,7 +308,10 @@ mod tests {
             }
             kinds.push(queues.next_batch().0);
         }
-        assert_eq!(kinds[..4], [Kind::Plain, Kind::Plain, Kind::Any, Kind::Plain]);
+        assert_eq!(
+            kinds[..4],
+            [ScriptKind::Short, ScriptKind::Short, ScriptKind::Long, ScriptKind::Short]
+        );
         while !queues.is_empty() {
             assert!(!queues.next_batch().1.is_empty());
         }

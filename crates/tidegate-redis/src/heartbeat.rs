@@ -71,7 +71,7 @@ impl RedisStore {
         let mut item = Item { entry, other, ..Item::default() };
         put(SILENCE_US, &mut item.tail);
         item.tail.extend(node.to_le_bytes());
-        let replies = self.send(vec![Job::new(Code::Beat).with(item)]).await?;
+        let replies = self.send(vec![Job::new(Code::Heartbeat).with(item)]).await?;
         let reply = replies.each.first().ok_or(RedisFault::InvalidReply)?;
         let mut reader = Reader(reply);
         let (nodes, format) = (reader.number()?, reader.number()?);

@@ -17,13 +17,13 @@ pub(crate) const MAX_JOBS: usize = 64;
 /// numbers them with one byte.
 pub(crate) const MAX_KEYS: usize = 255;
 
-/// Kind of a call.
+/// The script of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ScriptKind {
     /// Takes on token buckets, one operation per caller: the short script.
-    Plain,
+    Short,
     #[default]
-    Any,
+    Long,
 }
 
 /// Operation codes of the script.
@@ -39,7 +39,7 @@ pub(crate) enum Code {
     Reset = 8,
     Swap = 9,
     SyncPolicies = 10,
-    Beat = 11,
+    Heartbeat = 11,
     Confirm = 12,
 }
 
@@ -81,7 +81,7 @@ impl Job {
     }
 
     /// Returns whether the short script can execute it.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub(crate) fn fits_short_script(&self) -> bool {
         let bucket = |item: &Item| item.args.as_ref().is_some_and(|args| args[0] == 1);
         self.code == Code::Take && self.items.iter().all(bucket)
     }
@@ -103,7 +103,7 @@ pub(crate) struct Replies {
 /// The operations of several callers in one call.
 #[derive(Debug, Default)]
 pub(crate) struct Batch<'j> {
-    kind: Kind,
+    kind: ScriptKind,
     entries: Numbered<'j, Name>,
     others: Numbered<'j, Name>,
     distinct_args: Numbered<'j, ScriptArgs>,
@@ -113,18 +113,18 @@ pub(crate) struct Batch<'j> {
 
 impl<'j> Batch<'j> {
     /// Creates an empty call of this kind.
-    pub(crate) fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: ScriptKind) -> Self {
         Self { kind, ..Self::default() }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> ScriptKind {
         self.kind
     }
 
     /// Adds the operations of one caller, which are executed in order.
     pub(crate) fn add(&mut self, jobs: &'j [Job]) {
-        if self.kind == Kind::Plain {
-            return jobs.iter().for_each(|job| self.add_plain(job));
+        if self.kind == ScriptKind::Short {
+            return jobs.iter().for_each(|job| self.add_short(job));
         }
         self.calls += 1;
         // A call has at most 64 operations.
@@ -149,7 +149,7 @@ impl<'j> Batch<'j> {
     }
 
     /// Encodes a take for the short script.
-    fn add_plain(&mut self, job: &'j Job) {
+    fn add_short(&mut self, job: &'j Job) {
         self.bytes.push(byte(job.items.len()));
         for item in &job.items {
             let entry = item.entry.as_ref().map_or(0, |name| self.entries.number(name));
@@ -167,7 +167,7 @@ impl<'j> Batch<'j> {
             cmd.arg(name.as_bytes());
         }
         let mut head = Vec::with_capacity(4 + self.bytes.len());
-        if self.kind == Kind::Any {
+        if self.kind == ScriptKind::Long {
             head.extend(u16::try_from(entries.len()).unwrap_or(u16::MAX).to_le_bytes());
             head.extend(self.calls.to_le_bytes());
         }

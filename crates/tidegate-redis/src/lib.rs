@@ -66,7 +66,7 @@ mod error;
 mod format;
 mod heartbeat;
 mod job;
-mod plan;
+mod operation;
 mod policy_history;
 mod policy_sync;
 mod script;

@@ -11,8 +11,8 @@ use crate::error::RedisFault;
 use crate::format::number::{put, put_text, server_time};
 use crate::format::script_args::entry_ttl;
 use crate::job::{Code, Item, Job};
-use crate::plan::Plan;
-use crate::plan::list_entry::Found;
+use crate::operation::PreparedOperation;
+use crate::operation::list_entry::Found;
 use crate::policy_history::{PolicyHistory, PolicyRecord, revisions};
 use crate::store::RedisStore;
 
@@ -110,11 +110,11 @@ impl RedisStore {
     /// Learns the policy with this number that another node has set for a limit.
     pub(crate) async fn learn(
         &self,
-        plan: &Plan<'_>,
+        operation: &PreparedOperation<'_>,
         index: usize,
         number: u64,
     ) -> Result<(), StoreError> {
-        let listed = &plan.list().ok_or(RedisFault::InvalidReply)?[index];
+        let listed = &operation.list().ok_or(RedisFault::InvalidReply)?[index];
         self.learn_policy(listed.history.limit(), number).await
     }
 
@@ -145,12 +145,12 @@ impl RedisStore {
     /// operation is sent again either way.
     pub(crate) async fn convert(
         &self,
-        plan: &Plan<'_>,
+        operation: &PreparedOperation<'_>,
         found: &[Found],
         now_us: u64,
     ) -> Result<(), StoreError> {
         let now = server_time(now_us);
-        let list = plan.list().ok_or(RedisFault::InvalidReply)?;
+        let list = operation.list().ok_or(RedisFault::InvalidReply)?;
         let mut job = Job::new(Code::Swap);
         for (listed, found) in list.iter().zip(found) {
             let needs_conversion = listed.amount != 0

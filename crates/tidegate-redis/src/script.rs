@@ -6,7 +6,7 @@ use tokio::sync::Mutex;
 
 use crate::connection::classify_error;
 use crate::error::{CallError, RedisFault};
-use crate::job::{Batch, Kind};
+use crate::job::{Batch, ScriptKind};
 
 /// The code in the script that reads the server's clock.
 #[cfg(feature = "manual-clock")]
@@ -25,7 +25,7 @@ const LONG: &str = concat!(
 
 /// The short script: a long one creates its functions anew with every call, and most calls need
 /// none.
-const SHORT: &str = include_str!("script/plain.lua");
+const SHORT: &str = include_str!("script/short.lua");
 
 /// Both scripts.
 #[derive(Debug)]
@@ -55,10 +55,10 @@ impl Scripts {
     }
 
     /// Returns the script for a kind of call.
-    pub(crate) fn of(&self, kind: Kind) -> &Script {
+    pub(crate) fn of(&self, kind: ScriptKind) -> &Script {
         match kind {
-            Kind::Plain => &self.short,
-            Kind::Any => &self.long,
+            ScriptKind::Short => &self.short,
+            ScriptKind::Long => &self.long,
         }
     }
 

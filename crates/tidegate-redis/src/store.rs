@@ -21,9 +21,9 @@ use crate::builder::RedisBuilder;
 use crate::connection::Connection;
 use crate::error::{CallError, RedisFault};
 use crate::format::script_args::{is_countable, script_args};
-use crate::job::{Code, Job, Kind, MAX_JOBS, MAX_KEYS, Replies};
-use crate::plan::list_entry::List;
-use crate::plan::{Context, Plan, PlanOutcome, lease_job};
+use crate::job::{Code, Job, MAX_JOBS, MAX_KEYS, Replies, ScriptKind};
+use crate::operation::list_entry::List;
+use crate::operation::{Context, PreparedOperation, ReplyOutcome, lease_job};
 use crate::policy_history::PolicyHistory;
 use crate::policy_sync::PolicyHistories;
 
@@ -129,7 +129,7 @@ impl RedisStore {
         while let Some(rest) = operations.get(done..).filter(|rest| !rest.is_empty()) {
             let before = answers.len();
             // Retries use the long script.
-            let kind = if retries == 0 { Kind::Plain } else { Kind::Any };
+            let kind = if retries == 0 { ScriptKind::Short } else { ScriptKind::Long };
             let result = self.send_round(rest, kind, answers).await;
             done += answers.len() - before;
             retries = if answers.len() > before { 0 } else { retries + 1 };
@@ -154,20 +154,22 @@ impl RedisStore {
     async fn send_round(
         &self,
         operations: &[Operation<'_>],
-        kind: Kind,
+        kind: ScriptKind,
         answers: &mut Answers,
     ) -> Result<(), StoreError> {
-        let mut plans: SmallVec<[Result<(Plan<'_>, ReplySource), StoreError>; 1]> = SmallVec::new();
+        let mut prepared_operations: SmallVec<
+            [Result<(PreparedOperation<'_>, ReplySource), StoreError>; 1],
+        > = SmallVec::new();
         let (mut jobs, mut keys) = (Vec::new(), 0);
         for operation in operations.iter().take(MAX_JOBS) {
-            let plan = self.plan(operation).await;
-            plans.push(plan.and_then(|plan| {
-                let Some(job) = plan.job(self.context())? else {
-                    return Ok((plan, ReplySource::Known));
+            let prepared = self.prepare(operation).await;
+            prepared_operations.push(prepared.and_then(|prepared| {
+                let Some(job) = prepared.job(self.context())? else {
+                    return Ok((prepared, ReplySource::Known));
                 };
                 keys += job.keys();
                 jobs.push(job);
-                Ok((plan, ReplySource::Server))
+                Ok((prepared, ReplySource::Server))
             }));
             if keys > MAX_KEYS {
                 break;
@@ -177,21 +179,21 @@ impl RedisStore {
             if jobs.is_empty() { Ok(Replies::default()) } else { self.send_as(kind, jobs).await };
         let now_us = replies.as_ref().map_or(0, |replies| replies.now_us);
         let mut each = replies.as_mut().map(|replies| replies.each.drain(..));
-        for plan in plans {
-            let answer = match (plan, &mut each) {
+        for prepared in prepared_operations {
+            let answer = match (prepared, &mut each) {
                 (Err(error), _) => Err(error),
                 (Ok((_, ReplySource::Known)), _) => Ok(Answer::Slots(0)),
                 (Ok(_), Err(error)) => Err(error.clone().into()),
-                (Ok((plan, ReplySource::Server)), Ok(each)) => {
+                (Ok((prepared, ReplySource::Server)), Ok(each)) => {
                     let reply = each.next().ok_or(RedisFault::InvalidReply)?;
-                    match plan.interpret(&reply, now_us, self.context()) {
-                        Ok(PlanOutcome::Done(answer)) => Ok(answer),
-                        Ok(PlanOutcome::Retry) => return Ok(()),
-                        Ok(PlanOutcome::Learn(index, number)) => {
-                            return self.learn(&plan, index, number).await;
+                    match prepared.interpret(&reply, now_us, self.context()) {
+                        Ok(ReplyOutcome::Done(answer)) => Ok(answer),
+                        Ok(ReplyOutcome::Retry) => return Ok(()),
+                        Ok(ReplyOutcome::Learn(index, number)) => {
+                            return self.learn(&prepared, index, number).await;
                         }
-                        Ok(PlanOutcome::Convert(found)) => {
-                            return self.convert(&plan, &found, now_us).await;
+                        Ok(ReplyOutcome::Convert(found)) => {
+                            return self.convert(&prepared, &found, now_us).await;
                         }
                         Err(error) => Err(error),
                     }
@@ -202,8 +204,11 @@ impl RedisStore {
         Ok(())
     }
 
-    async fn plan<'o>(&self, operation: &Operation<'o>) -> Result<Plan<'o>, StoreError> {
-        let decision = |list, mode| Plan::Decide { list, mode };
+    async fn prepare<'o>(
+        &self,
+        operation: &Operation<'o>,
+    ) -> Result<PreparedOperation<'o>, StoreError> {
+        let decision = |list, mode| PreparedOperation::Decide { list, mode };
         Ok(match *operation {
             Operation::Take(charges) => {
                 decision(self.charge_list(charges).await?, DecisionMode::Take)
@@ -222,12 +227,16 @@ impl RedisStore {
                 let targets = corrections.iter().map(|c| (c.target, i128::from(c.delta)));
                 let list = self.list(targets).await?;
                 list.check_windows()?;
-                Plan::Settle { list, receipt }
+                PreparedOperation::Settle { list, receipt }
             }
             Operation::Release { targets, receipt } => {
                 self.check_leases(targets, receipt)?;
                 let leases = slots(targets, receipt).map(|(target, lease)| (target, lease, None));
-                Plan::Leases(lease_job(Code::Release, leases, &self.0.connection.names))
+                PreparedOperation::Leases(lease_job(
+                    Code::Release,
+                    leases,
+                    &self.0.connection.names,
+                ))
             }
             Operation::Renew { targets, receipt } => {
                 self.check_leases(targets, receipt)?;
@@ -242,17 +251,21 @@ impl RedisStore {
                         leases.push((target, lease, Some(args)));
                     }
                 }
-                Plan::Leases(lease_job(Code::Renew, leases.into_iter(), &self.0.connection.names))
+                PreparedOperation::Leases(lease_job(
+                    Code::Renew,
+                    leases.into_iter(),
+                    &self.0.connection.names,
+                ))
             }
             Operation::Hold { target, span } => {
                 decide::check_list([target.key])?;
                 let list = self.list(std::iter::once((target, 0))).await?;
-                Plan::Hold { list, span: span.min(MAX_SPAN) }
+                PreparedOperation::Hold { list, span: span.min(MAX_SPAN) }
             }
             Operation::Reset { target } => {
                 decide::check_list([target.key])?;
                 let list = self.list(std::iter::once((target, 0))).await?;
-                Plan::Reset { list }
+                PreparedOperation::Reset { list }
             }
             _ => return Err(RedisFault::InvalidReply.into()),
         })
@@ -300,14 +313,14 @@ impl RedisStore {
     }
 
     pub(crate) async fn send(&self, jobs: Vec<Job>) -> Result<Replies, CallError> {
-        self.send_as(Kind::Any, jobs).await
+        self.send_as(ScriptKind::Long, jobs).await
     }
 
-    /// Sends jobs, with the short script if `kind` permits it and there is a single plain
-    /// operation.
-    async fn send_as(&self, kind: Kind, jobs: Vec<Job>) -> Result<Replies, CallError> {
-        let plain = kind == Kind::Plain && matches!(jobs.as_slice(), [job] if job.is_plain());
-        let kind = if plain { Kind::Plain } else { Kind::Any };
+    /// Sends jobs, with the short script if `kind` permits it and it supports the single operation.
+    async fn send_as(&self, kind: ScriptKind, jobs: Vec<Job>) -> Result<Replies, CallError> {
+        let short = kind == ScriptKind::Short
+            && matches!(jobs.as_slice(), [job] if job.fits_short_script());
+        let kind = if short { ScriptKind::Short } else { ScriptKind::Long };
         let (reply, reply_receiver) = oneshot::channel();
         let ended = CallError::Fault(RedisFault::Ended);
         if self.0.outbox.send(QueuedCall { kind, jobs, reply }).is_err() {

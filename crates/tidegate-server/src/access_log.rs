@@ -33,7 +33,6 @@ impl AccessLog {
     pub(crate) fn write(&self, call: &FinishedCall<'_>) {
         let Some(details) = call.details else { return };
         let reserved = details.reserved;
-        let used = call.usage.map(|measured| measured.usage);
         tracing::info!(
             target: "tidegate::access",
             request_id = details.request_id,
@@ -50,10 +49,10 @@ impl AccessLog {
             duration_ms = millis(call.duration),
             reserved_input = reserved.map(|(input, _)| input),
             reserved_output = reserved.map(|(_, output)| output),
-            input_tokens = used.map(|used| used.input),
-            input_source = call.usage.map(|measured| measured.input_source()),
-            output_tokens = used.map(|used| used.output),
-            output_source = call.usage.map(|measured| measured.output_source()),
+            input_tokens = call.usage.map(|usage| usage.input),
+            input_source = call.usage.map(|usage| usage.input_source()),
+            output_tokens = call.usage.map(|usage| usage.output),
+            output_source = call.usage.map(|usage| usage.output_source()),
             failure = call.answer_failure.map(tidegate_providers::Class::name),
             "call finished"
         );

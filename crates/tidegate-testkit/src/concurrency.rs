@@ -1,8 +1,8 @@
-//! Many threads on one store, with the clock in the test's hand.
+//! Many threads on one store, with a clock that the test controls.
 //!
 //! The bound is capacity + rate * time, and it is reached exactly when the threads ask for more
-//! than comes. Lists name their buckets in different orders, so that a store that locks in the
-//! order of the list would block itself. Nothing here sleeps: a run ends when its work is done.
+//! than is refilled. Lists name their buckets in different orders, so that a store that locks in
+//! list order would deadlock. Nothing here sleeps: a run ends when its work is done.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,15 +17,15 @@ use crate::subject::{Subject, ask_blocking, block_on};
 const MILLI: u64 = 1_000_000;
 /// Tokens in the shared bucket when full.
 const CAPACITY: u64 = 50;
-/// Tokens per minute that come into it; not a divisor of anything.
+/// Refill rate in tokens per minute; an odd number, so that nothing divides evenly.
 const PER_MINUTE: u64 = 700_001;
 
-/// How hard to try.
+/// Size of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Threads that ask.
+    /// Number of threads that take tokens.
     pub threads: usize,
-    /// How often the clock moves.
+    /// Number of times the clock advances.
     pub rounds: u64,
 }
 
@@ -35,7 +35,7 @@ impl Default for Load {
     }
 }
 
-/// Runs every harness; each wants a new subject.
+/// Runs every check, each on a new subject.
 ///
 /// # Panics
 /// When the store grants too much or too little, or spends on a denial.
@@ -45,8 +45,9 @@ pub fn check_all<S: Subject>(factory: impl Fn() -> S, load: Load) {
     denied_lists_change_nothing(&factory(), load);
 }
 
-/// In each round the clock stands still and all threads take until they are denied: exactly
-/// what has come by then is granted.
+/// Checks that with a stopped clock exactly the refilled tokens are granted.
+///
+/// In each round the clock stands still and all threads take until they are denied.
 ///
 /// # Panics
 /// When more or less is granted.
@@ -65,11 +66,11 @@ pub fn saturated(subject: &dyn Subject, load: Load) {
                         set_time(subject, round * MILLI);
                     }
                     barrier.wait();
-                    while takes(subject, &list(shared, own, &key, thread)) {
+                    while try_take(subject, &list(shared, own, &key, thread)) {
                         granted.fetch_add(1, Ordering::Relaxed);
                     }
                     barrier.wait();
-                    let exact = came_by(round * MILLI);
+                    let exact = refilled_by(round * MILLI);
                     assert_eq!(granted.load(Ordering::Relaxed), exact, "in round {round}");
                 }
             });
@@ -77,8 +78,10 @@ pub fn saturated(subject: &dyn Subject, load: Load) {
     });
 }
 
-/// One thread moves the clock while the others take. At no time is more granted than has come,
-/// and in the end, because the bucket was never full for long, exactly that.
+/// Checks the bound while one thread advances the clock and the others take.
+///
+/// At no time is more granted than was refilled. At the end the two are equal, because the bucket
+/// was never full for long.
 ///
 /// # Panics
 /// When more or less is granted.
@@ -87,7 +90,7 @@ pub fn racing_the_clock(subject: &dyn Subject, load: Load) {
     let own = generous_limit("racing-own");
     let (granted, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let take = |key: &str, thread: usize| {
-        let allowed = takes(subject, &list(&shared, &own, key, thread));
+        let allowed = try_take(subject, &list(&shared, &own, key, thread));
         granted.fetch_add(u64::from(allowed), Ordering::SeqCst);
         allowed
     };
@@ -102,22 +105,24 @@ pub fn racing_the_clock(subject: &dyn Subject, load: Load) {
                 }
             });
         }
-        // Each move brings fewer tokens than fit, and this thread drains the bucket after it, so
-        // nothing is lost at the brim.
+        // Each advance refills fewer tokens than fit, and this thread then drains the bucket, so no
+        // token is lost to a full bucket.
         for round in 0..=load.rounds {
             set_time(subject, round * MILLI);
             while take("clock", 0) {}
-            let (seen, bound) = (granted.load(Ordering::SeqCst), came_by(round * MILLI));
-            assert!(seen <= bound, "{seen} granted where {bound} had come, in round {round}");
+            let (seen, bound) = (granted.load(Ordering::SeqCst), refilled_by(round * MILLI));
+            assert!(seen <= bound, "{seen} granted, at most {bound} allowed, in round {round}");
         }
         done.store(true, Ordering::SeqCst);
     });
-    let exact = came_by(load.rounds * MILLI);
+    let exact = refilled_by(load.rounds * MILLI);
     assert_eq!(granted.load(Ordering::SeqCst), exact, "granted in the end");
 }
 
-/// Half of the threads ask for lists of which one charge is always denied, the others spend from
-/// the bucket that both name: what is left is what the others left.
+/// Checks that a denied list spends nothing.
+///
+/// Half of the threads submit lists in which one charge is always denied; the other half spend from
+/// the bucket that both use. Only the latter may reduce what remains.
 ///
 /// # Panics
 /// When a denied list has spent anything, or was allowed.
@@ -125,21 +130,21 @@ pub fn denied_lists_change_nothing(subject: &dyn Subject, load: Load) {
     let open = generous_limit("denied-open");
     let closed = allowance("denied-closed", 1);
     set_time(subject, 0);
-    assert!(takes(subject, &[Charge::new(&closed, "a", 1)]), "the first and only one");
+    assert!(try_take(subject, &[Charge::new(&closed, "a", 1)]), "the first and only one");
     thread::scope(|scope| {
         for thread in 0..load.threads.max(2) {
             let (open, closed) = (&open, &closed);
             scope.spawn(move || {
                 for round in 0..load.rounds {
                     if thread % 2 == 0 {
-                        assert!(takes(subject, &[Charge::new(open, "a", 1)]), "round {round}");
+                        assert!(try_take(subject, &[Charge::new(open, "a", 1)]), "round {round}");
                         continue;
                     }
                     let mut list = [Charge::new(open, "a", 5), Charge::new(closed, "a", 1)];
                     if round % 2 == 0 {
                         list.reverse();
                     }
-                    assert!(!takes(subject, &list), "one charge of the list cannot fit");
+                    assert!(!try_take(subject, &list), "one charge of the list cannot fit");
                 }
             });
         }
@@ -149,7 +154,7 @@ pub fn denied_lists_change_nothing(subject: &dyn Subject, load: Load) {
     assert_eq!(left, GENEROUS - spenders * load.rounds, "left in the open bucket");
 }
 
-/// What an allowance that must not run out holds.
+/// An allowance that does not run out in a test.
 const GENEROUS: u64 = 1 << 40;
 
 fn shared_limit() -> Limit {
@@ -169,13 +174,13 @@ fn named(name: &str, policy: Policy) -> Limit {
     Limit::named(name, policy).expect("a valid name")
 }
 
-/// Tokens that have come into the shared bucket by so many nanoseconds after the start.
-fn came_by(nanos: u64) -> u64 {
-    let came = u128::from(PER_MINUTE) * u128::from(nanos) / 60_000_000_000;
-    CAPACITY + u64::try_from(came).unwrap_or(u64::MAX)
+/// Tokens available in the shared bucket up to `nanos` after the start, the initial ones included.
+fn refilled_by(nanos: u64) -> u64 {
+    let refilled = u128::from(PER_MINUTE) * u128::from(nanos) / 60_000_000_000;
+    CAPACITY + u64::try_from(refilled).unwrap_or(u64::MAX)
 }
 
-/// Odd threads name the buckets the other way round.
+/// The two charges of a thread. Odd threads name the buckets in reverse order.
 fn list<'a>(shared: &'a Limit, own: &'a Limit, key: &'a str, thread: usize) -> [Charge<'a>; 2] {
     let mut list = [Charge::new(shared, "all", 1), Charge::new(own, key, 1)];
     if !thread.is_multiple_of(2) {
@@ -184,7 +189,7 @@ fn list<'a>(shared: &'a Limit, own: &'a Limit, key: &'a str, thread: usize) -> [
     list
 }
 
-fn takes(subject: &dyn Subject, charges: &[Charge<'_>]) -> bool {
+fn try_take(subject: &dyn Subject, charges: &[Charge<'_>]) -> bool {
     match ask_blocking(subject.store(), Operation::Take(charges)) {
         Ok(Answer::Decision(decision)) => decision.is_allowed(),
         other => panic!("{other:?} is not a decision"),

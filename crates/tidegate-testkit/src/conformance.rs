@@ -1,11 +1,11 @@
-//! The conformance suite: what every store must do, whatever it is made of.
+//! The conformance suite: what every implementation of `Store` must do.
 //!
 //! Each case is a function over a [`Subject`] that fails by panicking with what was wrong.
 //! [`conformance_tests!`](crate::conformance_tests) makes one test of each; [`CASES`] lists them
-//! for other harnesses. Every case wants a store in which nobody has spent anything. Times are
+//! for other harnesses. Every case needs a store in which nothing has been spent. Times are
 //! whole milliseconds, so that every clock can show them. Nothing here sleeps or reads a clock.
 //!
-//! A case that fails reports what it asked last and what the store answered, a line each.
+//! A failed case reports its last operations and the answers of the store, one per line.
 //!
 //! ```text
 //! mod conformance {
@@ -23,9 +23,9 @@ pub mod receipts;
 pub mod reservations;
 pub mod settlement;
 pub mod slots;
-mod stage;
+mod test_store;
 mod transcript;
-pub mod whole;
+pub mod whole_store;
 
 use std::fmt;
 use std::future::Future;
@@ -36,9 +36,9 @@ use crate::subject::{BoxFuture, Subject, block_on};
 /// One case of the suite.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// Group and name.
+    /// Group and name, such as `basics::an_unknown_key_is_full`.
     pub name: &'static str,
-    /// Runs it; panics if the store fails.
+    /// Runs the case; panics if the store fails it.
     pub run: for<'s> fn(&'s dyn Subject) -> BoxFuture<'s, ()>,
 }
 
@@ -51,14 +51,14 @@ impl fmt::Debug for Case {
 /// Runs one case on a new subject.
 ///
 /// # Panics
-/// When there is no such case, or the store fails it.
+/// If there is no such case, or the store fails it.
 pub fn check<S, F>(name: &str, factory: impl FnOnce() -> F)
 where
     S: Subject,
     F: Future<Output = S>,
 {
     let case = CASES.iter().find(|case| case.name == name);
-    let case = case.unwrap_or_else(|| panic!("there is no case {name}"));
+    let case = case.unwrap_or_else(|| panic!("unknown conformance case {name}"));
     transcript::begin();
     let run = AssertUnwindSafe(|| {
         block_on(async {
@@ -79,8 +79,8 @@ where
     }
 }
 
-/// Lists the cases once, for [`CASES`] and for the macro. The first token is a dollar sign, which
-/// a macro that writes a macro cannot spell itself.
+/// Lists the cases once, for [`CASES`] and for the macro. The first token is a dollar sign, because
+/// a macro that defines a macro cannot write one itself.
 macro_rules! suite {
     ($d:tt $($group:ident { $($case:ident)* })*) => {
         /// Every case, in the order of the suite.
@@ -89,9 +89,9 @@ macro_rules! suite {
             run: |subject| Box::pin($group::$case(subject)),
         },)*)*];
 
-        /// Makes one test of each case, in a module for each group.
+        /// Generates one test per case, in one module per group.
         ///
-        /// The argument is a function without arguments whose future gives a new
+        /// The argument is an async function without arguments that returns a new
         /// [`Subject`](crate::subject::Subject).
         #[macro_export]
         macro_rules! conformance_tests {
@@ -118,7 +118,7 @@ suite! { $
         the_eleventh_of_ten_is_denied
         a_charge_may_cost_several
         a_clock_that_steps_back_grants_nothing
-        a_far_step_back_locks_nobody_out_for_long
+        the_wait_after_a_large_step_back_is_bounded
         refill_is_time_by_rate
         a_denial_spends_nothing
         the_hint_is_exact
@@ -132,7 +132,7 @@ suite! { $
     isolation {
         keys_are_independent
         limits_are_independent
-        names_and_keys_do_not_run_together
+        limit_names_and_keys_do_not_collide
         groups_are_part_of_the_identity
         inline_limits_are_their_parameters
         a_reset_forgets_one_key
@@ -141,7 +141,7 @@ suite! { $
         a_list_is_all_or_nothing
         the_longest_wait_binds
         equal_buckets_are_merged
-        zero_in_a_list_only_reports
+        a_zero_cost_in_a_list_only_reports
         lists_are_bounded
         keys_are_bounded
         a_batch_is_answered_in_order
@@ -149,11 +149,11 @@ suite! { $
     reservations {
         reservations_queue
         what_fits_now_starts_now
-        the_nearer_horizon_counts
+        the_shorter_horizon_applies
         a_list_starts_together
         a_cancelled_reservation_is_given_back
-        what_others_built_on_is_kept
-        a_started_reservation_is_refunded_plainly
+        a_refund_spares_later_reservations
+        a_started_reservation_is_refunded_like_a_spend
     }
     settlement {
         a_refund_stops_at_full
@@ -163,27 +163,27 @@ suite! { $
     }
     holds {
         a_held_key_reopens_empty_and_paced
-        the_longer_hold_counts
+        the_longer_hold_applies
         settlement_does_not_touch_a_hold
         a_reservation_waits_for_the_end_of_a_hold
         a_held_key_denies_its_list
     }
     changes {
         tokens_stay
-        the_share_stays
-        everybody_starts_full
+        the_filled_share_stays
+        every_bucket_starts_full
         debt_stays
         a_hold_survives_a_change
         a_hold_that_has_passed_does_not_close_the_key_again
-        a_hint_after_a_change_is_kept
+        a_retry_hint_holds_after_a_change
         a_stale_caller_adopts_the_newer_revision
         counters_keep_what_was_used
         a_reservation_of_another_revision_is_dropped
     }
     receipts {
-        a_strangers_receipt_is_refused
+        a_foreign_receipt_is_refused
         a_receipt_names_its_buckets
-        a_receipt_survives_the_wire
+        a_receipt_survives_serialization
         a_receipt_has_a_stamp_per_charge
     }
     counters {
@@ -196,17 +196,17 @@ suite! { $
     }
     slots {
         a_slot_is_released_once
-        several_slots_go_together
-        slots_are_not_charged_afterwards
+        several_slots_are_released_together
+        settlement_charges_no_slots
         a_lease_runs_out
         a_lease_is_renewed
         rate_and_slots_are_one_list
         a_release_checks_its_receipt
         a_reset_frees_the_slots
     }
-    whole {
-        the_vectors_hold
-        fifteen_at_once_on_ten
-        two_at_once_on_the_last_token
+    whole_store {
+        the_vectors_pass
+        ten_tokens_admit_ten_of_fifteen_concurrent_takes
+        one_of_two_concurrent_takes_gets_the_last_token
     }
 }

@@ -1,8 +1,8 @@
-//! A store that answers late, fails or does not answer at all, as the test says.
+//! A store that delays, fails or never answers, as the test requires.
 //!
-//! It stands in front of another store, which decides. A [`Behaviour`] says when submissions are
-//! carried out and which operations fail; the test may change it at any time. The store counts what
-//! it is asked.
+//! It wraps another store, which decides. A [`Behaviour`] determines when submissions are executed
+//! and which operations fail; the test may change it at any time. The store counts submissions and
+//! operations.
 
 mod behaviour;
 mod counts;
@@ -23,7 +23,7 @@ pub use self::behaviour::{Asked, Behaviour, Timing};
 use self::counts::Counts;
 pub use self::counts::Verb;
 
-/// A store that does what the test says.
+/// A store whose timing and errors the test controls.
 ///
 /// ```
 /// use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
@@ -43,24 +43,25 @@ pub struct FaultyStore<S> {
     store: S,
     behaviour: Mutex<Behaviour>,
     counts: Counts,
-    /// What has been carried out so far, in operations.
-    carried_out: AtomicUsize,
+    /// Number of operations executed or failed so far.
+    executed: AtomicUsize,
     nodes: AtomicU32,
     probes: Mutex<Vec<Instant>>,
     gate: Semaphore,
-    /// Held by every submission that waits to be carried out or answered.
+    /// Cloned by every submission that waits to be executed or answered; the count is the number of
+    /// references.
     in_flight: Arc<()>,
 }
 
 impl<S: Store> FaultyStore<S> {
-    /// A store in front of this one.
+    /// Wraps `store`.
     #[must_use]
     pub fn new(store: S, behaviour: impl Into<Behaviour>) -> Arc<Self> {
         Arc::new(Self {
             store,
             behaviour: Mutex::new(behaviour.into()),
             counts: Counts::default(),
-            carried_out: AtomicUsize::new(0),
+            executed: AtomicUsize::new(0),
             nodes: AtomicU32::new(0),
             probes: Mutex::default(),
             gate: Semaphore::new(0),
@@ -68,58 +69,58 @@ impl<S: Store> FaultyStore<S> {
         })
     }
 
-    /// The store that decides.
+    /// Returns the wrapped store.
     pub const fn inner(&self) -> &S {
         &self.store
     }
 
-    /// Changes the behaviour. The timing counts for later submissions; what fails is decided when a
-    /// submission is carried out.
+    /// Changes the behaviour. A new timing applies to later submissions; which operations fail is
+    /// determined when a submission is executed.
     pub fn set(&self, behaviour: impl Into<Behaviour>) {
         *self.behaviour.lock().unwrap_or_else(PoisonError::into_inner) = behaviour.into();
     }
 
-    /// Lets so many submissions pass that wait, or will wait, by [`Timing::Gated`].
+    /// Lets this many submissions with [`Timing::Gated`] pass, now or later.
     pub fn open(&self, submissions: usize) {
         self.gate.add_permits(submissions);
     }
 
-    /// How many submissions may pass the gate without waiting.
+    /// Number of submissions that may still pass the gate without waiting.
     pub fn unused_openings(&self) -> usize {
         self.gate.available_permits()
     }
 
-    /// How many nodes the store tells of; zero: it does not know.
+    /// Sets the number of nodes that the store reports; zero means unknown.
     pub fn set_nodes(&self, nodes: u32) {
         self.nodes.store(nodes, Ordering::SeqCst);
     }
 
-    /// How many submissions there were.
+    /// Number of submissions so far.
     pub fn submissions(&self) -> usize {
         self.counts.submissions()
     }
 
-    /// How many submissions had such an operation.
+    /// Number of submissions that contained an operation of this kind.
     pub fn submissions_with(&self, verb: Verb) -> usize {
         self.counts.submissions_with(verb)
     }
 
-    /// How many operations there were in all submissions.
+    /// Number of operations in all submissions.
     pub fn operations(&self) -> usize {
         self.counts.operations()
     }
 
-    /// How many operations of this kind there were in all submissions.
+    /// Number of operations of this kind in all submissions.
     pub fn operations_of(&self, verb: Verb) -> usize {
         self.counts.operations_of(verb)
     }
 
-    /// How many submissions are waiting to be carried out or answered.
+    /// Number of submissions that wait to be executed or answered.
     pub fn in_flight(&self) -> usize {
         Arc::strong_count(&self.in_flight) - 1
     }
 
-    /// When the store was probed.
+    /// The times at which the store was probed.
     pub fn probes(&self) -> Vec<Instant> {
         self.probes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -141,7 +142,7 @@ impl<S: Store> FaultyStore<S> {
             Timing::Never => std::future::pending::<()>().await,
             Timing::AnsweredLate => {
                 let mut late = Answers::new();
-                self.carry_out(operations, &mut late).await;
+                self.execute(operations, &mut late).await;
                 tokio::task::yield_now().await;
                 answers.extend(late);
                 return;
@@ -149,7 +150,7 @@ impl<S: Store> FaultyStore<S> {
             Timing::RoundTrip(span) => {
                 let mut late = Answers::new();
                 tokio::time::sleep(span / 2).await;
-                self.carry_out(operations, &mut late).await;
+                self.execute(operations, &mut late).await;
                 tokio::time::sleep(span / 2).await;
                 answers.extend(late);
                 return;
@@ -157,22 +158,22 @@ impl<S: Store> FaultyStore<S> {
             Timing::Each(span) => {
                 for operation in operations {
                     tokio::time::sleep(span).await;
-                    self.carry_out(&[*operation], answers).await;
+                    self.execute(&[*operation], answers).await;
                 }
                 return;
             }
             Timing::Unanswered => {
-                self.carry_out(operations, &mut Answers::new()).await;
+                self.execute(operations, &mut Answers::new()).await;
                 std::future::pending::<()>().await;
             }
         }
-        self.carry_out(operations, answers).await;
+        self.execute(operations, answers).await;
     }
 
-    /// Lets the store decide, except for what fails.
-    async fn carry_out(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+    /// Executes the operations on the wrapped store, except those that fail.
+    async fn execute(&self, operations: &[Operation<'_>], answers: &mut Answers) {
         let behaviour = self.behaviour();
-        let first = self.carried_out.fetch_add(operations.len(), Ordering::SeqCst);
+        let first = self.executed.fetch_add(operations.len(), Ordering::SeqCst);
         let operations = behaviour.answered(operations);
         if behaviour.is_exact() {
             return self.store.submit(operations, answers).await;
@@ -196,7 +197,7 @@ impl<S: Store> Store for FaultyStore<S> {
         self.counts.count(operations);
         match self.behaviour().timing(operations) {
             Timing::AtOnce => {
-                at_once(self.carry_out(operations, answers));
+                at_once(self.execute(operations, answers));
                 Submission::Ready
             }
             timing => Submission::Pending(Box::pin(self.run(timing, operations, answers))),
@@ -234,11 +235,11 @@ impl<S: fmt::Debug> fmt::Debug for FaultyStore<S> {
     }
 }
 
-/// Drives a future that needs nobody to the end.
+/// Completes a future that is ready on its first poll.
 ///
 /// # Panics
-/// If it has to wait.
+/// If the future is pending.
 fn at_once(future: impl Future<Output = ()>) {
     let poll = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
-    assert!(poll.is_ready(), "the inner store answers at once");
+    assert!(poll.is_ready(), "the inner store must answer immediately");
 }

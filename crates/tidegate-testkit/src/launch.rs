@@ -1,29 +1,27 @@
-//! Real servers, a slow network and further processes, for tests that mock nothing.
+//! Real servers, a slow network and other processes, for tests without mocks.
 //!
-//! - [`RedisServer`]: Redis or Valkey on a free loopback port, plain or with TLS, to be killed,
-//!   frozen and started again.
-//! - [`PostgresServer`]: PostgreSQL on a free loopback port, plain or with TLS, to be killed and
-//!   started again.
+//! - [`RedisServer`]: Redis or Valkey on a free loopback port, plain or with TLS. Can be killed,
+//!   frozen and restarted.
+//! - [`PostgresServer`]: PostgreSQL on a free loopback port, plain or with TLS. Can be killed and
+//!   restarted.
 //! - [`Proxy`]: a TCP proxy that delays, stalls and cuts.
-//! - [`ForwardProxy`]: an HTTP proxy on the way to servers.
+//! - [`ForwardProxy`]: an HTTP forward proxy.
 //! - [`TlsFront`]: TLS in front of a server that has none.
-//! - [`Peer`]: the test's own program, once more, as a process of its own.
-//! - [`unprivileged`]: work to which the permissions of files apply, also if root runs the tests.
-//! - [`check_metrics`]: what `promtool` says of metrics.
-//! - [`Python`]: scripts that use the official clients of others.
-//! - [`wait_until`]: for a condition that another process brings about.
+//! - [`Peer`]: the test's own program in another process.
+//! - [`unprivileged`]: runs work without root privileges, so that file permissions apply.
+//! - [`check_metrics`]: checks metrics with `promtool`.
+//! - [`Python`]: runs scripts that use the official client libraries of providers.
+//! - [`wait_until`]: waits for a condition that another process fulfils.
 //!
-//! Whatever is started here is stopped with the value that stands for it, and also when the test
-//! is killed before it could: a guard outlives the test by that one deed. A program that is not
-//! installed fails the test and says how to get it; nothing is skipped.
+//! Every started process is stopped when its value is dropped, and also when the test is killed
+//! before that: a guard process cleans up. A program that is not installed fails the test with
+//! instructions for installing it; nothing is skipped.
 //!
-//! Only this module of the testkit reads a clock: other processes keep their own time, and a test
-//! that waits for them must end some day.
+//! Only this module of the testkit reads a clock: waiting for another process needs a timeout.
 
 mod certificates;
 mod deadline;
 mod forward_proxy;
-mod home;
 mod peer;
 mod ports;
 mod postgres;
@@ -33,6 +31,7 @@ mod promtool;
 mod proxy;
 mod python;
 mod redis;
+mod server_dir;
 mod tls_front;
 
 pub use deadline::wait_until;

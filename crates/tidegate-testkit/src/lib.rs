@@ -1,16 +1,16 @@
-//! What tests of Tidegate stand on: a reference to compare with, and one suite for every store.
+//! Test support for Tidegate: a reference implementation, and one conformance suite for all stores.
 //!
-//! - [`oracle`]: the whole semantics of the Store contract over rational numbers.
+//! - [`oracle`]: the full semantics of the `Store` contract over rational numbers.
 //! - [`subject`]: a store under test and its clock.
-//! - [`scenario`]: limits, operations and answers in plain numbers; how they are made up, run on a
-//!   store, and committed as vectors.
+//! - [`scenario`]: limits, operations and expected answers as plain numbers; how they are
+//!   generated, replayed on a store, and committed as vectors.
 //! - [`property`]: random scenarios, shrunk to a readable one on failure.
-//! - [`conformance`]: the suite that is the contract.
+//! - [`conformance`]: the suite that defines the contract.
 //! - [`concurrency`]: many threads on one store.
-//! - [`faulty_store`]: a store that is slow, broken or both, as a test says.
+//! - [`faulty_store`]: a store that delays, fails or hangs as the test requires.
 #![cfg_attr(feature = "launch", doc = "- [`launch`]: real servers, a slow network, processes.")]
 //!
-//! A store runs all of it like this:
+//! To test a store:
 //!
 //! ```text
 //! mod conformance {
@@ -28,8 +28,8 @@
 //! }
 //! ```
 //!
-//! Nothing here sleeps or belongs into a program, and nothing but the feature `launch`, which
-//! waits for other processes, reads a clock.
+//! For tests only. Nothing here sleeps, and only the feature `launch`, which waits for other
+//! processes, reads a clock.
 
 pub mod concurrency;
 pub mod conformance;

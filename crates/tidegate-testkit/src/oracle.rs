@@ -1,8 +1,8 @@
-//! The reference: the whole semantics of the Store contract over rational numbers.
+//! The reference implementation: the full semantics of the `Store` contract over rational numbers.
 //!
-//! Written from the design, not from the core, with which it shares no arithmetic: what both
-//! say alike is right unless the same mistake was made twice. It is slow, single-threaded, knows
-//! no leases that run out, and never refuses a list: callers hand in valid ones.
+//! It follows the design, not the core, and shares no arithmetic with it, so that where both agree
+//! they are right unless the same mistake was made twice. It is slow and single-threaded, has no
+//! leases that expire, and never rejects a list: callers pass valid ones.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,28 +16,30 @@
 //! assert_eq!(charges[0].remaining, 7);
 //! ```
 
-mod account;
-mod bucket;
 mod entry;
-mod open;
+mod exact_policy;
+mod unspecified;
+mod working_bucket;
 
 use std::collections::BTreeMap;
 
-use self::account::{Account, Opening, Stamp};
 use self::entry::{Entry, State};
+use self::working_bucket::{BucketInputs, Stamp, WorkingBucket};
 use crate::scenario::spec::LimitSpec;
-use crate::scenario::step::{ChargeSpec, CorrectionSpec, Expected, Line, ORIGIN_NS, Op, Wait};
+use crate::scenario::step::{
+    ChargeSpec, CorrectionSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Wait,
+};
 
-/// What a grant charged.
+/// The record of a grant, for later settlement.
 #[derive(Clone, Debug)]
 struct Receipt {
-    /// The instant it counts from.
+    /// The instant at which the charge takes effect.
     start: u64,
     /// One per charge.
     stamps: Vec<Stamp>,
 }
 
-/// A store of rational numbers, driven step by step.
+/// A store over rational numbers, driven step by step.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     limits: Vec<LimitSpec>,
@@ -49,14 +51,14 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// An oracle in which nobody has spent anything.
+    /// Creates an oracle in which nothing has been spent.
     #[must_use]
     pub fn new(limits: Vec<LimitSpec>) -> Self {
         let current = vec![0; limits.len()];
         Self { limits, current, entries: BTreeMap::new(), receipts: BTreeMap::new(), steps: 0 }
     }
 
-    /// The limits, as they were handed in.
+    /// The limits passed to [`Oracle::new`].
     #[must_use]
     pub fn limits(&self) -> &[LimitSpec] {
         &self.limits
@@ -68,7 +70,7 @@ impl Oracle {
         self.current[limit]
     }
 
-    /// The answer to the next step, at `at_ns` after [`ORIGIN_NS`].
+    /// Applies the next step, at `at_ns` after [`ORIGIN_NS`], and returns the answer.
     pub fn apply(&mut self, at_ns: u64, op: &Op) -> Expected {
         let now = ORIGIN_NS + at_ns;
         let step = self.steps;
@@ -93,13 +95,13 @@ impl Oracle {
         }
     }
 
-    fn account(&self, limit: usize, key: &str, now: u64) -> Account {
+    fn bucket(&self, limit: usize, key: &str, now: u64) -> WorkingBucket {
         let generation = self.current[limit];
         let spec = &self.limits[limit];
         let entry = self.entries.get(&(limit, key.to_owned()));
         let (state, held_until) =
-            entry.map_or((State::Fresh, None), |entry| entry.carried(spec, generation, now));
-        Account::open(Opening {
+            entry.map_or((State::Fresh, None), |entry| entry.under_revision(spec, generation, now));
+        WorkingBucket::open(BucketInputs {
             limit,
             key,
             generation,
@@ -111,23 +113,23 @@ impl Oracle {
         })
     }
 
-    /// The accounts of a list, each bucket once, and for each charge the index of its account.
-    fn accounts(&self, charges: &[ChargeSpec], now: u64) -> (Vec<Account>, Vec<usize>) {
-        let mut accounts: Vec<Account> = Vec::new();
+    /// Returns each bucket of a list once, and for each charge the index of its bucket.
+    fn buckets(&self, charges: &[ChargeSpec], now: u64) -> (Vec<WorkingBucket>, Vec<usize>) {
+        let mut buckets: Vec<WorkingBucket> = Vec::new();
         let mut order = Vec::new();
         for ChargeSpec(limit, key, cost) in charges {
-            let known = accounts.iter().position(|a| a.limit == *limit && a.key == *key);
+            let known = buckets.iter().position(|a| a.limit == *limit && a.key == *key);
             let index = known.unwrap_or_else(|| {
-                accounts.push(self.account(*limit, key, now));
-                accounts.len() - 1
+                buckets.push(self.bucket(*limit, key, now));
+                buckets.len() - 1
             });
-            accounts[index].cost += u128::from(*cost);
+            buckets[index].cost += u128::from(*cost);
             order.push(index);
         }
-        (accounts, order)
+        (buckets, order)
     }
 
-    /// Decides a list; without a horizon nothing is spent.
+    /// Decides a list of charges. Without a horizon nothing is spent.
     fn decide(
         &mut self,
         charges: &[ChargeSpec],
@@ -135,42 +137,44 @@ impl Oracle {
         step: usize,
         now: u64,
     ) -> Expected {
-        let (mut accounts, order) = self.accounts(charges, now);
-        let reach = accounts.iter().map(Account::reach).min().unwrap_or(u64::MAX);
-        let reach = reach.min(horizon.unwrap_or(0));
-        let starts: Result<Vec<u64>, Wait> = accounts.iter().map(Account::fit).collect();
+        let (mut buckets, order) = self.buckets(charges, now);
+        let max_wait = buckets.iter().map(WorkingBucket::max_wait).min().unwrap_or(u64::MAX);
+        let max_wait = max_wait.min(horizon.unwrap_or(0));
+        let starts: Result<Vec<u64>, Wait> = buckets.iter().map(WorkingBucket::fit).collect();
         let start = starts.ok().and_then(|starts| starts.into_iter().max());
-        let Some(start) = start.filter(|start| start - now <= reach) else {
-            let lines = order.iter().map(|&i| accounts[i].line(accounts[i].retry())).collect();
+        let Some(start) = start.filter(|start| start - now <= max_wait) else {
+            let outcomes = order.iter().map(|&i| buckets[i].outcome(buckets[i].retry())).collect();
             if horizon.is_some() {
-                self.repair(accounts, now);
+                self.repair(buckets, now);
             }
-            return denied(lines);
+            return denied(outcomes);
         };
-        for account in &mut accounts {
-            account.spend(start, step);
+        for bucket in &mut buckets {
+            bucket.spend(start, step);
         }
-        let lines: Vec<Line> = order.iter().map(|&index| accounts[index].line(None)).collect();
+        let outcomes: Vec<ExpectedOutcome> =
+            order.iter().map(|&index| buckets[index].outcome(None)).collect();
         if horizon.is_some() {
-            let stamps = order.iter().map(|&index| stamp(&accounts[index])).collect();
+            let stamps = order.iter().map(|&index| stamp(&buckets[index])).collect();
             self.receipts.insert(step, Receipt { start, stamps });
-            for account in accounts.into_iter().filter(|account| account.cost > 0) {
-                self.write(account, now);
+            for bucket in buckets.into_iter().filter(|bucket| bucket.cost > 0) {
+                self.write(bucket, now);
             }
         }
-        let least = lines.iter().map(|line| line.remaining).min();
-        let by = lines.iter().position(|line| Some(line.remaining) == least).unwrap_or(0);
-        Expected::Allowed { by, wait_ns: start - now, charges: lines }
+        let least = outcomes.iter().map(|outcome| outcome.remaining).min();
+        let by = outcomes.iter().position(|outcome| Some(outcome.remaining) == least).unwrap_or(0);
+        Expected::Allowed { by, wait_ns: start - now, charges: outcomes }
     }
 
-    /// A denial spends nothing, but it mends what a clock that stepped back has left, and brings
-    /// a bucket under the present policy.
-    fn repair(&mut self, accounts: Vec<Account>, now: u64) {
-        for mut account in accounts.into_iter().filter(|account| account.cost > 0) {
-            let behind = self.is_behind(account.limit, &account.key)
-                || self.hold_is_behind(account.limit, &account.key, now);
-            if account.repair(now) || behind {
-                self.write(account, now);
+    /// Writes back the buckets of a denied list if necessary. A denial spends nothing, but it
+    /// repairs instants left by a clock that stepped back, and moves a bucket to the current
+    /// policy.
+    fn repair(&mut self, buckets: Vec<WorkingBucket>, now: u64) {
+        for mut bucket in buckets.into_iter().filter(|bucket| bucket.cost > 0) {
+            let stale = self.is_stale(bucket.limit, &bucket.key)
+                || self.has_stale_hold(bucket.limit, &bucket.key, now);
+            if bucket.repair(now) || stale {
+                self.write(bucket, now);
             }
         }
     }
@@ -184,13 +188,13 @@ impl Oracle {
         let receipt = receipt.map(|step| self.receipts[&step].clone());
         let (mut saturated, mut dropped, mut charges) = (0, 0, Vec::new());
         for (index, CorrectionSpec(limit, key, delta)) in corrections.iter().enumerate() {
-            let mut account = self.account(*limit, key, now);
+            let mut bucket = self.bucket(*limit, key, now);
             let spend = receipt.as_ref().map(|receipt| (&receipt.stamps[index], receipt.start));
-            let settled = account.settle(*delta, spend);
+            let settled = bucket.settle(*delta, spend);
             saturated += usize::from(settled.saturated);
             dropped += usize::from(settled.dropped);
-            charges.push(account.line(None));
-            self.write(account, now);
+            charges.push(bucket.outcome(None));
+            self.write(bucket, now);
         }
         Expected::Settled { saturated, dropped, charges }
     }
@@ -217,31 +221,30 @@ impl Oracle {
         Expected::Held(until - now)
     }
 
-    fn write(&mut self, account: Account, now: u64) {
-        let entry = self.entries.entry((account.limit, account.key)).or_default();
-        entry.generation = account.generation;
-        entry.held_until = account.held_until;
-        // A window in which nothing is used is no window: not even while the clock has stepped
-        // back behind its start.
-        let unused = matches!(account.state, State::Quota { used: 0, .. });
-        entry.state = if unused { State::Fresh } else { account.state };
+    fn write(&mut self, bucket: WorkingBucket, now: u64) {
+        let entry = self.entries.entry((bucket.limit, bucket.key)).or_default();
+        entry.generation = bucket.generation;
+        entry.held_until = bucket.held_until;
+        // An unused window is forgotten, even if the clock has stepped back before its start.
+        let unused = matches!(bucket.state, State::Quota { used: 0, .. });
+        entry.state = if unused { State::Fresh } else { bucket.state };
         entry.seen = now;
     }
 }
 
-fn stamp(account: &Account) -> Stamp {
+fn stamp(bucket: &WorkingBucket) -> Stamp {
     Stamp {
-        limit: account.limit,
-        key: account.key.clone(),
-        generation: account.generation,
-        spent: account.cost > 0,
-        state: account.state.clone(),
+        limit: bucket.limit,
+        key: bucket.key.clone(),
+        generation: bucket.generation,
+        spent: bucket.cost > 0,
+        state: bucket.state.clone(),
     }
 }
 
-/// The first of the longest waits binds.
-fn denied(charges: Vec<Line>) -> Expected {
-    let longest = charges.iter().filter_map(|line| line.retry_ns).max();
-    let by = charges.iter().position(|line| line.retry_ns == longest).unwrap_or(0);
+/// Builds a denial. The first charge with the longest wait is the binding one.
+fn denied(charges: Vec<ExpectedOutcome>) -> Expected {
+    let longest = charges.iter().filter_map(|outcome| outcome.retry_ns).max();
+    let by = charges.iter().position(|outcome| outcome.retry_ns == longest).unwrap_or(0);
     Expected::Denied { by, retry_ns: longest.unwrap_or(Wait::Never), charges }
 }

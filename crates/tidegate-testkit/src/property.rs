@@ -1,7 +1,7 @@
-//! Random scenarios: a store must answer every step as the oracle does.
+//! Property test: a store must answer every step of a random scenario as the oracle does.
 //!
-//! A failing scenario is shrunk and printed step by step, in the form of the vector file, so that
-//! it can be kept there. Seeds are fixed: a run that passed passes again.
+//! A failing scenario is shrunk and printed step by step in the format of the vector file, so that
+//! it can be added there. Seeds are fixed, so runs are reproducible.
 
 use proptest::array::uniform4;
 use proptest::collection::vec;
@@ -12,26 +12,26 @@ use crate::scenario::compose::{Composer, LimitSeed, PolicySeed, StepSeed, limit}
 use crate::scenario::replay::{Difference, Scenario, run};
 use crate::subject::{Resolution, Subject, block_on};
 
-/// Whether tests take their time: `TIDEGATE_SOAK` is set.
+/// Whether this is a soak run: `TIDEGATE_SOAK` is set.
 #[must_use]
 pub fn is_soak() -> bool {
     std::env::var_os("TIDEGATE_SOAK").is_some()
 }
 
-/// How much to try.
+/// Size of a property test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Scenarios.
+    /// Number of scenarios.
     pub cases: u32,
-    /// The longest scenario, in steps; on average they have half as many.
+    /// Maximum number of steps in a scenario; the average is half of it.
     pub steps: usize,
-    /// Where the random numbers start.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Default for Effort {
-    /// About a hundred thousand steps; in a soak (`TIDEGATE_SOAK` is set) fifty times as many,
-    /// from other random numbers each time.
+    /// About a hundred thousand steps; in a soak run (`TIDEGATE_SOAK` is set) fifty times as many,
+    /// with a different seed each time.
     fn default() -> Self {
         if !is_soak() {
             return Self { cases: 3_500, steps: 80, seed: 1 };
@@ -41,7 +41,7 @@ impl Default for Effort {
     }
 }
 
-/// Scenarios of up to `steps` steps over up to three limits, with the oracle's answers.
+/// Generates scenarios of up to `steps` steps over up to three limits, with the oracle's answers.
 pub fn scenarios(resolution: Resolution, steps: usize) -> impl Strategy<Value = Scenario> {
     let policy = (0..4_096_u32, 0..4_096_u32, 0..8_192_u32)
         .prop_map(|(rate, capacity, rest)| PolicySeed { rate, capacity, rest });
@@ -49,8 +49,8 @@ pub fn scenarios(resolution: Resolution, steps: usize) -> impl Strategy<Value = 
         (0..36_u32, vec(policy, 1..=4)).prop_map(|(kind, policies)| LimitSeed { kind, policies });
     let step = (0..65_536_u32, 0..128_u32, uniform4(0..65_536_u32), 0..4_096_u32)
         .prop_map(|(time, op, charges, extra)| StepSeed { time, op, charges, extra });
-    let most = steps.max(1);
-    (vec(limit_seed, 1..=3), vec(step, 1..=most)).prop_map(move |(limits, steps)| {
+    let max_steps = steps.max(1);
+    (vec(limit_seed, 1..=3), vec(step, 1..=max_steps)).prop_map(move |(limits, steps)| {
         let limits = limits.iter().enumerate();
         let limits = limits.map(|(index, seed)| limit(format!("property.l{index}"), seed));
         let mut composer = Composer::new("property", resolution, limits.collect());
@@ -61,12 +61,11 @@ pub fn scenarios(resolution: Resolution, steps: usize) -> impl Strategy<Value = 
     })
 }
 
-/// Checks a store against the oracle. Each scenario gets a new subject.
-///
-/// Returns how many steps were compared.
+/// Checks a store against the oracle, with a new subject per scenario. Returns the number of steps
+/// compared.
 ///
 /// # Panics
-/// When an answer differs, with the steps up to there.
+/// If an answer differs; the message has the steps up to there.
 pub fn property<S: Subject>(factory: impl Fn() -> S, effort: Effort) -> usize {
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&effort.seed.to_le_bytes());
@@ -85,14 +84,14 @@ pub fn property<S: Subject>(factory: impl Fn() -> S, effort: Effort) -> usize {
         Ok(()) => compared.get(),
         Err(TestError::Fail(_, scenario)) => {
             let difference = block_on(run(&factory(), &scenario)).err();
-            panic!("{}", story(&scenario, difference.as_ref()))
+            panic!("{}", report(&scenario, difference.as_ref()))
         }
-        Err(TestError::Abort(reason)) => panic!("the property test gave up: {reason}"),
+        Err(TestError::Abort(reason)) => panic!("the property test was aborted: {reason}"),
     }
 }
 
-/// The scenario up to the difference, one step a line.
-fn story(scenario: &Scenario, difference: Option<&Difference>) -> String {
+/// Formats the scenario up to the difference, one step per line.
+fn report(scenario: &Scenario, difference: Option<&Difference>) -> String {
     let mut text = String::from("a store and the oracle differ\n");
     for (index, limit) in scenario.limits.iter().enumerate() {
         text += &format!("limit {index}: {}\n", serde_json::to_string(limit).unwrap_or_default());
@@ -102,8 +101,8 @@ fn story(scenario: &Scenario, difference: Option<&Difference>) -> String {
         text += &format!("step {index}: {}\n", serde_json::to_string(step).unwrap_or_default());
     }
     match difference {
-        Some(difference) => text += &difference.what,
-        None => text += "it passed when tried again: the store is not deterministic",
+        Some(difference) => text += &difference.problem,
+        None => text += "the second run passed: the store is not deterministic",
     }
     text
 }

@@ -1,7 +1,7 @@
-//! What is asked of a store, and what it must answer, in plain numbers.
+//! Operations on a store and the expected answers, as plain numbers.
 //!
 //! - [`spec`], [`step`]: limits, operations and answers.
-//! - [`compose`], [`random`]: where scenarios come from.
+//! - [`compose`], [`random`]: generate scenarios.
 //! - [`replay`]: runs a scenario on a store.
 //! - [`vectors`]: scenarios with the oracle's answers, committed as JSON.
 

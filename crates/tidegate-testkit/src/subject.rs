@@ -1,7 +1,7 @@
-//! What is tested: a store whose clock the test can set.
+//! The subject of a test: a store whose clock the test can set.
 //!
-//! Nothing here knows which store it is. Futures are driven by a current-thread runtime, so that
-//! a store behind a socket can be tested with the same cases as one that is ready at once.
+//! Independent of the kind of store. Futures run on a current-thread runtime, so that a store
+//! behind a socket is tested with the same cases as one that answers immediately.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,7 @@ use tidegate_core::{Answer, Answers, Operation, Store, StoreError, Submission};
 /// A boxed future.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The finest step of a store's clock.
+/// The resolution of a store's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
@@ -27,7 +27,7 @@ pub enum Resolution {
 }
 
 impl Resolution {
-    /// One step in nanoseconds.
+    /// The resolution in nanoseconds.
     #[must_use]
     pub const fn nanos(self) -> u64 {
         match self {
@@ -43,11 +43,11 @@ pub trait Subject: Send + Sync {
     /// The store.
     fn store(&self) -> &dyn Store;
 
-    /// The finest step of its clock.
+    /// The resolution of its clock.
     fn resolution(&self) -> Resolution;
 
-    /// Sets the clock and the wall clock of the store, in nanoseconds since the Unix epoch: always
-    /// a multiple of the resolution, and possibly earlier than before.
+    /// Sets the clock and the wall clock of the store, in nanoseconds since the Unix epoch. The
+    /// value is a multiple of the resolution, and may be earlier than the previous one.
     fn set_time(&self, nanos: u64) -> BoxFuture<'_, ()>;
 }
 
@@ -65,14 +65,14 @@ impl<S: Subject + ?Sized> Subject for Box<S> {
     }
 }
 
-/// A store of this process that counts nanoseconds, and what sets its clocks.
+/// An in-process store with nanosecond resolution, and a function that sets its clocks.
 pub struct Clocked<S> {
     store: S,
     set_time: Box<dyn Fn(u64) + Send + Sync>,
 }
 
 impl<S: Store> Clocked<S> {
-    /// The function sets the clock and the wall clock of the store.
+    /// Wraps a store. `set_time` sets its clock and its wall clock.
     pub fn new(store: S, set_time: impl Fn(u64) + Send + Sync + 'static) -> Self {
         Self { store, set_time: Box::new(set_time) }
     }
@@ -99,13 +99,13 @@ impl<S: fmt::Debug> fmt::Debug for Clocked<S> {
     }
 }
 
-/// Carries one operation out.
+/// Executes one operation.
 ///
 /// # Errors
-/// What the store says; a store that gives no answer or several is at fault.
+/// The error of the store.
 ///
 /// # Panics
-/// When the store does not give exactly one answer.
+/// If the store does not return exactly one answer.
 pub async fn ask(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, StoreError> {
     let operations = [operation];
     let mut answers = Answers::new();
@@ -114,14 +114,14 @@ pub async fn ask(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, 
     answers.remove(0)
 }
 
-/// Carries one operation out from a thread without a runtime; one is made only if the store is
-/// not ready at once.
+/// Executes one operation from a thread without a runtime. A runtime is created only if the store
+/// does not answer immediately.
 ///
 /// # Errors
-/// What the store says.
+/// The error of the store.
 ///
 /// # Panics
-/// When the store does not give exactly one answer.
+/// If the store does not return exactly one answer.
 pub fn ask_blocking(store: &dyn Store, operation: Operation<'_>) -> Result<Answer, StoreError> {
     let operations = [operation];
     let mut answers = Answers::new();
@@ -133,10 +133,10 @@ pub fn ask_blocking(store: &dyn Store, operation: Operation<'_>) -> Result<Answe
     answers.remove(0)
 }
 
-/// Runs a future to its end on a runtime of this thread.
+/// Runs a future to completion on a current-thread runtime.
 ///
 /// # Panics
-/// When the runtime cannot be made.
+/// If the runtime cannot be created.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a current-thread runtime").block_on(future)

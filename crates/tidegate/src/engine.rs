@@ -213,7 +213,8 @@ impl Engine {
         Ok(Limiter::on(self.clone(), Arc::new(LiveLimit::new(Limit::inline(policy))?)))
     }
 
-    /// Returns a limiter of `amount` tokens per window of a schedule, under a name.
+    /// Returns a limiter of `amount` tokens per window of a schedule, under a name. Needs the
+    /// feature `calendar`.
     ///
     /// ```
     /// use tidegate::{Engine, Schedule};
@@ -237,7 +238,7 @@ impl Engine {
     }
 
     /// Returns an unnamed limiter of `amount` tokens per window of a schedule. Limiters with the
-    /// same calendar name and amount share their buckets.
+    /// same calendar name and amount share their buckets. Needs the feature `calendar`.
     ///
     /// ```
     /// use tidegate::{Engine, Schedule};

@@ -23,6 +23,7 @@
 //! - A denial is a value ([`Decision`]). Only a store that cannot answer is an error.
 //! - `Engine::shared` (feature `tokio`) puts a store that several processes share behind a guard,
 //!   with a failure rule for each limit.
+//! - `Engine::calendar` (feature `calendar`) limits by day, week, month or year of a time zone.
 //! - Tests can drive time with a [`clock::ManualClock`].
 //! - To implement a store, use `tidegate-core`: it has the [`Store`] contract and its types.
 

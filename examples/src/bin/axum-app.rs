@@ -1,4 +1,5 @@
-//! An axum app with a limit for all, a stricter one for one route, and a client that meets both.
+//! An axum app with a general limit and a stricter one for one route, and a client that reaches
+//! both.
 //!
 //! `cargo run -p tidegate-examples --bin axum-app`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -19,7 +20,7 @@ fn app() -> Result<Router> {
     let engine = Engine::new();
     let all = engine.limiter("all", Policy::per_minute(10).capacity(4).build()?)?;
     let search = engine.limiter("search", Policy::per_minute(2).capacity(2).build()?)?;
-    // By API key, of which the store only ever sees a hash; without one, by address.
+    // By API key, which is hashed before it reaches the store; without one, by address.
     let by_key = |limiter| LimitLayer::new().limit(limiter, key::api_key("x-api-key"));
     let limits =
         PerRoute::new().route("/search/{topic}", by_key(search).expose()).otherwise(by_key(all));
@@ -29,7 +30,7 @@ fn app() -> Result<Router> {
         .layer(limits))
 }
 
-/// A handler may look at what was decided before it was called.
+/// A handler can read the decision.
 async fn search_for(decided: Decided) -> String {
     let left = decided.binding().map_or(0, Report::remaining);
     format!("found something; {left} searches left")
@@ -39,7 +40,7 @@ async fn search_for(decided: Decided) -> String {
 async fn main() -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    // Limits by address need to know it.
+    // Limits by address need the address of the peer.
     let service = app()?.into_make_service_with_connect_info::<SocketAddr>();
     let server = tokio::spawn(async move { axum::serve(listener, service).await });
     tokio::task::spawn_blocking(move || meet_the_limits(address)).await??;

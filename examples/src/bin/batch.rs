@@ -1,4 +1,4 @@
-//! Five hundred prompts through forty tasks, as fast as the provider allows and no faster.
+//! Five hundred prompts by forty tasks, as fast as the provider allows.
 //!
 //! `cargo run -p tidegate-examples --bin batch`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -20,12 +20,12 @@ use tokio::time::Instant;
 
 const PROMPTS: usize = 500;
 const TASKS: usize = 40;
-/// What the provider allows in a second, and what is used of it. Clocks differ and networks take
-/// their time, so at exactly the limit a call is refused now and then.
+/// Calls per second that the provider allows, and the rate used. At exactly the limit a call would
+/// be refused now and then, because of clock differences and network latency.
 const ALLOWED: u64 = 40;
 const USED: u32 = 35;
 
-/// What happens on the way, counted.
+/// Counts events.
 #[derive(Debug, Default)]
 struct Counts {
     waited_ms: AtomicU64,
@@ -43,7 +43,7 @@ impl Observer for Counts {
     }
 }
 
-/// What the tasks share.
+/// State shared by the tasks.
 struct Batch {
     model: Model,
     prompts: Mutex<Vec<String>>,
@@ -86,22 +86,22 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// A model with a rate that is ours to choose, and retries for what goes wrong all the same.
+/// A model with a configured rate, and retries.
 fn model(base_url: String, counts: Arc<Counts>) -> Result<Model> {
     let profile = Profile::new()
         .credential(Credential::new("sk-example"))
         .base_url(base_url)
-        // More than the rate needs: it is the rate that is to bind.
+        // More than needed, so that only the rate limits the calls.
         .max_concurrent_requests(32);
     let models =
         Models::builder().http(Client::new()?).provider("openai", profile).observer(counts).build();
-    // Without a burst a minute's worth could leave at once.
+    // Without this, a minute's worth of calls could be sent at once.
     let limits = RateLimitSettings::new().requests_per_minute(USED * 60).burst(2);
     Ok(models.load_model("openai", "gpt-4o").rate_limit(limits).retry(true).build()?)
 }
 
 impl Batch {
-    /// Takes prompts until there are none; answers how many went well, and how many did not.
+    /// Processes prompts until there are none left. Returns the numbers of successes and failures.
     async fn work(self: Arc<Self>) -> (u64, u64) {
         let (mut answered, mut failed) = (0, 0);
         while let Some(prompt) = self.next() {
@@ -111,7 +111,7 @@ impl Batch {
                     let tokens = reply.usage.as_ref().map_or(0, Usage::total);
                     self.tokens.fetch_add(tokens, Ordering::Relaxed);
                 }
-                // A real batch would write it down, to be done again.
+                // A real program would record it for another attempt.
                 Err(_) => failed += 1,
             }
             self.show();
@@ -133,13 +133,13 @@ impl Batch {
     }
 }
 
-/// A bar for people; nothing is drawn where standard error is not a terminal.
+/// A progress bar; not drawn if standard error is not a terminal.
 fn bar() -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} done, {elapsed}  {msg}")?;
     Ok(ProgressBar::new(PROMPTS as u64).with_style(style))
 }
 
-/// A provider that counts every second by itself, as OpenAI and Azure do.
+/// A provider that counts requests in slices of one second, as OpenAI and Azure do.
 fn provider() -> Result<Simulator> {
     let limits = Limits::new().requests_per_minute(ALLOWED * 60).slice(Duration::from_secs(1));
     let account = Account::new(Dialect::OpenAi, "main", "sk-example")

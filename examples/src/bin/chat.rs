@@ -1,5 +1,5 @@
-//! A chat on WebSockets with limits per user, room and type, served by two servers, and a client
-//! that meets the limits. With the address of a Redis server both servers share their limits.
+//! A WebSocket chat with limits per user, room and message type on two servers, and a client that
+//! reaches the limits. With the URL of a Redis server, both servers share their limits.
 //!
 //! `cargo run -p tidegate-examples --bin chat`, or
 //! `cargo run -p tidegate-examples --bin chat -- redis://127.0.0.1:6379`
@@ -23,7 +23,7 @@ use tidegate_ws::{
 use tokio::net::TcpListener;
 use tokio_tungstenite::tungstenite;
 
-/// Who is connected, and to which room. A real server takes the user from a session.
+/// User and room of a connection. A real server takes the user from a session.
 #[derive(Deserialize)]
 struct Member {
     user: String,
@@ -36,17 +36,17 @@ impl Identity for Member {
     }
 }
 
-/// Limits of this process alone, or shared by all that are given the same address.
+/// An engine with limits of this process, or shared by all processes with the same URL.
 async fn engine(redis: Option<&str>) -> Result<Engine> {
     let Some(address) = redis else { return Ok(Engine::new()) };
     let store = RedisStore::builder(address).open()?;
     store.connected().await?;
-    // Each limit goes by a local share while Redis is away.
+    // Each limit uses a local share while Redis is unavailable.
     Ok(Engine::shared(store)?)
 }
 
-/// Three limits that every message must pass together: what is refused by one costs nothing of the
-/// others.
+/// Three limits that every message must pass together: a message refused by one spends nothing of
+/// the others.
 fn gate(engine: &Engine) -> Result<Gate<Member>> {
     let user = engine.limiter("user", Policy::per_minute(10).capacity(5).build()?)?;
     let room = engine.limiter("room", Policy::per_minute(10).capacity(12).build()?)?;
@@ -81,7 +81,7 @@ async fn talk(gate: Gate<Member>, member: Member, peer: SocketAddr, mut socket: 
             _ => continue,
         };
         let reply = match decision {
-            // A real server would send it to all members of the room.
+            // A real server would forward it to all members of the room.
             Ok(MessageDecision::Accepted(_token)) => {
                 ReplyFrame::Send(r#"{"type":"Delivered"}"#.into())
             }
@@ -117,7 +117,7 @@ async fn main() -> Result<()> {
     say(first, "carol", "Typing", 3).await
 }
 
-/// Serves the chat until the program ends; returns its address.
+/// Serves the chat until the program ends, and returns its address.
 async fn serve(gate: Gate<Member>) -> Result<SocketAddr> {
     let router = Router::new().route("/chat", any(enter)).with_state(gate);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -127,14 +127,14 @@ async fn serve(gate: Gate<Member>) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Sends messages of one type as fast as they are answered, and shows the answers.
+/// Sends messages of one type sequentially, and prints the replies.
 async fn say(address: SocketAddr, user: &str, kind: &str, times: usize) -> Result<()> {
     let url = format!("ws://{address}/chat?user={user}&room=lobby");
     let (mut socket, _) = tokio_tungstenite::connect_async(url).await?;
     for number in 1..=times {
         let text = serde_json::json!({ "type": kind, "payload": { "text": "hello" } });
         socket.send(tungstenite::Message::text(text.to_string())).await?;
-        let answer = socket.next().await.context("the server hung up")??;
+        let answer = socket.next().await.context("the server closed the connection")??;
         println!("{user} {kind} {number}: {}", answer.to_text()?);
     }
     socket.close(None).await?;

@@ -1,4 +1,4 @@
-//! Two providers: when the first is overloaded or out of quota, the second one answers.
+//! Two providers: if the first is overloaded or out of quota, the second one answers.
 //!
 //! `cargo run -p tidegate-examples --bin fallback`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -22,8 +22,8 @@ async fn main() -> Result<()> {
         .provider("anthropic", profile("sk-second"))
         .build();
 
-    // Each provider has limits of its own. The second one is asked before anything is retried, and
-    // only as long as no part of an answer has been handed out.
+    // Each provider has its own limits. The second one is tried before any retry, and only while no
+    // part of a response has been delivered.
     let chain = FallbackSettings::to(["anthropic/claude-haiku"]);
     let model = models
         .load_model("openai", "gpt-4o")
@@ -41,7 +41,7 @@ async fn main() -> Result<()> {
 
     simulator.inject("first", Fault::InsufficientQuota, 1)?;
     ask(&model, "the first has no credit left").await?;
-    // That is remembered: nobody knocks again at a door that stays closed.
+    // The exhausted quota is remembered, so the first provider is not called again.
     ask(&model, "it still has none").await?;
 
     for label in ["first", "second"] {
@@ -51,7 +51,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Shows who answers.
+/// Makes a call and prints which provider answers.
 async fn ask(model: &Model, what: &str) -> Result<()> {
     let answer = model.stream(Chat::user("Name a river.").max_tokens(50)).await?;
     let provider = answer.provider().clone();
@@ -60,7 +60,7 @@ async fn ask(model: &Model, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Two providers in one simulator; the key tells whose call it is.
+/// Two providers in one simulator; the API key determines the provider.
 fn providers() -> Result<Simulator> {
     let first = Account::new(Dialect::OpenAi, "first", "sk-first")
         .model("gpt-4o", Limits::new())

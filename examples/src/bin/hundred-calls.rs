@@ -1,4 +1,4 @@
-//! A hundred calls to one model under its limits: none is refused, none is lost.
+//! A hundred calls to one model within its limits: none is refused, none is lost.
 //!
 //! `cargo run -p tidegate-examples --bin hundred-calls`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -19,11 +19,11 @@ async fn main() -> Result<()> {
     let simulator = provider()?;
     let base_url = tidegate_examples::serve(&simulator).await?;
 
-    // A program of one's own reads the key from where it is kept, and needs no base URL.
+    // Your program reads the key from its configuration, and needs no base URL.
     let profile = Profile::new().credential(Credential::new("sk-example")).base_url(base_url);
     let models = Models::builder().http(Client::new()?).provider("openai", profile).build();
 
-    // What the account may do: 50 at once, then ten a second, and eight under way.
+    // Limits of the account: a burst of 50, then ten per second, with eight concurrent calls.
     let limits = RateLimitSettings::new()
         .requests_per_minute(600)
         .burst(50)
@@ -31,7 +31,7 @@ async fn main() -> Result<()> {
         .concurrency(8);
     let model = models.load_model("openai", "gpt-4o").rate_limit(limits).retry(true).build()?;
 
-    // All calls are made together; each waits until the limits let it leave.
+    // All calls start together; each waits until the limits permit it.
     let begin = Instant::now();
     let calls = (1..=CALLS).map(|number| {
         let chat = Chat::user(format!("Name river number {number}.")).max_tokens(20);
@@ -46,7 +46,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// A provider that refuses what is above its limits.
+/// A provider that refuses calls above its limits.
 fn provider() -> Result<Simulator> {
     let limits = Limits::new().requests_per_minute(600).tokens_per_minute(90_000);
     let account = Account::new(Dialect::OpenAi, "main", "sk-example")

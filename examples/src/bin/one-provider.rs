@@ -1,4 +1,4 @@
-//! One model behind a rate limit and retries: calls whole and streamed, and what they waited for.
+//! One model with a rate limit and retries: complete and streamed calls, and what they waited for.
 //!
 //! `cargo run -p tidegate-examples --bin one-provider`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -14,8 +14,7 @@ use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_llm::{Chat, Class, Credential, Event, Provider};
 use tidegate_sim::{Account, Delay, Dialect, Fault, Limits, Output, Simulator};
 
-/// Shows what happens to a call before it is answered. Without an observer of one's own all of
-/// this is told to `tracing`.
+/// Prints the events of a call. Without an observer, they go to `tracing`.
 #[derive(Debug)]
 struct Shown;
 
@@ -44,7 +43,7 @@ async fn main() -> Result<()> {
     let simulator = provider()?;
     let base_url = tidegate_examples::serve(&simulator).await?;
 
-    // One registry for the program: models of the same provider and key share their limits.
+    // One registry per program: models of the same provider and key share their limits.
     let profile = Profile::new().credential(Credential::new("sk-example")).base_url(base_url);
     let models = Models::builder()
         .http(Client::new()?)
@@ -52,7 +51,7 @@ async fn main() -> Result<()> {
         .observer(Arc::new(Shown))
         .build();
 
-    // Two calls may leave at once, and then one every half second.
+    // A burst of two calls, then one every half second.
     let limits = RateLimitSettings::new().requests_per_minute(120).burst(2);
     let model = models.load_model("openai", "gpt-4o").rate_limit(limits).retry(true).build()?;
     println!("loaded {model}");
@@ -67,7 +66,7 @@ async fn main() -> Result<()> {
     println!("call 5, streamed");
     let mut answer = model.stream(Chat::user("Name a sea.").max_tokens(50)).await?;
     let mut pieces = 0;
-    // The permit of the call is held until the end, and settled with what was used.
+    // The call's permit is held until the end of the stream, and settled with the actual usage.
     while let Some(event) = answer.next().await {
         if let Event::Text(_) = event? {
             pieces += 1;
@@ -75,7 +74,7 @@ async fn main() -> Result<()> {
     }
     println!("   {pieces} pieces");
 
-    // The provider refuses one call, and says for how long.
+    // The provider refuses one call, with a delay for the retry.
     simulator.inject(
         "main",
         Fault::RateLimited { retry_after: Some(Duration::from_secs(1)) },

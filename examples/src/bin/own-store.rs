@@ -1,9 +1,9 @@
-//! A store of one's own: it decides on another store, and counts what was denied.
+//! A custom store that wraps another store and counts denials.
 //!
-//! A store has one method that must be written, `submit`. What it has to do is said by the
-//! conformance suite of `tidegate-testkit`, which the test below runs. A store that keeps the
-//! buckets itself decides by the functions in `tidegate_core::decide`, so that it need not know the
-//! arithmetic.
+//! A store must implement one method, `submit`. The conformance suite of `tidegate-testkit` defines
+//! its behaviour; the test below runs it. A store that keeps the buckets itself uses the functions
+//! in
+//! `tidegate_core::decide` for the arithmetic.
 //!
 //! `cargo run -p tidegate-examples --bin own-store`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -15,7 +15,7 @@ use anyhow::Result;
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::{Answer, Answers, Operation, Probe, Submission, WallTime};
 
-/// Decides on `inner`, and counts denials.
+/// Delegates to `inner`, and counts denials.
 #[derive(Debug)]
 struct Counting<S> {
     inner: S,
@@ -29,7 +29,7 @@ impl<S> Counting<S> {
 
     fn count(&self, operations: &[Operation<'_>], answers: &Answers) {
         for (operation, answer) in operations.iter().zip(answers) {
-            // A peek only looks: nobody is sent away by it.
+            // A peek denies no request.
             let decides = !matches!(operation, Operation::Peek(_));
             if let (true, Ok(Answer::Decision(decision))) = (decides, answer) {
                 self.denied.fetch_add(u64::from(!decision.is_allowed()), Ordering::Relaxed);
@@ -39,8 +39,8 @@ impl<S> Counting<S> {
 }
 
 impl<S: Store> Store for Counting<S> {
-    /// Pushes one answer for each operation, in their order. A store that has its answers at once
-    /// returns `Submission::Ready`; this one has to wait for the inner store.
+    /// Pushes one answer per operation, in order. A store that has its answers immediately returns
+    /// `Submission::Ready`; this one has to wait for the inner store.
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
@@ -67,7 +67,7 @@ async fn main() -> Result<()> {
     let engine = Engine::shared(store.clone())?;
     let limiter = engine.limiter("api", Policy::per_minute(2).burst(2).build()?)?;
     for _ in 0..5 {
-        // A store of one's own is awaited; `now` is for the in-process store alone.
+        // A custom store is awaited; `now` works with the in-process store only.
         let decision = limiter.take("alice").await?;
         println!("alice: {}", if decision.is_allowed() { "allowed" } else { "denied" });
     }
@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    /// The suite sets the time by itself, so the store must have a clock that can be set.
+    /// The suite sets the time, so the store must have a settable clock.
     fn subject() -> Clocked<Counting<MemoryStore>> {
         let clock = ManualClock::new();
         let inner = MemoryStore::builder().clock(clock.clone()).build().unwrap();

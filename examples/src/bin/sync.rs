@@ -1,4 +1,4 @@
-//! Threads without a runtime: deciding at once, and waiting in turn.
+//! Threads without a runtime: immediate decisions, and waiting.
 //!
 //! `cargo run -p tidegate-examples --bin sync`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
@@ -10,7 +10,7 @@ use anyhow::Result;
 use tidegate::{DirectLimiter, Limiter, Policy};
 
 fn main() -> Result<()> {
-    // One bucket without a key, shared by threads: the fastest decision there is.
+    // One bucket without a key, shared by threads: the fastest decision.
     let limiter = DirectLimiter::new(Policy::per_hour(10).burst(10).build()?)?;
     let allowed: usize = thread::scope(|scope| {
         let count = || (0..5).filter(|_| limiter.take(1).is_allowed()).count();
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     });
     println!("{allowed} of 20 decisions allowed");
 
-    // Workers that wait for their turn. `blocking` blocks the thread, where `.await` would not.
+    // Workers that wait for a permit. `blocking` blocks the thread, unlike `.await`.
     let limiter = Limiter::new(Policy::per_second(50).burst(1).build()?);
     thread::scope(|scope| {
         let work = || {
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
         }
     });
 
-    // A wait that would be too long fails at once.
+    // A wait that would be too long fails immediately.
     let reports = Limiter::new(Policy::per_minute(1).build()?);
     let wait = || reports.wait("daily").max_wait(Duration::from_secs(1));
     drop(wait().blocking()?);

@@ -1,5 +1,5 @@
-//! A tonic service with a limit per method, and a client that meets it and is told when to come
-//! back. The service is tonic's own for health checks, so that no code has to be generated.
+//! A tonic service with a limit per method, and a client that reaches it and learns when to retry.
+//! The service is tonic's health check, so that no code has to be generated.
 //!
 //! `cargo run -p tidegate-examples --bin tonic-service`
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]

@@ -1,5 +1,5 @@
-//! The programs of `docs/from-governor.md`: they compile, both sides decide alike, and the page
-//! shows them as they are.
+//! The programs in `docs/from-governor.md`: they compile, both versions decide alike, and the page
+//! shows them verbatim.
 #![allow(missing_docs, unreachable_pub, reason = "the programs are written as users would")]
 
 mod axum_governor;
@@ -23,7 +23,7 @@ use tower::ServiceExt as _;
 
 const PAGE: &str = include_str!("../../../docs/from-governor.md");
 
-/// The programs in the order of the page: of each pair, theirs is first.
+/// The programs in the order of the page; governor's version is the first of each pair.
 const PROGRAMS: &[(&str, &str)] = &[
     ("keyed_governor", include_str!("from_governor/keyed_governor.rs")),
     ("keyed_tidegate", include_str!("from_governor/keyed_tidegate.rs")),
@@ -59,7 +59,7 @@ fn keyed_limiters_have_the_same_burst() {
         assert_eq!(keyed_governor::check(&theirs, client), None);
         assert_eq!(keyed_tidegate::check(&ours, client).unwrap(), None);
     }
-    // Some more may be allowed while the machine is slow, but not twenty.
+    // A slow machine may allow a few more, but not twenty.
     let theirs = (0..20).find_map(|_| keyed_governor::check(&theirs, client));
     let ours = (0..20).find_map(|_| keyed_tidegate::check(&ours, client).unwrap());
     for wait in [theirs.unwrap(), ours.unwrap()] {
@@ -87,7 +87,7 @@ async fn axum_apps_answer_five_requests_of_an_address() {
         for _ in 0..5 {
             assert_eq!(status(&app, [192, 0, 2, 1]).await, StatusCode::OK, "{name}");
         }
-        // One more may be allowed while the machine is slow, but not five.
+        // A slow machine may allow one more, but not five.
         let mut refused = false;
         for _ in 0..5 {
             refused |= status(&app, [192, 0, 2, 1]).await == StatusCode::TOO_MANY_REQUESTS;
@@ -103,7 +103,7 @@ async fn status(app: &Router, address: [u8; 4]) -> StatusCode {
     app.clone().oneshot(request).await.unwrap().status()
 }
 
-/// The servers of the page bind addresses of their callers to requests.
+/// The servers on the page attach the peer address to requests.
 #[tokio::test]
 async fn axum_servers_know_their_clients() {
     for ours in [false, true] {
@@ -131,13 +131,13 @@ async fn waiting_ends_when_a_token_is_there() {
         waited += waiting_tidegate::wait(&ours, "job").await.unwrap();
     }
     assert!(waited > Duration::ZERO, "one token was enough for ten waits");
-    // They do not tell how long it took: that it ends is all there is to see.
+    // governor does not report the wait, so the test only shows that it ends.
     for _ in 0..10 {
         waiting_governor::wait(&theirs, "job").await;
     }
 }
 
-/// A minute between tokens, so that no machine is slow enough for a second one.
+/// A minute between tokens, so that even a slow machine sees no second one.
 #[tokio::test]
 async fn a_wait_that_is_too_long_fails_at_once() {
     let policy = tidegate::Policy::per(1, Duration::from_secs(60)).build().unwrap();

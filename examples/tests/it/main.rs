@@ -1,4 +1,5 @@
-//! Every example runs to its end and shows what it says; and the programs of documents compile.
+//! Every example runs to its end and prints what its documentation says, and the programs in the
+//! documents compile.
 
 mod from_governor;
 
@@ -6,12 +7,12 @@ use std::process::Command;
 
 use tidegate_testkit::launch::{Flavor, RedisServer};
 
-/// What a program prints.
+/// The output of a program.
 fn shown(program: &str) -> String {
     shown_with(program, &[])
 }
 
-/// What a program prints that is given arguments.
+/// The output of a program with arguments.
 fn shown_with(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().expect("the example starts");
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -30,7 +31,7 @@ fn assert_in_order(text: &str, parts: &[&str]) {
 }
 
 #[test]
-fn each_client_has_a_bucket_of_its_own() {
+fn each_client_has_its_own_bucket() {
     let text = shown(env!("CARGO_BIN_EXE_keyed"));
     assert_in_order(
         &text,
@@ -54,7 +55,7 @@ fn threads_decide_and_wait_without_a_runtime() {
 }
 
 #[test]
-fn a_store_of_ones_own_counts_denials() {
+fn a_custom_store_counts_denials() {
     let text = shown(env!("CARGO_BIN_EXE_own-store"));
     assert_in_order(
         &text,
@@ -63,7 +64,7 @@ fn a_store_of_ones_own_counts_denials() {
 }
 
 #[test]
-fn the_axum_app_answers_until_its_limits_are_met() {
+fn the_axum_app_answers_until_its_limits_are_reached() {
     let text = shown(env!("CARGO_BIN_EXE_axum-app"));
     assert_in_order(
         &text,
@@ -84,7 +85,7 @@ fn the_axum_app_answers_until_its_limits_are_met() {
 }
 
 #[test]
-fn the_tonic_service_tells_its_client_when_to_come_back() {
+fn the_tonic_service_tells_its_client_when_to_retry() {
     let text = shown(env!("CARGO_BIN_EXE_tonic-service"));
     assert_in_order(&text, &["call 1: status 1", "call 3: status 1", "call 4: ResourceExhausted"]);
     assert!(text.contains("come back in"), "{text}");
@@ -104,7 +105,7 @@ fn chat_servers_on_one_redis_share_their_limits() {
 }
 
 #[test]
-fn the_chat_says_what_is_wrong_with_the_address_of_redis() {
+fn the_chat_reports_an_invalid_redis_url() {
     let program = env!("CARGO_BIN_EXE_chat");
     let output = Command::new(program).arg("redis://:hunter2@").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -167,13 +168,13 @@ fn the_second_provider_answers_when_the_first_does_not() {
 }
 
 #[test]
-fn a_batch_is_paced_and_nothing_of_it_fails() {
+fn a_batch_is_paced_and_no_call_fails() {
     let text = shown(env!("CARGO_BIN_EXE_batch"));
     assert_in_order(
         &text,
         &["500 of 500 prompts answered, 0 failed", " s in all", "429", " tokens"],
     );
-    // Two at once and 35 a second: it cannot take less, unless nothing is paced.
+    // With a burst of two and 35 per second it cannot take less, unless calls are not paced.
     let seconds = text.lines().find_map(|line| line.split_once(" s in all")).unwrap().0;
     assert!(seconds.parse::<f64>().unwrap() > 14.0, "{text}");
 }
@@ -182,7 +183,7 @@ fn a_batch_is_paced_and_nothing_of_it_fails() {
 fn a_hundred_calls_keep_to_the_limits() {
     let text = shown(env!("CARGO_BIN_EXE_hundred-calls"));
     assert_in_order(&text, &["100 of 100 calls answered in ", " s, ", " tokens"]);
-    // Fifty at once and ten a second: it cannot take less, unless nothing is paced.
+    // With a burst of fifty and ten per second it cannot take less, unless calls are not paced.
     let (_, rest) = text.split_once("answered in ").unwrap();
     let (seconds, _) = rest.split_once(" s, ").unwrap();
     assert!(seconds.parse::<f64>().unwrap() > 4.5, "{text}");

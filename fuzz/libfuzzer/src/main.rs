@@ -1,4 +1,4 @@
-//! One fuzz target under libFuzzer: the one that `TIDEGATE_FUZZ_TARGET` names.
+//! Runs the fuzz target in `TIDEGATE_FUZZ_TARGET` under libFuzzer.
 //!
 //! `cargo xtask soak fuzz` builds and runs it. By hand, from the root:
 //!
@@ -21,5 +21,5 @@ static TARGET: LazyLock<&Target> = LazyLock::new(|| {
     })
 });
 
-// The vocabulary is read before the first input is timed.
+// Load the vocabulary before the first input is timed.
 fuzz_target!(init: tidegate_fuzz::prepare(), |input: &[u8]| (TARGET.run)(input));

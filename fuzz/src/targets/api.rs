@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::input;
 use crate::runtime::block_on;
 
-/// The configuration that the APIs have, beside providers that are not there.
+/// The limits in the configuration of the APIs.
 const LIMITS: &str = r#"
 [limits.client]
 capacity = 100
@@ -21,7 +21,7 @@ every = "day"
 concurrency = 4
 lease = "30s"
 "#;
-/// The providers that have an address by default.
+/// The providers that have a default address.
 const PROVIDERS: [&str; 9] = [
     "openai",
     "anthropic",
@@ -33,17 +33,17 @@ const PROVIDERS: [&str; 9] = [
     "deepseek",
     "ollama",
 ];
-/// An answer that has not come by then is one that takes its time on purpose.
+/// Timeout of a response; later ones are delayed on purpose.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// More than any input has.
+/// Larger than any input.
 const BUFFER: usize = 1 << 20;
 
 thread_local! {
     static APIS: Apis = Apis::new(&config());
 }
 
-/// Limits, and every provider that there is by default at a port of this machine where nobody
-/// listens: nothing leaves the machine.
+/// The configuration: limits, and every default provider at a closed local port, so that nothing
+/// leaves the machine.
 fn config() -> String {
     let away = PROVIDERS.iter().map(|name| {
         format!("[providers.{name}]\nbase_url = \"http://127.0.0.1:9\"\nmax_retries = 0\n")
@@ -71,14 +71,14 @@ pub(super) fn admin_body(bytes: &[u8]) {
     check_body(Api::Admin, bytes);
 }
 
-/// What an API sends back to these bytes.
+/// Returns the bytes that an API sends in response.
 fn exchange(api: Api, bytes: &[u8]) -> Vec<u8> {
     block_on(async {
         let (mut near, far) = tokio::io::duplex(BUFFER);
         let served = APIS.with(|apis| apis.serve(api, far));
         let asking = async move {
             let mut answer = Vec::new();
-            // A server that has closed already takes no more bytes.
+            // Fails if the server has already closed the connection.
             let _ = near.write_all(bytes).await;
             let _ = tokio::time::timeout(PATIENCE, near.read_to_end(&mut answer)).await;
             answer
@@ -91,14 +91,15 @@ fn exchange(api: Api, bytes: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Whatever is answered is HTTP, and no failure of ours.
+/// Checks that the response is HTTP and not a 500.
 fn check_heads(answer: &[u8]) {
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", shown(answer));
     let failed = [&b"HTTP/1.1 500"[..], b"HTTP/1.0 500"];
     assert!(!failed.iter().any(|failed| answer.starts_with(failed)), "{}", shown(answer));
 }
 
-/// A well-formed request has one answer, and if that is JSON, it can be read; a refusal is a problem.
+/// Checks that a well-formed request gets one response, that JSON in it is valid, and that an error
+/// is a problem document.
 fn check_body(api: Api, bytes: &[u8]) {
     let Some((line, body)) = input::text_line(bytes) else { return };
     let is_plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ';

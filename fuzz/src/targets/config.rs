@@ -1,11 +1,11 @@
-//! Configuration: files, and changes that somebody sends while the program runs.
+//! Configuration: files, and changes at run time.
 
 use tidegate_config::{Loader, Overrides, Patch};
 
 use crate::input;
 
-/// A file. What can be read is shown, and shown the same when it is read again; what cannot is an
-/// error that says why.
+/// A file. A valid one shows the same settings when it is read again; an invalid one gives an error
+/// with a text.
 pub(super) fn file(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let layers = Loader::default().text_layers("fuzzed.toml", text);
@@ -14,19 +14,23 @@ pub(super) fn file(bytes: &[u8]) {
         Ok(plan) => {
             let _ = format!("{plan:?}");
             let again = layers.reread().unwrap();
-            assert!(again.plan().is_ok(), "a file is read once and not twice");
-            assert_eq!(again.effective(), effective, "a file shows two things");
+            assert!(again.plan().is_ok(), "a file is valid only the first time");
+            assert_eq!(
+                again.effective(),
+                effective,
+                "a file shows different settings the second time"
+            );
         }
         Err(error) => assert!(!error.to_string().is_empty(), "an error without a text"),
     }
-    assert!(plan.is_ok() || layers.check().is_err(), "a check passes what cannot be used");
+    assert!(plan.is_ok() || layers.check().is_err(), "the check accepts an invalid file");
     for value in &effective {
         let json: serde_json::Value = serde_json::from_str(&value.value).unwrap();
         let _ = json;
     }
 }
 
-/// A change as JSON, or below a line `set KEY` as a text.
+/// A change as JSON, or as text below a line `set KEY`.
 pub(super) fn patch(bytes: &[u8]) {
     if let Some((line, value)) = input::text_line(bytes)
         && let Some(key) = line.strip_prefix("set ")
@@ -39,7 +43,7 @@ pub(super) fn patch(bytes: &[u8]) {
     }
 }
 
-/// A change that passes its check gives layers that are read or refused, and never both.
+/// A change that passes its check gives layers that are either accepted or rejected.
 fn apply(patch: &Patch) {
     if let Err(error) = patch.check() {
         assert!(!error.to_string().is_empty(), "an error without a text");
@@ -49,7 +53,7 @@ fn apply(patch: &Patch) {
     for (key, value) in overrides.iter() {
         let _ = tidegate_config::shown_value(key, value);
     }
-    assert_eq!(patch.apply(&overrides), overrides, "a change is another one the second time");
+    assert_eq!(patch.apply(&overrides), overrides, "applying a change twice gives another result");
     let base = Loader::default().text_layers("fuzzed.toml", "[limits.client]\nrate = \"1/s\"\n");
     let changed = base.with_overrides(overrides);
     let (plan, effective) = (changed.plan(), changed.effective());

@@ -1,7 +1,7 @@
-//! A call through the gateway, in memory: any request, and any answer of the provider to it.
+//! A call through the gateway in memory, with any request and any response of the provider.
 //!
-//! So everything on the way meets any bytes: targets, credentials, options of callers, bodies, content
-//! codings, events, usage, errors.
+//! This covers targets, credentials, request options, bodies, content codings, events, usage and
+//! errors.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,11 +22,11 @@ use crate::input;
 use crate::runtime::block_on;
 
 const CALLER: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// What stands between a request and the answer to it.
+/// Separates the request from the response in an input.
 const SEPARATOR: &[u8] = b"\n==\n";
-/// Answers come in pieces of so many bytes.
+/// Size of the pieces of a response body.
 const PIECE: usize = 61;
-/// Headers of one connection, which never reach the next.
+/// Hop-by-hop headers, which must not be forwarded.
 const HOPS: [&str; 6] =
     ["connection", "keep-alive", "proxy-authorization", "te", "transfer-encoding", "upgrade"];
 
@@ -36,7 +36,7 @@ pub(super) fn call(bytes: &[u8]) {
     let (Some(request), Some(answer)) = (request(asked), Answer::read(answered)) else { return };
     block_on(async {
         let response = gateway(answer).handle(request, CALLER).await;
-        // A body that breaks off is a fair answer to some inputs.
+        // A truncated body is a valid result for some inputs.
         let _ = response.into_body().collect().await;
     });
 }
@@ -52,7 +52,7 @@ fn request(bytes: &[u8]) -> Option<Request<Full<Bytes>>> {
     Some(request)
 }
 
-/// Four providers, one for each family, that all answer the same.
+/// Four providers, one per dialect family, with the same response.
 fn gateway(answer: Answer) -> Gateway {
     let store = MemoryStore::builder().max_memory(1 << 20).clock(TokioClock::new());
     let http = tower::service_fn(move |request| {
@@ -72,7 +72,7 @@ fn gateway(answer: Answer) -> Gateway {
     upstreams.into_iter().fold(builder, GatewayBuilder::upstream).build().unwrap()
 }
 
-/// What the provider answers.
+/// Builds the response of the provider.
 #[derive(Clone)]
 struct Answer {
     status: StatusCode,

@@ -1,4 +1,4 @@
-//! Headers: what providers report of limits, which hosts and origins callers name, and who they are
+//! Headers: reported limits of providers, hosts and origins of requests, and client addresses
 //! behind proxies.
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,18 +14,18 @@ use tidegate_providers::{Dialect, ReportedLimits};
 use crate::input;
 
 const NOW: WallTime = WallTime::from_secs(1_800_000_000);
-/// A leap year and a day: waits are cut to less.
+/// Longer than the maximum of a wait: a leap year and a day.
 const LONGEST: Duration = Duration::from_secs(367 * 86_400);
 
-/// Reported limits, `Retry-After`, dates and structured fields, by both readers.
+/// Reported limits, `Retry-After`, dates and structured fields, by both parsers.
 pub(super) fn reported_limits(bytes: &[u8]) {
     let (headers, _) = input::headers(bytes);
-    let told = field::read(&headers, NOW);
-    let spans = told.limits.iter().flat_map(|limit| [limit.window, limit.reset]);
-    for span in spans.chain([told.retry_after]).flatten() {
+    let reported = field::read(&headers, NOW);
+    let spans = reported.limits.iter().flat_map(|limit| [limit.window, limit.reset]);
+    for span in spans.chain([reported.retry_after]).flatten() {
         assert!(span <= LONGEST, "a wait of {span:?}");
     }
-    assert!(told.limits.len() <= 64, "{} limits", told.limits.len());
+    assert!(reported.limits.len() <= 64, "{} limits", reported.limits.len());
     for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Groq] {
         let reported = ReportedLimits::read(dialect, &headers, NOW);
         for (_, reading) in reported.iter() {
@@ -34,11 +34,11 @@ pub(super) fn reported_limits(bytes: &[u8]) {
     }
 }
 
-/// The address of a client: whatever the headers are, a peer that is not trusted is itself.
+/// The client address: for an untrusted peer it is the peer's own, whatever the headers say.
 pub(super) fn forwarded(bytes: &[u8]) {
     let (headers, rest) = input::headers(bytes);
     let proxies: TrustedProxies = "10.0.0.0/8, 2001:db8::/32".parse().unwrap();
-    let (proxy, stranger) =
+    let (proxy, untrusted) =
         (IpAddr::V4(Ipv4Addr::new(10, 1, 2, 3)), IpAddr::V4(Ipv4Addr::LOCALHOST));
     for client in [
         ClientAddress::from_x_forwarded_for(),
@@ -46,9 +46,13 @@ pub(super) fn forwarded(bytes: &[u8]) {
         ClientAddress::from_header("x-real-ip"),
     ] {
         let client = client.trust(proxies.clone());
-        assert_eq!(client.find(stranger, &headers), stranger, "a stranger is believed");
+        assert_eq!(
+            client.find(untrusted, &headers),
+            untrusted,
+            "headers of an untrusted peer are used"
+        );
         let found = client.find(proxy, &headers);
-        assert_eq!(found, found.to_canonical(), "an address has two spellings");
+        assert_eq!(found, found.to_canonical(), "an address is not canonical");
         assert!(client.network(found).contains(found));
     }
     if let Ok(text) = std::str::from_utf8(rest) {
@@ -56,7 +60,7 @@ pub(super) fn forwarded(bytes: &[u8]) {
     }
 }
 
-/// `Host` and `Origin` below a target: a foreign host is never served.
+/// `Host` and `Origin` below a request target: an unknown host is never served.
 pub(super) fn host(bytes: &[u8]) {
     let Some((target, rest)) = input::text_line(bytes) else { return };
     let Ok(target) = target.parse::<Uri>() else { return };

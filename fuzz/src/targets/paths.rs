@@ -1,7 +1,9 @@
-//! Targets of requests: paths as servers may come to read them, and routes of users.
+//! Request targets: normalized paths, and configured routes.
 
 use tidegate_providers::Dialect;
-use tidegate_providers::request::{Base, Purpose, RoutePath, plain_path, with_model};
+use tidegate_providers::request::{
+    Purpose, join_url, parse_base_url, parse_route, plain_path, route_matches, with_model,
+};
 
 use crate::input;
 
@@ -14,7 +16,7 @@ pub(super) fn paths(bytes: &[u8]) {
         && path.starts_with('/')
         && !path.contains("//")
     {
-        assert_eq!(plain, path.trim_end_matches('/'), "a plain path has changed");
+        assert_eq!(plain, path.trim_end_matches('/'), "a normalized path was changed");
     }
     for empty in ["//", ";", "\\"] {
         assert!(!plain.contains(empty), "{plain:?} has {empty:?} in it");
@@ -28,14 +30,13 @@ pub(super) fn paths(bytes: &[u8]) {
     }
     let _ = with_model(path, "gpt-4o", "other");
     let _ = with_model(path, other, "other");
-    if let Ok(route) = RoutePath::parse(other) {
-        let _ = route.matches(&plain);
-        assert!(other.ends_with("/*") || route.matches(other), "{other:?} is not on its own route");
-        let _ = route.to_string();
+    if let Ok(route) = parse_route(other) {
+        let _ = route_matches(&route, &plain);
+        assert!(other.ends_with("/*") || route_matches(&route, other), "{other:?} is not on its own route");
     }
-    if let Ok(base) = other.parse::<Base>()
-        && let Ok(joined) = base.join(path)
+    if let Ok(base) = parse_base_url(other)
+        && let Ok(joined) = join_url(&base, path)
     {
-        assert_eq!(joined.authority(), Some(base.authority()), "a path leads to another host");
+        assert_eq!(joined.authority(), base.authority(), "a path leads to another host");
     }
 }

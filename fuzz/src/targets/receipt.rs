@@ -1,11 +1,11 @@
-//! Receipts, which callers keep and send back.
+//! Receipts, which callers store and send back.
 
 use tidegate_core::Receipt;
 
-/// A receipt that is read is written as the same bytes: there is one spelling of each.
+/// A parsed receipt serializes to the same bytes.
 pub(super) fn receipt(input: &[u8]) {
     if let Ok(receipt) = Receipt::from_bytes(input) {
-        assert_eq!(receipt.to_bytes(), input, "a receipt has another spelling");
-        assert!(!receipt.stamps().is_empty(), "a receipt for nothing");
+        assert_eq!(receipt.to_bytes(), input, "a receipt serializes differently");
+        assert!(!receipt.stamps().is_empty(), "a receipt without stamps");
     }
 }

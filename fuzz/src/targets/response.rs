@@ -1,11 +1,11 @@
-//! Answers of providers: whole, as server-sent events, and as lines of JSON.
+//! Responses of providers: complete, as server-sent events, and as lines of JSON.
 //!
-//! The first byte of an input chooses the dialect, and for streams also where it is cut.
+//! The first byte of an input selects the dialect, and for streams also where it is split.
 
 use http::{Response, StatusCode};
 use tidegate_core::WallTime;
 use tidegate_providers::classify::Rules;
-use tidegate_providers::response::{Decoder, count_output, decode};
+use tidegate_providers::response::{Decoder, decode, decode_events};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
 use crate::input;
@@ -23,7 +23,7 @@ const DIALECTS: [Dialect; 10] = [
     Dialect::Compatible,
 ];
 
-/// The dialect that a byte chooses; a printable one, so that seeds are texts.
+/// The dialect that a byte selects; printable bytes, so that seeds are text.
 pub(super) fn dialect(byte: u8) -> Dialect {
     match byte {
         b'o' => Dialect::Ollama,
@@ -31,13 +31,13 @@ pub(super) fn dialect(byte: u8) -> Dialect {
     }
 }
 
-/// An event stream gives the same events however it is cut.
+/// An event stream gives the same events however it is split.
 pub(super) fn sse(bytes: &[u8]) {
     let [choice, cut, stream @ ..] = bytes else { return };
     same_however_cut(dialect(*choice), usize::from(*cut), stream);
 }
 
-/// A stream of lines gives the same events however it is cut.
+/// A stream of lines gives the same events however it is split.
 pub(super) fn ndjson(bytes: &[u8]) {
     let [cut, stream @ ..] = bytes else { return };
     same_however_cut(Dialect::Ollama, usize::from(*cut), stream);
@@ -47,21 +47,21 @@ fn same_however_cut(dialect: Dialect, cut: usize, stream: &[u8]) {
     for new in [Decoder::new, Decoder::lenient] {
         let whole = read(new(dialect), [stream].into_iter());
         let bytes = read(new(dialect), stream.chunks(1));
-        assert_eq!(whole, bytes, "byte by byte it is another stream");
+        assert_eq!(whole, bytes, "byte by byte, the events differ");
         let pieces = read(new(dialect), stream.chunks(cut % 37 + 2));
-        assert_eq!(whole, pieces, "in pieces it is another stream");
+        assert_eq!(whole, pieces, "in pieces, the events differ");
         let stops = whole.0.iter().filter(|event| matches!(event, Event::Stop(_))).count();
-        assert!(stops <= 1, "a stream ends once");
+        assert!(stops <= 1, "a stream has several ends");
     }
 }
 
-/// The events, and whether it ended as it should.
+/// The events, and whether the stream ended correctly.
 fn read<'b>(mut decoder: Decoder, pieces: impl Iterator<Item = &'b [u8]>) -> (Vec<Event>, bool) {
     let mut events = Vec::new();
     for piece in pieces {
         if decoder.feed(piece, &mut events).is_err() {
             let spoilt = decoder.feed(b"data: {}\n\n", &mut events);
-            assert!(spoilt.is_err(), "nothing is read after an error");
+            assert!(spoilt.is_err(), "the decoder accepts input after an error");
             return (events, false);
         }
     }
@@ -69,7 +69,7 @@ fn read<'b>(mut decoder: Decoder, pieces: impl Iterator<Item = &'b [u8]>) -> (Ve
     (events, ended)
 }
 
-/// A whole answer, or an error: status, headers, an empty line, a body.
+/// A complete response or an error: status, headers, an empty line, a body.
 pub(super) fn answer(bytes: &[u8]) {
     let Some((line, rest)) = input::text_line(bytes) else { return };
     let dialect = dialect(line.bytes().next().unwrap_or_default());
@@ -77,7 +77,7 @@ pub(super) fn answer(bytes: &[u8]) {
     let Ok(status) = StatusCode::from_u16(status) else { return };
     let (headers, body) = input::headers(rest);
     let _ = decode(dialect, body);
-    let _ = count_output(dialect, body);
+    let _ = decode_events(dialect, body);
     if let Some(usage) = Usage::read(dialect, body) {
         let _ = usage.total();
     }

@@ -1,7 +1,7 @@
 //! Snapshots of the in-process store.
 //!
-//! Every block of a snapshot has a checksum, which no mutation survives. So inputs get true ones
-//! here, over the head of a snapshot that the store wrote itself.
+//! Every block of a snapshot has a checksum, which a mutation breaks. So this target computes valid
+//! checksums, after the head of a snapshot that the store wrote.
 
 use std::cell::RefCell;
 use std::fs;
@@ -29,7 +29,7 @@ thread_local! {
     static PLACE: RefCell<Place> = RefCell::new(place());
 }
 
-/// A folder of this thread, and the head of a snapshot of an empty store.
+/// The folder of this thread, and the head of a snapshot of an empty store.
 fn place() -> Place {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("snapshot");
@@ -44,8 +44,8 @@ fn store() -> MemoryStoreBuilder {
     MemoryStore::builder().max_memory(1 << 20).clock(clock)
 }
 
-/// Bytes of a whole file if they begin with its magic; otherwise blocks: a kind, two bytes of length,
-/// records.
+/// The bytes of a complete file if they start with its magic; otherwise blocks: a kind, two bytes
+/// of length, records.
 pub(super) fn snapshot(bytes: &[u8]) {
     PLACE.with_borrow(|place| {
         let file =
@@ -54,19 +54,19 @@ pub(super) fn snapshot(bytes: &[u8]) {
     });
 }
 
-/// A file that is refused stays as it is. One that is restored is saved and restored again.
+/// A rejected file stays unchanged. An accepted one is restored, saved and restored again.
 fn restore(path: &Path, file: &[u8]) {
     fs::write(path, file).unwrap();
     let restored = store().restore(path);
     assert_eq!(fs::read(path).unwrap(), file, "restoring has changed the file");
-    if let Ok((first, told)) = restored {
-        assert!(first.len() as u64 <= told.keys, "{} keys of {told:?}", first.len());
+    if let Ok((first, stats)) = restored {
+        assert!(first.len() as u64 <= stats.keys, "{} keys of {stats:?}", first.len());
         first.save(path, &[]).unwrap();
         store().restore(path).expect("what was saved is restored");
     }
 }
 
-/// The blocks of an input behind a true head, with true checksums and a true end.
+/// The blocks of an input after a valid head, with valid checksums and a valid end.
 fn sealed(place: &Place, mut blocks: &[u8]) -> Vec<u8> {
     let mut file = place.head.clone();
     let mut totals = [0_u64; 4];
@@ -81,7 +81,7 @@ fn sealed(place: &Place, mut blocks: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Appends a block. Its checksum begins with that of the block before.
+/// Appends a block. Its checksum continues that of the previous block.
 fn seal(file: &mut Vec<u8>, kind: u8, records: &[u8]) {
     let length = u32::try_from(records.len()).unwrap();
     let before = &file[file.len() - CHECKSUM..];
@@ -90,7 +90,7 @@ fn seal(file: &mut Vec<u8>, kind: u8, records: &[u8]) {
     file.extend_from_slice(&rapidhash_v3(&block).to_le_bytes());
 }
 
-/// Counts the records of a block as the end of a file does; a block of limits has one.
+/// Counts the records of a block like the last block of a file; a block of limits counts as one.
 fn count(kind: u8, records: &[u8], totals: &mut [u64; 4]) {
     let [cells, holds, shared, limits] = totals;
     let size = records.len() as u64;

@@ -1,4 +1,4 @@
-//! Bodies of callers: what is read of them, and where they name their model.
+//! Request bodies: their summary, and the position of the model name.
 
 use tidegate_providers::RequestSummary;
 use tidegate_providers::request::{Purpose, model_spans, plain_path};
@@ -13,21 +13,25 @@ pub(super) fn summary(bytes: &[u8]) {
     let path = plain_path(line.get(1..).unwrap_or_default());
     let purpose = Purpose::of(dialect, &path).unwrap_or(Purpose::declared(dialect));
     let summary = RequestSummary::read(&purpose, body);
-    assert_eq!(summary, RequestSummary::read(&purpose, body), "it reads another thing each time");
+    assert_eq!(
+        summary,
+        RequestSummary::read(&purpose, body),
+        "the summary differs the second time"
+    );
     for name in summary.model.iter().chain(&summary.user) {
-        assert!(!name.is_empty(), "a name without letters");
+        assert!(!name.is_empty(), "an empty name");
     }
     for span in model_spans(body) {
         let name = &body[span];
         assert!(name.starts_with(b"\"") && name.ends_with(b"\""), "a model without quotes");
     }
-    // A body that is JSON and names its model once, plainly, is read so.
+    // If the body is JSON with one plain model name, the summary has that name.
     if let Ok(serde_json::Value::Object(members)) = serde_json::from_slice(body)
         && let Some(serde_json::Value::String(model)) = members.get("model")
         && (1..=256).contains(&model.len())
         && purpose.model.is_none()
         && model_spans(body).len() == 1
     {
-        assert_eq!(summary.model.as_deref(), Some(model.as_str()), "another model was read");
+        assert_eq!(summary.model.as_deref(), Some(model.as_str()), "the summary has another model");
     }
 }

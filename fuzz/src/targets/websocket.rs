@@ -1,4 +1,4 @@
-//! Frames of WebSockets, decided before they are parsed.
+//! WebSocket frames, for which the gate decides before parsing.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,14 +12,18 @@ static GATE: LazyLock<Gate<()>> = LazyLock::new(|| {
     Gate::for_types(["PING", "SendMessage"]).limit(Rule::new(limiter)).build().unwrap()
 });
 
-/// One frame for each line. The type is the one that a whole JSON parser finds.
+/// One frame per line. The type must be the one that a full JSON parser finds.
 pub(super) fn frames(bytes: &[u8]) {
     let mut connection = GATE.connect(Peer::new(()));
     for frame in bytes.split(|byte| *byte == b'\n') {
         let found = json_type(frame);
         if let (Some(found), Ok(Value::Object(message))) = (&found, serde_json::from_slice(frame)) {
             let expected = message.get("type").and_then(Value::as_str);
-            assert_eq!(expected.map(Cow::Borrowed).as_ref(), Some(found), "another type");
+            assert_eq!(
+                expected.map(Cow::Borrowed).as_ref(),
+                Some(found),
+                "the message type differs"
+            );
         }
         match now_or_never(connection.ingress(frame)).unwrap().unwrap() {
             MessageDecision::Accepted(accepted) => {

@@ -1,7 +1,7 @@
-//! The short form of fuzzing: some thousand mutations of the seeds for every target.
+//! Short fuzzing: some thousand mutations of the seeds for every target.
 //!
-//! `cargo xtask soak fuzz` is the long form. An input that fails is written to a file; it becomes a
-//! seed when the parser is mended.
+//! `cargo xtask soak fuzz` runs longer. A failing input is written to a file; commit it as a seed
+//! with the fix.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::cell::Cell;
@@ -13,11 +13,11 @@ use std::sync::Once;
 use tidegate_fuzz::mutate::Mutator;
 use tidegate_fuzz::{TARGETS, Target, find, seeds};
 
-/// In a soak (`TIDEGATE_SOAK` is set) there are so many times as many inputs.
+/// Factor for the number of inputs in a soak run (`TIDEGATE_SOAK` is set).
 const SOAK: usize = 50;
 
 thread_local! {
-    /// Panics of this thread, also those that a task or a connection has caught.
+    /// Number of panics of this thread, including those caught by a task or a connection.
     static PANICS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -68,7 +68,7 @@ fn fuzz(target: &Target) {
         try_input(target, seed);
     }
     let times = if std::env::var_os("TIDEGATE_SOAK").is_some() { SOAK } else { 1 };
-    // Each target has numbers of its own, and the same ones every time.
+    // Each target has its own fixed sequence.
     let number =
         target.name.bytes().fold(7, |number: u64, byte| number.wrapping_mul(31) ^ u64::from(byte));
     let mut mutator = Mutator::new(seeds, number);
@@ -92,7 +92,7 @@ fn try_input(target: &Target, input: &[u8]) {
     }
 }
 
-/// Writes an input that failed to a file.
+/// Writes a failing input to a file.
 fn keep(target: &Target, input: &[u8]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let file = folder.join(format!("fuzz-{}", target.name));

@@ -1,7 +1,7 @@
-//! The core without the standard library: one decision, answered by the exit code.
+//! The core without the standard library: two decisions, reported by the exit code.
 //!
-//! The program brings its own panic handler and allocator. If the core or anything below it used
-//! `std`, the compiler would find two of each and refuse.
+//! The program has its own panic handler and allocator. If the core or one of its dependencies used
+//! `std`, there would be two panic handlers, and the build would fail.
 #![no_std]
 #![no_main]
 
@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use tidegate_core::{Account, Limit, Now, Policy, State, Time, WallTime, decide};
 
-/// Decides once in an empty bucket and once in a full one. Zero means that both were right.
+/// Takes all tokens of a full bucket, then one more. Returns zero if both decisions are right.
 #[unsafe(no_mangle)]
 extern "C" fn main(_count: i32, _arguments: *const *const u8) -> i32 {
     let Ok(policy) = Policy::per_second(10).capacity(10).build() else { return 1 };
@@ -26,15 +26,15 @@ extern "C" fn main(_count: i32, _arguments: *const *const u8) -> i32 {
     if decide::start(&accounts, Duration::ZERO, now).is_some() { 4 } else { 0 }
 }
 
-/// Takes memory from a fixed block and never gives it back; enough for one decision.
+/// Allocates from a fixed block and never frees; enough for these decisions.
 struct Block;
 
 const SIZE: usize = 64 * 1024;
 static USED: AtomicUsize = AtomicUsize::new(0);
 static mut MEMORY: [u8; SIZE] = [0; SIZE];
 
-// SAFETY: every call gets bytes that no other call got, because `USED` only grows, and they are
-// aligned as asked, because the address is rounded up before it is compared with the end.
+// SAFETY: every call gets bytes that no other call got, because `USED` only grows. The bytes are
+// aligned as requested, because `needed` includes the padding and is checked against the end.
 unsafe impl GlobalAlloc for Block {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let base = (&raw mut MEMORY).cast::<u8>();
@@ -59,7 +59,7 @@ fn panic(_info: &PanicInfo<'_>) -> ! {
     unsafe { abort() }
 }
 
-/// The prebuilt `core` and `alloc` name this for unwinding, which `panic = "abort"` rules out.
+/// The prebuilt `core` and `alloc` refer to this for unwinding, which `panic = "abort"` disables.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 

@@ -1,4 +1,4 @@
-//! The lines of a listing, and how two listings differ.
+//! Formats a listing, and compares two listings.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -7,21 +7,21 @@ use anyhow::{Context as _, Result};
 use public_api::{Builder, PublicItem};
 use rustdoc_types::{Crate, Id, ItemEnum};
 
-/// The most lines of a difference that are shown for one listing.
+/// Maximum number of lines shown of a difference.
 const MAX_SHOWN: usize = 60;
 
-/// Traits that a derive implements beside the one it names. Programs cannot use them.
+/// Traits that a derive implements in addition. Programs cannot use them.
 const INTERNAL: &[&str] = &["StructuralPartialEq", "TrivialClone"];
 
-/// One line for each public item. Items of a type stand below it, modules are sorted by name.
+/// Returns one line per public item. Items of a type follow it; modules are sorted by name.
 pub(super) fn items(json: &Path, document: &Crate) -> Result<String> {
     let api = Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)
         .omit_auto_trait_impls(true)
         .build()
-        .with_context(|| format!("cannot list what is in {}", json.display()))?;
+        .with_context(|| format!("cannot list the items in {}", json.display()))?;
     let mut text = String::new();
-    // A conversion between two of our types is told of both.
+    // A conversion between two of our types is listed for both.
     let mut seen = HashSet::new();
     for item in api.items().filter(|item| !is_implied(item, document)) {
         let line = line(item, document);
@@ -33,7 +33,7 @@ pub(super) fn items(json: &Path, document: &Crate) -> Result<String> {
     Ok(text)
 }
 
-/// Whether another line says as much: that of the `impl` does so of the methods of its trait.
+/// Whether another line implies this one, as an `impl` implies the methods of its trait.
 fn is_implied(item: &PublicItem, document: &Crate) -> bool {
     let implemented = |id: Id| match &document.index.get(&id)?.inner {
         ItemEnum::Impl(found) => found.trait_.as_ref().map(|found| found.path.as_str()),
@@ -48,7 +48,7 @@ fn is_implied(item: &PublicItem, document: &Crate) -> bool {
     (is_function && of_trait) || internal.is_some_and(|name| INTERNAL.contains(&name))
 }
 
-/// An item that comes from another crate is listed there; its line says where that is.
+/// The line of an item. A re-export names its source.
 fn line(item: &PublicItem, document: &Crate) -> String {
     match document.index.get(&item.id()).map(|item| &item.inner) {
         Some(ItemEnum::Use(link)) => format!("{item} = {}", link.source),
@@ -56,7 +56,7 @@ fn line(item: &PublicItem, document: &Crate) -> String {
     }
 }
 
-/// The lines that only one of two listings has; `None` if the listings are equal.
+/// Returns the lines that only one of two listings has, or `None` if the listings are equal.
 pub(super) fn difference(committed: &str, now: &str) -> Option<String> {
     if committed == now {
         return None;

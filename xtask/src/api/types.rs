@@ -1,6 +1,6 @@
 //! The public types of a crate: structs, enums, unions, traits and type aliases.
 //!
-//! A type counts once, however many paths lead to it, and whichever crate it comes from.
+//! A type counts once, whatever the number of paths to it and the crate that defines it.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -10,10 +10,10 @@ use rustdoc_types::{Crate, Id, Item, ItemEnum, ItemKind, Module, Use, Visibility
 
 use super::Documents;
 
-/// Where each type is defined, and the shortest path by which users name it.
+/// Maps the path of each definition to the shortest public path.
 pub(super) type Types = BTreeMap<String, String>;
 
-/// The public types of a crate.
+/// Returns the public types of a crate.
 pub(super) fn public(name: &str, documents: &Documents) -> Result<Types> {
     let document = documents.get(name).with_context(|| format!("{name} was not documented"))?;
     let mut walk = Walk { documents, open: Vec::new(), types: Types::new() };
@@ -23,7 +23,7 @@ pub(super) fn public(name: &str, documents: &Documents) -> Result<Types> {
 
 struct Walk<'a> {
     documents: &'a Documents,
-    /// The modules that are being looked at, so that one which exports its parent is no loop.
+    /// The modules on the current path, to avoid a loop if a module exports its parent.
     open: Vec<&'a Module>,
     types: Types,
 }
@@ -57,8 +57,9 @@ impl<'a> Walk<'a> {
             | ItemEnum::Trait(_)
             | ItemEnum::TraitAlias(_)
             | ItemEnum::TypeAlias(_) => {
-                let home = document.paths.get(&item.id).map(|summary| summary.path.join("::"));
-                self.count(home.unwrap_or_else(|| path.clone()), path);
+                let definition =
+                    document.paths.get(&item.id).map(|summary| summary.path.join("::"));
+                self.count(definition.unwrap_or_else(|| path.clone()), path);
             }
             _ => {}
         }
@@ -73,17 +74,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// An item of another crate. The document says what it is, but not what is inside of it.
+    /// Adds an item of another crate. The document has its kind but not its contents.
     fn foreign(&mut self, document: &'a Crate, id: Id, link: &'a Use, path: &str) {
         let Some(summary) = document.paths.get(&id) else { return };
         let named = format!("{path}::{}", link.name);
         match summary.kind {
             ItemKind::Module => {
-                let home = summary.path.first().and_then(|name| self.documents.get(name));
-                let Some(home) = home else { return };
-                let inside = home.paths.iter().find(|(_, found)| found.path == summary.path);
+                let definition = summary.path.first().and_then(|name| self.documents.get(name));
+                let Some(definition) = definition else { return };
+                let inside = definition.paths.iter().find(|(_, found)| found.path == summary.path);
                 let Some((id, _)) = inside else { return };
-                self.module(home, *id, if link.is_glob { path } else { &named });
+                self.module(definition, *id, if link.is_glob { path } else { &named });
             }
             ItemKind::Struct
             | ItemKind::Enum
@@ -95,9 +96,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn count(&mut self, home: String, path: String) {
+    fn count(&mut self, definition: String, path: String) {
         let length = |path: &str| (path.matches("::").count(), path.len());
-        let known = self.types.entry(home).or_insert_with(|| path.clone());
+        let known = self.types.entry(definition).or_insert_with(|| path.clone());
         if length(&path) < length(known) {
             *known = path;
         }
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// A crate of which item 0 is the root; each item is (name, its inner JSON).
+    /// A crate with item 0 as its root; each item is (name, inner JSON).
     fn document(name: &str, items: &[(&str, Value)], paths: &[(u32, &str, &str)]) -> Crate {
         let items = items.iter().zip(0_u32..).map(|((name, inner), id)| {
             let item = json!({

@@ -1,4 +1,4 @@
-//! The text of the page: an introduction, then a table for each section of the file.
+//! Renders the page: an introduction, then one table per section of the configuration file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ const INTRODUCTION: &str = include_str!("introduction.md");
 const HEAD: &str = "| Key | Purpose | Values | Default | Set by | Takes effect | Held by |\n\
                     | --- | --- | --- | --- | --- | --- | --- |\n";
 
-/// The page for these keys, in their order, with the tests that hold them.
+/// Renders the page for these keys, in their order, with their tests.
 pub(super) fn render(keys: &[Value], tests: &BTreeMap<String, Vec<Test>>) -> String {
     let mut text = INTRODUCTION.to_owned();
     for section in sections(keys) {
@@ -31,7 +31,7 @@ pub(super) fn render(keys: &[Value], tests: &BTreeMap<String, Vec<Test>>) -> Str
     text
 }
 
-/// Keys of one table of the file stand together.
+/// Groups the keys by table of the configuration file.
 fn sections(keys: &[Value]) -> impl Iterator<Item = &[Value]> {
     let section = |key: &Value| section_of(text_of(key, "path")).to_owned();
     keys.chunk_by(move |one, other| section(one) == section(other))
@@ -92,7 +92,7 @@ fn link(test: &Test) -> String {
     format!("{} [{}](../{})", test.package, code(&test.name), test.file)
 }
 
-/// What holds for several keys of a section, by reason.
+/// Appends notes on keys of a section, grouped by reason.
 fn notes(section: &[Value], reason: &str, title: &str, text: &mut String) {
     let mut keys: Vec<(&str, Vec<String>)> = Vec::new();
     for key in section {

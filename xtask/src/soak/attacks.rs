@@ -1,4 +1,4 @@
-//! `cargo xtask soak attacks`: builds the program, and lets `bench` attack it.
+//! `cargo xtask soak attacks`: builds the program and attacks it with `bench`.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use anyhow::Result;
 use crate::bench;
 use crate::process;
 
-/// Attacks the program for so many minutes.
+/// Attacks the program for `minutes`.
 pub(crate) fn run(minutes: u64, program: Option<PathBuf>) -> Result<()> {
     let program = match program {
-        // Cargo runs the attackers in the folder of the workspace.
+        // Cargo runs the attackers in the workspace folder.
         Some(program) => std::path::absolute(program)?,
         None => bench::tidegate()?,
     };

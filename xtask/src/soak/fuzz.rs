@@ -1,8 +1,8 @@
 //! `cargo xtask soak fuzz`: every fuzz target under libFuzzer.
 //!
-//! The program is `fuzz/libfuzzer`, built by cargo-fuzz with coverage and AddressSanitizer. What it
-//! finds on the way is kept below the folder of builds, so that the next run goes on from there; what
-//! crashes is an input to be kept as a seed in `fuzz/seeds`.
+//! The program is `fuzz/libfuzzer`, built by cargo-fuzz with coverage and AddressSanitizer. Its
+//! corpus is kept below the target folder, so that the next run continues from there. An input that
+//! crashes a target should be committed as a seed in `fuzz/seeds`.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,34 +20,34 @@ use crate::project;
 use crate::sanitize;
 use crate::tools;
 
-/// The longest input, the longest time for one in seconds, and the most memory in megabytes.
+/// Maximum input length, time per input in seconds, and memory in megabytes.
 const BOUNDS: [&str; 3] = ["-max_len=16384", "-timeout=60", "-rss_limit_mb=3072"];
-/// How many of the last lines of a target that crashed are shown.
+/// Number of output lines shown of a crashed target.
 const LAST_LINES: usize = 40;
 
-/// What came of one target.
+/// Result of one target.
 struct Outcome {
     target: String,
     executions: u64,
     per_second: u64,
     peak_megabytes: u64,
-    /// Where the input is that crashed it, or why it did not run.
+    /// Path of the input that crashed it, or why it did not run.
     crash: Option<String>,
 }
 
-/// Fuzzes targets, all of them if none is named, and prints a table.
+/// Fuzzes the named targets, or all if there are none, and prints a table.
 pub(crate) fn run(minutes: u64, names: &[String]) -> Result<()> {
-    let targets = chosen(known()?, names)?;
+    let targets = select(all_targets()?, names)?;
     let program = build()?;
     let folder = project::target_folder("fuzz")?;
     let count = targets.len();
-    let at_once = thread::available_parallelism().map_or(1, NonZero::get).min(count);
-    println!("{count} targets, {minutes} minutes each, {at_once} at once");
-    let (waiting, outcomes) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
+    let parallelism = thread::available_parallelism().map_or(1, NonZero::get).min(count);
+    println!("{count} targets, {minutes} minutes each, {parallelism} in parallel");
+    let (queue, outcomes) = (Mutex::new(VecDeque::from(targets)), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..at_once {
+        for _ in 0..parallelism {
             scope.spawn(|| {
-                while let Some(target) = locked(&waiting).pop_front() {
+                while let Some(target) = locked(&queue).pop_front() {
                     let outcome = fuzz(&program, &folder, &target, minutes);
                     locked(&outcomes).push(outcome);
                 }
@@ -61,8 +61,8 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Every target has a folder of seeds.
-fn known() -> Result<Vec<String>> {
+/// All targets; each has a folder of seeds.
+fn all_targets() -> Result<Vec<String>> {
     let folder = project::root().join("fuzz/seeds");
     let mut names = Vec::new();
     for entry in fs::read_dir(&folder).context("cannot list fuzz/seeds")? {
@@ -72,33 +72,33 @@ fn known() -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn chosen(known: Vec<String>, names: &[String]) -> Result<Vec<String>> {
+fn select(known: Vec<String>, names: &[String]) -> Result<Vec<String>> {
     if names.is_empty() {
         return Ok(known);
     }
     if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
-        bail!("{unknown} is not a fuzz target; known are {}", known.join(", "));
+        bail!("unknown fuzz target {unknown}; known targets are {}", known.join(", "));
     }
     Ok(names.to_vec())
 }
 
-/// Builds the program of libFuzzer; where it is.
+/// Builds the libFuzzer program and returns its path.
 fn build() -> Result<PathBuf> {
     let tools = tools::cargo_fuzz()?;
     let (host, target) = (sanitize::host()?, project::target_folder("libfuzzer")?);
     let folder = project::root().join("fuzz/libfuzzer");
-    // The crate is outside of the workspace; with this copy it uses the same versions.
+    // The crate is outside the workspace; this copy gives it the same versions.
     fs::copy(project::root().join("Cargo.lock"), folder.join("Cargo.lock"))
         .context("cannot copy Cargo.lock")?;
     let mut command = process::cargo(["fuzz", "build", "--fuzz-dir"]);
     command.arg(&folder).arg("--target-dir").arg(&target).arg("target");
-    // Coverage and sanitizers are features of the compiler that are not stable.
+    // Coverage and sanitizers are unstable compiler features.
     command.env("RUSTC_BOOTSTRAP", "1").env("PATH", tools);
     process::run(command)?;
     Ok(target.join(host).join("release").join("target"))
 }
 
-/// Fuzzes one target and says how it goes once in a while.
+/// Fuzzes one target and prints its progress.
 fn fuzz(program: &Path, folder: &Path, target: &str, minutes: u64) -> Outcome {
     let mut outcome = Outcome {
         target: target.to_owned(),
@@ -126,12 +126,12 @@ fn watch(program: &Path, folder: &Path, outcome: &mut Outcome, minutes: u64) -> 
     command.arg(corpus).arg(project::root().join("fuzz/seeds").join(target));
     command.env("TIDEGATE_FUZZ_TARGET", target).env("ASAN_OPTIONS", "detect_odr_violation=0");
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("cannot start the program of libFuzzer")?;
+    let mut child = command.spawn().context("cannot start the libFuzzer program")?;
     let mut last = VecDeque::new();
     if let Some(stderr) = child.stderr.take() {
         for line in BufReader::new(stderr).split(b'\n') {
             let line = String::from_utf8_lossy(&line?).into_owned();
-            outcome.see(&line);
+            outcome.parse_line(&line);
             if line.contains("pulse") {
                 println!("{target}: {line}");
             }
@@ -147,12 +147,12 @@ fn watch(program: &Path, folder: &Path, outcome: &mut Outcome, minutes: u64) -> 
     last.iter().for_each(|line| println!("{target}: {line}"));
     let file =
         last.iter().find_map(|line| Some(line.split_once("Test unit written to ")?.1.to_owned()));
-    bail!(file.unwrap_or_else(|| "crashed without an input".to_owned()))
+    bail!(file.unwrap_or_else(|| "crashed without writing an input".to_owned()))
 }
 
 impl Outcome {
-    /// Takes a line of libFuzzer's.
-    fn see(&mut self, line: &str) {
+    /// Reads the statistics in a line of libFuzzer's output.
+    fn parse_line(&mut self, line: &str) {
         let Some((name, value)) = line.strip_prefix("stat::").and_then(|stat| stat.split_once(':'))
         else {
             return;
@@ -169,7 +169,7 @@ impl Outcome {
 
 fn report(outcomes: &mut [Outcome]) -> Result<()> {
     outcomes.sort_by(|one, other| one.target.cmp(&other.target));
-    println!("\n| target | executions | a second | most memory | crash |");
+    println!("\n| target | executions | per second | peak memory | crash |");
     println!("| --- | ---: | ---: | ---: | --- |");
     for outcome in &*outcomes {
         let Outcome { target, executions, per_second, peak_megabytes, crash } = outcome;
@@ -178,7 +178,7 @@ fn report(outcomes: &mut [Outcome]) -> Result<()> {
     }
     let crashed = outcomes.iter().filter(|outcome| outcome.crash.is_some()).count();
     if crashed > 0 {
-        bail!("{crashed} targets crashed; mend the parsers, and keep the inputs in fuzz/seeds");
+        bail!("{crashed} targets crashed; fix the parsers, and commit the inputs to fuzz/seeds");
     }
     Ok(())
 }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_from_what_libfuzzer_prints() {
+    fn statistics_are_read_from_the_output_of_libfuzzer() {
         let mut outcome = Outcome {
             target: "sse".to_owned(),
             executions: 0,
@@ -202,7 +202,7 @@ mod tests {
             "stat::average_exec_per_sec:     32",
             "stat::peak_rss_mb:              51",
         ] {
-            outcome.see(line);
+            outcome.parse_line(line);
         }
         assert_eq!(
             (outcome.executions, outcome.per_second, outcome.peak_megabytes),
@@ -211,11 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_not_known_is_named_with_those_that_are() {
+    fn an_unknown_target_is_reported_with_the_known_ones() {
         let known = vec!["config".to_owned(), "sse".to_owned()];
-        assert_eq!(chosen(known.clone(), &[]).unwrap(), known);
-        assert_eq!(chosen(known.clone(), &["sse".to_owned()]).unwrap(), ["sse"]);
-        let error = chosen(known, &["see".to_owned()]).unwrap_err().to_string();
+        assert_eq!(select(known.clone(), &[]).unwrap(), known);
+        assert_eq!(select(known.clone(), &["sse".to_owned()]).unwrap(), ["sse"]);
+        let error = select(known, &["see".to_owned()]).unwrap_err().to_string();
         assert!(error.contains("config, sse"), "{error}");
     }
 }

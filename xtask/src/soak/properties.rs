@@ -3,21 +3,21 @@
 use anyhow::{Result, bail};
 
 use crate::process;
-use crate::tally::Tally;
+use crate::test_counts::TestCounts;
 
-/// How many cases each property gets, where the usual tests run a few hundred.
+/// Number of cases per property; the usual tests run a few hundred.
 const CASES: &str = "20000";
 
-/// Runs all tests in release mode with many cases for every property.
+/// Runs all tests in release mode with many cases per property.
 pub(crate) fn run() -> Result<()> {
     let mut command = process::cargo(["test", "--workspace", "--all-features", "--release"]);
     command.env("TIDEGATE_SOAK", "1").env("PROPTEST_CASES", CASES);
-    let mut tally = Tally::default();
-    let outcome = process::watch(command, |line| tally.see(line));
-    println!("{tally}");
+    let mut counts = TestCounts::default();
+    let outcome = process::watch(command, |line| counts.parse_line(line));
+    println!("{counts}");
     outcome?;
-    if tally.not_passed() > 0 {
-        bail!("{} tests were ignored", tally.ignored);
+    if counts.not_passed() > 0 {
+        bail!("{} tests were ignored", counts.ignored);
     }
     Ok(())
 }

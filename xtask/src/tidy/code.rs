@@ -3,36 +3,40 @@
 use super::scrub::scrub;
 use super::{Findings, TextFile};
 
-/// Names that say nothing about what is inside.
-const EMPTY_NAMES: &[&str] = &["common", "util", "utils", "helper", "helpers", "misc"];
+/// Module names without meaning.
+const MEANINGLESS_NAMES: &[&str] = &["common", "util", "utils", "helper", "helpers", "misc"];
 
-/// Where the keyword below may stand: the store that is allowed to, and the proof that needs an
-/// allocator of its own.
-const MAY_BE_UNSAFE: &[&str] = &["crates/tidegate-memory/", "xtask/no-std/"];
+/// Folders in which unsafe code is allowed: the in-process store, and the no_std program, which
+/// needs an allocator.
+const UNSAFE_ALLOWED: &[&str] = &["crates/tidegate-memory/", "xtask/no-std/"];
 
-/// The first compiler with `if let ... && ...`.
+/// Openings that refer to another item, which readers of generated documentation do not see.
+const REFERRING: &[&str] = &["The same", "As above", "Likewise", "Ditto"];
+
+/// The first version of Rust with let chains.
 const LET_CHAINS: (u32, u32) = (1, 88);
 
-/// Checks one Rust file. `oldest` is the oldest compiler that must understand it.
-pub(super) fn check(file: &TextFile, oldest: Option<(u32, u32)>, findings: &mut Findings) {
+/// Checks one Rust file. `min_version` is the minimum Rust version of its package.
+pub(super) fn check(file: &TextFile, min_version: Option<(u32, u32)>, findings: &mut Findings) {
     let code = scrub(&file.text);
     check_opening(file, findings);
     check_name(file, findings);
-    check_loose_ends(file, &code, findings);
-    if !MAY_BE_UNSAFE.iter().any(|folder| file.path.starts_with(folder)) {
+    check_doc_comments(file, findings);
+    check_unfinished(file, &code, findings);
+    if !UNSAFE_ALLOWED.iter().any(|folder| file.path.starts_with(folder)) {
         for line in lines_with_word(&code, "unsafe") {
             findings.error(
                 &format!("{}:{line}", file.path),
-                "unsafe code lives in tidegate-memory only, where models check it. Find a safe \
-                 way or a crate that has one",
+                "unsafe code is allowed in tidegate-memory only, where models check it. Find a safe \
+                 alternative or a crate that provides one",
             );
         }
     }
-    if oldest.is_some_and(|version| version < LET_CHAINS) {
+    if min_version.is_some_and(|version| version < LET_CHAINS) {
         for line in let_chains(&code) {
             findings.error(
                 &format!("{}:{line}", file.path),
-                "`if let` joined with `&&` needs Rust 1.88, and this crate promises less. Nest \
+                "let chains need Rust 1.88, but this crate supports older versions. Nest \
                  the conditions, or use let-else or a match",
             );
         }
@@ -40,7 +44,7 @@ pub(super) fn check(file: &TextFile, oldest: Option<(u32, u32)>, findings: &mut 
 }
 
 fn check_opening(file: &TextFile, findings: &mut Findings) {
-    // What a program wrote from a definition is explained where it is included.
+    // Generated code is documented where it is included.
     if file.path.contains("/generated/") {
         return;
     }
@@ -48,41 +52,69 @@ fn check_opening(file: &TextFile, findings: &mut Findings) {
     if !first.is_some_and(|line| line.starts_with("//!")) {
         findings.error(
             &file.path,
-            "does not open with `//!`. Say what the module is for, why it exists and what it \
-             refuses to do",
+            "does not start with `//!`. Say what the module is, why it exists and what it \
+             does not do",
         );
     }
 }
 
 fn check_name(file: &TextFile, findings: &mut Findings) {
     let names = file.path.trim_end_matches(".rs").split(['/', '-', '_']);
-    for name in names.filter(|name| EMPTY_NAMES.contains(name)) {
+    for name in names.filter(|name| MEANINGLESS_NAMES.contains(name)) {
         findings.error(
             &file.path,
-            format!("\"{name}\" names a drawer, not a thing. Name it after what it knows"),
+            format!("\"{name}\" does not say what the module contains. Name it after its concept"),
         );
     }
 }
 
-/// Code that was left for later, and tests that do not run.
-fn check_loose_ends(file: &TextFile, code: &str, findings: &mut Findings) {
+fn check_doc_comments(file: &TextFile, findings: &mut Findings) {
+    let mut marker_above = None;
+    for (index, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        let marker = ["///", "//!"].into_iter().find(|marker| line.starts_with(marker));
+        let text = line.trim_start_matches(['/', '!']).trim_start();
+        if marker.is_some()
+            && marker != marker_above
+            && let Some(opening) = REFERRING.iter().find(|opening| begins_with(text, opening))
+        {
+            findings.error(
+                &format!("{}:{}", file.path, index + 1),
+                format!(
+                    "a doc comment begins with \"{opening}\". Say what the item is or does in a \
+                     sentence that stands alone"
+                ),
+            );
+        }
+        marker_above = marker;
+    }
+}
+
+/// Whether a text begins with these words: "Dittography" does not begin with "Ditto".
+fn begins_with(text: &str, words: &str) -> bool {
+    let rest = text.strip_prefix(words);
+    rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()))
+}
+
+/// Checks for unfinished code and ignored tests.
+fn check_unfinished(file: &TextFile, code: &str, findings: &mut Findings) {
     for name in ["todo", "unimplemented"] {
         for line in lines_where(code, |line| line.contains(&format!("{name}!"))) {
             findings.error(
                 &format!("{}:{line}", file.path),
-                format!("{name}! is a panic that waits for a user. Write the code or an error"),
+                format!("{name}! panics at run time. Implement it or return an error"),
             );
         }
     }
     for line in lines_where(code, |line| line.contains("#[ignore")) {
         findings.error(
             &format!("{}:{line}", file.path),
-            "an ignored test tests nothing. Make it run, or remove it",
+            "ignored tests are not allowed. Fix the test or remove it",
         );
     }
 }
 
-/// Lines on which a condition joins a `let` with something else.
+/// Lines with a let chain.
 fn let_chains(code: &str) -> Vec<usize> {
     let mut lines: Vec<usize> = code
         .match_indices("&& let ")
@@ -99,7 +131,7 @@ fn let_chains(code: &str) -> Vec<usize> {
     lines
 }
 
-/// Whether `&&` stands between here and the block of the condition, outside of any brackets.
+/// Whether the condition has a `&&` outside brackets, before its block.
 fn is_joined(condition: &str) -> bool {
     let mut depth = 0_usize;
     for (index, c) in condition.char_indices() {
@@ -151,16 +183,16 @@ mod tests {
     }
 
     #[test]
-    fn modules_open_with_what_they_are() {
+    fn modules_start_with_a_doc_comment() {
         let mut findings = Findings::default();
         let file = TextFile { path: "a.rs".into(), text: "use a::b;\n//! Late.\n".into() };
         check(&file, None, &mut findings);
-        assert!(findings.errors[0].contains("does not open with"), "{findings:?}");
+        assert!(findings.errors[0].contains("does not start with"), "{findings:?}");
         assert!(errors("fn f() {}").is_empty());
     }
 
     #[test]
-    fn drawers_are_refused() {
+    fn meaningless_names_are_refused() {
         for path in ["crates/a/src/util.rs", "crates/a/src/misc/b.rs", "crates/a-common/src/lib.rs"]
         {
             assert_eq!(errors_at(path, "").len(), 1, "{path}");
@@ -169,7 +201,28 @@ mod tests {
     }
 
     #[test]
-    fn loose_ends_are_refused() {
+    fn a_doc_comment_stands_alone() {
+        for text in [
+            "/// The same, for keys.\nfn f() {}",
+            "    /// As above.\n    fn f() {}",
+            "/// First.\nfn f() {}\n/// Likewise\nfn g() {}",
+            "mod a {\n//! Ditto.\n}",
+        ] {
+            let found = errors(text);
+            assert!(found.len() == 1 && found[0].contains("stands alone"), "{text}: {found:?}");
+        }
+        for text in [
+            "/// Takes two keys.\n/// The same key counts once.\nfn f() {}",
+            "// The same, as a comment of the code.\nfn f() {}",
+            "/// Dittography.\nfn f() {}",
+            "/// The sameness of keys.\nfn f() {}",
+        ] {
+            assert!(errors(text).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn unfinished_code_is_refused() {
         assert!(errors("fn f() { todo!() }")[0].contains("limiter.rs:2: "));
         assert_eq!(errors("fn f() { unimplemented!(\"x\") }").len(), 1);
         assert_eq!(errors("#[ignore = \"slow\"]\n#[test]\nfn f() {}").len(), 1);

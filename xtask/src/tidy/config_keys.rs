@@ -1,8 +1,8 @@
-//! Configuration keys that no code reads.
+//! Checks that code reads every configuration key.
 //!
-//! The keys come from the schema, which tests of tidegate-config keep equal to its table. A key is
-//! read when a program that has a plan takes the value of its setting, `.name.value`, or calls what
-//! the configuration makes of several keys. Comments, strings and tests do not count.
+//! The keys come from the schema, which tests of tidegate-config keep equal to its table. A key
+//! counts as read if production code has the value of its setting, `.name.value`, or the conversion
+//! listed below. Comments, strings and tests do not count.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use super::{Findings, TextFile};
 
 const SCHEMA: &str = "crates/tidegate-config/tidegate.schema.json";
 
-/// The crates that act on a plan.
+/// Crates that use the parsed configuration.
 const READERS: &[&str] = &["crates/tidegate-server/src/", "crates/tidegate-cli/src/"];
 
-/// Keys that leave the configuration as parts of something else, and how a program takes that.
-/// A pattern that ends with a dot stands for everything below it.
+/// Keys that the configuration converts to another value, and the code that uses that value. A
+/// pattern that ends with a dot matches all keys below it.
 const CONVERTED: &[(&str, &str)] = &[
     ("limits.*.", ".limits.by_name"),
     ("admission.allow_clients", ".admission.rules("),
@@ -52,12 +52,12 @@ const CONVERTED: &[(&str, &str)] = &[
     ("providers.*.ramp_floor", "plan.ramp.floor.value"),
 ];
 
-/// What marks a key that is accepted and that no code reads yet. Whoever sets it is warned. A key
-/// that is marked and read is a finding, so the marks only become fewer.
+/// Schema property of keys that are accepted but not read yet; setting one logs a warning. A marked
+/// key that is read is an error, so that the number of marks only shrinks.
 const UNUSED: &str = "x-unused";
 
-/// How many keys are marked. The number only shrinks.
-const MARKED: usize = 5;
+/// Number of marked keys. It only shrinks.
+const UNUSED_KEYS: usize = 5;
 
 /// The keys of the schema, such as `limits.*.rate`, and whether they are marked as unused.
 pub(super) type Keys = BTreeMap<String, bool>;
@@ -65,29 +65,30 @@ pub(super) type Keys = BTreeMap<String, bool>;
 /// The keys of the committed schema.
 pub(super) fn committed(files: &[TextFile]) -> Result<Keys> {
     let schema = files.iter().find(|file| file.path == SCHEMA);
-    let schema = schema.with_context(|| format!("there is no {SCHEMA}"))?;
+    let schema = schema.with_context(|| format!("{SCHEMA} does not exist"))?;
     Ok(keys(&serde_json::from_str(&schema.text).context(SCHEMA)?))
 }
 
-/// Every key of the schema is read by some code, or marked as unused.
+/// Checks that every key of the schema is read by code or marked as unused.
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) -> Result<()> {
     let keys = committed(files)?;
     let is_reader = |file: &&TextFile| READERS.iter().any(|folder| file.path.starts_with(folder));
-    let code = files.iter().filter(is_reader).map(|file| dense(&production_code(file)));
+    let code =
+        files.iter().filter(is_reader).map(|file| without_whitespace(&production_code(file)));
     let code: Vec<String> = code.collect();
     check_keys(&keys, &code, findings);
-    check_marks(&keys, MARKED, findings);
+    check_marks(&keys, UNUSED_KEYS, findings);
     Ok(())
 }
 
-fn check_marks(keys: &Keys, most: usize, findings: &mut Findings) {
+fn check_marks(keys: &Keys, expected: usize, findings: &mut Findings) {
     let marked = keys.values().filter(|unused| **unused).count();
-    if marked != most {
+    if marked != expected {
         findings.error(
             "xtask/src/tidy/config_keys.rs",
             format!(
-                "{marked} keys are marked as unused, and MARKED says {most}. Make a new key work \
-                 before it is accepted; if there are fewer, lower MARKED"
+                "{marked} keys are marked as unused, but UNUSED_KEYS is {expected}. Implement a new key \
+                 before accepting it; if the number is lower, lower UNUSED_KEYS"
             ),
         );
     }
@@ -97,12 +98,15 @@ fn check_keys(keys: &Keys, code: &[String], findings: &mut Findings) {
     for (key, unused) in keys {
         match is_read(key, keys, code) {
             true if *unused => {
-                findings.error(key, "is read now. Take `.unused(...)` off its row in the table of keys");
+                findings.error(
+                    key,
+                    "is read now. Remove `.unused(...)` from its row in the table of keys",
+                );
             }
             false if !unused => findings.error(
                 key,
-                "is a configuration key that no code reads. Make it work, or remove it; if the \
-                 configuration makes something else of it, say how in xtask/src/tidy/config_keys.rs",
+                "is a configuration key that no code reads. Implement or remove it; if the \
+                 configuration converts it, add the conversion to xtask/src/tidy/config_keys.rs",
             ),
             _ => {}
         }
@@ -123,8 +127,8 @@ fn converted(key: &str) -> Option<&'static str> {
     CONVERTED.iter().find(|(pattern, _)| covers(pattern)).map(|(_, text)| *text)
 }
 
-/// How code reads the setting of a key: by its name, and by that of its section as well where
-/// another section has one of the same name.
+/// The code that reads the setting of a key: its name, with the section if several sections have a
+/// key of this name.
 fn setting(key: &str, keys: &Keys) -> String {
     let name = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let (own, direct) = (name(key), keys.keys().filter(|key| converted(key).is_none()));
@@ -135,8 +139,8 @@ fn setting(key: &str, keys: &Keys) -> String {
     format!("{section}.{own}.value")
 }
 
-/// The code without spaces, so that a chain over several lines reads like one on a line.
-fn dense(code: &str) -> String {
+/// Removes whitespace, so that a chain over several lines matches one on a single line.
+fn without_whitespace(code: &str) -> String {
     code.split_whitespace().collect()
 }
 
@@ -188,7 +192,7 @@ mod tests {
 
     fn errors(keys: &Keys, code: &str) -> Vec<String> {
         let mut findings = Findings::default();
-        check_keys(keys, &[dense(code)], &mut findings);
+        check_keys(keys, &[without_whitespace(code)], &mut findings);
         findings.errors
     }
 
@@ -223,9 +227,9 @@ mod tests {
         let marked = keys(&serde_json::from_str(&marked).unwrap());
         assert!(errors(&marked, &READS.replace("http.value", "other")).is_empty());
         assert!(errors(&marked, READS)[0].contains("is read now"));
-        let off = |most| {
+        let off = |expected| {
             let mut findings = Findings::default();
-            check_marks(&marked, most, &mut findings);
+            check_marks(&marked, expected, &mut findings);
             findings.errors.len()
         };
         assert_eq!([0, 1, 2].map(off), [1, 0, 1], "neither more nor fewer than there are");

@@ -1,4 +1,4 @@
-//! Which files belong to the project: what git knows, or all of a source archive.
+//! The files of the project: those known to git, or all files of a source archive.
 
 use std::fs;
 use std::path::Path;
@@ -9,15 +9,15 @@ use super::TextFile;
 use crate::process;
 use crate::project;
 
-/// Folders of a source archive that hold nothing of ours.
+/// Folders that are not part of the project.
 const OUTPUTS: &[&str] = &["target", ".git"];
 
-/// All files that are or could be committed, if they are text.
+/// Reads all text files that are or could be committed.
 pub(super) fn text_files() -> Result<Vec<TextFile>> {
     let root = project::root();
     let mut files = Vec::new();
     for path in if project::is_clone() { known_to_git()? } else { found_below(root)? } {
-        // A file that is gone but not yet committed as gone is no longer ours to check.
+        // Skips a file whose deletion is not committed yet.
         let Ok(bytes) = fs::read(root.join(&path)) else { continue };
         if let Ok(text) = String::from_utf8(bytes) {
             files.push(TextFile { path, text });
@@ -26,7 +26,7 @@ pub(super) fn text_files() -> Result<Vec<TextFile>> {
     Ok(files)
 }
 
-/// The names of the committed files, one a line; `None` in a source archive.
+/// The paths of the committed files, one per line; `None` in a source archive.
 pub(super) fn committed() -> Result<Option<String>> {
     if !project::is_clone() {
         return Ok(None);
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_is_searched_without_what_was_built_in_it() {
+    fn an_archive_is_searched_without_build_output() {
         let found = found_below(&project::root().join("xtask")).unwrap();
         assert!(found.iter().any(|path| path == "src/tidy/files.rs"), "{found:?}");
         assert!(!found.iter().any(|path| path.contains("target/")), "{found:?}");

@@ -1,27 +1,27 @@
-//! The numbers of the table of guarantees are those of the code.
+//! Checks the numbers in the table of guarantees against the code.
 //!
 //! Every number in the table "What is guaranteed" of README.md either comes from a constant, which
-//! is read here from the source text and compared, or is listed with the reason why there is none.
+//! is read from the source text and compared, or is listed here with the reason why it has none.
 
 use super::scrub::production_code;
 use super::{Findings, TextFile};
 
 const DOCUMENT: &str = "README.md";
 const HEADING: &str = "## What is guaranteed";
-/// Where the lists of this rule are.
+/// Path of this file, for messages.
 const RULE: &str = "xtask/src/tidy/guarantees.rs";
 
 /// A Julian year in milliseconds.
 const YEAR: u128 = 31_557_600_000;
 const MEBIBYTE: u128 = 1 << 20;
 
-/// A number in the table that comes from a constant.
+/// A number in the table with the constant that it comes from.
 struct Number {
-    /// The text around the number, which stands for `{}`.
-    says: &'static str,
+    /// The text in the table, with `{}` for the number.
+    pattern: &'static str,
     package: &'static str,
     constant: &'static str,
-    /// How much one in the table is in the unit of the constant.
+    /// Units of the constant per unit in the table.
     unit: u128,
 }
 
@@ -35,7 +35,7 @@ const NUMBERS: &[Number] = &[
     number("probability 2^-{} per pair", "tidegate-memory", "FINGERPRINT_BITS", 1),
 ];
 
-/// Numbers that no constant has.
+/// Numbers without a constant.
 const WITHOUT_CONSTANT: &[&str] = &[
     // The tokens of a rate are a `u32`.
     "2^32 - 1 tokens",
@@ -44,15 +44,15 @@ const WITHOUT_CONSTANT: &[&str] = &[
 ];
 
 const fn number(
-    says: &'static str,
+    pattern: &'static str,
     package: &'static str,
     constant: &'static str,
     unit: u128,
 ) -> Number {
-    Number { says, package, constant, unit }
+    Number { pattern, package, constant, unit }
 }
 
-/// Compares the table with the constants.
+/// Checks the table against the constants.
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) {
     let document = files.iter().find(|file| file.path == DOCUMENT);
     let table = document.map_or_else(Vec::new, |file| table(&file.text));
@@ -72,7 +72,7 @@ fn check_table(
     let mut rows: Vec<(usize, String)> =
         table.iter().map(|(line, row)| (*line, (*row).to_owned())).collect();
     for number in numbers {
-        let (before, after) = number.says.split_once("{}").unwrap_or((number.says, ""));
+        let (before, after) = number.pattern.split_once("{}").unwrap_or((number.pattern, ""));
         let Some((line, found)) = rows.iter_mut().find_map(|(line, row)| {
             let start = row.find(before)? + before.len();
             let length = row[start..].find(after)?;
@@ -80,7 +80,7 @@ fn check_table(
             row.replace_range(start..start + length, "");
             Some((*line, written))
         }) else {
-            findings.error(RULE, format!("no row of the table says \"{}\"", number.says));
+            findings.error(RULE, format!("no row of the table has \"{}\"", number.pattern));
             continue;
         };
         let written = found.replace(',', "").parse::<u128>().ok();
@@ -90,7 +90,7 @@ fn check_table(
             Ok(value) => findings.error(
                 &format!("{DOCUMENT}:{line}"),
                 format!(
-                    "says {found}, but {} of {} is {value} / {}. Change the one that is wrong",
+                    "has {found}, but {} of {} is {value} / {}. Correct the wrong one",
                     number.constant, number.package, number.unit
                 ),
             ),
@@ -99,13 +99,13 @@ fn check_table(
     for known in without_constant {
         match rows.iter_mut().find_map(|(_, row)| row.find(known).map(|start| (start, row))) {
             Some((start, row)) => row.replace_range(start..start + known.len(), ""),
-            None => findings.error(RULE, format!("no row of the table says \"{known}\"")),
+            None => findings.error(RULE, format!("no row of the table has \"{known}\"")),
         }
     }
     for (line, row) in rows.iter().filter(|(_, row)| row.contains(|c: char| c.is_ascii_digit())) {
         findings.error(
             &format!("{DOCUMENT}:{line}"),
-            format!("a number that nothing compares with the code: {row}. Add it to {RULE}"),
+            format!("a number is not checked against the code: {row}. Add it to {RULE}"),
         );
     }
 }
@@ -122,7 +122,7 @@ fn table(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// The value of the only constant of this name in the crate.
+/// Evaluates the only constant of this name in the crate.
 fn value_of(number: &Number, files: &[TextFile]) -> Result<u128, String> {
     let folder = format!("crates/{}/src/", number.package);
     let declaration = format!("const {}: ", number.constant);
@@ -130,7 +130,7 @@ fn value_of(number: &Number, files: &[TextFile]) -> Result<u128, String> {
     let code: Vec<String> = code.filter(|code| code.contains(&declaration)).collect();
     let [code] = code.as_slice() else {
         return Err(format!(
-            "{} of {} is declared in {} files and should be in one",
+            "{} of {} is declared in {} files, expected one",
             number.constant,
             number.package,
             code.len()
@@ -143,7 +143,7 @@ fn value_of(number: &Number, files: &[TextFile]) -> Result<u128, String> {
     })
 }
 
-/// A number, a product, a shift, or a duration in milliseconds.
+/// Evaluates a number, a product, a shift, or a duration in milliseconds.
 fn evaluate(expression: &str) -> Option<u128> {
     let expression = expression.trim();
     if let Some((left, right)) = expression.split_once("<<") {
@@ -166,7 +166,7 @@ mod tests {
 
     const RULES: &[Number] = &[number("up to {} charges", "a", "MOST", 2)];
 
-    /// What is found of a table with one row and one line of code.
+    /// Errors for a table with one row and one line of code.
     fn errors(row: &str, code: &str) -> Vec<String> {
         let file = TextFile { path: "crates/a/src/b.rs".into(), text: code.into() };
         let mut findings = Findings::default();
@@ -179,7 +179,7 @@ mod tests {
         let code = "pub const MOST: usize = 2_000;";
         assert!(errors("| a list | up to 1,000 charges, 2^-64 per pair |", code).is_empty());
         let found = errors("| a list | up to 1,001 charges, 2^-64 per pair |", code);
-        assert!(found[0].starts_with("README.md:7: says 1,001"), "{found:?}");
+        assert!(found[0].starts_with("README.md:7: has 1,001"), "{found:?}");
         let found = errors("| a list | up to many charges, 2^-64 per pair |", code);
         assert_eq!(found.len(), 1, "{found:?}");
     }
@@ -188,7 +188,7 @@ mod tests {
     fn every_number_is_covered_and_every_claim_is_found() {
         let code = "const MOST: usize = 32;";
         let found = errors("| a list | up to 16 charges, 2^-64 per pair, 3 times |", code);
-        assert!(found.len() == 1 && found[0].contains("nothing compares"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("is not checked"), "{found:?}");
         let found = errors("| a list | as many as you like |", code);
         assert_eq!(found.len(), 2, "{found:?}");
     }

@@ -1,60 +1,57 @@
-//! Licences of everything we are built from: permissive ones, so that users are free.
+//! Checks that all dependencies have a permissive licence.
 
 use cargo_metadata::Metadata;
 
 use super::Findings;
 
-/// Licences under which a dependency may be used. Public-domain dedications such as CC0-1.0 and
-/// 0BSD are not here: they pass as one side of an OR whose other side is.
+/// Allowed licences of dependencies. Public-domain dedications such as CC0-1.0 and 0BSD are not
+/// listed; they pass as alternatives to a listed licence.
 const ALLOWED: &[&str] =
     &["MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "MPL-2.0", "Unicode-3.0"];
 
-/// A package that is not ours.
+/// A package from outside the workspace.
 #[derive(Debug)]
-pub(super) struct Foreign {
+pub(super) struct ExternalPackage {
     name: String,
     licence: Option<String>,
 }
 
-/// All packages from outside of the workspace.
-pub(super) fn foreign(metadata: &Metadata) -> Vec<Foreign> {
+/// All packages from outside the workspace.
+pub(super) fn external(metadata: &Metadata) -> Vec<ExternalPackage> {
     let outside = metadata.packages.iter().filter(|package| package.source.is_some());
     outside
-        .map(|package| Foreign {
+        .map(|package| ExternalPackage {
             name: format!("{} {}", package.name, package.version),
             licence: package.license.clone(),
         })
         .collect()
 }
 
-/// Every package says what its licence is, and the licence is allowed.
-pub(super) fn check(packages: &[Foreign], findings: &mut Findings) {
+/// Checks that every package declares an allowed licence.
+pub(super) fn check(packages: &[ExternalPackage], findings: &mut Findings) {
     for package in packages {
         match package.licence.as_deref() {
-            None => findings.error(
-                &package.name,
-                "names no licence. Nobody may use what has none; take another crate",
-            ),
+            None => findings.error(&package.name, "declares no licence. Use another crate"),
             Some(text) => match is_allowed(text) {
                 Some(true) => {}
                 Some(false) => findings.error(
                     &package.name,
                     format!(
-                        "its licence {text:?} is not among {}. Take another crate, or extend \
-                         the list in xtask/src/tidy/licences.rs if the terms ask nothing of users",
+                        "its licence {text:?} is not among {}. Use another crate, or extend \
+                         the list in xtask/src/tidy/licences.rs if the licence is permissive",
                         ALLOWED.join(", ")
                     ),
                 ),
                 None => findings.error(
                     &package.name,
-                    format!("its licence {text:?} is not an expression of SPDX names"),
+                    format!("its licence {text:?} is not a valid SPDX expression"),
                 ),
             },
         }
     }
 }
 
-/// Whether an SPDX expression can be met with allowed licences; `None` if it is not one.
+/// Whether allowed licences satisfy an SPDX expression; `None` if it is invalid.
 ///
 /// `WITH` binds tightest, then `AND`, then `OR`. An exception only adds rights. Old manifests
 /// write `/` for `OR`.
@@ -62,8 +59,8 @@ fn is_allowed(expression: &str) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut parser = Parser { words: &words };
-    let verdict = parser.either()?;
-    parser.words.is_empty().then_some(verdict)
+    let allowed = parser.or_expression()?;
+    parser.words.is_empty().then_some(allowed)
 }
 
 struct Parser<'a> {
@@ -71,32 +68,32 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn either(&mut self) -> Option<bool> {
-        let mut verdict = self.both()?;
+    fn or_expression(&mut self) -> Option<bool> {
+        let mut allowed = self.and_expression()?;
         while self.accept("OR") {
-            verdict |= self.both()?;
+            allowed |= self.and_expression()?;
         }
-        Some(verdict)
+        Some(allowed)
     }
 
-    fn both(&mut self) -> Option<bool> {
-        let mut verdict = self.one()?;
+    fn and_expression(&mut self) -> Option<bool> {
+        let mut allowed = self.licence()?;
         while self.accept("AND") {
-            verdict &= self.one()?;
+            allowed &= self.licence()?;
         }
-        Some(verdict)
+        Some(allowed)
     }
 
-    fn one(&mut self) -> Option<bool> {
+    fn licence(&mut self) -> Option<bool> {
         if self.accept("(") {
-            let verdict = self.either()?;
-            return self.accept(")").then_some(verdict);
+            let allowed = self.or_expression()?;
+            return self.accept(")").then_some(allowed);
         }
-        let verdict = ALLOWED.contains(&self.name()?);
+        let allowed = ALLOWED.contains(&self.name()?);
         if self.accept("WITH") {
             self.name()?;
         }
-        Some(verdict)
+        Some(allowed)
     }
 
     fn name(&mut self) -> Option<&str> {
@@ -124,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn expressions_that_can_be_met_pass() {
+    fn satisfiable_expressions_pass() {
         for text in [
             "MIT",
             "MIT OR Apache-2.0",
@@ -141,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_that_cannot_be_met_fail() {
+    fn unsatisfiable_expressions_fail() {
         for text in [
             "CC0-1.0",
             "0BSD",
@@ -150,7 +147,7 @@ mod tests {
             "MIT AND GPL-3.0-only",
             "MIT AND (GPL-2.0-only OR LGPL-3.0-only)",
             "GPL-2.0-only WITH Classpath-exception-2.0",
-            // AND binds tighter than OR: only the right reading is refused.
+            // AND binds tighter than OR.
             "GPL-3.0-only OR MIT AND GPL-3.0-only",
         ] {
             assert_eq!(is_allowed(text), Some(false), "{text}");
@@ -158,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_expression_is_told_apart() {
+    fn invalid_expressions_and_missing_licences_are_reported() {
         for text in ["", "MIT OR", "(MIT", "MIT Apache-2.0", "OR MIT", "MIT WITH"] {
             assert_eq!(is_allowed(text), None, "{text}");
         }
         let mut findings = Findings::default();
-        check(&[Foreign { name: "x 1.0.0".into(), licence: None }], &mut findings);
-        assert!(findings.errors[0].contains("names no licence"));
+        check(&[ExternalPackage { name: "x 1.0.0".into(), licence: None }], &mut findings);
+        assert!(findings.errors[0].contains("declares no licence"));
     }
 }

@@ -1,29 +1,29 @@
-//! Rules about the manifests of the members and the map of them.
+//! Rules for the manifests of the members, and their presence in ARCHITECTURE.md.
 
 use toml::{Table, Value};
 
 use super::{Findings, Member, TextFile};
 
-/// Crates that programs build upon promise an older compiler than the program itself.
+/// Library crates support an older Rust version than the program.
 const LIBRARIES: &[&str] = &["tidegate-core", "tidegate-memory", "tidegate", "tidegate-http"];
 const LIBRARY_VERSION: &str = "1.85";
 const PROGRAM_VERSION: &str = "1.90";
 
-/// The crate that may contain unsafe code. What the workspace forbids cannot be allowed again, so
-/// it has a copy of the lints.
-const MAY_BE_UNSAFE: &str = "tidegate-memory";
+/// The crate that may contain unsafe code. A lint that the workspace forbids cannot be allowed
+/// again, so this crate has a copy of the lints.
+const UNSAFE_CRATE: &str = "tidegate-memory";
 
-/// Crates that do no I/O: whoever uses them chooses the runtime.
+/// Crates without I/O, so that their users choose the runtime.
 const WITHOUT_RUNTIME: &[&str] = &["tidegate-core", "tidegate-providers"];
-/// Runtimes and what needs one, by the start of their names.
+/// Name prefixes of async runtimes and of crates that need one.
 const RUNTIMES: &[&str] = &["tokio", "tower", "hyper", "futures", "async"];
 
-/// Checks every manifest on its own. `root` is the manifest of the workspace.
+/// Checks every manifest. `root` is the manifest of the workspace.
 pub(super) fn check(members: &[Member], root: &Table, findings: &mut Findings) {
     for member in members {
         let place = format!("{}/Cargo.toml", member.folder);
         check_folder(member, &place, findings);
-        if member.name == MAY_BE_UNSAFE {
+        if member.name == UNSAFE_CRATE {
             check_own_lints(member, root, &place, findings);
         } else {
             check_lints(member, &place, findings);
@@ -38,7 +38,7 @@ pub(super) fn check(members: &[Member], root: &Table, findings: &mut Findings) {
     }
 }
 
-/// ARCHITECTURE.md names every crate.
+/// Checks that ARCHITECTURE.md names every crate.
 pub(super) fn check_map(members: &[Member], files: &[TextFile], findings: &mut Findings) {
     let map = files.iter().find(|file| file.path == "ARCHITECTURE.md");
     let text = map.map_or("", |file| file.text.as_str());
@@ -46,19 +46,19 @@ pub(super) fn check_map(members: &[Member], files: &[TextFile], findings: &mut F
         if !text.contains(&format!("`{}`", member.name)) {
             findings.error(
                 "ARCHITECTURE.md",
-                format!("does not name `{}`. A newcomer finds every crate on the map", member.name),
+                format!("does not name the crate `{}`. Add it", member.name),
             );
         }
     }
 }
 
-/// The compiler that a manifest promises, as (major, minor).
+/// The `rust-version` of a manifest, as (major, minor).
 pub(super) fn rust_version(manifest: &Table) -> Option<(u32, u32)> {
-    let mut parts = promised(manifest)?.split('.');
+    let mut parts = declared_rust_version(manifest)?.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-fn promised(manifest: &Table) -> Option<&str> {
+fn declared_rust_version(manifest: &Table) -> Option<&str> {
     manifest.get("package")?.get("rust-version")?.as_str()
 }
 
@@ -70,7 +70,7 @@ fn check_folder(member: &Member, place: &str, findings: &mut Findings) {
     if is_crate(member) && member.folder != format!("crates/{}", member.name) {
         findings.error(
             place,
-            format!("the crate is called {}; its folder is called the same", member.name),
+            format!("the crate is named {}; its folder must have the same name", member.name),
         );
     }
 }
@@ -80,13 +80,12 @@ fn check_lints(member: &Member, place: &str, findings: &mut Findings) {
     if lints.and_then(Value::as_bool) != Some(true) {
         findings.error(
             place,
-            "takes no part in the lints of the workspace. Add:\n    [lints]\n    workspace = true",
+            "does not inherit the lints of the workspace. Add:\n    [lints]\n    workspace = true",
         );
     }
 }
 
-/// The copy of the lints differs from those of the workspace in what unsafe code needs, and in
-/// nothing else.
+/// Checks that the copy of the lints differs from the workspace only in what unsafe code needs.
 fn check_own_lints(member: &Member, root: &Table, place: &str, findings: &mut Findings) {
     let lints = |of: Option<&Value>| of.and_then(|of| of.get("lints")).cloned();
     let mut expected = lints(root.get("workspace")).unwrap_or(Value::Table(Table::new()));
@@ -101,7 +100,7 @@ fn check_own_lints(member: &Member, root: &Table, place: &str, findings: &mut Fi
         findings.error(
             place,
             "[lints] must be [workspace.lints] of the root, with `unsafe_code = \"deny\"` and \
-             clippy's `undocumented_unsafe_blocks = \"warn\"`. Copy what has changed there",
+             clippy's `undocumented_unsafe_blocks = \"warn\"`. Copy the changes from there",
         );
     }
 }
@@ -112,15 +111,15 @@ fn check_rust_version(member: &Member, place: &str, findings: &mut Findings) {
     }
     let library = LIBRARIES.contains(&member.name.as_str());
     let expected = if library { LIBRARY_VERSION } else { PROGRAM_VERSION };
-    if promised(&member.manifest) != Some(expected) {
+    if declared_rust_version(&member.manifest) != Some(expected) {
         findings.error(
             place,
-            format!("must promise rust-version = \"{expected}\", which clippy then checks"),
+            format!("must have rust-version = \"{expected}\", which clippy then checks"),
         );
     }
 }
 
-/// All tables of dependencies, those of targets too, with their names.
+/// All tables of dependencies with their names, including those of targets.
 fn dependency_tables(manifest: &Table) -> Vec<(&Table, String)> {
     let targets = manifest.get("target").and_then(Value::as_table).into_iter().flatten();
     let targets = targets.filter_map(|(name, value)| Some((value.as_table()?, name.as_str())));
@@ -142,8 +141,8 @@ fn check_versions(table: &Table, place: &str, prefix: &str, findings: &mut Findi
             findings.error(
                 place,
                 format!(
-                    "[{prefix}] {name} has a version of its own. Versions stand in \
-                     [workspace.dependencies] at the root; here write {name}.workspace = true"
+                    "[{prefix}] {name} has its own version. Versions belong in \
+                     [workspace.dependencies] of the root; write {name}.workspace = true"
                 ),
             );
         }
@@ -155,7 +154,9 @@ fn check_runtimes(table: &Table, place: &str, findings: &mut Findings) {
     for name in table.keys().filter(is_runtime) {
         findings.error(
             place,
-            format!("must not depend on {name}: the crate does no I/O and chooses no runtime"),
+            format!(
+                "must not depend on {name}: the crate does no I/O and must not choose a runtime"
+            ),
         );
     }
 }
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn lints_are_those_of_the_workspace() {
         let found = core(&GOOD.replace("workspace = true\"", "").replace("[lints]", "[other]"));
-        assert!(found[0].contains("takes no part in the lints"), "{found:?}");
+        assert!(found[0].contains("does not inherit the lints"), "{found:?}");
     }
 
     #[test]
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_promised_compiler_is_the_agreed_one() {
+    fn the_rust_version_is_the_expected_one() {
         assert_eq!(core(&GOOD.replace("1.85", "1.86")).len(), 1);
         assert_eq!(core(&GOOD.replace("rust-version = '1.85'", "")).len(), 1);
         let server = |manifest: &str| errors("tidegate-server", "crates/tidegate-server", manifest);
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_stand_at_the_root_only() {
+    fn versions_are_in_the_root_manifest_only() {
         for line in [
             "[dev-dependencies]\nproptest = '1'",
             "[build-dependencies]\ncc = { version = '1' }",
@@ -253,7 +254,7 @@ mod tests {
         ] {
             let found = core(&format!("{GOOD}\n{line}"));
             assert_eq!(found.len(), 1, "{line}");
-            assert!(found[0].contains("has a version of its own"), "{found:?}");
+            assert!(found[0].contains("has its own version"), "{found:?}");
         }
     }
 
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn every_crate_is_on_the_map() {
+    fn architecture_names_every_crate() {
         let map = |text: &str| {
             let file = TextFile { path: "ARCHITECTURE.md".into(), text: text.into() };
             let members =

@@ -1,24 +1,24 @@
-//! Public type names that stand in too many crates.
+//! Public type names that too many crates use.
 //!
-//! A reader who meets the same name in three crates has to ask each time which one is meant. Only
-//! declarations count: a re-export is the same type.
+//! A name that three crates declare is ambiguous to readers. Only declarations count, not
+//! re-exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::scrub::production_code;
 use super::{Findings, TextFile};
 
-/// The most crates that may declare a public type of one name.
+/// Maximum number of crates that may declare a public type of one name.
 const MAX_CRATES: usize = 2;
 
-/// Names that say by themselves that they are parts of something nearby.
+/// Generic names whose meaning follows from their module.
 const LOCAL_NAMES: &[&str] = &["Inner", "State", "Reader", "Kind", "Entry"];
 
-/// Names that still stand in more crates. The list only shrinks: a name that is on it and no
-/// longer has to be is a finding.
+/// Names that still exceed the maximum. The list only shrinks: an entry that is no longer needed is
+/// an error.
 const STILL_SHARED: &[&str] = &["Account", "Rule", "Target"];
 
-/// No public type name is declared in more than two crates.
+/// Checks that no public type name is declared in more than two crates.
 pub(super) fn check(files: &[TextFile], findings: &mut Findings) {
     check_with(files, STILL_SHARED, findings);
 }
@@ -31,8 +31,8 @@ fn check_with(files: &[TextFile], still_shared: &[&str], findings: &mut Findings
             findings.error(
                 name,
                 format!(
-                    "is a public type of {} crates ({}), and {MAX_CRATES} is the most. Name it \
-                     after what it is in its crate",
+                    "is a public type of {} crates ({}), at most {MAX_CRATES} allowed. Name it \
+                     after its role in its crate",
                     list.len(),
                     list.join(", "),
                 ),
@@ -43,7 +43,9 @@ fn check_with(files: &[TextFile], still_shared: &[&str], findings: &mut Findings
         if declared.get(*name).is_none_or(|crates| crates.len() <= MAX_CRATES) {
             findings.error(
                 "xtask/src/tidy/names.rs",
-                format!("`{name}` is in at most {MAX_CRATES} crates now. Take it off STILL_SHARED"),
+                format!(
+                    "`{name}` is in at most {MAX_CRATES} crates now. Remove it from STILL_SHARED"
+                ),
             );
         }
     }
@@ -62,7 +64,7 @@ fn declarations(files: &[TextFile]) -> BTreeMap<String, BTreeSet<String>> {
             continue;
         }
         let code = production_code(file);
-        for name in code.lines().filter_map(declared_name) {
+        for name in code.lines().filter_map(public_type) {
             if !LOCAL_NAMES.contains(&name) {
                 declared.entry(name.to_owned()).or_default().insert(package.to_owned());
             }
@@ -72,15 +74,38 @@ fn declarations(files: &[TextFile]) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// The name of the public type that a line declares.
-fn declared_name(line: &str) -> Option<&str> {
-    let item = line.trim_start().strip_prefix("pub ")?;
-    let item = item.strip_prefix("unsafe ").unwrap_or(item);
-    let (keyword, rest) = item.split_once(' ')?;
-    if !["struct", "enum", "trait", "type", "union"].contains(&keyword) {
-        return None;
-    }
-    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-    (end > 0).then(|| &rest[..end])
+fn public_type(line: &str) -> Option<&str> {
+    line.trim_start().starts_with("pub ").then(|| declared_type(line))?
+}
+
+/// The name of the type that a line declares, whatever its visibility.
+pub(super) fn declared_type(line: &str) -> Option<&str> {
+    let item = without_visibility(line);
+    let (keyword, name) = item.strip_prefix("unsafe ").unwrap_or(item).split_once(' ')?;
+    let is_type = ["struct", "enum", "trait", "type", "union"].contains(&keyword);
+    is_type.then(|| identifier(name))?
+}
+
+/// The name of the module that a line declares.
+pub(super) fn declared_module(line: &str) -> Option<&str> {
+    identifier(without_visibility(line).strip_prefix("mod ")?)
+}
+
+/// The line from its first keyword after `pub` or `pub(...)`.
+fn without_visibility(line: &str) -> &str {
+    let line = line.trim_start();
+    let Some(rest) = line.strip_prefix("pub") else { return line };
+    let rest = match rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        Some((_, rest)) => rest,
+        None => rest,
+    };
+    rest.strip_prefix(' ').unwrap_or(line)
+}
+
+/// The identifier at the start of a text.
+fn identifier(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    (end > 0).then(|| &text[..end])
 }
 
 #[cfg(test)]
@@ -96,7 +121,7 @@ mod tests {
         findings.errors
     }
 
-    /// A file with this text in each of so many crates.
+    /// Errors if each of `count` crates has a file with this text.
     fn in_crates(count: usize, text: &str) -> Vec<String> {
         let paths: Vec<String> = (0..count).map(|n| format!("crates/c{n}/src/a.rs")).collect();
         let files: Vec<_> = paths.iter().map(|path| (path.as_str(), text)).collect();

@@ -1,9 +1,9 @@
-//! Source text without comments and literals, so that words in them are not taken for code.
+//! Removes comments and literals from source text, so that their words are not taken for code.
 
 use super::TextFile;
 use super::sizes::{is_test, production_lines};
 
-/// The code of a file that runs outside of tests, without comments and literals.
+/// The code of a file outside tests, without comments and literals.
 pub(super) fn production_code(file: &TextFile) -> String {
     if is_test(&file.path) {
         return String::new();
@@ -12,13 +12,13 @@ pub(super) fn production_code(file: &TextFile) -> String {
     scrub(&lines.join("\n"))
 }
 
-/// Replaces comments, strings and characters by spaces. Lines and columns stay where they are.
+/// Replaces comments, strings and characters with spaces. Lines and columns do not move.
 pub(super) fn scrub(source: &str) -> String {
     let mut rest = source;
     let mut code = String::with_capacity(source.len());
-    let mut before = ' ';
+    let mut previous = ' ';
     while let Some(c) = rest.chars().next() {
-        let prefix_ended = !(before.is_alphanumeric() || before == '_');
+        let prefix_ended = !(previous.is_alphanumeric() || previous == '_');
         let skipped = match c {
             '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             '/' if rest.starts_with("/*") => block_comment(rest),
@@ -29,18 +29,18 @@ pub(super) fn scrub(source: &str) -> String {
         };
         if skipped == 0 {
             code.push(c);
-            before = c;
+            previous = c;
             rest = &rest[c.len_utf8()..];
         } else {
             code.extend(rest[..skipped].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-            before = ' ';
+            previous = ' ';
             rest = &rest[skipped..];
         }
     }
     code
 }
 
-/// The length of a comment, with the comments inside of it.
+/// The length of a block comment, including nested ones.
 fn block_comment(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut index = 0;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_in_comments_and_literals_are_gone() {
+    fn comments_and_literals_are_removed() {
         for source in [
             "// word\n",
             "/* a /* word */ word */",
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_no_production_code() {
+    fn tests_are_not_production_code() {
         let code = |path: &str, text: &str| {
             production_code(&TextFile { path: path.into(), text: text.into() })
         };

@@ -1,7 +1,7 @@
-//! Every configuration key has a test that fails if the setting is ignored.
+//! Checks that every configuration key has a test that fails if the setting is ignored.
 //!
-//! A test names the keys that it holds in its doc comment, `/// Setting: providers.*.max_wait`,
-//! several separated by commas. The page of settings names the tests.
+//! A test names its keys in its doc comment, `/// Setting: providers.*.max_wait`, separated by
+//! commas. docs/settings.md lists the tests.
 
 use std::collections::BTreeMap;
 
@@ -13,24 +13,24 @@ const MARK: &str = "/// Setting:";
 /// A test function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Test {
-    /// The package that it belongs to.
+    /// Its package.
     pub(crate) package: String,
-    /// The file, from the root.
+    /// Its file, relative to the root.
     pub(crate) file: String,
-    /// The path of its modules and its name, as a filter for `cargo test`.
+    /// Module path and name, as a filter for `cargo test`.
     pub(crate) name: String,
 }
 
-/// A key that somebody says is held by a test.
+/// A key in a `Setting:` comment.
 struct Mark {
     key: String,
     /// File and line.
     place: String,
-    /// The test; `None` if what follows is not one.
+    /// The test below the comment; `None` if there is none.
     test: Option<Test>,
 }
 
-/// The tests that hold each key, in the order of their files.
+/// The tests of each key, in the order of their files.
 pub(super) fn by_key(files: &[TextFile]) -> BTreeMap<String, Vec<Test>> {
     let mut tests: BTreeMap<String, Vec<Test>> = BTreeMap::new();
     for Mark { key, test, .. } in files.iter().flat_map(marks) {
@@ -39,7 +39,7 @@ pub(super) fn by_key(files: &[TextFile]) -> BTreeMap<String, Vec<Test>> {
     tests
 }
 
-/// Every key is held by a test, and every mark is about a key and on a test.
+/// Checks that every key has a test, and every mark names a key and belongs to a test.
 pub(super) fn check(files: &[TextFile], keys: &Keys, findings: &mut Findings) {
     let mut missing: Vec<&String> = keys.keys().collect();
     for Mark { key, place, test } in files.iter().flat_map(marks) {
@@ -49,7 +49,7 @@ pub(super) fn check(files: &[TextFile], keys: &Keys, findings: &mut Findings) {
         match test {
             None => findings.error(
                 &place,
-                "`Setting:` is not on a test. Put it into the doc comment above `#[test]`",
+                "`Setting:` does not belong to a test. Put it into the doc comment above `#[test]`",
             ),
             Some(_) => missing.retain(|known| **known != key),
         }
@@ -58,14 +58,14 @@ pub(super) fn check(files: &[TextFile], keys: &Keys, findings: &mut Findings) {
         findings.error(
             key,
             format!(
-                "no test holds this setting. Write one that fails if the setting is ignored, and \
-                 `{MARK} {key}` into its doc comment; then run `cargo xtask settings`"
+                "no test covers this setting. Write one that fails if the setting is ignored, with \
+                 `{MARK} {key}` in its doc comment; then run `cargo xtask settings`"
             ),
         );
     }
 }
 
-/// The marks of a source file of a crate.
+/// The marks in a source file.
 fn marks(file: &TextFile) -> Vec<Mark> {
     let Some((package, modules)) = place_of(&file.path) else { return Vec::new() };
     let lines: Vec<&str> = file.text.lines().map(str::trim).collect();
@@ -169,12 +169,12 @@ mod tests {
         ] {
             assert_eq!(named(path, text), [("a".to_owned(), Some(name.to_owned()))], "{path}");
         }
-        assert!(named("xtask/src/main.rs", text).is_empty(), "a task is no part of the product");
+        assert!(named("xtask/src/main.rs", text).is_empty(), "tasks are not part of the product");
         assert!(named("crates/p/examples/x.rs", text).is_empty());
     }
 
     #[test]
-    fn a_mark_on_something_else_is_none() {
+    fn a_mark_on_another_item_is_an_error() {
         for below in [
             "fn helper() {}",
             "#[test]\nconst A: u8 = 1;",
@@ -184,16 +184,19 @@ mod tests {
         ] {
             let found = errors(&format!("/// Setting: a, b.*.c\n{below}\n"));
             assert_eq!(found.len(), 4, "two marks and two keys: {below}: {found:?}");
-            assert!(found[0].starts_with("crates/p/tests/it/x.rs:1: `Setting:` is not on a test"));
+            assert!(
+                found[0]
+                    .starts_with("crates/p/tests/it/x.rs:1: `Setting:` does not belong to a test")
+            );
         }
     }
 
     #[test]
-    fn every_key_is_held_and_every_mark_is_of_a_key() {
+    fn every_key_has_a_test_and_every_mark_names_a_key() {
         let test = "#[test]\nfn f() {}\n";
         assert!(errors(&format!("/// Setting: a,b.*.c\n{test}")).is_empty());
         let found = errors(&format!("/// Setting: a\n{test}"));
-        assert!(found.len() == 1 && found[0].starts_with("b.*.c: no test holds"), "{found:?}");
+        assert!(found.len() == 1 && found[0].starts_with("b.*.c: no test covers"), "{found:?}");
         let found = errors(&format!("/// Setting: a, b.*.c, b.*.d\n{test}"));
         assert_eq!(found, ["crates/p/tests/it/x.rs:1: `b.*.d` is not a configuration key"]);
     }

@@ -1,21 +1,21 @@
-//! File sizes. A file that grows past a page of thoughts hides a missing concept.
+//! File sizes. A long file usually hides a missing concept.
 
 use super::{Findings, TextFile};
 
-/// The most lines of a file, tests included.
+/// Maximum number of lines of a file, including tests.
 const MAX_LINES: usize = 600;
-/// Above so many lines of production code a file is named, for people to think about.
+/// A file with more lines of production code than this gets a note.
 const LONG: usize = 350;
 
-/// Too long is an error; long is a note.
+/// Checks the length of a file: over the maximum is an error, long production code a note.
 pub(super) fn check(file: &TextFile, findings: &mut Findings) {
     let lines = file.text.lines().count();
     if lines > MAX_LINES {
         findings.error(
             &file.path,
             format!(
-                "{lines} lines, and {MAX_LINES} is the most. Look for the concept that is missing \
-                 rather than for a place to cut"
+                "{lines} lines, at most {MAX_LINES} allowed. Look for a missing concept \
+                 rather than a place to split"
             ),
         );
     }
@@ -25,7 +25,7 @@ pub(super) fn check(file: &TextFile, findings: &mut Findings) {
     }
 }
 
-/// Lines before the module of tests.
+/// Number of lines before the test module.
 pub(super) fn production_lines(text: &str) -> usize {
     let lines: Vec<&str> = text.lines().collect();
     let opens_tests = |index: usize| {
@@ -37,7 +37,7 @@ pub(super) fn production_lines(text: &str) -> usize {
     (0..lines.len()).find(|index| opens_tests(*index)).unwrap_or(lines.len())
 }
 
-/// Whether a file holds nothing but tests.
+/// Whether a file has only tests.
 pub(super) fn is_test(path: &str) -> bool {
     path.contains("/tests/") || path.ends_with("/tests.rs")
 }

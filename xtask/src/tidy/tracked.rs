@@ -1,50 +1,52 @@
-//! Rules about everything that is committed: what a clone on another machine would trip over.
+//! Rules for all committed files: nothing that breaks or misleads on another machine.
 
 use super::{Findings, TextFile};
 
-/// Folders of one machine, put together here so that this file does not find itself.
+/// Machine-specific folders, split so that this file does not match itself.
 const MACHINE_FOLDERS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("/ho", "me/"), concat!("/Us", "ers/")];
 
-/// Notes to do something later, put together for the same reason.
+/// Markers of unfinished work, split for the same reason.
 const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME")];
 
-/// Where packages come from in a lock file.
+/// The expected package source in a lock file.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// `Cargo.lock` is committed. `tracked` is what `git ls-files` prints.
+/// Checks that `Cargo.lock` is committed. `tracked` is the output of `git ls-files`.
 pub(super) fn check_lock_file(tracked: &str, findings: &mut Findings) {
     if !tracked.lines().any(|path| path == "Cargo.lock") {
         findings.error(
             "Cargo.lock",
-            "is not committed. With it, everybody builds what was tested: git add Cargo.lock",
+            "is not committed. Builds must use the tested versions: git add Cargo.lock",
         );
     }
 }
 
-/// No paths of one machine, no package source that others do not have, no notes for later.
+/// Checks for machine-specific paths, private package sources, and markers of unfinished work.
 pub(super) fn check(file: &TextFile, findings: &mut Findings) {
     for (index, line) in file.text.lines().enumerate() {
         let place = format!("{}:{}", file.path, index + 1);
         for folder in MACHINE_FOLDERS.iter().filter(|folder| names_folder(line, folder)) {
             findings.error(
                 &place,
-                format!("names {folder}, a folder of one machine. Write a path from the root"),
+                format!(
+                    "names {folder}, a machine-specific folder. Use a path relative to the root"
+                ),
             );
         }
         for marker in MARKERS.iter().filter(|marker| has_word(line, marker)) {
             findings.error(
                 &place,
-                format!("{marker}: do it now, or write an issue; notes in files are forgotten"),
+                format!("{marker} is not allowed in files: do it now, or write an issue"),
             );
         }
-        if let Some(message) = foreign_source(&file.path, line) {
+        if let Some(message) = other_source(&file.path, line) {
             findings.error(&place, message);
         }
     }
 }
 
-/// Whether an absolute path begins with the folder: `x/home/` and `https://host/home/` do not.
+/// Whether the line has an absolute path to the folder: `x/home/` and `https://host/home/` are not.
 fn names_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(index, _)| {
         let before = line[..index].chars().next_back();
@@ -56,19 +58,19 @@ fn has_word(line: &str, word: &str) -> bool {
     line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|found| found == word)
 }
 
-fn foreign_source(path: &str, line: &str) -> Option<String> {
+fn other_source(path: &str, line: &str) -> Option<String> {
     let line = line.trim();
     if path.ends_with("Cargo.lock") {
         let source = line.strip_prefix("source = ")?.trim_matches('"');
         return (source != REGISTRY).then(|| {
-            format!("comes from {source}, not from crates.io. A clone elsewhere cannot fetch it")
+            format!("comes from {source}, not from crates.io, so other clones cannot fetch it")
         });
     }
     let is_setting = ["replace-with", "registry =", "registry.", "[source.", "[registries"]
         .iter()
         .any(|word| line.starts_with(word));
     (path.ends_with(".toml") && is_setting).then(|| {
-        "sets where packages come from. That is a matter of each machine: put it into the cargo \
+        "sets a package source, which depends on the machine: put it into the cargo \
          configuration of the user"
             .to_owned()
     })
@@ -96,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_one_machine_are_refused() {
+    fn machine_specific_paths_are_refused() {
         let found = errors("a.md", concat!("one\nsee /ho", "me/alice/x\n"));
         assert!(found[0].starts_with("a.md:2: "), "{found:?}");
         assert_eq!(errors("a.rs", concat!("\"/ro", "ot/x\"")).len(), 1);
@@ -105,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_for_later_are_refused() {
+    fn markers_of_unfinished_work_are_refused() {
         assert_eq!(errors("a.rs", concat!("// TO", "DO: later")).len(), 1);
         assert_eq!(errors("a.toml", concat!("# FIX", "ME")).len(), 1);
         assert!(

@@ -1,4 +1,4 @@
-//! Debian's package manager: packages that are installed, and packages that are only unpacked.
+//! Installs or unpacks Debian packages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result};
 
-use super::attempt;
+use super::run_quietly;
 use crate::process;
 
-/// The keys of Debian's archive, where Debian keeps them.
+/// Keyring of Debian's archive.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// A command of the package manager that asks no questions.
+/// A non-interactive `apt-get` command.
 pub(super) fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
     command.arg("-qq").args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
@@ -20,47 +20,48 @@ pub(super) fn apt_get(arguments: &[&str]) -> Command {
     command
 }
 
-/// Installs a package into the system, which takes its administrator.
+/// Installs a package into the system. Requires root.
 pub(super) fn install(package: &str) -> Result<()> {
     println!("installing {package}");
-    let install = || attempt(apt_get(&["install", "--yes", "--no-install-recommends", package]));
+    let install =
+        || run_quietly(apt_get(&["install", "--yes", "--no-install-recommends", package]));
     install().or_else(|_| update().and_then(|()| install()))
 }
 
-/// Downloads packages and unpacks them; nothing of them is installed or started.
+/// Downloads and unpacks packages, without installing or starting anything.
 pub(super) fn unpack(into: &Path, packages: &[&str], options: &[String]) -> Result<()> {
-    let mut download = with(&["download"], options);
+    let mut download = apt_get_with(&["download"], options);
     download.args(packages).current_dir(into);
-    attempt(download)?;
+    run_quietly(download)?;
     for package in files_ending(into, ".deb")? {
         let mut extract = Command::new("dpkg-deb");
         extract.arg("-x").arg(package).arg(into);
-        attempt(extract)?;
+        run_quietly(extract)?;
     }
     Ok(())
 }
 
-/// A fresh machine has no list of packages, and an old one has a list that is out of date.
+/// Updates the package lists, which may be missing or out of date.
 pub(super) fn update() -> Result<()> {
-    attempt(apt_get(&["update"]))
+    run_quietly(apt_get(&["update"]))
 }
 
-/// A command of the package manager. What it downloads it writes as the user that runs this.
-pub(super) fn with(arguments: &[&str], options: &[String]) -> Command {
+/// An `apt-get` command with options, which downloads as the current user.
+pub(super) fn apt_get_with(arguments: &[&str], options: &[String]) -> Command {
     let mut command = apt_get(arguments);
     command.args(["-o", "APT::Sandbox::User=root"]).args(options);
     command
 }
 
-/// Suites that are not among the sources of the system, and stay out of them: they are asked with
-/// a configuration of our own.
+/// Suites that are not among the system's sources. A separate configuration gives access to them
+/// without changing the system's.
 pub(super) struct Sources {
     folder: PathBuf,
 }
 
 impl Sources {
-    /// Suites of a mirror, with their lists of packages below this folder.
-    pub(super) fn of(into: &Path, mirror: &str, suites: &[String]) -> Result<Self> {
+    /// Downloads the package lists of suites of a mirror to a folder.
+    pub(super) fn new(into: &Path, mirror: &str, suites: &[String]) -> Result<Self> {
         let sources = Self { folder: into.join("apt") };
         for folder in ["lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(sources.folder.join(folder))?;
@@ -70,40 +71,41 @@ impl Sources {
         let line = |suite| format!("deb {signed}{mirror} {suite} main\n");
         let lines: String = suites.iter().map(line).collect();
         fs::write(sources.folder.join("sources.list"), lines)?;
-        attempt(with(&["update"], &sources.options()))?;
+        run_quietly(apt_get_with(&["update"], &sources.options()))?;
         Ok(sources)
     }
 
-    /// The options with which the package manager sees these suites and no others.
+    /// Options that make `apt` use only these suites.
     pub(super) fn options(&self) -> [String; 4] {
-        let at = |name| self.folder.join(name).display().to_string();
+        let path = |name| self.folder.join(name).display().to_string();
         [
-            format!("-oDir::Etc::sourcelist={}", at("sources.list")),
+            format!("-oDir::Etc::sourcelist={}", path("sources.list")),
             "-oDir::Etc::sourceparts=-".to_owned(),
-            format!("-oDir::State::lists={}", at("lists")),
-            format!("-oDir::Cache={}", at("cache")),
+            format!("-oDir::State::lists={}", path("lists")),
+            format!("-oDir::Cache={}", path("cache")),
         ]
     }
 
-    /// The versions that there are of a package, as the package manager lists them.
+    /// The available versions of a package, as printed by `apt-cache madison`.
     pub(super) fn versions(&self, package: &str) -> Result<String> {
         let mut command = Command::new("apt-cache");
         command.args(self.options()).args(["madison", package]);
         process::read(command)
     }
 
-    /// Removes the lists, which are of no use any more.
+    /// Removes the package lists.
     pub(super) fn remove(self) -> Result<()> {
-        fs::remove_dir_all(self.folder).context("cannot remove lists of packages")
+        fs::remove_dir_all(self.folder).context("cannot remove the package lists")
     }
 }
 
-/// The mirror and the code name of the system's main suite.
+/// Returns the mirror and the code name of the system's main suite.
 pub(super) fn main_suite() -> Result<(String, String)> {
     let format = "$(REPO_URI) $(CODENAME)";
     let targets = apt_get(&["indextargets", "--format", format, "Identifier: Packages"]);
     let targets = process::read(targets)?;
-    let (mirror, suite) = first_main(&targets).context("the system names no suite of Debian")?;
+    let (mirror, suite) =
+        first_main(&targets).context("the system has no Debian suite configured")?;
     Ok((mirror.to_owned(), suite.to_owned()))
 }
 
@@ -113,16 +115,16 @@ fn first_main(targets: &str) -> Option<(&str, &str)> {
     suites.find(|(_, suite)| !suite.contains(['-', '/', '$', ' ']))
 }
 
-/// An empty folder beside the final one, which is removed if there is one.
-pub(super) fn fresh_beside(home: &Path) -> Result<PathBuf> {
-    let fresh = home.with_extension("new");
-    for old in [home, &fresh] {
+/// Removes the final folder if it exists, and creates an empty staging folder beside it.
+pub(super) fn create_staging_folder(home: &Path) -> Result<PathBuf> {
+    let staging = home.with_extension("new");
+    for old in [home, &staging] {
         if old.exists() {
-            fs::remove_dir_all(old).context("cannot remove what was unpacked before")?;
+            fs::remove_dir_all(old).context("cannot remove a previous version of the tool")?;
         }
     }
-    fs::create_dir_all(&fresh).context("cannot create a folder for tools")?;
-    Ok(fresh)
+    fs::create_dir_all(&staging).context("cannot create the tools folder")?;
+    Ok(staging)
 }
 
 pub(super) fn files_ending(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {

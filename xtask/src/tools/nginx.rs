@@ -1,6 +1,6 @@
-//! nginx, a peer of the gateway in its benchmark, unpacked below the folder of builds.
+//! Unpacks nginx, a peer in the gateway benchmark, below the target folder.
 //!
-//! Installing Debian's package would start a service on port 80, which nobody asked for.
+//! Installing Debian's package would start a service on port 80.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{debian, folder, runs};
 
-/// Unpacks nginx unless there is one; returns where its program is.
+/// Unpacks nginx unless it is installed. Returns the path of the program.
 pub(crate) fn install() -> Result<PathBuf> {
     let home = folder().join("nginx");
     let program = home.join("usr/sbin/nginx");
@@ -21,17 +21,17 @@ pub(crate) fn install() -> Result<PathBuf> {
     }
     let unpacked = unpack(&home).or_else(|_| debian::update().and_then(|()| unpack(&home)));
     unpacked.context("nginx is missing; run: sudo apt-get install nginx")?;
-    println!("unpacked nginx from the packages of the system");
+    println!("unpacked nginx from the system's packages");
     Ok(program)
 }
 
 fn unpack(home: &Path) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
-    debian::unpack(&fresh, &["nginx"], &[])?;
-    if !is_nginx(&fresh.join("usr/sbin/nginx")) {
+    let staging = debian::create_staging_folder(home)?;
+    debian::unpack(&staging, &["nginx"], &[])?;
+    if !is_nginx(&staging.join("usr/sbin/nginx")) {
         bail!("the program does not run; perhaps a library is missing");
     }
-    fs::rename(&fresh, home).context("cannot put the tool in place")
+    fs::rename(&staging, home).context("cannot move the tool into place")
 }
 
 fn is_nginx(program: &Path) -> bool {

@@ -1,62 +1,62 @@
-//! PostgreSQL, from the packages of the system.
+//! Installs PostgreSQL from the system's packages.
 //!
-//! Debian's package makes a server of its own and starts it, unless it finds it written that none
-//! is wanted. That is written for as long as the installation takes.
+//! Debian's package creates and starts a server unless a configuration file disables that. The file
+//! exists only during the installation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{debian, is_chosen, is_server};
+use super::{debian, is_overridden, is_server};
 
-/// Where Debian keeps the programs, in a folder for each version.
+/// Debian's folder for the programs, with one folder per version.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// Where Debian's package looks for what an installation is to do.
-const WISHES: &str = "/etc/postgresql-common/createcluster.d";
+/// Folder with the configuration of Debian's installation script.
+const CLUSTER_CONFIG: &str = "/etc/postgresql-common/createcluster.d";
 
-/// Installs PostgreSQL unless there is one.
+/// Installs PostgreSQL unless it is installed.
 pub(super) fn install() -> Result<()> {
-    if is_chosen("TIDEGATE_POSTGRES_BIN") || is_there() {
+    if is_overridden("TIDEGATE_POSTGRES_BIN") || is_installed() {
         return Ok(());
     }
-    let installed = Wish::write().and_then(|_wish| debian::install("postgresql"));
+    let installed = NoClusterConfig::write().and_then(|_config| debian::install("postgresql"));
     if let Err(error) = installed {
         bail!("PostgreSQL is missing ({error:#}); run: sudo apt-get install postgresql");
     }
-    if !is_there() {
-        bail!("postgresql was installed and its server does not run; look into {VERSIONS}");
+    if !is_installed() {
+        bail!("postgresql is installed but its server does not run; see {VERSIONS}");
     }
     Ok(())
 }
 
-/// Whether a server runs: one of Debian's, whatever its version, or one on the path.
-fn is_there() -> bool {
+/// Whether a server program works: one of Debian's versions, or one on the path.
+fn is_installed() -> bool {
     let versions = fs::read_dir(VERSIONS).into_iter().flatten().flatten();
     let mut packaged = versions.map(|version| version.path().join("bin/postgres"));
     packaged.any(is_server) || is_server("postgres")
 }
 
-/// The wish for no server, which is taken back when it is dropped.
-struct Wish {
+/// The configuration file that disables the server; removed on drop.
+struct NoClusterConfig {
     file: PathBuf,
 }
 
-impl Wish {
+impl NoClusterConfig {
     fn write() -> Result<Self> {
-        let folder = Path::new(WISHES);
-        fs::create_dir_all(folder).context("cannot tell Debian to start no server")?;
+        let folder = Path::new(CLUSTER_CONFIG);
+        fs::create_dir_all(folder).context("cannot disable Debian's own server")?;
         let file = folder.join("tidegate-tests.conf");
         fs::write(&file, "create_main_cluster = false\n")
-            .context("cannot tell Debian to start no server")?;
+            .context("cannot disable Debian's own server")?;
         Ok(Self { file })
     }
 }
 
-impl Drop for Wish {
+impl Drop for NoClusterConfig {
     fn drop(&mut self) {
-        // A wish that stays has Debian make no server next time either, and no harm is done.
+        // If the file stays, Debian creates no server next time either, which is harmless.
         let _ = fs::remove_file(&self.file);
     }
 }

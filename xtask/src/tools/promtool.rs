@@ -1,20 +1,20 @@
-//! `promtool`, which reads metrics as Prometheus does: one program of Debian's package, unpacked
-//! below the folder of builds. Prometheus itself is neither installed nor started.
+//! Unpacks `promtool`, which checks metrics, from Debian's package below the target folder.
+//! Prometheus itself is neither installed nor started.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{debian, folder, is_chosen, is_server};
+use super::{debian, folder, is_overridden, is_server};
 
 const PROGRAM: &str = "promtool";
 
-/// Unpacks promtool unless there is one.
+/// Unpacks promtool unless it is installed.
 pub(super) fn install() -> Result<()> {
     let home = folder().join("prometheus");
-    let there = is_chosen("TIDEGATE_PROMTOOL") || is_server(PROGRAM);
-    if there || is_server(home.join(PROGRAM)) {
+    let is_installed = is_overridden("TIDEGATE_PROMTOOL") || is_server(PROGRAM);
+    if is_installed || is_server(home.join(PROGRAM)) {
         return Ok(());
     }
     println!("unpacking promtool");
@@ -25,20 +25,20 @@ pub(super) fn install() -> Result<()> {
     Ok(())
 }
 
-/// Fills a folder beside the final one, keeps the one program of it, and puts it in place if it
+/// Unpacks the package into a staging folder, keeps only promtool, and moves it into place if it
 /// runs.
 fn unpack(home: &Path) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
-    let package = fresh.join("package");
-    fs::create_dir_all(&package).context("cannot create a folder for tools")?;
+    let staging = debian::create_staging_folder(home)?;
+    let package = staging.join("package");
+    fs::create_dir_all(&package).context("cannot create the tools folder")?;
     debian::unpack(&package, &["prometheus"], &[])?;
-    let program = fresh.join(PROGRAM);
+    let program = staging.join(PROGRAM);
     fs::rename(package.join("usr/bin").join(PROGRAM), &program)
-        .context("the package has another layout")?;
-    // The rest is a hundred megabytes that nobody needs.
+        .context("the package has an unexpected layout")?;
+    // The rest is a hundred megabytes of unneeded files.
     fs::remove_dir_all(&package)?;
     if !is_server(&program) {
         bail!("the program does not run; perhaps a library is missing");
     }
-    fs::rename(&fresh, home).context("cannot put the tool in place")
+    fs::rename(&staging, home).context("cannot move the tool into place")
 }

@@ -1,7 +1,8 @@
-//! Python with the official clients of providers, in an environment below the folder of builds.
+//! Creates a Python virtual environment with the official client libraries of providers, below the
+//! target folder.
 //!
-//! What it has is written down in a file, to the last digit. A copy of that file lies in the
-//! environment once it is complete; when the two differ, the environment is made anew.
+//! A requirements file pins its contents. The environment has a copy of that file once it is
+//! complete; if the two differ, the environment is recreated.
 
 use std::fs;
 use std::path::Path;
@@ -9,18 +10,18 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{attempt, debian, folder, is_chosen, runs};
+use super::{debian, folder, is_overridden, run_quietly, runs};
 use crate::project;
 
-/// What the environment has, from the root of the repository.
+/// Path of the requirements file relative to the root.
 const REQUIREMENTS: &str = "crates/tidegate-cli/tests/it/sdk/requirements.txt";
 
-/// The copy in the environment.
+/// Name of the copy in the environment.
 const STAMP: &str = "installed.txt";
 
-/// Makes the environment unless there is one with just what is required.
+/// Creates the environment unless it is up to date.
 pub(super) fn install() -> Result<()> {
-    if is_chosen("TIDEGATE_PYTHON") {
+    if is_overridden("TIDEGATE_PYTHON") {
         return Ok(());
     }
     let required = project::root().join(REQUIREMENTS);
@@ -29,11 +30,11 @@ pub(super) fn install() -> Result<()> {
     if is_complete(&home, &wanted) {
         return Ok(());
     }
-    have_python()?;
-    println!("installing the Python clients of providers, which takes a few minutes");
+    ensure_python()?;
+    println!("installing the Python client libraries of providers, which takes a few minutes");
     make(&home, &required)?;
-    // Last of all: an environment that was left half made is made anew.
-    fs::write(home.join(STAMP), wanted).context("cannot write to the folder of tools")
+    // Written last, so that an incomplete environment is recreated.
+    fs::write(home.join(STAMP), wanted).context("cannot write to the tools folder")
 }
 
 fn is_complete(home: &Path, wanted: &[u8]) -> bool {
@@ -44,30 +45,30 @@ fn is_complete(home: &Path, wanted: &[u8]) -> bool {
 
 fn make(home: &Path, required: &Path) -> Result<()> {
     if home.exists() {
-        fs::remove_dir_all(home).context("cannot remove an environment that is out of date")?;
+        fs::remove_dir_all(home).context("cannot remove the outdated environment")?;
     }
-    fs::create_dir_all(folder()).context("cannot create a folder for tools")?;
+    fs::create_dir_all(folder()).context("cannot create the tools folder")?;
     let mut make = Command::new("python3");
     make.args(["-m", "venv"]).arg(home);
-    attempt(make)?;
+    run_quietly(make)?;
     let mut install = Command::new(home.join("bin/python3"));
     install.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "install"]);
-    // Nothing is compiled here: that would take compilers that nobody was told of.
+    // Binary packages only: compiling would require further tools.
     install.args(["--only-binary", ":all:", "--requirement"]).arg(required);
-    attempt(install).context("the Python clients of providers cannot be installed")
+    run_quietly(install).context("cannot install the Python client libraries of providers")
 }
 
-/// Python, with what makes environments. Debian keeps that in a package of its own.
-fn have_python() -> Result<()> {
-    let there = || runs(Command::new("python3").args(["-c", "import ensurepip, venv"]));
-    if there() {
+/// Ensures that Python has venv, which Debian has in a separate package.
+fn ensure_python() -> Result<()> {
+    let is_installed = || runs(Command::new("python3").args(["-c", "import ensurepip, venv"]));
+    if is_installed() {
         return Ok(());
     }
     if let Err(error) = debian::install("python3-venv") {
         bail!("Python with venv is missing ({error:#}); run: sudo apt-get install python3-venv");
     }
-    if !there() {
-        bail!("python3-venv was installed and python3 has no venv; try: python3 -m venv --help");
+    if !is_installed() {
+        bail!("python3-venv is installed but python3 has no venv; try: python3 -m venv --help");
     }
     Ok(())
 }

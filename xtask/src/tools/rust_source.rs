@@ -1,7 +1,7 @@
-//! The sources of the standard library, for builds that compile it anew.
+//! Finds or unpacks the sources of the standard library, for builds that compile it.
 //!
-//! A component of the toolchain if it is installed; else Debian's package of the same version,
-//! unpacked below the folder of builds. Nothing is written into the toolchain.
+//! Uses the toolchain's component if it is installed, otherwise Debian's package of the same
+//! version, unpacked below the target folder. The toolchain is not changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,15 @@ use super::debian::{self, Sources};
 use super::folder;
 use crate::process;
 
-/// Where Debian has versions that the system has not: newer ones, and those of its backports.
+/// Debian suites to search for a matching version.
 const SUITES: [&str; 4] = ["stable-backports", "stable", "testing", "unstable"];
 
-/// The folder `library` of the sources of this compiler.
+/// Returns the folder `library` of the sources of this compiler.
 pub(crate) fn install() -> Result<PathBuf> {
-    let component = PathBuf::from(told_by_rustc(&["--print", "sysroot"])?.trim())
+    let component = PathBuf::from(run_rustc(&["--print", "sysroot"])?.trim())
         .join("lib/rustlib/src/rust/library");
-    let version = told_by_rustc(&["--version"])?;
-    let version = number(&version).context("rustc does not tell its version")?;
+    let version = run_rustc(&["--version"])?;
+    let version = parse_version(&version).context("rustc printed no version")?;
     let home = folder().join("rust-src").join(version);
     for known in [component, home.join("library")] {
         if known.join("Cargo.lock").exists() {
@@ -38,34 +38,35 @@ pub(crate) fn install() -> Result<PathBuf> {
     Ok(home.join("library"))
 }
 
-/// Unpacks Debian's package, and keeps the library of it.
+/// Unpacks Debian's package and keeps only the library.
 fn unpack(home: &Path, version: &str) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
+    let staging = debian::create_staging_folder(home)?;
     let (mirror, _) = debian::main_suite()?;
-    let sources = Sources::of(&fresh, &mirror, &SUITES.map(ToOwned::to_owned))?;
+    let sources = Sources::new(&staging, &mirror, &SUITES.map(ToOwned::to_owned))?;
     let versions = sources.versions("rust-src")?;
-    let package = of_version(&versions, version).context("Debian has no package of it")?;
-    debian::unpack(&fresh, &[&format!("rust-src={package}")], &sources.options())?;
-    let library = fresh.join(format!("usr/src/rustc-{version}/library"));
-    fs::create_dir_all(home).context("cannot create a folder for tools")?;
-    fs::rename(library, home.join("library")).context("the package has another layout")?;
-    fs::remove_dir_all(fresh).context("cannot remove what is not needed")
+    let package =
+        find_package(&versions, version).context("Debian has no package of this version")?;
+    debian::unpack(&staging, &[&format!("rust-src={package}")], &sources.options())?;
+    let library = staging.join(format!("usr/src/rustc-{version}/library"));
+    fs::create_dir_all(home).context("cannot create the tools folder")?;
+    fs::rename(library, home.join("library")).context("the package has an unexpected layout")?;
+    fs::remove_dir_all(staging).context("cannot remove the staging folder")
 }
 
-fn told_by_rustc(arguments: &[&str]) -> Result<String> {
+fn run_rustc(arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("rustc");
     command.args(arguments).current_dir(crate::project::root());
     process::read(command)
 }
 
-/// The number in what rustc tells of itself, such as `1.95.0`.
-fn number(told: &str) -> Option<&str> {
-    told.split(' ').nth(1).map(str::trim)
+/// Extracts the version, such as `1.95.0`, from the output of `rustc --version`.
+fn parse_version(output: &str) -> Option<&str> {
+    output.split(' ').nth(1).map(str::trim)
 }
 
-/// The version of Debian's package for a version of Rust, of lines such as
+/// Finds the version of Debian's package for a version of Rust in lines such as
 /// `rust-src | 1.95.0+dfsg1-2 | http://...`.
-fn of_version<'l>(lines: &'l str, version: &str) -> Option<&'l str> {
+fn find_package<'l>(lines: &'l str, version: &str) -> Option<&'l str> {
     let mut packages = lines.lines().filter_map(|line| line.split('|').nth(1)).map(str::trim);
     packages.find(|package| {
         package.strip_prefix(version).is_some_and(|rest| rest.starts_with(['+', '-']))
@@ -80,15 +81,15 @@ mod tests {
     fn the_package_of_a_version_is_found_and_no_other() {
         let lines = "  rust-src | 1.95.10+dfsg1-1 | http://a sid/main\n\
                      \u{20} rust-src | 1.95.1+dfsg1-2~bpo13+1 | http://a trixie-backports/main\n";
-        assert_eq!(of_version(lines, "1.95.1"), Some("1.95.1+dfsg1-2~bpo13+1"));
-        assert_eq!(of_version(lines, "1.95.0"), None);
-        assert_eq!(of_version("", "1.95.0"), None);
+        assert_eq!(find_package(lines, "1.95.1"), Some("1.95.1+dfsg1-2~bpo13+1"));
+        assert_eq!(find_package(lines, "1.95.0"), None);
+        assert_eq!(find_package("", "1.95.0"), None);
     }
 
     #[test]
-    fn rustc_tells_its_number() {
-        assert_eq!(number("rustc 1.95.0 (59807616e 2026-04-14)\n"), Some("1.95.0"));
-        assert_eq!(number("rustc 1.95.0\n"), Some("1.95.0"));
-        assert_eq!(number(""), None);
+    fn the_version_of_rustc_is_parsed() {
+        assert_eq!(parse_version("rustc 1.95.0 (59807616e 2026-04-14)\n"), Some("1.95.0"));
+        assert_eq!(parse_version("rustc 1.95.0\n"), Some("1.95.0"));
+        assert_eq!(parse_version(""), None);
     }
 }

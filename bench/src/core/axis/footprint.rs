@@ -1,7 +1,7 @@
-//! Bytes per key, of every size in a process of its own.
+//! Bytes per key, measured in a separate process for every size.
 //!
-//! What an allocator has kept from earlier is used again and would not be seen; a fresh process
-//! has kept nothing. Keys are made one at a time, for the same reason.
+//! An allocator reuses memory it has kept, which would hide growth; a new process has kept none.
+//! Keys are generated one at a time for the same reason.
 
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -12,19 +12,19 @@ use indicatif::ProgressBar;
 
 use crate::core::axis::growth::are_all;
 use crate::core::contenders::flat::flat;
-use crate::core::contenders::gate::{Gate, named};
+use crate::core::contenders::gate::{KeyedLimiter, named};
 use crate::core::contenders::governors;
-use crate::core::contenders::ours::Bank;
-use crate::core::contenders::terms::NEW;
+use crate::core::contenders::ours::StoreContender;
+use crate::core::contenders::policy::NEW;
 use crate::machine;
 use crate::measure::as_float;
 
 const SIZES: [usize; 9] =
     [10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000];
-/// The size at which others are measured.
+/// The size at which peers are measured.
 const COMPARED_AT: usize = 1_000_000;
 
-/// Whose memory it is.
+/// The measured limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Subject {
     Tidegate,
@@ -42,7 +42,7 @@ impl Subject {
     }
 }
 
-/// What so many keys take.
+/// Memory use of a number of keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::core) struct Footprint {
     pub(in crate::core) subject: Subject,
@@ -50,22 +50,22 @@ pub(in crate::core) struct Footprint {
     pub(in crate::core) bytes: Bytes,
 }
 
-/// In all; unknown where the system does not tell, or the limiter.
+/// Total bytes; `None` if the system or the limiter does not report them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) struct Bytes {
     resident: Option<u64>,
-    told: Option<u64>,
+    reported: Option<u64>,
 }
 
 impl Footprint {
-    /// Bytes per key that the process grew by.
+    /// Growth of the process in bytes per key.
     pub(in crate::core) fn resident(&self) -> Option<f64> {
         self.bytes.resident.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
     }
 
-    /// Bytes per key that the store says it has.
-    pub(in crate::core) fn told(&self) -> Option<f64> {
-        self.bytes.told.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
+    /// Bytes per key reported by the store.
+    pub(in crate::core) fn reported(&self) -> Option<f64> {
+        self.bytes.reported.map(|bytes| as_float(bytes) / as_float(self.keys as u64))
     }
 }
 
@@ -81,28 +81,28 @@ pub(in crate::core) fn steps() -> usize {
 pub(in crate::core) fn measure(progress: &ProgressBar) -> Result<Vec<Footprint>> {
     let measure = |(subject, keys): (Subject, usize)| {
         progress.set_message(format!("memory of {keys} keys"));
-        let bytes = in_a_process(subject, keys)?;
+        let bytes = in_child_process(subject, keys)?;
         progress.inc(1);
         Ok(Footprint { subject, keys, bytes })
     };
     plan().map(measure).collect()
 }
 
-/// Starts this program again for one size, and reads what it prints.
-fn in_a_process(subject: Subject, keys: usize) -> Result<Bytes> {
+/// Runs this program in a child process for one size, and parses its output.
+fn in_child_process(subject: Subject, keys: usize) -> Result<Bytes> {
     let name = subject.to_possible_value().context("a subject without a name")?;
     let output = Command::new(std::env::current_exe()?)
         .args(["core-memory", name.get_name(), &keys.to_string()])
         .stderr(Stdio::inherit())
         .output()?;
-    ensure!(output.status.success(), "the memory of {} came to no good end", subject.name());
+    ensure!(output.status.success(), "the memory measurement of {} failed", subject.name());
     let text = String::from_utf8(output.stdout)?;
     Bytes::read(&text).with_context(|| format!("not a number of bytes: {text:?}"))
 }
 
-/// Lets a limiter see so many keys in this process, and prints what they took.
+/// Inserts this many keys in this process, and prints their memory use.
 pub(crate) fn alone(subject: Subject, keys: usize) -> Result<()> {
-    ensure!(keys > 0, "no keys take no memory");
+    ensure!(keys > 0, "the number of keys must not be zero");
     println!("{}", fill(subject, keys)?);
     Ok(())
 }
@@ -110,24 +110,27 @@ pub(crate) fn alone(subject: Subject, keys: usize) -> Result<()> {
 fn fill(subject: Subject, keys: usize) -> Result<Bytes> {
     match subject {
         Subject::Tidegate => {
-            let (bank, resident) = grow(keys, || Bank::new(keys, NEW))?;
+            let (bank, resident) = grow(keys, || StoreContender::new(keys, NEW))?;
             let stats = bank.store.stats();
-            ensure!(are_all(stats.keys, keys), "the store has {} keys of {keys}", stats.keys);
-            Ok(Bytes { resident, told: Some(stats.memory_bytes as u64) })
+            ensure!(are_all(stats.keys, keys), "the store has {} of {keys} keys", stats.keys);
+            Ok(Bytes { resident, reported: Some(stats.memory_bytes as u64) })
         }
         Subject::Governor => {
             let (_, resident) = grow(keys, || governors::as_it_comes(NEW))?;
-            Ok(Bytes { resident, told: None })
+            Ok(Bytes { resident, reported: None })
         }
         Subject::Floor => {
             let (_, resident) = grow(keys, || Ok(flat(keys, NEW)))?;
-            Ok(Bytes { resident, told: None })
+            Ok(Bytes { resident, reported: None })
         }
     }
 }
 
-/// A gate that has seen so many keys, and by how much the process grew for it.
-fn grow<G: Gate>(keys: usize, gate: impl FnOnce() -> Result<G>) -> Result<(G, Option<u64>)> {
+/// Inserts this many keys into a limiter, and returns it with the growth of the process.
+fn grow<G: KeyedLimiter>(
+    keys: usize,
+    gate: impl FnOnce() -> Result<G>,
+) -> Result<(G, Option<u64>)> {
     let mut buffer = named(0, &mut String::new()).clone();
     let before = machine::anonymous_bytes();
     let gate = gate()?;
@@ -144,7 +147,7 @@ impl Bytes {
             "unknown" => Some(None),
             number => number.parse().ok().map(Some),
         });
-        Some(Self { resident: words.next()??, told: words.next()?? })
+        Some(Self { resident: words.next()??, reported: words.next()?? })
     }
 }
 
@@ -152,7 +155,7 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word =
             |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |bytes| bytes.to_string());
-        write!(f, "{} {}", word(self.resident), word(self.told))
+        write!(f, "{} {}", word(self.resident), word(self.reported))
     }
 }
 
@@ -162,8 +165,8 @@ mod tests {
 
     #[test]
     fn what_a_process_prints_is_read_back() {
-        for told in [None, Some(42)] {
-            let bytes = Bytes { resident: Some(7), told };
+        for reported in [None, Some(42)] {
+            let bytes = Bytes { resident: Some(7), reported };
             assert_eq!(Bytes::read(&bytes.to_string()), Some(bytes));
         }
         assert_eq!(Bytes::read("7"), None);
@@ -175,7 +178,7 @@ mod tests {
         for subject in Subject::value_variants() {
             let bytes = fill(*subject, 20_000).unwrap();
             assert!(bytes.resident.is_none_or(|bytes| bytes < 1 << 30), "{bytes:?}");
-            assert!(bytes.told.is_none_or(|bytes| bytes > 20_000), "{bytes:?}");
+            assert!(bytes.reported.is_none_or(|bytes| bytes > 20_000), "{bytes:?}");
         }
     }
 }

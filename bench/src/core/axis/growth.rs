@@ -1,34 +1,34 @@
-//! How a decision takes longer as keys grow more.
+//! Decision time by number of keys.
 //!
-//! Keys are made as they are asked for, which takes some time itself; that is measured too. What
-//! is beyond the floor is ours, what the floor takes longer is the memory.
+//! Keys are generated during the measurement; that time is also measured alone. The difference to
+//! the baseline is our overhead; the growth of the baseline is due to memory.
 
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
 use crate::contender::Contender;
 use crate::core::contenders::flat::flat;
-use crate::core::contenders::gate::{Drawn, Gate};
-use crate::core::contenders::ours::Bank;
-use crate::core::contenders::terms::NEW;
+use crate::core::contenders::gate::{KeyedLimiter, RandomKeys};
+use crate::core::contenders::ours::StoreContender;
+use crate::core::contenders::policy::NEW;
 use crate::machine;
-use crate::measure::{Answer, Effort, Figure, Lane, take_turns};
+use crate::measure::{Answer, Effort, Figure, Worker, measure_interleaved};
 
 const SIZES: [usize; 6] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-/// What the store and the floor together take for a key at most, with some room.
+/// Upper bound of the memory per key of the store and the baseline together.
 const BYTES_PER_KEY: u64 = 128;
 
-/// Nanoseconds per decision with so many keys.
+/// Nanoseconds per decision with a number of keys.
 #[derive(Debug)]
 pub(in crate::core) struct Size {
     pub(in crate::core) keys: usize,
     pub(in crate::core) ours: Figure,
     pub(in crate::core) floor: Figure,
-    /// Making a key and deciding nothing.
+    /// Generating a key without a decision.
     pub(in crate::core) idle: Figure,
 }
 
-/// The sizes up to a largest for which there is memory.
+/// The sizes up to `largest` for which there is enough memory.
 pub(in crate::core) fn sizes(largest: usize) -> impl Iterator<Item = usize> {
     let memory = machine::available_bytes().unwrap_or(u64::MAX);
     SIZES.into_iter().filter(move |keys| {
@@ -40,8 +40,8 @@ pub(in crate::core) fn steps(largest: usize, effort: Effort) -> usize {
     sizes(largest).count() * 3 * effort.runs
 }
 
-/// Whether none was forgotten. Two keys share a bucket with a probability of 2^-48, which makes some
-/// eighteen pairs of a hundred million.
+/// Whether no key was dropped. Two keys share a bucket with a probability of 2^-48, which gives
+/// about eighteen pairs among a hundred million.
 pub(in crate::core) fn are_all(stored: usize, keys: usize) -> bool {
     stored <= keys && keys - stored <= keys / 1_000_000
 }
@@ -53,16 +53,16 @@ pub(in crate::core) fn measure(
 ) -> Result<Vec<Size>> {
     let measure = |keys| {
         progress.set_message(format!("filling with {keys} keys"));
-        let ours = Drawn::fill(Bank::new(keys, NEW)?, keys);
+        let ours = RandomKeys::fill(StoreContender::new(keys, NEW)?, keys);
         let stored = ours.gate.store.len();
-        ensure!(are_all(stored, keys), "the store has {stored} keys of {keys}");
-        let floor = Drawn::fill(flat(keys, NEW), keys);
-        let idle = Drawn::fill(Idle, keys);
+        ensure!(are_all(stored, keys), "the store has {stored} of {keys} keys");
+        let floor = RandomKeys::fill(flat(keys, NEW), keys);
+        let idle = RandomKeys::fill(Idle, keys);
         progress.set_message(format!("{keys} keys"));
-        let lane = |contender| vec![Lane { contender, order: &[] }];
+        let worker = |contender| vec![Worker { contender, order: &[] }];
         let contenders: [&dyn Contender; 3] = [&ours, &floor, &idle];
-        let teams = contenders.map(lane).into();
-        let figures = take_turns(teams, Answer::Yes, effort, progress)?;
+        let teams = contenders.map(worker).into();
+        let figures = measure_interleaved(teams, Answer::Yes, effort, progress)?;
         let [ours, floor, idle] = figures.try_into().unwrap_or([Figure::UNKNOWN; 3]);
         Ok(Size { keys, ours, floor, idle })
     };
@@ -72,7 +72,7 @@ pub(in crate::core) fn measure(
 /// Allows everything.
 struct Idle;
 
-impl Gate for Idle {
+impl KeyedLimiter for Idle {
     #[inline]
     fn allow(&self, _key: &String) -> bool {
         true
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn keys_that_are_drawn_are_those_that_were_filled_in() {
-        let drawn = Drawn::fill(Bank::new(1_000, NEW).unwrap(), 1_000);
+        let drawn = RandomKeys::fill(StoreContender::new(1_000, NEW).unwrap(), 1_000);
         assert_eq!(drawn.decide(&[], 10_000), 10_000);
         assert_eq!(drawn.gate.store.len(), 1_000);
     }

@@ -6,30 +6,30 @@ use indicatif::ProgressBar;
 use crate::contender::Contender;
 use crate::core::axis::zipf::Zipf;
 use crate::core::axis::{Axis, Case};
+use crate::core::contenders::policy::{BenchPolicy, FEW, MANY, ONCE};
 use crate::core::contenders::role::Role;
-use crate::core::contenders::terms::{FEW, MANY, ONCE, Terms};
 use crate::core::results::Point;
 use crate::keys;
-use crate::measure::{Answer, Effort, take_turns, together};
+use crate::measure::{Answer, Effort, measure_interleaved, shared_workers};
 
-/// So many keys, the requests that are prepared for each thread, and what is asked about them.
+/// Number of keys, prepared requests per thread, and the cases.
 #[derive(Debug)]
 struct Set {
     keys: usize,
     requests: usize,
     cases: &'static [Case],
-    terms: Terms,
+    policy: BenchPolicy,
 }
 
-/// A thousand keys and their requests fit the cache of a core; of a million neither does.
+/// A thousand keys and their requests fit the cache of a core; a million do not.
 const SETS: [Set; 2] = [
     Set {
         keys: 1_000,
         requests: 8_192,
         cases: &[Case::Thousand, Case::Halves, Case::Hot, Case::ThousandDenied],
-        terms: FEW,
+        policy: FEW,
     },
-    Set { keys: 1_000_000, requests: 1 << 20, cases: &[Case::Million, Case::Zipf], terms: MANY },
+    Set { keys: 1_000_000, requests: 1 << 20, cases: &[Case::Million, Case::Zipf], policy: MANY },
 ];
 
 pub(in crate::core) fn steps(axis: Axis, effort: Effort) -> usize {
@@ -38,7 +38,7 @@ pub(in crate::core) fn steps(axis: Axis, effort: Effort) -> usize {
     points * roles(axis).len() * effort.runs
 }
 
-/// Measures one of the two axes that are about keys.
+/// Measures one of the two keyed axes.
 pub(in crate::core) fn measure(
     axis: Axis,
     effort: Effort,
@@ -48,7 +48,7 @@ pub(in crate::core) fn measure(
     for set in &SETS {
         progress.set_message(format!("preparing {} keys", set.keys));
         let all = keys::first(set.keys);
-        let generous = enter(axis, &all, set.terms)?;
+        let generous = enter(axis, &all, set.policy)?;
         for &case in set.cases {
             if threads(axis, case).next().is_none() {
                 continue;
@@ -61,8 +61,8 @@ pub(in crate::core) fn measure(
             let contenders = spent.as_ref().unwrap_or(&generous);
             for threads in threads(axis, case) {
                 progress.set_message(format!("{}, {threads} threads", case.name()));
-                let teams = together(contenders, &orders[..threads]);
-                let figures = take_turns(teams, answer, effort, progress)?;
+                let teams = shared_workers(contenders, &orders[..threads]);
+                let figures = measure_interleaved(teams, answer, effort, progress)?;
                 let figures = roles(axis).iter().copied().zip(figures).collect();
                 points.push(Point { axis, case, threads, figures });
             }
@@ -78,7 +78,7 @@ const fn roles(axis: Axis) -> &'static [Role] {
     }
 }
 
-/// On how many threads this is asked; on none if it is not.
+/// The numbers of threads on which a case is measured; empty if it is not.
 fn threads(axis: Axis, case: Case) -> impl Iterator<Item = usize> {
     let threads: &[usize] = match (axis, case) {
         (Axis::Batch, Case::Halves | Case::Hot | Case::ThousandDenied) => &[],
@@ -88,10 +88,10 @@ fn threads(axis: Axis, case: Case) -> impl Iterator<Item = usize> {
     threads.iter().copied().filter(|threads| *threads <= crate::core::cores())
 }
 
-/// Lets everybody see every key once.
-fn enter(axis: Axis, all: &[String], terms: Terms) -> Result<Vec<Box<dyn Contender>>> {
+/// Inserts every key into every contender.
+fn enter(axis: Axis, all: &[String], policy: BenchPolicy) -> Result<Vec<Box<dyn Contender>>> {
     let enter = |role: &Role| {
-        let contender = role.enter(all.len(), terms)?;
+        let contender = role.enter(all.len(), policy)?;
         contender.decide(all, all.len() as u64);
         Ok(contender)
     };

@@ -1,4 +1,4 @@
-//! Removing keys whose bucket is full again, of a million keys.
+//! Removing the keys whose bucket is full again from a million keys.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use governor::clock::FakeRelativeClock;
 use indicatif::ProgressBar;
 use tidegate_memory::clock::ManualClock;
 
-use crate::core::contenders::gate::Gate;
-use crate::core::contenders::ours::{self, Bank};
-use crate::core::contenders::terms::NEW;
+use crate::core::contenders::gate::KeyedLimiter;
+use crate::core::contenders::ours::{self, StoreContender};
+use crate::core::contenders::policy::NEW;
 use crate::measure::{Figure, summary};
 use crate::stopwatch::Stopwatch;
 use crate::{keys, machine};
 
 const KEYS: usize = 1_000_000;
-/// After which every key is full again.
+/// Time after which every bucket is full again.
 const LONG: Duration = Duration::from_secs(2 * NEW.period.as_secs());
 
-/// How many of the keys are to go.
+/// The share of keys to remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::core) enum Stale {
     All,
@@ -76,7 +76,7 @@ pub(in crate::core) fn measure(passes: usize, progress: &ProgressBar) -> Result<
 
 fn sweep_ours(keys: &[String], stale: Stale) -> Result<f64> {
     let clock = ManualClock::new();
-    let bank = Bank::on(ours::store(keys.len()).clock(clock.clone()), NEW)?;
+    let bank = StoreContender::on(ours::store(keys.len()).clock(clock.clone()), NEW)?;
     let pass_time = || clock.advance(LONG);
     let sweep = || bank.store.cleanup_stale(Duration::ZERO);
     timed(&bank, keys, stale, pass_time, sweep, || bank.store.len())
@@ -89,9 +89,9 @@ fn sweep_governor(keys: &[String], stale: Stale) -> Result<f64> {
     timed(&limiter, keys, stale, pass_time, || limiter.retain_recent(), || limiter.len())
 }
 
-/// Lets a gate see the keys, and times a sweep in milliseconds.
+/// Inserts the keys into a limiter, and measures a sweep in milliseconds.
 fn timed<T>(
-    gate: &impl Gate,
+    gate: &impl KeyedLimiter,
     keys: &[String],
     stale: Stale,
     pass_time: impl FnOnce(),
@@ -108,7 +108,7 @@ fn timed<T>(
     sweep();
     let millis = stopwatch.elapsed().as_secs_f64() * 1e3;
     let (left, wanted) = (left(), stale.left(keys.len()));
-    ensure!(left == wanted, "a sweep left {left} keys in place of {wanted}");
+    ensure!(left == wanted, "a sweep left {left} keys, expected {wanted}");
     Ok(millis)
 }
 

@@ -5,10 +5,10 @@ use indicatif::ProgressBar;
 
 use crate::contender::Contender;
 use crate::core::axis::{Axis, Case};
+use crate::core::contenders::policy::{ONCE, UNKEYED};
 use crate::core::contenders::role::Role;
-use crate::core::contenders::terms::{ONCE, UNKEYED};
 use crate::core::results::Point;
-use crate::measure::{Answer, Effort, Lane, take_turns};
+use crate::measure::{Answer, Effort, Worker, measure_interleaved};
 
 const CASES: [(Case, usize); 4] =
     [(Case::Allowed, 1), (Case::Denied, 1), (Case::Apart, 2), (Case::Shared, 2)];
@@ -24,8 +24,8 @@ pub(in crate::core) fn measure(effort: Effort, progress: &ProgressBar) -> Result
         let buckets = if case == Case::Apart { threads } else { 1 };
         let teams = roles().map(|role| enter(role, answer, buckets));
         let teams = teams.collect::<Result<Vec<_>>>()?;
-        let lanes = teams.iter().map(|team| lanes(team, threads)).collect();
-        let figures = take_turns(lanes, answer, effort, progress)?;
+        let workers = teams.iter().map(|team| workers(team, threads)).collect();
+        let figures = measure_interleaved(workers, answer, effort, progress)?;
         let figures = roles().zip(figures).collect();
         Ok(Point { axis: Axis::Unkeyed, case, threads, figures })
     };
@@ -40,21 +40,21 @@ fn roles() -> impl Iterator<Item = Role> {
     Role::EXACT.into_iter().chain(Role::CACHED)
 }
 
-/// So many buckets, which will give this answer.
+/// Creates this many buckets that return the given decision.
 fn enter(role: Role, answer: Answer, buckets: usize) -> Result<Vec<Box<dyn Contender>>> {
     let enter = |_| {
-        let terms = if answer == Answer::No { ONCE } else { UNKEYED };
-        let contender = role.enter(0, terms)?;
-        ensure!(contender.decide(&[], 1) == 1, "{} has no token to begin with", role.name());
+        let policy = if answer == Answer::No { ONCE } else { UNKEYED };
+        let contender = role.enter(0, policy)?;
+        ensure!(contender.decide(&[], 1) == 1, "{} has no initial token", role.name());
         Ok(contender)
     };
     (0..buckets).map(enter).collect()
 }
 
-/// The threads in turn over the buckets.
-fn lanes(buckets: &[Box<dyn Contender>], threads: usize) -> Vec<Lane<'_>> {
+/// Assigns the threads to the buckets round robin.
+fn workers(buckets: &[Box<dyn Contender>], threads: usize) -> Vec<Worker<'_>> {
     let buckets = buckets.iter().cycle().take(threads);
-    buckets.map(|contender| Lane { contender: contender.as_ref(), order: &[] }).collect()
+    buckets.map(|contender| Worker { contender: contender.as_ref(), order: &[] }).collect()
 }
 
 #[cfg(test)]
@@ -65,8 +65,9 @@ mod tests {
     fn threads_that_are_apart_ask_different_buckets() {
         let apart = enter(Role::Cell, Answer::Yes, 2).unwrap();
         let shared = enter(Role::Cell, Answer::Yes, 1).unwrap();
-        let same = |lanes: &[Lane<'_>]| std::ptr::addr_eq(lanes[0].contender, lanes[1].contender);
-        assert!(!same(&lanes(&apart, 2)));
-        assert!(same(&lanes(&shared, 2)));
+        let same =
+            |workers: &[Worker<'_>]| std::ptr::addr_eq(workers[0].contender, workers[1].contender);
+        assert!(!same(&workers(&apart, 2)));
+        assert!(same(&workers(&shared, 2)));
     }
 }

@@ -1,12 +1,12 @@
-//! Keys of which a few are asked for much more often than others.
+//! A skewed distribution of requests over keys.
 
 use crate::keys::SplitMix;
 use crate::measure::as_float;
 
-/// Zipf's law with exponent 1: the n-th key is asked for with a weight of 1/n.
+/// Zipf's law with exponent 1: the n-th key has a weight of 1/n.
 #[derive(Debug)]
 pub(in crate::core) struct Zipf {
-    /// The weight of each key and all before it.
+    /// Cumulative weights.
     cumulative: Vec<f64>,
 }
 

@@ -1,28 +1,28 @@
-//! The floor without keys: one arrival time, compared and swapped.
+//! The baseline without keys: one arrival time, updated by compare-and-swap.
 //!
-//! It is a yardstick: it knows one cost and tells nothing of what is left.
+//! For comparison only: it has a fixed cost and does not report the remaining tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_memory::clock::Clock;
 
-use crate::core::contenders::gate::Tap;
-use crate::core::contenders::terms::Terms;
+use crate::core::contenders::gate::UnkeyedLimiter;
+use crate::core::contenders::policy::BenchPolicy;
 
 /// A policy in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::core) struct Tariff {
+pub(in crate::core) struct Timing {
     per_token: u64,
     to_full: u64,
 }
 
-impl Tariff {
-    pub(in crate::core) fn of(terms: Terms) -> Self {
-        let per_token = u64::try_from(terms.period.as_nanos()).unwrap_or(u64::MAX);
-        Self { per_token, to_full: per_token.saturating_mul(terms.burst.into()) }
+impl Timing {
+    pub(in crate::core) fn of(policy: BenchPolicy) -> Self {
+        let per_token = u64::try_from(policy.period.as_nanos()).unwrap_or(u64::MAX);
+        Self { per_token, to_full: per_token.saturating_mul(policy.burst.into()) }
     }
 
-    /// Moves an arrival time by one token, unless that is too far ahead of now.
+    /// Advances an arrival time by one token, unless it is too far ahead of now.
     #[inline]
     pub(in crate::core) fn spend(&self, arrival: &AtomicU64, now: u64) -> bool {
         let mut before = arrival.load(Ordering::Relaxed);
@@ -44,24 +44,24 @@ impl Tariff {
 #[derive(Debug)]
 pub(in crate::core) struct Cell<C> {
     arrival: Line,
-    tariff: Tariff,
+    timing: Timing,
     clock: C,
 }
 
-/// What is written stands apart from what is only read.
+/// Keeps the written value on another cache line than the read-only values.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line(AtomicU64);
 
 impl<C: Clock> Cell<C> {
-    pub(in crate::core) fn new(terms: Terms, clock: C) -> Self {
-        Self { arrival: Line::default(), tariff: Tariff::of(terms), clock }
+    pub(in crate::core) fn new(policy: BenchPolicy, clock: C) -> Self {
+        Self { arrival: Line::default(), timing: Timing::of(policy), clock }
     }
 }
 
-impl<C: Clock> Tap for Cell<C> {
+impl<C: Clock> UnkeyedLimiter for Cell<C> {
     #[inline]
     fn allow(&self) -> bool {
-        self.tariff.spend(&self.arrival.0, self.clock.now().as_nanos())
+        self.timing.spend(&self.arrival.0, self.clock.now().as_nanos())
     }
 }

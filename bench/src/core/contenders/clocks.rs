@@ -1,6 +1,6 @@
-//! The clocks that floors decide by, which are those of the store.
+//! The clocks of the baselines, which are those of the store.
 //!
-//! A floor on another clock would show the difference of the clocks and nothing else.
+//! With another clock, the comparison would show the difference of the clocks.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use anyhow::Result;
 use tidegate_core::{Time, WallTime};
 use tidegate_memory::clock::{CachedClock, Clock, CounterClock, SystemClock};
 
-/// How old the time of a cached clock may be, ours and governor's alike.
+/// Maximum age of a cached time, for our clock and governor's.
 pub(in crate::core) const RESOLUTION: Duration = Duration::from_millis(1);
 
-/// The clock that a store has unless told otherwise.
+/// The default clock of a store.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::core) enum Exact {
     Counter(CounterClock),
@@ -25,7 +25,7 @@ pub(in crate::core) fn exact() -> Exact {
 }
 
 impl Exact {
-    /// What it reads.
+    /// The time source, for the report.
     pub(in crate::core) const fn name(self) -> &'static str {
         match self {
             Self::Counter(_) => "the time stamp counter",
@@ -48,7 +48,7 @@ impl Clock for Exact {
     }
 }
 
-/// A clock that remembers the time, the same one for all who ask: one thread keeps it up to date.
+/// A cached clock, shared by all contenders and updated by one thread.
 pub(in crate::core) fn cached() -> Result<CachedClock> {
     static CLOCK: Mutex<Option<CachedClock>> = Mutex::new(None);
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,45 +1,45 @@
-//! The two kinds of limiters, with and without keys, and the loops that ask them.
+//! Limiters with and without keys, and adapters that drive them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::contender::{Contender, go_round};
+use crate::contender::{Contender, decide_each};
 use crate::keys::{Name, SplitMix};
 
-/// A limiter of keys.
-pub(in crate::core) trait Gate: Sync {
-    /// Spends one token of a key, or denies.
+/// A keyed limiter.
+pub(in crate::core) trait KeyedLimiter: Sync {
+    /// Takes one token of a key, or denies.
     #[allow(clippy::ptr_arg, reason = "governor wants its keys as they are stored")]
     fn allow(&self, key: &String) -> bool;
 }
 
 /// A limiter without keys.
-pub(in crate::core) trait Tap: Sync {
+pub(in crate::core) trait UnkeyedLimiter: Sync {
     /// Spends one token, or denies.
     fn allow(&self) -> bool;
 }
 
-/// A gate that is asked about a list of keys in turn.
+/// Decides on a list of keys in order.
 #[derive(Debug)]
-pub(in crate::core) struct Listed<G>(pub(in crate::core) G);
+pub(in crate::core) struct KeysInOrder<G>(pub(in crate::core) G);
 
-impl<G: Gate> Contender for Listed<G> {
+impl<G: KeyedLimiter> Contender for KeysInOrder<G> {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
-        go_round(keys, requests, |key| self.0.allow(key))
+        decide_each(keys, requests, |key| self.0.allow(key))
     }
 }
 
-/// A gate that is asked about keys at random, made on the spot: a list of a hundred million would
+/// Decides on random keys that are generated during the run: a list of a hundred million keys would
 /// take more memory than the limiter.
 #[derive(Debug)]
-pub(in crate::core) struct Drawn<G> {
+pub(in crate::core) struct RandomKeys<G> {
     pub(in crate::core) gate: G,
     keys: usize,
     runs: AtomicU64,
 }
 
-impl<G: Gate> Drawn<G> {
-    /// Lets the gate see `keys` keys once.
+impl<G: KeyedLimiter> RandomKeys<G> {
+    /// Inserts `keys` keys.
     pub(in crate::core) fn fill(gate: G, keys: usize) -> Self {
         let mut buffer = String::new();
         for number in 0..keys {
@@ -49,10 +49,9 @@ impl<G: Gate> Drawn<G> {
     }
 }
 
-impl<G: Gate> Contender for Drawn<G> {
+impl<G: KeyedLimiter> Contender for RandomKeys<G> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
-        // Another start for every run: otherwise it would find what the one before it left in the
-        // caches.
+        // Each run starts at another key, so that it does not find the caches of the previous one.
         let mut random = SplitMix(self.runs.fetch_add(1, Ordering::Relaxed) << 40);
         let mut buffer = String::new();
         let mut allow = |_| {
@@ -63,7 +62,7 @@ impl<G: Gate> Contender for Drawn<G> {
     }
 }
 
-/// The key with this number, in a buffer that is used again.
+/// Writes the key with this number into a reused buffer.
 #[inline]
 pub(in crate::core) fn named(number: usize, buffer: &mut String) -> &String {
     buffer.clear();
@@ -71,12 +70,12 @@ pub(in crate::core) fn named(number: usize, buffer: &mut String) -> &String {
     buffer
 }
 
-/// A tap with memory to itself, as far as the next cache line but one, which processors fetch too.
+/// A limiter aligned to two cache lines, because processors also fetch the adjacent one.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(in crate::core) struct Alone<T>(pub(in crate::core) T);
+pub(in crate::core) struct CacheLineAligned<T>(pub(in crate::core) T);
 
-impl<T: Tap> Contender for Alone<T> {
+impl<T: UnkeyedLimiter> Contender for CacheLineAligned<T> {
     fn decide(&self, _keys: &[String], requests: u64) -> u64 {
         (0..requests).map(|_| u64::from(black_box(&self.0).allow())).sum()
     }

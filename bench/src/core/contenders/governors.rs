@@ -11,8 +11,8 @@ use governor::state::{InMemoryState, NotKeyed};
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 
 use crate::core::contenders::clocks::RESOLUTION;
-use crate::core::contenders::gate::{Gate, Tap};
-use crate::core::contenders::terms::Terms;
+use crate::core::contenders::gate::{KeyedLimiter, UnkeyedLimiter};
+use crate::core::contenders::policy::BenchPolicy;
 
 /// Keyed by strings on its default map, with any clock and hasher.
 pub(in crate::core) type Keyed<C, S> =
@@ -22,44 +22,46 @@ pub(in crate::core) type Keyed<C, S> =
 pub(in crate::core) type Direct<C> =
     RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
-/// As its documentation shows it.
-pub(in crate::core) fn as_it_comes(terms: Terms) -> Result<DefaultKeyedRateLimiter<String>> {
-    Ok(RateLimiter::keyed(terms.quota()?))
+/// As in its documentation.
+pub(in crate::core) fn as_it_comes(policy: BenchPolicy) -> Result<DefaultKeyedRateLimiter<String>> {
+    Ok(RateLimiter::keyed(policy.quota()?))
 }
 
-/// With a hasher that is several times as fast as the one of the standard library.
+/// With a hasher several times faster than that of the standard library.
 pub(in crate::core) fn with_fast_hasher(
-    terms: Terms,
+    policy: BenchPolicy,
 ) -> Result<Keyed<DefaultClock, foldhash::fast::RandomState>> {
     let hasher = foldhash::fast::RandomState::default();
-    Ok(RateLimiter::dashmap_with_hasher(terms.quota()?, hasher))
+    Ok(RateLimiter::dashmap_with_hasher(policy.quota()?, hasher))
 }
 
-/// Without keys, as its documentation shows it.
-pub(in crate::core) fn direct(terms: Terms) -> Result<Direct<DefaultClock>> {
-    Ok(RateLimiter::direct(terms.quota()?))
+/// Without keys, as in its documentation.
+pub(in crate::core) fn direct(policy: BenchPolicy) -> Result<Direct<DefaultClock>> {
+    Ok(RateLimiter::direct(policy.quota()?))
 }
 
-/// Without keys, on its clock that remembers the time.
-pub(in crate::core) fn direct_on_cached_clock(terms: Terms) -> Result<Direct<QuantaUpkeepClock>> {
-    // A process can have one such clock, which whoever is first starts.
+/// Without keys, on its cached clock.
+pub(in crate::core) fn direct_on_cached_clock(
+    policy: BenchPolicy,
+) -> Result<Direct<QuantaUpkeepClock>> {
+    // A process can have only one such clock.
     static CLOCK: Mutex<Option<QuantaUpkeepClock>> = Mutex::new(None);
     let mut clock = CLOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let clock = match &mut *clock {
         Some(clock) => clock,
         vacant => vacant.insert(QuantaUpkeepClock::from_interval(RESOLUTION)?),
     };
-    Ok(RateLimiter::direct_with_clock(terms.quota()?, clock.clone()))
+    Ok(RateLimiter::direct_with_clock(policy.quota()?, clock.clone()))
 }
 
-impl<C: Clock + Sync, S: BuildHasher + Clone + Sync + Send> Gate for Keyed<C, S> {
+impl<C: Clock + Sync, S: BuildHasher + Clone + Sync + Send> KeyedLimiter for Keyed<C, S> {
     #[inline]
     fn allow(&self, key: &String) -> bool {
         self.check_key(key).is_ok()
     }
 }
 
-impl<C: Clock + Sync> Tap for Direct<C> {
+impl<C: Clock + Sync> UnkeyedLimiter for Direct<C> {
     #[inline]
     fn allow(&self) -> bool {
         self.check().is_ok()

@@ -1,4 +1,4 @@
-//! Tidegate: its in-process store by each of its doors, and its direct limiter.
+//! Tidegate: each API of its in-process store, and its direct limiter.
 
 use anyhow::Result;
 use tidegate::{Decision, Engine, Limiter};
@@ -6,84 +6,84 @@ use tidegate_core::{Charge, Key, Limit};
 use tidegate_memory::clock::Clock;
 use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder};
 
-use crate::contender::{Contender, go_round_in_batches};
+use crate::contender::{Contender, decide_in_batches};
 use crate::core::BATCH;
-use crate::core::contenders::gate::{Gate, Tap};
-use crate::core::contenders::terms::Terms;
+use crate::core::contenders::gate::{KeyedLimiter, UnkeyedLimiter};
+use crate::core::contenders::policy::BenchPolicy;
 
-/// What a store has unless told otherwise: room for some 1.5 million keys.
+/// The default memory of a store, enough for about 1.5 million keys.
 const MEMORY: usize = 64 << 20;
-/// More than a key takes, so that the bound plays no part.
+/// More than a key takes, so that the bound has no effect.
 const BYTES_PER_KEY: usize = 64;
 
-/// A store with room for `keys`.
+/// A store with capacity for `keys`.
 pub(in crate::core) fn store(keys: usize) -> MemoryStoreBuilder {
     MemoryStore::builder().max_memory(MEMORY.max(keys * BYTES_PER_KEY))
 }
 
 /// A store and a limit to spend from.
 #[derive(Debug)]
-pub(in crate::core) struct Bank {
+pub(in crate::core) struct StoreContender {
     pub(in crate::core) store: MemoryStore,
     pub(in crate::core) limit: Limit,
 }
 
-impl Bank {
-    pub(in crate::core) fn new(keys: usize, terms: Terms) -> Result<Self> {
-        Self::on(store(keys), terms)
+impl StoreContender {
+    pub(in crate::core) fn new(keys: usize, policy: BenchPolicy) -> Result<Self> {
+        Self::on(store(keys), policy)
     }
 
-    pub(in crate::core) fn on(store: MemoryStoreBuilder, terms: Terms) -> Result<Self> {
-        Ok(Self { store: store.build()?, limit: Limit::named("client", terms.policy()?)? })
+    pub(in crate::core) fn on(store: MemoryStoreBuilder, policy: BenchPolicy) -> Result<Self> {
+        Ok(Self { store: store.build()?, limit: Limit::named("client", policy.policy()?)? })
     }
 }
 
-/// Without a receipt.
-impl Gate for Bank {
+/// Decides without a receipt.
+impl KeyedLimiter for StoreContender {
     #[inline]
     fn allow(&self, key: &String) -> bool {
         self.store.spend_one(&self.limit, Key::new(key), 1).is_allowed()
     }
 }
 
-/// With a receipt.
+/// Decides with a receipt.
 #[derive(Debug)]
-pub(in crate::core) struct Receipts(pub(in crate::core) Bank);
+pub(in crate::core) struct Receipts(pub(in crate::core) StoreContender);
 
-impl Gate for Receipts {
+impl KeyedLimiter for Receipts {
     #[inline]
     fn allow(&self, key: &String) -> bool {
-        let Bank { store, limit } = &self.0;
+        let StoreContender { store, limit } = &self.0;
         store.take_one(limit, Key::new(key), 1).is_allowed()
     }
 }
 
-/// As a user calls it.
+/// Decides through `Limiter`, the usual API.
 #[derive(Debug)]
-pub(in crate::core) struct Called(Limiter);
+pub(in crate::core) struct LimiterContender(Limiter);
 
-impl Called {
-    pub(in crate::core) fn new(keys: usize, terms: Terms) -> Result<Self> {
+impl LimiterContender {
+    pub(in crate::core) fn new(keys: usize, policy: BenchPolicy) -> Result<Self> {
         let engine = Engine::on(store(keys).build()?);
-        Ok(Self(engine.limiter("client", terms.policy()?)?))
+        Ok(Self(engine.limiter("client", policy.policy()?)?))
     }
 }
 
-impl Gate for Called {
+impl KeyedLimiter for LimiterContender {
     #[inline]
     fn allow(&self, key: &String) -> bool {
         self.0.take(key).now().as_ref().is_ok_and(Decision::is_allowed)
     }
 }
 
-/// Several at once.
+/// Decides in batches.
 #[derive(Debug)]
-pub(in crate::core) struct Many(pub(in crate::core) Bank);
+pub(in crate::core) struct Many(pub(in crate::core) StoreContender);
 
 impl Contender for Many {
     fn decide(&self, keys: &[String], requests: u64) -> u64 {
-        let Bank { store, limit } = &self.0;
-        go_round_in_batches(keys, requests, BATCH, |batch| {
+        let StoreContender { store, limit } = &self.0;
+        decide_in_batches(keys, requests, BATCH, |batch| {
             let mut allowed = 0;
             let charges = batch.iter().map(|key| Charge::new(limit, key, 1));
             store.take_many(charges, |_, decision| allowed += u64::from(decision.is_allowed()));
@@ -92,20 +92,20 @@ impl Contender for Many {
     }
 }
 
-/// One bucket without a key, on the clock that it comes with.
-pub(in crate::core) fn valve(terms: Terms) -> Result<DirectLimiter> {
-    Ok(DirectLimiter::new(terms.policy()?)?)
+/// One bucket without a key, on the default clock.
+pub(in crate::core) fn valve(policy: BenchPolicy) -> Result<DirectLimiter> {
+    Ok(DirectLimiter::new(policy.policy()?)?)
 }
 
-/// The same on another clock.
+/// One bucket without a key, on the given clock.
 pub(in crate::core) fn valve_on(
-    terms: Terms,
+    policy: BenchPolicy,
     clock: impl Clock + 'static,
 ) -> Result<DirectLimiter> {
-    Ok(DirectLimiter::with_clock(terms.policy()?, clock)?)
+    Ok(DirectLimiter::with_clock(policy.policy()?, clock)?)
 }
 
-impl Tap for DirectLimiter {
+impl UnkeyedLimiter for DirectLimiter {
     #[inline]
     fn allow(&self) -> bool {
         self.take(1).is_allowed()

@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The measured limiters.
 
 use anyhow::Result;
 
@@ -6,10 +6,12 @@ use super::{clocks, governors};
 use crate::contender::Contender;
 use crate::core::contenders::cell::Cell;
 use crate::core::contenders::flat::{Batched, flat};
-use crate::core::contenders::gate::{Alone, Listed};
-use crate::core::contenders::ours::{Bank, Called, Many, Receipts, valve, valve_on};
+use crate::core::contenders::gate::{CacheLineAligned, KeysInOrder};
+use crate::core::contenders::ours::{
+    LimiterContender, Many, Receipts, StoreContender, valve, valve_on,
+};
 use crate::core::contenders::peers::{Served, leaky_bucket, ratelimit};
-use crate::core::contenders::terms::Terms;
+use crate::core::contenders::policy::BenchPolicy;
 
 /// The columns of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,12 +24,12 @@ pub(in crate::core) enum Role {
     Flat,
     Many,
     FlatBatched,
-    Valve,
+    Direct,
     GovernorDirect,
     Ratelimit,
     LeakyBucket,
     Cell,
-    ValveCached,
+    DirectCached,
     GovernorDirectCached,
     LeakyBucketUnfair,
     CellCached,
@@ -47,13 +49,13 @@ impl Role {
     /// Several decisions at once.
     pub(in crate::core) const BATCH: [Self; 2] = [Self::Many, Self::FlatBatched];
 
-    /// One decision without a key, by the time of the moment.
+    /// One decision without a key, with an exact clock.
     pub(in crate::core) const EXACT: [Self; 5] =
-        [Self::Valve, Self::GovernorDirect, Self::Ratelimit, Self::LeakyBucket, Self::Cell];
+        [Self::Direct, Self::GovernorDirect, Self::Ratelimit, Self::LeakyBucket, Self::Cell];
 
-    /// One decision without a key, by a time that is remembered.
+    /// One decision without a key, with a cached clock.
     pub(in crate::core) const CACHED: [Self; 4] =
-        [Self::ValveCached, Self::GovernorDirectCached, Self::LeakyBucketUnfair, Self::CellCached];
+        [Self::DirectCached, Self::GovernorDirectCached, Self::LeakyBucketUnfair, Self::CellCached];
 
     pub(in crate::core) const fn name(self) -> &'static str {
         match self {
@@ -65,7 +67,7 @@ impl Role {
             Self::Flat => "floor: flat table",
             Self::Many => "tidegate `take_many`",
             Self::FlatBatched => "floor: flat table, prefetched",
-            Self::Valve | Self::ValveCached => "tidegate `DirectLimiter`",
+            Self::Direct | Self::DirectCached => "tidegate `DirectLimiter`",
             Self::GovernorDirect => "governor",
             Self::GovernorDirectCached => "governor, upkeep clock",
             Self::Ratelimit => "ratelimit",
@@ -75,29 +77,35 @@ impl Role {
         }
     }
 
-    /// An unused limiter with room for `keys`.
-    pub(in crate::core) fn enter(self, keys: usize, terms: Terms) -> Result<Box<dyn Contender>> {
-        let bank = || Bank::new(keys, terms);
+    /// A new limiter with capacity for `keys`.
+    pub(in crate::core) fn enter(
+        self,
+        keys: usize,
+        policy: BenchPolicy,
+    ) -> Result<Box<dyn Contender>> {
+        let bank = || StoreContender::new(keys, policy);
         Ok(match self {
-            Self::Spend => Box::new(Listed(bank()?)),
-            Self::Take => Box::new(Listed(Receipts(bank()?))),
-            Self::Limiter => Box::new(Listed(Called::new(keys, terms)?)),
-            Self::Governor => Box::new(Listed(governors::as_it_comes(terms)?)),
-            Self::GovernorFastHash => Box::new(Listed(governors::with_fast_hasher(terms)?)),
-            Self::Flat => Box::new(Listed(flat(keys, terms))),
+            Self::Spend => Box::new(KeysInOrder(bank()?)),
+            Self::Take => Box::new(KeysInOrder(Receipts(bank()?))),
+            Self::Limiter => Box::new(KeysInOrder(LimiterContender::new(keys, policy)?)),
+            Self::Governor => Box::new(KeysInOrder(governors::as_it_comes(policy)?)),
+            Self::GovernorFastHash => Box::new(KeysInOrder(governors::with_fast_hasher(policy)?)),
+            Self::Flat => Box::new(KeysInOrder(flat(keys, policy))),
             Self::Many => Box::new(Many(bank()?)),
-            Self::FlatBatched => Box::new(Batched(flat(keys, terms))),
-            Self::Valve => Box::new(Alone(valve(terms)?)),
-            Self::ValveCached => Box::new(Alone(valve_on(terms, clocks::cached()?)?)),
-            Self::GovernorDirect => Box::new(Alone(governors::direct(terms)?)),
+            Self::FlatBatched => Box::new(Batched(flat(keys, policy))),
+            Self::Direct => Box::new(CacheLineAligned(valve(policy)?)),
+            Self::DirectCached => Box::new(CacheLineAligned(valve_on(policy, clocks::cached()?)?)),
+            Self::GovernorDirect => Box::new(CacheLineAligned(governors::direct(policy)?)),
             Self::GovernorDirectCached => {
-                Box::new(Alone(governors::direct_on_cached_clock(terms)?))
+                Box::new(CacheLineAligned(governors::direct_on_cached_clock(policy)?))
             }
-            Self::Ratelimit => Box::new(Alone(ratelimit(terms)?)),
-            Self::LeakyBucket => Box::new(Alone(leaky_bucket(terms, Served::InOrder))),
-            Self::LeakyBucketUnfair => Box::new(Alone(leaky_bucket(terms, Served::InAnyOrder))),
-            Self::Cell => Box::new(Alone(Cell::new(terms, clocks::exact()))),
-            Self::CellCached => Box::new(Alone(Cell::new(terms, clocks::cached()?))),
+            Self::Ratelimit => Box::new(CacheLineAligned(ratelimit(policy)?)),
+            Self::LeakyBucket => Box::new(CacheLineAligned(leaky_bucket(policy, Served::InOrder))),
+            Self::LeakyBucketUnfair => {
+                Box::new(CacheLineAligned(leaky_bucket(policy, Served::InAnyOrder)))
+            }
+            Self::Cell => Box::new(CacheLineAligned(Cell::new(policy, clocks::exact()))),
+            Self::CellCached => Box::new(CacheLineAligned(Cell::new(policy, clocks::cached()?))),
         })
     }
 }
@@ -105,22 +113,22 @@ impl Role {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::contenders::terms::{FEW, MANY, NEW, ONCE, UNKEYED};
+    use crate::core::contenders::policy::{FEW, MANY, NEW, ONCE, UNKEYED};
     use crate::keys::Keys;
 
     #[test]
     fn everybody_allows_everything_asked() {
         let keys = Keys::uniform(100, 1_000, 1);
-        let roles = |roles: &[Role], terms: Terms| {
+        let roles = |roles: &[Role], policy: BenchPolicy| {
             for role in roles {
-                let contender = role.enter(100, terms).unwrap();
+                let contender = role.enter(100, policy).unwrap();
                 // Not a multiple of a batch.
                 assert_eq!(contender.decide(&keys.orders[0], 2_503), 2_503, "{}", role.name());
             }
         };
-        for terms in [FEW, MANY, NEW] {
-            roles(&Role::KEYED, terms);
-            roles(&Role::BATCH, terms);
+        for policy in [FEW, MANY, NEW] {
+            roles(&Role::KEYED, policy);
+            roles(&Role::BATCH, policy);
         }
         roles(&Role::EXACT, UNKEYED);
         roles(&Role::CACHED, UNKEYED);

@@ -1,4 +1,4 @@
-//! What was to be reached, beside what was.
+//! The goals, and the measured values.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(in crate::core) struct Goal {
     pub(in crate::core) reached: f64,
 }
 
-/// What a figure should be.
+/// The wanted range of a value.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::core) enum Wanted {
     AtLeast(f64),
@@ -50,7 +50,7 @@ impl fmt::Display for Wanted {
     }
 }
 
-/// The goals about which something was measured.
+/// The goals for which there are measurements.
 pub(in crate::core) fn goals(results: &Results) -> Vec<Goal> {
     let mut goals = Vec::new();
     goals.extend(of_keys(results));
@@ -91,8 +91,8 @@ fn of_batches(results: &Results) -> impl Iterator<Item = Goal> {
 
 fn of_one_bucket(results: &Results) -> impl Iterator<Item = Goal> {
     let rows = [
-        (Role::Valve, Role::Cell, 1.1, "clock of the moment"),
-        (Role::ValveCached, Role::CellCached, 1.5, "cached clock"),
+        (Role::Direct, Role::Cell, 1.1, "clock of the moment"),
+        (Role::DirectCached, Role::CellCached, 1.5, "cached clock"),
     ];
     rows.into_iter().filter_map(|(ours, floor, most, clock)| {
         let reached = results.point(Axis::Unkeyed, Case::Allowed, 1)?.ratio(ours, floor)?;
@@ -101,7 +101,7 @@ fn of_one_bucket(results: &Results) -> impl Iterator<Item = Goal> {
     })
 }
 
-/// How much more two threads get done together than one, where they gain the least.
+/// The throughput of two threads relative to one, in the worst case.
 fn of_threads(results: &Results) -> Option<Goal> {
     let gain = |axis, case: Case, role| {
         let two = results.point(axis, case, 2)?.figure(role)?.median;
@@ -115,7 +115,7 @@ fn of_threads(results: &Results) -> Option<Goal> {
     let points = results.points.iter().filter(|point| point.threads == 2 && point.case.is_spread());
     let gains = points.filter_map(|point| {
         let role = match point.axis {
-            Axis::Unkeyed => Role::Valve,
+            Axis::Unkeyed => Role::Direct,
             Axis::Batch => Role::Many,
             _ => Role::Spend,
         };
@@ -155,7 +155,7 @@ pub(in crate::core) fn on(threads: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::axis::touch::Pauses;
+    use crate::core::axis::new_keys::Pauses;
     use crate::core::results::Point;
     use crate::measure::summary;
 
@@ -164,7 +164,7 @@ mod tests {
         Point { axis, case, threads, figures }
     }
 
-    fn told(results: &Results) -> Vec<(String, f64, bool)> {
+    fn reported(results: &Results) -> Vec<(String, f64, bool)> {
         let tell = |goal: &Goal| (goal.what.clone(), goal.reached, goal.is_met());
         goals(results).iter().map(tell).collect()
     }
@@ -181,8 +181,8 @@ mod tests {
             points: vec![
                 point(Axis::Keyed, Case::Million, 1, &keyed),
                 point(Axis::Keyed, Case::Million, 2, &[(Role::Spend, 250.0)]),
-                point(Axis::Unkeyed, Case::Allowed, 1, &[(Role::Valve, 11.0), (Role::Cell, 10.0)]),
-                point(Axis::Unkeyed, Case::Apart, 2, &[(Role::Valve, 11.0)]),
+                point(Axis::Unkeyed, Case::Allowed, 1, &[(Role::Direct, 11.0), (Role::Cell, 10.0)]),
+                point(Axis::Unkeyed, Case::Apart, 2, &[(Role::Direct, 11.0)]),
             ],
             pauses: vec![(
                 Role::Spend,
@@ -200,9 +200,9 @@ mod tests {
             ("2 threads / 1 thread in all, the least of cases (1 M keys)", 0.8, false),
             ("longest pause while growing, best pass, ms", 0.9, true),
         ];
-        let told = told(&results);
-        assert_eq!(told.len(), expected.len(), "{told:?}");
-        for ((what, reached, met), expected) in told.iter().zip(expected) {
+        let reported = reported(&results);
+        assert_eq!(reported.len(), expected.len(), "{reported:?}");
+        for ((what, reached, met), expected) in reported.iter().zip(expected) {
             assert_eq!((what.as_str(), *met), (expected.0, expected.2));
             assert!((reached - expected.1).abs() < 1e-9, "{what}: {reached}");
         }

@@ -1,7 +1,7 @@
-//! The growth table as a picture, in SVG.
+//! The growth table as an SVG plot.
 //!
-//! The keys are on a logarithmic axis, the nanoseconds on a linear one that begins at zero, so
-//! that heights compare.
+//! The number of keys has a logarithmic axis, nanoseconds a linear one that starts at zero, so that
+//! heights are comparable.
 
 use std::fmt::{Result, Write as _};
 
@@ -24,7 +24,7 @@ const CURVES: [(&str, &str, Column); 3] = [
     ("making a key", "#808080", |size| &size.idle),
 ];
 
-/// The picture of these sizes.
+/// Plots these sizes.
 pub(in crate::core) fn svg(sizes: &[Size]) -> String {
     let mut text = String::new();
     // Writing to a String does not fail.
@@ -71,7 +71,7 @@ fn write_grid(text: &mut String, sizes: &[Size], scale: &Scale) -> Result {
     writeln!(text, r#"<text x="8" y="25">ns</text>"#)
 }
 
-/// The medians as a line, and the spans as bars across it.
+/// Draws the medians as a line, with error bars for the range.
 fn write_curve(
     text: &mut String,
     sizes: &[Size],
@@ -96,7 +96,7 @@ fn write_curve(
     Ok(())
 }
 
-/// Where numbers are in the picture.
+/// Maps values to coordinates.
 struct Scale {
     /// Powers of ten at the left and at the right.
     decades: [f64; 2],
@@ -111,7 +111,7 @@ impl Scale {
         let most = figures.fold(1.0, f64::max);
         Self {
             decades: [decade(sizes.first()), decade(sizes.last())],
-            // A number of which a fifth is round.
+            // A multiple of 25, so that the five grid lines have round values.
             most: (most / 25.0).ceil() * 25.0,
         }
     }

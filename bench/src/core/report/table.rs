@@ -23,8 +23,8 @@ pub(in crate::core) const ALL: [Table; 4] = [
         axis: Axis::Unkeyed,
         roles: &Role::EXACT,
         ratios: &[
-            ("governor / ours", Role::GovernorDirect, Role::Valve),
-            ("ours / floor", Role::Valve, Role::Cell),
+            ("governor / ours", Role::GovernorDirect, Role::Direct),
+            ("ours / floor", Role::Direct, Role::Cell),
         ],
     },
     Table {
@@ -32,8 +32,8 @@ pub(in crate::core) const ALL: [Table; 4] = [
         axis: Axis::Unkeyed,
         roles: &Role::CACHED,
         ratios: &[
-            ("governor / ours", Role::GovernorDirectCached, Role::ValveCached),
-            ("ours / floor", Role::ValveCached, Role::CellCached),
+            ("governor / ours", Role::GovernorDirectCached, Role::DirectCached),
+            ("ours / floor", Role::DirectCached, Role::CellCached),
         ],
     },
     Table {

@@ -1,4 +1,4 @@
-//! Crowds at a pacer.
+//! Crowds that wait at a pacer.
 
 use std::future::IntoFuture as _;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate::{Engine, Policy};
 
 use super::{BURST, RATE, Run, grown};
 use crate::machine;
-use crate::pacing::roll::Roll;
+use crate::pacing::waiters::Waiters;
 
 const KEY: &str = "key-1";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -21,18 +21,18 @@ pub(super) async fn rate(waiters: usize) -> Result<Run> {
     let limiter = engine.limiter("requests", policy)?;
     let pacer = Pacer::builder(&engine).max_waiting(waiters).build();
     limiter.hold(KEY, HOUR).now()?;
-    let roll = Roll::new(waiters);
+    let waiters_state = Waiters::new(waiters);
     let before = machine::resident_bytes();
-    roll.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
-    ensure!(pacer.gauges().waiting == waiters, "not all wait");
+    waiters_state.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
+    ensure!(pacer.gauges().waiting == waiters, "not all tasks wait");
     let grown = grown(before);
     let open = || {
         let _ = limiter.reset(KEY).now();
-        // Like the others it opens empty.
+        // Like the peers, it opens with an empty bucket.
         let _ = limiter.take(KEY).cost(BURST.into()).now();
         pacer.nudge();
     };
-    let drained = Some(roll.drain(open).await?);
+    let drained = Some(waiters_state.drain(open).await?);
     Ok(Run { grown, drained })
 }
 
@@ -43,11 +43,11 @@ pub(super) async fn slot(waiters: usize) -> Result<Run> {
     let limiter = engine.limiter("requests", policy)?;
     let pacer = Pacer::builder(&engine).concurrency(1).max_waiting(waiters).build();
     let first = pacer.acquire([limiter.charge(KEY, 1)]).await?;
-    let roll = Roll::new(waiters);
+    let waiters_state = Waiters::new(waiters);
     let before = machine::resident_bytes();
-    roll.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
-    ensure!(pacer.gauges().waiting == waiters, "not all wait");
+    waiters_state.fill(|| pacer.acquire([limiter.charge(KEY, 1)]).into_future()).await?;
+    ensure!(pacer.gauges().waiting == waiters, "not all tasks wait");
     let grown = grown(before);
-    let drained = Some(roll.drain(|| drop(first)).await?);
+    let drained = Some(waiters_state.drain(|| drop(first)).await?);
     Ok(Run { grown, drained })
 }

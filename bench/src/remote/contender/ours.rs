@@ -1,4 +1,4 @@
-//! The shared store of Tidegate, through the contract of stores.
+//! Tidegate's shared store, through the `Store` trait.
 
 use anyhow::{Context as _, Result, bail};
 use tidegate_core::{Answer, Answers, Charge, Limit, Operation, Policy, Store};
@@ -7,14 +7,14 @@ use tidegate_redis::RedisStore;
 use super::{BURST, INTERVAL_US};
 use crate::remote::axes::{Charges, Key};
 
-/// One store, which is one connection, and the limits of a decision.
+/// One store with one connection, and the limits of a decision.
 #[derive(Debug)]
 pub(in crate::remote) struct Ours {
     store: RedisStore,
     limits: [Limit; 3],
 }
 
-/// The policy that everybody decides by.
+/// The policy of all contenders.
 pub(in crate::remote) fn policy() -> Result<Policy> {
     const { assert!(INTERVAL_US == 1_000_000, "one token per second") };
     Ok(Policy::per_second(1).capacity(BURST.into()).build()?)
@@ -36,11 +36,11 @@ impl Ours {
     }
 }
 
-/// Takes from a store; says whether that was allowed.
+/// Takes from a store and returns whether that was allowed.
 async fn take(store: &impl Store, charges: &[Charge<'_>]) -> Result<bool> {
     let mut answers = Answers::new();
     store.submit(&[Operation::Take(charges)], &mut answers).await;
-    match answers.pop().context("a store answers")?? {
+    match answers.pop().context("the store returned no answer")?? {
         Answer::Decision(decision) => Ok(decision.is_allowed()),
         other => bail!("not a decision: {other:?}"),
     }

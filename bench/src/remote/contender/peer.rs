@@ -1,14 +1,14 @@
-//! The peers: what one writes with the same client and no library for rate limiting.
+//! The peers: hand-written scripts on the same client, without a rate limiting library.
 //!
-//! Connections have no-delay set and no time-out for answers, which would cost a timer per call.
+//! Connections have `TCP_NODELAY` and no response timeout, which would cost a timer per call.
 
 use anyhow::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, cmd};
 
-use super::{BURST, INTERVAL_US, Seat};
+use super::{BURST, CallerConnection, INTERVAL_US};
 use crate::remote::axes::{Charges, Key};
-use crate::remote::stage::Stage;
+use crate::remote::servers::Servers;
 
 #[derive(Debug)]
 pub(in crate::remote) struct Peer {
@@ -16,37 +16,37 @@ pub(in crate::remote) struct Peer {
     pub(super) ask: Ask,
 }
 
-/// Who uses which connection.
+/// How callers share connections.
 #[derive(Debug)]
 pub(super) enum Lines {
-    /// All callers one, pipelined.
+    /// All callers share one, pipelined.
     Shared(MultiplexedConnection),
-    /// Each caller its own.
+    /// Each caller has its own.
     Own(Vec<MultiplexedConnection>),
-    /// Each decision a new one.
+    /// Each decision opens a new one.
     Fresh(Client),
 }
 
-/// What is sent for a decision.
+/// The commands of a decision.
 #[derive(Debug)]
 pub(super) enum Ask {
-    /// The script of one key, or that of several.
+    /// The script for one key or for several.
     Script { one: String, several: String },
-    /// The script of one key for each charge, pipelined: nobody guarantees all or nothing.
+    /// The script for one key per charge, pipelined, without an all-or-nothing guarantee.
     Calls { one: String },
     /// `CL.THROTTLE` for each charge, pipelined.
     Cell,
-    /// `INCR` for each charge, pipelined: no decision at all.
+    /// `INCR` for each charge, pipelined, without a decision.
     Increment,
 }
 
 impl Lines {
-    pub(super) async fn shared(stage: &Stage, database: u8) -> Result<Self> {
-        Ok(Self::Shared(connect(&stage.client(database)?).await?))
+    pub(super) async fn shared(servers: &Servers, database: u8) -> Result<Self> {
+        Ok(Self::Shared(connect(&servers.client(database)?).await?))
     }
 
-    pub(super) async fn own(stage: &Stage, callers: usize) -> Result<Self> {
-        let client = stage.client(0)?;
+    pub(super) async fn own(servers: &Servers, callers: usize) -> Result<Self> {
+        let client = servers.client(0)?;
         let mut all = Vec::with_capacity(callers);
         for _ in 0..callers {
             all.push(connect(&client).await?);
@@ -54,8 +54,8 @@ impl Lines {
         Ok(Self::Own(all))
     }
 
-    pub(super) fn fresh(stage: &Stage) -> Result<Self> {
-        Ok(Self::Fresh(stage.client(0)?))
+    pub(super) fn fresh(servers: &Servers) -> Result<Self> {
+        Ok(Self::Fresh(servers.client(0)?))
     }
 
     /// The connection that a caller keeps.
@@ -69,13 +69,13 @@ impl Lines {
 }
 
 impl Ask {
-    pub(super) async fn script(stage: &Stage) -> Result<Self> {
-        let several = load(stage, include_str!("../gcra_all.lua")).await?;
-        Ok(Self::Script { one: load(stage, include_str!("../gcra.lua")).await?, several })
+    pub(super) async fn script(servers: &Servers) -> Result<Self> {
+        let several = load(servers, include_str!("../gcra_all.lua")).await?;
+        Ok(Self::Script { one: load(servers, include_str!("../gcra.lua")).await?, several })
     }
 
-    pub(super) async fn calls(stage: &Stage) -> Result<Self> {
-        Ok(Self::Calls { one: load(stage, include_str!("../gcra.lua")).await? })
+    pub(super) async fn calls(servers: &Servers) -> Result<Self> {
+        Ok(Self::Calls { one: load(servers, include_str!("../gcra.lua")).await? })
     }
 
     fn command(&self, name: &str) -> Cmd {
@@ -94,7 +94,7 @@ impl Ask {
         }
     }
 
-    /// Whether what came for one charge means yes.
+    /// Whether the reply for one charge means allowed.
     fn is_yes(&self, answer: &[i64]) -> bool {
         match self {
             Self::Script { .. } | Self::Calls { .. } => answer.first() == Some(&1),
@@ -107,12 +107,12 @@ impl Ask {
 impl Peer {
     pub(super) async fn decide(
         &self,
-        seat: &mut Seat,
+        caller_connection: &mut CallerConnection,
         key: &Key,
         charges: Charges,
     ) -> Result<bool> {
         let mut fresh = None;
-        let line = match (&mut seat.0, &self.lines) {
+        let line = match (&mut caller_connection.0, &self.lines) {
             (Some(line), _) => line,
             (None, Lines::Shared(line)) => fresh.insert(line.clone()),
             (None, Lines::Own(_)) => anyhow::bail!("more callers than connections"),
@@ -174,7 +174,7 @@ async fn connect(client: &Client) -> Result<MultiplexedConnection> {
     Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
-async fn load(stage: &Stage, script: &str) -> Result<String> {
-    let mut line = connect(&stage.client(0)?).await?;
+async fn load(servers: &Servers, script: &str) -> Result<String> {
+    let mut line = connect(&servers.client(0)?).await?;
     Ok(cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut line).await?)
 }

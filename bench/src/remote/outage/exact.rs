@@ -1,4 +1,4 @@
-//! Whether a limit holds exactly over two nodes.
+//! Checks that a limit is exact across two nodes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,26 +10,26 @@ use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Tokens, which come back so slowly that none does meanwhile.
+/// Number of tokens; the refill is so slow that none is added during the check.
 pub(in crate::remote) const CAPACITY: usize = 10;
-/// Takes at once.
+/// Number of concurrent takes.
 pub(in crate::remote) const TAKES: usize = 15;
-/// Before they are made again.
+/// Pause before a repetition.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes by two nodes at once, as often as it needs until all of these decisions are shared;
-/// whether exactly as many were allowed as there are tokens.
+/// Takes tokens through two nodes concurrently, and repeats that until all decisions are shared.
+/// Returns whether exactly as many were allowed as there are tokens.
 pub(super) async fn is_exact(one: &Guarded, other: &Guarded) -> Result<bool> {
     loop {
         if let Some(allowed) = allowed(one, other).await? {
             return Ok(allowed == CAPACITY);
         }
-        // The failure rule had a hand in it.
+        // The failure rule decided.
         sleep(PAUSE).await;
     }
 }
 
-/// How many takes are allowed; `None` if a decision was not shared.
+/// Number of allowed takes; `None` if a decision was not shared.
 async fn allowed(one: &Guarded, other: &Guarded) -> Result<Option<usize>> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let key = format!("check-{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -42,7 +42,7 @@ async fn allowed(one: &Guarded, other: &Guarded) -> Result<Option<usize>> {
         takes.spawn(async move {
             let (charges, mut answers) = ([Charge::new(&limit, key.as_str(), 1)], Answers::new());
             node.submit(&[Operation::Take(&charges)], &mut answers).await;
-            match answers.pop().context("a store answers")?? {
+            match answers.pop().context("the store returned no answer")?? {
                 Answer::Decision(decision) if decision.degraded().is_none() => {
                     anyhow::Ok(Some(decision.is_allowed()))
                 }

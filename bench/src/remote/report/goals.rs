@@ -1,13 +1,13 @@
-//! What the shared store is to reach, beside what it reached.
+//! The goals of the shared store, and the measured values.
 
 use std::fmt::{Result, Write as _};
 
 use super::find;
 use crate::remote::Row;
-use crate::remote::axes::{CALLERS, Charges, MOST_CALLERS, Point, Spread};
+use crate::remote::axes::{CALLERS, Charges, KeyDistribution, MAX_CALLERS, Point};
 use crate::remote::contender::Role;
 
-/// With the most callers: whom to beat, and by how many times the decisions per second.
+/// Peers to beat with the most callers, and by which factor in decisions per second.
 const RIVALS: [(Role, f64); 6] = [
     (Role::Shared, 2.0),
     (Role::SharedCalls, 2.0),
@@ -17,7 +17,7 @@ const RIVALS: [(Role, f64); 6] = [
     (Role::FreshCalls, 3.0),
 ];
 
-/// How many times as long as one charge three may take at the most.
+/// Maximum ratio of the time of three charges to that of one.
 const THREE_TO_ONE: f64 = 1.3;
 
 pub(super) fn write(text: &mut String, rows: &[Row]) -> Result {
@@ -28,20 +28,20 @@ pub(super) fn write(text: &mut String, rows: &[Row]) -> Result {
 fn write_rivals(text: &mut String, rows: &[Row]) -> Result {
     writeln!(
         text,
-        "Goals with {MOST_CALLERS} callers: so many times the decisions per second of a rival, at \
-         a p99 that is no longer.\n"
+        "Goals with {MAX_CALLERS} callers: decisions per second as a multiple of a rival's, at a \
+         p99 that is not higher.\n"
     )?;
     writeln!(text, "| keys | charges | rival | decisions/s: goal | reached | | p99: reached | |")?;
     writeln!(text, "| ---: | ---: | --- | ---: | ---: | --- | ---: | --- |")?;
-    for spread in Spread::ALL {
+    for distribution in KeyDistribution::ALL {
         for charges in Charges::ALL {
-            let point = Point { callers: MOST_CALLERS, charges, spread };
+            let point = Point { callers: MAX_CALLERS, charges, distribution };
             let Some(ours) = find(rows, point, Role::Ours) else { continue };
             for (role, goal) in RIVALS {
                 let Some(rival) = find(rows, point, role) else { continue };
                 let rate = ours.ratio(rival, |run| run.rate);
                 let p99 = ours.ratio(rival, |run| run.p99);
-                let (keys, charges, name) = (spread.name(), charges.count(), role.name());
+                let (keys, charges, name) = (distribution.name(), charges.count(), role.name());
                 write!(text, "| {keys} | {charges} | {name} | {goal:.1} | {rate:.2} ")?;
                 writeln!(text, "| {} | {p99:.2} | {} |", word(rate >= goal), word(p99 <= 1.0))?;
             }
@@ -54,15 +54,15 @@ fn write_charges(text: &mut String, rows: &[Row]) -> Result {
     writeln!(text, "Goal for three charges: at most {THREE_TO_ONE} times the p50 of one.\n")?;
     writeln!(text, "| keys | callers | ours, p50 of 3 / of 1 | | a script of several keys |")?;
     writeln!(text, "| ---: | ---: | ---: | --- | ---: |")?;
-    for spread in Spread::ALL {
+    for distribution in KeyDistribution::ALL {
         for callers in CALLERS {
             let ratio = |role| {
-                let row = |charges| find(rows, Point { callers, charges, spread }, role);
+                let row = |charges| find(rows, Point { callers, charges, distribution }, role);
                 let rows = row(Charges::Three).zip(row(Charges::One));
                 rows.map_or(f64::NAN, |(three, one)| three.ratio(one, |run| run.p50))
             };
             let (ours, peer) = (ratio(Role::Ours), ratio(Role::Shared));
-            write!(text, "| {} | {callers} | {ours:.2} ", spread.name())?;
+            write!(text, "| {} | {callers} | {ours:.2} ", distribution.name())?;
             writeln!(text, "| {} | {peer:.2} |", word(ours <= THREE_TO_ONE))?;
         }
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn goals_are_met_or_missed_by_the_right_rows() {
-        let at = |charges| Point { callers: 500, charges, spread: Spread::Many };
+        let at = |charges| Point { callers: 500, charges, distribution: KeyDistribution::Many };
         let rows = [
             row(at(Charges::One), Role::Ours, 100_000.0, 1_000.0),
             row(at(Charges::One), Role::Shared, 50_000.0, 900.0),

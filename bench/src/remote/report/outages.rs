@@ -1,13 +1,19 @@
-//! The table around a server that goes away and comes back.
+//! The table of outages.
 
 use std::fmt::{Result, Write as _};
 
 use crate::measure::percentiles;
 use crate::measure::summary;
-use crate::remote::outage::{CALLERS, CAPACITY, Diary, Phase, Scenario, Script, TAKES, TIMEOUT};
+use crate::remote::outage::{
+    CALLERS, CAPACITY, OutageLog, Phase, Scenario, Script, TAKES, TIMEOUT,
+};
 use crate::report::cell;
 
-pub(super) fn write(text: &mut String, outages: &[(Scenario, Diary)], script: Script) -> Result {
+pub(super) fn write(
+    text: &mut String,
+    outages: &[(Scenario, OutageLog)],
+    script: Script,
+) -> Result {
     writeln!(
         text,
         "A server that goes away for {} ms and comes back: {CALLERS} callers with a pause of 1 ms \
@@ -23,16 +29,16 @@ pub(super) fn write(text: &mut String, outages: &[(Scenario, Diary)], script: Sc
          than 1 ms |"
     )?;
     writeln!(text, "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |")?;
-    for (scenario, diary) in outages {
+    for (scenario, log) in outages {
         for phase in Phase::ALL {
-            let mut nanos = diary.nanos(phase);
+            let mut nanos = log.nanos(phase);
             if nanos.is_empty() {
                 continue;
             }
             let [p50, p99, max] = percentiles(&mut nanos, [50, 99, 100]);
             write!(text, "| {} | {} ", scenario.name(), phase.name())?;
-            write!(text, "| {} | {} ", nanos.len(), diary.degraded(phase))?;
-            writeln!(text, "| {p50:.1} | {p99:.1} | {max:.0} | {} |", diary.long(phase))?;
+            write!(text, "| {} | {} ", nanos.len(), log.degraded(phase))?;
+            writeln!(text, "| {p50:.1} | {p99:.1} | {max:.0} | {} |", log.long(phase))?;
         }
     }
     writeln!(
@@ -41,10 +47,10 @@ pub(super) fn write(text: &mut String, outages: &[(Scenario, Diary)], script: Sc
          to the first shared decision | to the last one by the failure rule | exact afterwards |"
     )?;
     writeln!(text, "| --- | ---: | --- | --- | --- |")?;
-    for (scenario, diary) in outages {
-        let failed = diary.in_vain / (script.repeats as u64).max(1);
-        let (first, last) = (summary(&diary.first_shared, 0), summary(&diary.last_degraded, 0));
-        let exact = if diary.exact { "yes" } else { "no" };
+    for (scenario, log) in outages {
+        let failed = log.in_vain / (script.repeats as u64).max(1);
+        let (first, last) = (summary(&log.first_shared, 0), summary(&log.last_degraded, 0));
+        let exact = if log.exact { "yes" } else { "no" };
         write!(text, "| {} | {failed} ", scenario.name())?;
         writeln!(text, "| {} | {} | {exact} |", cell(&first), cell(&last))?;
     }

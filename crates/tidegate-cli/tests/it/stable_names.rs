@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tidegate_sim::{Fault, Faults, Limits};
 use tidegate_testkit::launch::{Flavor, RedisServer, Reply};
 
-use crate::outbound::stage::{KEY, Provider, Sdk};
+use crate::outbound::fixtures::{KEY, Provider, Sdk};
 use crate::program::{Serving, run, serve};
 
 const COMMITTED: &str = include_str!("stable_names.txt");

@@ -1,4 +1,4 @@
-//! Every coding, cut anywhere, broken off, and larger than it looks.
+//! Every coding at any chunk size, truncated bodies and decompression bombs.
 
 use std::io::Write as _;
 
@@ -10,14 +10,14 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use super::*;
 
 /// A stream of a hundred events.
-fn text() -> String {
+fn events() -> String {
     "data: {\"tide\":\"high\"}\n\n".repeat(100)
 }
 
 fn coding(name: &'static str) -> ContentCoding {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
-    ContentCoding::of(&headers)
+    ContentCoding::from_headers(&headers)
 }
 
 fn decoder(name: &'static str) -> Box<ContentDecoder> {
@@ -39,7 +39,7 @@ fn zlib(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn bare(text: &str) -> Vec<u8> {
+fn raw(text: &str) -> Vec<u8> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(text.as_bytes()).unwrap();
     encoder.finish().unwrap()
@@ -49,83 +49,83 @@ fn zstd(text: &str) -> Vec<u8> {
     compress_to_vec(text.as_bytes(), CompressionLevel::Fastest)
 }
 
-/// Brotli's format with its bytes stored as they are, in one block.
+/// Encodes text as one uncompressed Brotli block.
 fn brotli(text: &str) -> Vec<u8> {
-    // A window of 64 KiB, a block that is not the last, its length less one in four digits, stored.
+    // Window of 64 KiB; not the last block; length minus one in four nibbles; uncompressed.
     let length = u32::try_from(text.len() - 1).unwrap();
     assert!(length < 1 << 16);
     let head = length << 4 | 1 << 20;
-    let mut coded = head.to_le_bytes()[..3].to_vec();
-    coded.extend_from_slice(text.as_bytes());
-    coded.push(0b11);
-    coded
+    let mut encoded = head.to_le_bytes()[..3].to_vec();
+    encoded.extend_from_slice(text.as_bytes());
+    encoded.push(0b11);
+    encoded
 }
 
 type Encode = fn(&str) -> Vec<u8>;
 
 #[test]
-fn every_coding_is_decoded_however_it_is_cut() {
+fn every_coding_decodes_at_any_chunk_size() {
     let cases: [(&str, Encode); 6] = [
         ("gzip", gzip),
         ("X-GZIP", gzip),
         ("deflate", zlib),
-        ("deflate", bare),
+        ("deflate", raw),
         ("br", brotli),
         ("identity, zstd", zstd),
     ];
     for (name, encode) in cases {
-        let coded = encode(&text());
-        for size in [1, 7, coded.len()] {
+        let encoded = encode(&events());
+        for size in [1, 7, encoded.len()] {
             let mut decoder = decoder(name);
             let mut decoded = Vec::new();
-            for piece in coded.chunks(size) {
-                decoded.extend(decoder.decode(piece).unwrap());
+            for chunk in encoded.chunks(size) {
+                decoded.extend(decoder.decode(chunk).unwrap());
             }
             decoded.extend(decoder.finish().unwrap());
-            assert_eq!(String::from_utf8(decoded).unwrap(), text(), "{name}, {size} bytes");
+            assert_eq!(String::from_utf8(decoded).unwrap(), events(), "{name}, {size} bytes");
         }
     }
 }
 
 #[test]
-fn frames_that_follow_each_other_are_one_answer() {
+fn consecutive_frames_decode_as_one_body() {
     for (name, encode) in [("zstd", zstd as fn(&str) -> Vec<u8>), ("gzip", gzip)] {
-        let coded = [encode("first "), encode("second")].concat();
+        let encoded = [encode("first "), encode("second")].concat();
         let mut decoder = decoder(name);
-        let mut decoded = decoder.decode(&coded).unwrap();
+        let mut decoded = decoder.decode(&encoded).unwrap();
         decoded.extend(decoder.finish().unwrap());
         assert_eq!(decoded, b"first second", "{name}");
     }
 }
 
 #[test]
-fn an_answer_that_broke_off_is_decoded_as_far_as_it_came() {
+fn a_truncated_body_decodes_up_to_the_cut() {
     for (name, encode) in [("gzip", gzip as fn(&str) -> Vec<u8>), ("deflate", zlib), ("br", brotli)]
     {
-        let coded = encode(&text());
+        let encoded = encode(&events());
         let mut decoder = decoder(name);
-        let mut decoded = decoder.decode(&coded[..coded.len() - 6]).unwrap();
+        let mut decoded = decoder.decode(&encoded[..encoded.len() - 6]).unwrap();
         decoded.extend(decoder.finish().unwrap());
         assert!(decoded.starts_with(b"data: {\"tide\""), "{name}");
     }
 }
 
 #[test]
-fn a_bomb_is_not_decoded() {
-    let zeros = "0".repeat(MAX_PIECE + 1);
+fn a_decompression_bomb_is_rejected() {
+    let zeros = "0".repeat(MAX_CHUNK + 1);
     for (name, encode) in [("gzip", gzip as fn(&str) -> Vec<u8>), ("deflate", zlib), ("zstd", zstd)]
     {
         let mut decoder = decoder(name);
-        let coded = encode(&zeros);
-        assert!(coded.len() < MAX_PIECE / 100, "{name}: {}", coded.len());
-        let decoded = decoder.decode(&coded).and_then(|_| decoder.finish());
+        let encoded = encode(&zeros);
+        assert!(encoded.len() < MAX_CHUNK / 100, "{name}: {}", encoded.len());
+        let decoded = decoder.decode(&encoded).and_then(|_| decoder.finish());
         assert!(decoded.is_err(), "{name}");
     }
 }
 
 #[test]
-fn what_is_no_coding_or_an_unknown_one_is_told_apart() {
-    assert!(matches!(ContentCoding::of(&HeaderMap::new()), ContentCoding::Identity));
+fn identity_and_unknown_codings_are_distinguished() {
+    assert!(matches!(ContentCoding::from_headers(&HeaderMap::new()), ContentCoding::Identity));
     assert!(matches!(coding("identity"), ContentCoding::Identity));
     for unknown in ["compress", "gzip, br", "aes128gcm"] {
         assert!(matches!(coding(unknown), ContentCoding::Unknown), "{unknown}");

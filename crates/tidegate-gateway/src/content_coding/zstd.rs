@@ -1,48 +1,48 @@
-//! Zstandard, frame by frame.
+//! Zstandard decoder, frame by frame.
 //!
-//! The decoder holds back a window's worth of each frame until the frame ends. Of an answer that
-//! broke off, the frame is ended here, so that all of it that came can be read.
+//! `FrameDecoder` keeps back up to a window of data until a frame ends. If a body was truncated,
+//! `finish` ends the frame artificially so that all received data can be read.
 
 use std::io;
 
 use ruzstd::decoding::FrameDecoder;
 
-/// The largest window that HTTP allows: 8 MiB.
+/// Maximum window size in HTTP (RFC 9659): 8 MiB.
 const MAX_WINDOW: u64 = 8 * 1_024 * 1_024;
-/// The longest header of a frame.
-const LONGEST_HEADER: usize = 18;
-/// The header of an empty block that is the last of its frame.
+/// Maximum length of a frame header.
+const MAX_HEADER_LEN: usize = 18;
+/// Header of an empty last block.
 const LAST_BLOCK: [u8; 3] = [1, 0, 0];
-/// How much is given out at a time.
+/// Size of the output buffer.
 const CHUNK: usize = 64 * 1_024;
 
-/// Decodes frames that follow each other.
+/// Decodes consecutive frames.
 #[derive(Default)]
 pub(super) struct ZstdDecoder {
-    /// The frame that has begun.
+    /// The current frame.
     frame: Option<Box<FrameDecoder>>,
-    /// Bytes that are not decoded yet: at most a header, or a block.
+    /// Bytes not decoded yet: at most one header or block.
     pending: Vec<u8>,
 }
 
 impl ZstdDecoder {
     pub(super) fn decode(&mut self, data: &[u8], limit: usize) -> io::Result<Vec<u8>> {
         self.pending.extend_from_slice(data);
-        self.run(LONGEST_HEADER, limit)
+        self.decode_blocks(MAX_HEADER_LEN, limit)
     }
 
-    /// What is left of the last frame, which is ended if it has not ended by itself.
+    /// Returns the rest of the last frame, ending it if it is incomplete.
     pub(super) fn finish(&mut self, limit: usize) -> io::Result<Vec<u8>> {
-        let mut decoded = self.run(1, limit)?;
+        let mut decoded = self.decode_blocks(1, limit)?;
         if self.frame.is_some() {
             self.pending = LAST_BLOCK.to_vec();
-            decoded.extend(self.run(1, limit)?);
+            decoded.extend(self.decode_blocks(1, limit)?);
         }
         Ok(decoded)
     }
 
-    /// Decodes whole blocks. A frame is begun when so many bytes are there.
-    fn run(&mut self, header: usize, limit: usize) -> io::Result<Vec<u8>> {
+    /// Decodes complete blocks. Starts a frame once `header` bytes are available.
+    fn decode_blocks(&mut self, header: usize, limit: usize) -> io::Result<Vec<u8>> {
         let (mut decoded, mut chunk) = (Vec::new(), vec![0; CHUNK]);
         loop {
             if self.frame.is_none() && self.pending.len() < header.max(1) {
@@ -55,18 +55,18 @@ impl ZstdDecoder {
             });
             let (read, written) =
                 frame.decode_from_to(&self.pending, &mut chunk).map_err(io::Error::other)?;
-            // A checksum that is not there yet is told as read.
-            let is_short = read > self.pending.len();
-            if !is_short {
+            // A checksum that has not arrived yet is counted as read.
+            let is_incomplete = read > self.pending.len();
+            if !is_incomplete {
                 self.pending.drain(..read);
             }
             decoded.extend_from_slice(chunk.get(..written).unwrap_or_default());
             if decoded.len() > limit {
-                return Err(super::too_large());
+                return Err(super::too_large_error());
             }
             if frame.is_finished() && frame.can_collect() == 0 {
                 self.frame = None;
-            } else if is_short || read == 0 && written == 0 {
+            } else if is_incomplete || read == 0 && written == 0 {
                 return Ok(decoded);
             }
         }

@@ -1,7 +1,7 @@
 //! The body of a request to a provider.
 //!
-//! A streamed body enforces its own bounds: it fails when it is larger than its limit, or when the
-//! caller is too slow. Its beginning can be read ahead, and is sent all the same.
+//! A streamed body enforces its own limits: it fails if it exceeds its size limit or if the caller
+//! is too slow. Its prefix can be read ahead and is still sent.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,11 +18,11 @@ use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::body_pace::Pace;
 use crate::request::body_reader::{self, BodyError};
+use crate::request::body_timeout::BodyTimeout;
 use crate::request::buffer_budget::{BufferPermit, PeerBudget};
 
-/// A body that is received, from a caller or from a provider.
+/// A body received from a caller or a provider.
 pub(crate) type IncomingBody = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The body of a request to a provider: buffered or streamed.
@@ -32,7 +32,7 @@ pub struct RequestBody(Kind);
 #[derive(Debug)]
 enum Kind {
     Buffered(Option<Bytes>),
-    /// In the order in which they are sent; none is empty.
+    /// In sending order, without empty parts.
     Parts(VecDeque<Bytes>),
     Streamed(Box<StreamedBody>),
 }
@@ -42,7 +42,7 @@ impl RequestBody {
         Self(Kind::Buffered(Some(bytes).filter(|bytes| !bytes.is_empty())))
     }
 
-    /// A body of pieces, one after the other.
+    /// Returns a body that sends these parts in order.
     pub(crate) fn parts(parts: Vec<Bytes>) -> Self {
         Self(Kind::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect()))
     }
@@ -71,52 +71,56 @@ impl Body for RequestBody {
         match &self.0 {
             Kind::Buffered(bytes) => bytes.is_none(),
             Kind::Parts(parts) => parts.is_empty(),
-            Kind::Streamed(body) => body.first.is_none() && body.rest.is_end_stream(),
+            Kind::Streamed(body) => body.prefix.is_none() && body.rest.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
+            Kind::Buffered(bytes) => {
+                size_hint_with_prefix(bytes.as_ref(), &SizeHint::with_exact(0))
+            }
             Kind::Parts(parts) => {
                 let size = parts.iter().map(Bytes::len).sum::<usize>();
                 SizeHint::with_exact(u64::try_from(size).unwrap_or(u64::MAX))
             }
-            Kind::Streamed(body) => size_with(body.first.as_ref(), &body.rest.size_hint()),
+            Kind::Streamed(body) => {
+                size_hint_with_prefix(body.prefix.as_ref(), &body.rest.size_hint())
+            }
         }
     }
 }
 
-/// The size of a body whose first bytes were read ahead.
-pub(crate) fn size_with(first: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
-    let first = u64::try_from(first.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
+/// Returns the size hint of a body whose prefix was read ahead.
+pub(crate) fn size_hint_with_prefix(prefix: Option<&Bytes>, rest: &SizeHint) -> SizeHint {
+    let prefix = u64::try_from(prefix.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
     let mut hint = SizeHint::new();
-    hint.set_lower(rest.lower().saturating_add(first));
-    if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(first)) {
+    hint.set_lower(rest.lower().saturating_add(prefix));
+    if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(prefix)) {
         hint.set_upper(upper);
     }
     hint
 }
 
-/// What was read ahead of a body, which is sent all the same.
+/// The prefix of a body that was read ahead. It is still sent.
 pub(crate) struct Peeked {
-    pub(crate) begin: Bytes,
-    /// Whether nothing follows.
-    pub(crate) is_whole: bool,
+    pub(crate) prefix: Bytes,
+    /// Whether the prefix is the whole body.
+    pub(crate) is_complete: bool,
 }
 
-/// The body of a caller that is sent on as it comes.
+/// A caller's body that is forwarded as it arrives.
 pub(crate) struct StreamedBody {
-    /// What was read ahead, within the budget.
-    first: Option<Bytes>,
+    /// Bytes that were read ahead, accounted for in the budget.
+    prefix: Option<Bytes>,
     permit: BufferPermit,
     rest: IncomingBody,
     limit: Option<usize>,
     size: usize,
-    /// Runs while the caller is waited for, not while the provider does not read.
-    pace: Pace,
+    /// Runs only while the gateway waits for the caller, not while the provider does not read.
+    timeout: BodyTimeout,
     timer: Option<Pin<Box<Sleep>>>,
-    upload: Upload,
+    upload: UploadProgress,
 }
 
 impl StreamedBody {
@@ -127,28 +131,28 @@ impl StreamedBody {
     {
         let rest = body.map_err(Into::into).boxed_unsync();
         Self {
-            first: None,
+            prefix: None,
             permit: BufferPermit::none(),
             rest,
             limit,
             size: 0,
-            pace: Pace::streamed(),
+            timeout: BodyTimeout::streamed(),
             timer: None,
-            upload: Upload::default(),
+            upload: UploadProgress::default(),
         }
     }
 
-    /// The progress of the upload.
-    pub(crate) fn upload(&self) -> Upload {
+    /// Returns a handle to the progress of the upload.
+    pub(crate) fn upload(&self) -> UploadProgress {
         self.upload.clone()
     }
 
-    /// The part of the budget that what was read ahead uses.
+    /// Returns the budget permit of the bytes that were read ahead.
     pub(crate) fn into_permit(self) -> BufferPermit {
         self.permit
     }
 
-    /// Reads ahead until at least `size` bytes are there, or all of them.
+    /// Reads ahead until at least `size` bytes have arrived or the body has ended.
     pub(crate) async fn peek(
         &mut self,
         size: usize,
@@ -156,37 +160,37 @@ impl StreamedBody {
     ) -> Result<Peeked, BodyError> {
         let expected = self.rest.size_hint().exact().and_then(|size| usize::try_from(size).ok());
         let capacity = expected.unwrap_or(size).min(size);
-        let mut first = BytesMut::new();
-        let mut is_whole = self.rest.is_end_stream();
-        while first.len() < size && !is_whole {
+        let mut prefix = BytesMut::new();
+        let mut is_complete = self.rest.is_end_stream();
+        while prefix.len() < size && !is_complete {
             let Some(frame) = poll_fn(|context| self.poll_rest(context)).await? else {
-                is_whole = true;
+                is_complete = true;
                 break;
             };
-            is_whole = self.rest.is_end_stream();
+            is_complete = self.rest.is_end_stream();
             let Ok(data) = frame.into_data() else { continue };
-            budget.grow(&mut self.permit, first.len() + data.len())?;
-            first.reserve(capacity.saturating_sub(first.len()));
-            first.extend_from_slice(&data);
+            budget.grow(&mut self.permit, prefix.len() + data.len())?;
+            prefix.reserve(capacity.saturating_sub(prefix.len()));
+            prefix.extend_from_slice(&data);
         }
-        let first = first.freeze();
-        self.first = Some(first.clone()).filter(|first| !first.is_empty());
-        Ok(Peeked { begin: first, is_whole })
+        let prefix = prefix.freeze();
+        self.prefix = Some(prefix.clone()).filter(|prefix| !prefix.is_empty());
+        Ok(Peeked { prefix, is_complete })
     }
 
-    /// The next frame of the caller.
+    /// Polls the caller's next frame.
     fn poll_rest(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<Option<Frame<Bytes>>, BodyError>> {
-        let Self { pace, timer, rest, .. } = self;
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(pace.end())));
-        body_reader::poll_frame(&mut Pin::new(rest), pace, timer.as_mut(), context)
+        let Self { timeout, timer, rest, .. } = self;
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(timeout.deadline())));
+        body_reader::poll_frame(&mut Pin::new(rest), timeout, timer.as_mut(), context)
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = match self.first.take() {
-            Some(first) => Frame::data(first),
+        let frame = match self.prefix.take() {
+            Some(prefix) => Frame::data(prefix),
             None => {
                 self.permit = BufferPermit::none();
                 match ready!(self.poll_rest(context)) {
@@ -201,7 +205,7 @@ impl StreamedBody {
             }
         };
         let size = frame.data_ref().map_or(0, Bytes::len);
-        self.upload.sent(size);
+        self.upload.add_sent(size);
         self.size = self.size.saturating_add(size);
         if let Some(limit) = self.limit.filter(|limit| self.size > *limit) {
             return Poll::Ready(Some(Err(self.upload.fail(UploadError::TooLarge(limit)))));
@@ -216,18 +220,18 @@ impl fmt::Debug for StreamedBody {
     }
 }
 
-/// The progress of a streamed body. Clones refer to the same body.
+/// Progress of a streamed body. Clones refer to the same body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Upload(Arc<Progress>);
+pub(crate) struct UploadProgress(Arc<UploadState>);
 
 #[derive(Debug, Default)]
-struct Progress {
+struct UploadState {
     error: OnceLock<UploadError>,
     size: AtomicU64,
     last_sent: Mutex<Option<Instant>>,
 }
 
-/// Why a streamed body was cut off.
+/// Why a streamed body was aborted.
 #[derive(Clone, Copy, Debug)]
 enum UploadError {
     TooLarge(usize),
@@ -243,23 +247,23 @@ impl From<UploadError> for BodyError {
     }
 }
 
-impl Upload {
-    /// Why the body was cut off, if it was.
+impl UploadProgress {
+    /// Returns why the body was aborted, if it was.
     pub(crate) fn error(&self) -> Option<BodyError> {
         self.0.error.get().map(|error| (*error).into())
     }
 
-    /// When a part of the body was last sent.
+    /// Returns when a part of the body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of the body that were sent.
+    /// Returns the number of bytes sent.
     pub(crate) fn size(&self) -> u64 {
         self.0.size.load(Ordering::Relaxed)
     }
 
-    fn sent(&self, size: usize) {
+    fn add_sent(&self, size: usize) {
         self.0.size.fetch_add(u64::try_from(size).unwrap_or(u64::MAX), Ordering::Relaxed);
         *self.0.last_sent.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }

@@ -1,9 +1,9 @@
 //! Reads request bodies: buffered where tokens must be counted, streamed elsewhere.
 //!
-//! A body that is too large is refused by its `content-length`, else as soon as the limit is passed.
-//! A caller that is too slow is disconnected. Memory is taken as bytes come, whatever the caller says
-//! is to come. The beginning of a streamed body is read for the name of a model and for tokens; the
-//! rest is estimated by its size.
+//! A body that is too large is refused by its `content-length`, or as soon as it exceeds the limit.
+//! Callers that are too slow are disconnected. Memory is reserved as bytes arrive, whatever the
+//! caller announces. The prefix of a streamed body is read for the model and the tokens; the rest
+//! is estimated by its size.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -18,19 +18,20 @@ use tidegate_providers::request::{Purpose, size_limit};
 use tidegate_providers::{Dialect, Endpoint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::body_pace::{COLLECTED_PAUSE, Pace};
+use crate::request::body_timeout::{BUFFERED_IDLE, BodyTimeout};
 use crate::request::buffer_budget::{BufferBudgetExceeded, BufferPermit, PeerBudget};
 
-/// The largest buffered body where the path has no limit of its own: 64 MiB.
-const MAX_COLLECTED: usize = 64 * 1_024 * 1_024;
-/// The largest buffered body of a path that is not known: 8 MiB.
-const MAX_COLLECTED_OTHER: u64 = 8 * 1_024 * 1_024;
-/// How much of a streamed body is read before it is sent.
+/// Maximum size of a buffered body if the path has no limit of its own: 64 MiB.
+const MAX_BUFFERED: usize = 64 * 1_024 * 1_024;
+/// Maximum size of a buffered body on an unknown path: 8 MiB.
+const MAX_BUFFERED_OTHER: u64 = 8 * 1_024 * 1_024;
+/// Size of the prefix of a streamed body that is read before it is sent.
 pub(crate) const MAX_PEEK: usize = 64 * 1_024;
-/// The memory of a body that comes in pieces is counted in steps of 64 KiB.
-const STEP: usize = 64 * 1_024;
-/// How many times the size of a body is set aside when it grows. What is set aside and not written to
-/// takes no memory; to move a body often would, since what it leaves is not given back at once.
+/// Granularity in which the memory of a chunked body is reserved: 64 KiB.
+const MEMORY_STEP: usize = 64 * 1_024;
+/// Factor by which the capacity of a growing body is allocated. Memory that is not written to is
+/// not used, whereas moving a body often would use more, since freed memory is not returned at
+/// once.
 const GROWTH: usize = 64;
 
 /// Why a body is refused.
@@ -38,9 +39,9 @@ const GROWTH: usize = 64;
 pub(crate) enum BodyError {
     #[error("the body is larger than {limit} bytes")]
     TooLarge { limit: usize },
-    #[error("the body did not come in time")]
+    #[error("the body did not arrive in time")]
     TooSlow,
-    #[error("the body broke off")]
+    #[error("the connection closed before the end of the body")]
     Broken(#[source] BoxError),
     #[error(transparent)]
     NoBufferSpace(#[from] BufferBudgetExceeded),
@@ -49,43 +50,46 @@ pub(crate) enum BodyError {
 /// How a body is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyMode {
-    /// Buffered whole before the call is made.
-    Collect,
-    /// Streamed, after a look at its beginning.
+    /// Buffered completely before the call is made.
+    Buffer,
+    /// Streamed, after reading its prefix.
     Peek,
-    /// Streamed, since it has no tokens to count.
+    /// Streamed without reading: it has no tokens to count.
     Stream,
 }
 
 impl BodyMode {
-    /// JSON is buffered, and so is a body without a content type. On paths that are not known only
-    /// JSON is, of a size that is known and not large: uploads go there too.
-    pub(crate) fn of(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
+    /// Buffers JSON and bodies without a content type. On unknown paths, buffers only JSON with a
+    /// small `content-length`, because uploads may go there too.
+    pub(crate) fn for_request(purpose: &Purpose<'_>, headers: &HeaderMap) -> Self {
         if !purpose.is_readable() {
             return Self::Stream;
         }
-        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-        let begins = |start: &str| {
-            kind.get(..start.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(start))
+        let content_type =
+            headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let has_prefix = |prefix: &str| {
+            content_type
+                .get(..prefix.len())
+                .is_some_and(|content_type| content_type.eq_ignore_ascii_case(prefix))
         };
         let is_streamed = match purpose.is_other() {
             true => {
-                !begins("application/json")
-                    || content_length(headers).is_none_or(|length| length > MAX_COLLECTED_OTHER)
+                !has_prefix("application/json")
+                    || content_length(headers).is_none_or(|length| length > MAX_BUFFERED_OTHER)
             }
             false => {
-                begins("multipart/")
-                    || begins("audio/")
-                    || begins("video/")
-                    || begins("application/octet-stream")
+                has_prefix("multipart/")
+                    || has_prefix("audio/")
+                    || has_prefix("video/")
+                    || has_prefix("application/octet-stream")
             }
         };
-        if is_streamed { Self::Peek } else { Self::Collect }
+        if is_streamed { Self::Peek } else { Self::Buffer }
     }
 }
 
-/// The size limit of a body by its path; `None` for streamed bodies without a known limit.
-pub(crate) fn limit(
+/// Returns the size limit of a body by its path; `None` for streamed bodies without a known limit.
+pub(crate) fn body_limit(
     dialect: Dialect,
     purpose: Option<&Purpose<'_>>,
     path: &str,
@@ -94,8 +98,8 @@ pub(crate) fn limit(
     match purpose {
         Some(purpose) => {
             let known = size_limit(purpose.dialect, &purpose.endpoint());
-            let is_collected = BodyMode::of(purpose, headers) == BodyMode::Collect;
-            known.or(is_collected.then_some(MAX_COLLECTED))
+            let is_buffered = BodyMode::for_request(purpose, headers) == BodyMode::Buffer;
+            known.or(is_buffered.then_some(MAX_BUFFERED))
         }
         None if path.contains("/files") => size_limit(dialect, &Endpoint::new("files")),
         None => None,
@@ -113,13 +117,13 @@ pub(crate) fn check_length(headers: &HeaderMap, limit: Option<usize>) -> Result<
     }
 }
 
-/// The size that the headers announce.
+/// Returns the `content-length` of a request.
 pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     length.and_then(|length| length.trim().parse().ok())
 }
 
-/// Buffers a whole body, with the part of the budget that it uses.
+/// Buffers a complete body, with a permit for the memory it uses.
 pub(crate) async fn collect<B>(
     body: B,
     limit: Option<usize>,
@@ -129,16 +133,16 @@ where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let limit = limit.unwrap_or(MAX_COLLECTED);
+    let limit = limit.unwrap_or(MAX_BUFFERED);
     let expected = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
     budget.check(expected.unwrap_or(0))?;
     let now = Instant::now();
-    let (mut body, mut pace) = (pin!(body), Pace::collected(now));
-    let mut timer = pin!(sleep_until(now + COLLECTED_PAUSE));
-    let mut buffer = Buffer { size_limit: expected.unwrap_or(limit), ..Buffer::default() };
+    let (mut body, mut timeout) = (pin!(body), BodyTimeout::buffered(now));
+    let mut timer = pin!(sleep_until(now + BUFFERED_IDLE));
+    let mut buffer = BodyBuffer { size_limit: expected.unwrap_or(limit), ..BodyBuffer::default() };
     let mut permit = BufferPermit::none();
     loop {
-        let next = poll_fn(|context| poll_frame(&mut body, &mut pace, timer.as_mut(), context));
+        let next = poll_fn(|context| poll_frame(&mut body, &mut timeout, timer.as_mut(), context));
         let Some(frame) = next.await? else { return Ok((buffer.into_bytes(), permit)) };
         let Ok(data) = frame.into_data() else { continue };
         if data.len() > limit.saturating_sub(buffer.len()) {
@@ -149,10 +153,10 @@ where
     }
 }
 
-/// The next frame of a body, if there is one and if it comes in time.
+/// Polls the next frame of a body. Fails if it does not arrive in time.
 pub(crate) fn poll_frame<B>(
     body: &mut Pin<&mut B>,
-    pace: &mut Pace,
+    timeout: &mut BodyTimeout,
     timer: Pin<&mut Sleep>,
     context: &mut Context<'_>,
 ) -> Poll<Result<Option<Frame<Bytes>>, BodyError>>
@@ -163,40 +167,40 @@ where
     let frame = match body.as_mut().poll_frame(context) {
         Poll::Ready(None) => Ok(None),
         Poll::Ready(Some(Ok(frame))) => {
-            pace.came(frame.data_ref().map_or(0, Bytes::len));
+            timeout.received(frame.data_ref().map_or(0, Bytes::len));
             Ok(Some(frame))
         }
         Poll::Ready(Some(Err(error))) => Err(BodyError::Broken(error.into())),
         Poll::Pending => {
-            ready!(pace.poll_end(timer, context));
+            ready!(timeout.poll_expired(timer, context));
             Err(BodyError::TooSlow)
         }
     };
     Poll::Ready(frame)
 }
 
-/// What has come of a body.
+/// The received part of a body.
 #[derive(Debug, Default)]
-struct Buffer {
-    /// Most bodies come in one frame, which is not copied.
+struct BodyBuffer {
+    /// Most bodies arrive in one frame, which is not copied.
     first: Bytes,
     more: Vec<u8>,
-    /// The body will not be larger than this.
+    /// Upper bound of the size of the body.
     size_limit: usize,
 }
 
-impl Buffer {
+impl BodyBuffer {
     const fn len(&self) -> usize {
         self.first.len() + self.more.len()
     }
 
-    /// The memory that counts for the body once so many bytes have been added.
+    /// Returns the memory to reserve once `more` bytes are added.
     fn memory_with(&self, more: usize) -> usize {
         let size = self.len() + more;
         if self.len() == 0 {
             size
         } else {
-            size.next_multiple_of(STEP).min(self.size_limit).max(size)
+            size.next_multiple_of(MEMORY_STEP).min(self.size_limit).max(size)
         }
     }
 
@@ -227,15 +231,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_whole_and_what_is_written_is_counted() {
+    fn body_is_complete_and_written_memory_is_counted() {
         for (expected, frame) in [(1 << 20, 16_384), (1 << 20, 1_000), (300, 7), (70_000, 65_537)] {
             for size_limit in [expected, 64 << 20] {
-                let mut buffer = Buffer { size_limit, ..Buffer::default() };
+                let mut buffer = BodyBuffer { size_limit, ..BodyBuffer::default() };
                 let text: Vec<u8> = (0..=250).cycle().take(expected).collect();
                 for data in text.chunks(frame) {
                     let counted = buffer.memory_with(data.len());
                     buffer.push(Bytes::copy_from_slice(data));
-                    assert!((buffer.len()..buffer.len() + STEP).contains(&counted));
+                    assert!((buffer.len()..buffer.len() + MEMORY_STEP).contains(&counted));
                     assert!(counted <= size_limit && buffer.more.capacity() <= size_limit);
                 }
                 assert_eq!(buffer.into_bytes(), text);

@@ -1,9 +1,9 @@
-//! The memory budget of buffered request bodies: who may buffer how much.
+//! The memory budget of buffered request bodies.
 //!
-//! Small bodies have a reserve that nothing else may use, counted by one atomic number. All others
-//! share a pool. A peer, which is an address or the /64 of an IPv6 address, may hold a third of what is
-//! left free: one alone never has more than a quarter of the pool, and however many there are, a part
-//! of it stays free for the next. What counts is the memory that was written to.
+//! Small bodies have a reserve of their own, counted by one atomic. All other bodies share a pool.
+//! A peer (an IPv4 address or an IPv6 /64) may hold at most a third of what remains free. So a
+//! single peer never holds more than a quarter of the pool, and however many peers there are, part
+//! of the pool stays free for the next one. Only memory that was written to is counted.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,21 +14,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate_http::identity::{IPV6_CLIENT_BITS, client_network};
 
 const MIB: usize = 1_024 * 1_024;
-/// The pool: 352 MiB, a quarter of which has room for a body of the largest size and some others.
+/// Size of the pool: 352 MiB. A quarter of it fits a body of the maximum size and some others.
 const POOL: usize = 352 * MIB;
-/// A peer may have one part of the pool for so many that stay free.
-const FREE_PARTS: usize = 3;
-/// What only small bodies may use.
+/// A peer may hold one share of the pool for every three shares that stay free.
+const FREE_SHARES: usize = 3;
+/// Size of the reserve for small bodies.
 const RESERVE: usize = 32 * MIB;
-/// The largest small body: 256 KiB.
-pub(crate) const SMALL: usize = 256 * 1_024;
+/// Maximum size of a small body: 256 KiB.
+pub(crate) const MAX_SMALL: usize = 256 * 1_024;
 
-/// The budget has no room for a body.
+/// The budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BufferBudgetExceeded {
-    #[error("large bodies of this address are under way and fill its share of the buffers")]
+    #[error("large bodies of this address already use its share of the buffer memory")]
     Peer,
-    #[error("too many large bodies are under way")]
+    #[error("too many large bodies are being received")]
     All,
 }
 
@@ -36,25 +36,25 @@ pub(crate) enum BufferBudgetExceeded {
 #[derive(Debug, Default)]
 pub(crate) struct BufferBudget(Arc<Usage>);
 
-/// The budget as one peer may use it.
+/// The budget as seen by one peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerBudget<'b> {
     usage: &'b Arc<Usage>,
     peer: IpAddr,
 }
 
-/// The part of the budget that one body uses, until it is dropped.
+/// Budget reserved for one body. Released when dropped.
 #[derive(Debug)]
-pub(crate) struct BufferPermit(Option<Held>);
+pub(crate) struct BufferPermit(Option<Reserved>);
 
 #[derive(Debug)]
-struct Held {
+struct Reserved {
     usage: Arc<Usage>,
     size: usize,
     source: Source,
 }
 
-/// Where a part of the budget comes from.
+/// Where budget was reserved.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     Reserve,
@@ -71,27 +71,27 @@ struct Usage {
 #[derive(Debug, Default)]
 struct Pool {
     used: usize,
-    /// What networks hold; those that hold nothing are not in it.
+    /// Bytes held by each network; networks that hold nothing have no entry.
     peers: HashMap<IpAddr, usize>,
 }
 
 impl BufferBudget {
-    pub(crate) const fn of(&self, peer: IpAddr) -> PeerBudget<'_> {
+    pub(crate) const fn for_peer(&self, peer: IpAddr) -> PeerBudget<'_> {
         PeerBudget { usage: &self.0, peer }
     }
 }
 
 impl PeerBudget<'_> {
-    /// Whether a body of this size would fit now. Nothing is held for it.
+    /// Checks whether a body of this size would fit now. Reserves nothing.
     pub(crate) fn check(self, size: usize) -> Result<(), BufferBudgetExceeded> {
-        if size <= SMALL {
+        if size <= MAX_SMALL {
             return Ok(());
         }
         self.usage.pool().check(self.network(), size)
     }
 
-    /// Grows the permit of a body to `size` bytes. It never waits: bodies that hold a part of the
-    /// budget would wait for each other.
+    /// Grows a permit to `size` bytes. Never waits: bodies that hold part of the budget could
+    /// deadlock.
     pub(crate) fn grow(
         self,
         permit: &mut BufferPermit,
@@ -103,11 +103,11 @@ impl PeerBudget<'_> {
         }
         let source = permit.0.as_ref().map_or(Source::Reserve, |held| held.source);
         let source = match source {
-            Source::Reserve if size <= SMALL && self.usage.take_reserve(size - held) => source,
+            Source::Reserve if size <= MAX_SMALL && self.usage.take_reserve(size - held) => source,
             Source::Reserve => {
                 let network = self.network();
                 self.usage.pool().take(network, size)?;
-                // What it has of the reserve is given back with the permit that is replaced.
+                // Dropping the old permit releases its part of the reserve.
                 permit.0 = None;
                 Source::Pool(network)
             }
@@ -118,7 +118,7 @@ impl PeerBudget<'_> {
         };
         match &mut permit.0 {
             Some(held) => held.size = size,
-            none => *none = Some(Held { usage: self.usage.clone(), size, source }),
+            none => *none = Some(Reserved { usage: self.usage.clone(), size, source }),
         }
         Ok(())
     }
@@ -133,7 +133,7 @@ impl Usage {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes from the reserve, if it has so much left.
+    /// Takes `size` bytes from the reserve. Returns whether it had that much left.
     fn take_reserve(&self, size: usize) -> bool {
         let used = self.reserve.fetch_add(size, Ordering::Relaxed);
         let has_room = used + size <= RESERVE;
@@ -149,10 +149,10 @@ impl Pool {
         let held = self.peers.get(&network).copied().unwrap_or(0);
         let share = held.saturating_add(more);
         let needed =
-            share.saturating_mul(FREE_PARTS).saturating_add(self.used).saturating_add(more);
+            share.saturating_mul(FREE_SHARES).saturating_add(self.used).saturating_add(more);
         if needed <= POOL {
             Ok(())
-        } else if share > POOL / (FREE_PARTS + 1) {
+        } else if share > POOL / (FREE_SHARES + 1) {
             Err(BufferBudgetExceeded::Peer)
         } else {
             Err(BufferBudgetExceeded::All)
@@ -166,7 +166,7 @@ impl Pool {
         Ok(())
     }
 
-    fn give_back(&mut self, network: IpAddr, size: usize) {
+    fn release(&mut self, network: IpAddr, size: usize) {
         self.used -= size;
         if let Entry::Occupied(mut held) = self.peers.entry(network) {
             *held.get_mut() -= size;
@@ -178,19 +178,19 @@ impl Pool {
 }
 
 impl BufferPermit {
-    /// No part of the budget, for an empty body.
+    /// A permit that holds nothing.
     pub(crate) const fn none() -> Self {
         Self(None)
     }
 }
 
-impl Drop for Held {
+impl Drop for Reserved {
     fn drop(&mut self) {
         match self.source {
             Source::Reserve => {
                 self.usage.reserve.fetch_sub(self.size, Ordering::Relaxed);
             }
-            Source::Pool(network) => self.usage.pool().give_back(network, self.size),
+            Source::Pool(network) => self.usage.pool().release(network, self.size),
         }
     }
 }
@@ -203,56 +203,56 @@ mod tests {
         [127, 0, 0, number].into()
     }
 
-    /// As many bodies of this size as the budget takes of a peer.
+    /// Reserves bodies of this size for a peer until the budget refuses.
     fn fill(budget: &BufferBudget, peer: IpAddr, size: usize) -> Vec<BufferPermit> {
         std::iter::from_fn(|| {
             let mut permit = BufferPermit::none();
-            budget.of(peer).grow(&mut permit, size).ok().map(|()| permit)
+            budget.for_peer(peer).grow(&mut permit, size).ok().map(|()| permit)
         })
         .collect()
     }
 
     #[test]
-    fn one_peer_has_a_quarter_and_leaves_room_for_small_bodies_and_for_others() {
+    fn one_peer_is_limited_to_a_quarter_of_the_pool() {
         let budget = BufferBudget::default();
         let held = fill(&budget, peer(1), MIB);
         assert_eq!(held.len() * MIB, POOL / 4);
         let mut more = BufferPermit::none();
-        let refused = budget.of(peer(1)).grow(&mut more, SMALL + 1);
+        let refused = budget.for_peer(peer(1)).grow(&mut more, MAX_SMALL + 1);
         assert_eq!(refused, Err(BufferBudgetExceeded::Peer));
-        assert_eq!(budget.of(peer(1)).check(SMALL + 1), refused);
-        assert_eq!(budget.of(peer(1)).grow(&mut more, SMALL), Ok(()));
-        assert_eq!(budget.of(peer(2)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
+        assert_eq!(budget.for_peer(peer(1)).check(MAX_SMALL + 1), refused);
+        assert_eq!(budget.for_peer(peer(1)).grow(&mut more, MAX_SMALL), Ok(()));
+        assert_eq!(budget.for_peer(peer(2)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
         drop((held, more));
-        assert_eq!(budget.of(peer(1)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
+        assert_eq!(budget.for_peer(peer(1)).grow(&mut BufferPermit::none(), 64 * MIB), Ok(()));
     }
 
     #[test]
-    fn many_peers_leave_a_part_of_the_pool_free() {
+    fn many_peers_leave_part_of_the_pool_free() {
         let budget = BufferBudget::default();
         let held: Vec<_> = (1..=100).map(|number| fill(&budget, peer(number), MIB)).collect();
         assert!(held.iter().flatten().count() * MIB < POOL);
-        let refused = budget.of(peer(200)).check(32 * MIB);
+        let refused = budget.for_peer(peer(200)).check(32 * MIB);
         assert_eq!(refused, Err(BufferBudgetExceeded::All));
-        assert_eq!(budget.of(peer(200)).check(SMALL + 1), Ok(()));
+        assert_eq!(budget.for_peer(peer(200)).check(MAX_SMALL + 1), Ok(()));
     }
 
     #[test]
-    fn a_body_that_grows_leaves_the_reserve_and_nothing_is_left_behind() {
+    fn a_growing_body_moves_to_the_pool_and_releases_everything() {
         let budget = BufferBudget::default();
         let addresses = ["2001:db8::1", "2001:db8::2", "192.0.2.1"].map(|it| it.parse().unwrap());
         let mut held = Vec::new();
         for address in addresses {
             let mut permit = BufferPermit::none();
-            for size in [1, SMALL, SMALL, SMALL + 1, MIB, 1] {
-                assert_eq!(budget.of(address).grow(&mut permit, size), Ok(()));
+            for size in [1, MAX_SMALL, MAX_SMALL, MAX_SMALL + 1, MIB, 1] {
+                assert_eq!(budget.for_peer(address).grow(&mut permit, size), Ok(()));
             }
             held.push(permit);
         }
         assert_eq!(budget.0.reserve.load(Ordering::Relaxed), 0);
         assert_eq!(budget.0.pool().peers.len(), 2, "a /64 is one peer");
         assert_eq!(budget.0.pool().used, 3 * MIB);
-        let refused = budget.of(addresses[0]).grow(&mut held[0], usize::MAX);
+        let refused = budget.for_peer(addresses[0]).grow(&mut held[0], usize::MAX);
         assert_eq!(refused, Err(BufferBudgetExceeded::Peer));
         drop(held);
         assert!(budget.0.pool().peers.is_empty());
@@ -260,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn small_bodies_go_to_the_pool_when_the_reserve_is_full() {
+    fn small_bodies_use_the_pool_when_the_reserve_is_full() {
         let budget = BufferBudget::default();
-        let held = fill(&budget, peer(1), SMALL);
-        assert_eq!(held.len() * SMALL, RESERVE + POOL / 4);
-        assert_eq!(budget.of(peer(2)).grow(&mut BufferPermit::none(), SMALL), Ok(()));
+        let held = fill(&budget, peer(1), MAX_SMALL);
+        assert_eq!(held.len() * MAX_SMALL, RESERVE + POOL / 4);
+        assert_eq!(budget.for_peer(peer(2)).grow(&mut BufferPermit::none(), MAX_SMALL), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! A call: the request to send, and what the layers of the stack need to know of it.
+//! A call: the request to send and what the layers of the stack need to know about it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,24 +8,24 @@ use tidegate_llm::{Outgoing, Terms};
 use tidegate_providers::{Dialect, Endpoint, RequestSummary};
 use tokio::time::Instant;
 
-use crate::request::body::{RequestBody, StreamedBody, Upload};
+use crate::request::body::{RequestBody, StreamedBody, UploadProgress};
 use crate::request::body_reader::BodyError;
 use crate::request::buffer_budget::BufferPermit;
-use crate::request::edits::{self, Edit, EditPlaces};
+use crate::request::edits::{self, Edit, EditSpans};
 use crate::request::token_estimate::TokenEstimate;
-use crate::response::usage_reader::ExpectedAnswer;
+use crate::response::usage_reader::ExpectedResponse;
 use crate::state::call_context::CallContext;
 
-/// The model of a request whose model is not known.
-const UNKNOWN: &str = "unknown";
-/// The endpoint that answers with words.
+/// Model name of requests whose model is unknown.
+const UNKNOWN_MODEL: &str = "unknown";
+/// Endpoint whose responses are text.
 const CHAT: &str = "chat";
-/// The endpoint of paths that are not known.
+/// Endpoint of unknown paths.
 const OTHER: &str = "other";
-/// The endpoints whose calls use no tokens, or use them later.
+/// Endpoints whose calls use no tokens, or use them later.
 const WITHOUT_TOKENS: [&str; 4] = ["token_counting", "moderations", "batches", "files"];
 
-/// A call. Cheap to clone: every attempt takes a clone.
+/// A call. Cheap to clone; every attempt takes a clone.
 #[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) request: Arc<OutgoingRequest>,
@@ -33,56 +33,56 @@ pub(crate) struct Call {
     pub(crate) terms: Terms,
 }
 
-/// The request that is sent.
+/// The request to send.
 pub(crate) struct OutgoingRequest {
     pub(crate) method: Method,
     /// The path and query below the name of the provider.
     pub(crate) target: Arc<str>,
-    /// The headers for the provider that the caller named.
+    /// Headers for the provider that the caller named.
     pub(crate) headers: HeaderMap,
     pub(crate) content: Content,
-    pub(crate) asked: RequestSummary,
-    /// The dialect that the caller speaks.
+    pub(crate) summary: RequestSummary,
+    /// The caller's dialect.
     pub(crate) dialect: Dialect,
-    /// What its path is for, whatever endpoint it was declared to belong to.
-    pub(crate) purpose: Endpoint,
-    /// Whether it is a stream that tells its usage only if `stream_options` ask for it.
-    pub(crate) takes_usage_option: bool,
-    /// How its tokens were estimated; `None` if they were counted.
+    /// Endpoint of the path, regardless of the endpoint that is declared for it.
+    pub(crate) path_endpoint: Endpoint,
+    /// Whether it is a stream that reports usage only if `stream_options` request it.
+    pub(crate) supports_usage_option: bool,
+    /// How the tokens were estimated; `None` if they were counted.
     pub(crate) estimate: Option<TokenEstimate>,
-    pub(crate) repetition: Repetition,
+    pub(crate) resend_policy: ResendPolicy,
 }
 
-/// When a request whose body can be sent again is sent again.
+/// When a request with a replayable body is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Repetition {
-    /// After every failure that may heal, also at fallbacks: it asks a model for an answer.
-    Always,
-    /// Only if it was surely not acted on: the provider could not be reached, or said 429. Nobody knows
-    /// what a second one would do.
-    IfRefused,
+pub(crate) enum ResendPolicy {
+    /// After every retryable failure, and to fallbacks: the request asks a model for a response.
+    AnyFailure,
+    /// Only if the provider certainly did not process it: it could not be reached or responded with
+    /// 429. The effect of sending it twice is unknown.
+    IfNotProcessed,
 }
 
 /// The body of a call.
 pub(crate) enum Content {
-    /// It can be sent any number of times.
+    /// Can be sent any number of times.
     Buffered(BufferedContent),
-    /// It can be sent any number of times: the buffered body of another request, with these edits.
-    Edited { edits: Vec<Edit>, of: Arc<OutgoingRequest> },
-    /// It can be sent once. `None` after that.
-    Streamed(Mutex<Option<Box<StreamedBody>>>, Upload),
+    /// Another request's buffered body with edits. Can be sent any number of times.
+    Edited { edits: Vec<Edit>, base: Arc<OutgoingRequest> },
+    /// Can be sent once; `None` afterwards.
+    Streamed(Mutex<Option<Box<StreamedBody>>>, UploadProgress),
 }
 
-/// A buffered body, within the budget.
+/// A buffered body with its budget permit.
 pub(crate) struct BufferedContent {
     pub(crate) bytes: Bytes,
-    pub(crate) places: EditPlaces,
+    pub(crate) edit_spans: EditSpans,
     _permit: BufferPermit,
 }
 
 impl BufferedContent {
     pub(crate) const fn new(bytes: Bytes, permit: BufferPermit) -> Self {
-        Self { bytes, places: EditPlaces::unknown(), _permit: permit }
+        Self { bytes, edit_spans: EditSpans::new(), _permit: permit }
     }
 }
 
@@ -91,11 +91,11 @@ impl Content {
         Self::Buffered(BufferedContent::new(Bytes::new(), BufferPermit::none()))
     }
 
-    /// The buffered body, before any edits.
+    /// Returns the buffered body before any edits.
     pub(crate) fn original(&self) -> Option<&BufferedContent> {
         match self {
             Self::Buffered(content) => Some(content),
-            Self::Edited { of, .. } => of.content.original(),
+            Self::Edited { base, .. } => base.content.original(),
             Self::Streamed(..) => None,
         }
     }
@@ -105,7 +105,7 @@ impl Content {
         Self::Streamed(Mutex::new(Some(Box::new(body))), upload)
     }
 
-    /// When a part of a streamed body was last sent.
+    /// Returns when a part of a streamed body was last sent.
     pub(crate) fn last_sent(&self) -> Option<Instant> {
         match self {
             Self::Buffered(_) | Self::Edited { .. } => None,
@@ -113,7 +113,7 @@ impl Content {
         }
     }
 
-    /// Why a streamed body was cut off, if it was.
+    /// Returns why a streamed body was aborted, if it was.
     pub(crate) fn error(&self) -> Option<BodyError> {
         match self {
             Self::Buffered(_) | Self::Edited { .. } => None,
@@ -121,7 +121,7 @@ impl Content {
         }
     }
 
-    /// Bytes of a streamed body that were sent.
+    /// Returns the number of bytes of a streamed body that were sent.
     pub(crate) fn sent_size(&self) -> u64 {
         match self {
             Self::Buffered(_) | Self::Edited { .. } => 0,
@@ -129,13 +129,13 @@ impl Content {
         }
     }
 
-    /// The body of the next attempt, if it can still be sent.
+    /// Returns the body for the next attempt, if it can still be sent.
     pub(crate) fn take(&self) -> Option<RequestBody> {
         match self {
             Self::Buffered(content) => Some(RequestBody::buffered(content.bytes.clone())),
             Self::Edited { edits, .. } => {
                 let original = self.original()?;
-                Some(RequestBody::parts(edits::pieces(&original.bytes, edits)))
+                Some(RequestBody::parts(edits::apply(&original.bytes, edits)))
             }
             Self::Streamed(body, _) => {
                 let body = body.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -144,46 +144,46 @@ impl Content {
         }
     }
 
-    /// Whether it can be sent again.
-    pub(crate) const fn is_repeatable(&self) -> bool {
+    /// Whether the body can be sent more than once.
+    pub(crate) const fn is_replayable(&self) -> bool {
         matches!(self, Self::Buffered(_) | Self::Edited { .. })
     }
 }
 
 impl Call {
-    /// What is known of the answer before it comes.
-    pub(crate) fn expected_answer(&self) -> ExpectedAnswer {
-        let endpoint = self.request.purpose.as_str();
-        // On a path that is not known, whoever puts a text to a model gets words.
-        let is_prompt = self.request.asked.max_output != Some(0);
-        ExpectedAnswer {
-            has_words: endpoint == CHAT || endpoint == OTHER && is_prompt,
+    /// Returns what the request tells about its response.
+    pub(crate) fn expected_response(&self) -> ExpectedResponse {
+        let endpoint = self.request.path_endpoint.as_str();
+        // On unknown paths, a prompt to a model is answered with text.
+        let is_prompt = self.request.summary.max_output != Some(0);
+        ExpectedResponse {
+            is_text: endpoint == CHAT || endpoint == OTHER && is_prompt,
             uses_tokens: !WITHOUT_TOKENS.contains(&endpoint),
-            max_output: self.request.asked.max_output,
+            max_output: self.request.summary.max_output,
         }
     }
 }
 
 impl OutgoingRequest {
-    /// The pieces of the body with the option that asks for usage, where it makes a difference.
-    pub(crate) fn with_usage(&self) -> Option<Vec<Bytes>> {
-        let original = self.content.original().filter(|_| self.takes_usage_option)?;
-        let option = original.places.usage_option(&original.bytes)?;
+    /// Returns the parts of the body with the usage option added, if that changes the body.
+    pub(crate) fn parts_with_usage(&self) -> Option<Vec<Bytes>> {
+        let original = self.content.original().filter(|_| self.supports_usage_option)?;
+        let option = original.edit_spans.usage_option(&original.bytes)?;
         let others = match &self.content {
             Content::Edited { edits, .. } => edits.as_slice(),
             Content::Buffered(_) | Content::Streamed(..) => &[],
         };
-        Some(edits::pieces(&original.bytes, others.iter().chain([option])))
+        Some(edits::apply(&original.bytes, others.iter().chain([option])))
     }
 
-    /// Tokens that were sent beyond those that were reserved for it.
+    /// Returns the tokens sent beyond those that were reserved.
     fn extra_input(&self) -> u64 {
         self.estimate.map_or(0, |estimate| estimate.extra(self.content.sent_size()))
     }
 
-    /// The model, as far as it is known.
+    /// Returns the model, or `unknown`.
     pub(crate) fn model_name(&self) -> &str {
-        self.asked.model.as_deref().unwrap_or(UNKNOWN)
+        self.summary.model.as_deref().unwrap_or(UNKNOWN_MODEL)
     }
 }
 
@@ -201,7 +201,7 @@ impl Outgoing for Call {
     }
 
     fn input_tokens(&self) -> u64 {
-        self.request.asked.input_tokens
+        self.request.summary.input_tokens
     }
 
     fn has_estimated_input(&self) -> bool {
@@ -209,13 +209,13 @@ impl Outgoing for Call {
     }
 
     fn max_output(&self) -> Option<u64> {
-        self.request.asked.max_output
+        self.request.summary.max_output
     }
 
     fn extra_input(&self) -> Option<Box<dyn Fn() -> u64 + Send + Sync>> {
         let OutgoingRequest { estimate, content, .. } = &*self.request;
-        let is_measured = estimate.is_none() || content.is_repeatable();
-        let request = (!is_measured).then(|| self.request.clone())?;
+        let is_final = estimate.is_none() || content.is_replayable();
+        let request = (!is_final).then(|| self.request.clone())?;
         Some(Box::new(move || request.extra_input()))
     }
 }

@@ -1,10 +1,10 @@
-//! The key of a caller: the one that the provider will see, however it is written.
+//! The caller's key: the one that the provider will see, in canonical form.
 //!
-//! A call is charged to the account of a key, so a key has one spelling here and whatever is sent has
-//! one key. The scheme of `Authorization` and white space around a key do not matter, nor does how a
-//! query is encoded. If several places have keys, the one of the provider's own header counts, then the
-//! first of the others, and keys that differ from it are not sent. What could be read as one key by us
-//! and as another by a provider is refused.
+//! A call is charged to the account of its key, so a key has one spelling here and a forwarded
+//! request has one key. The `Authorization` scheme, surrounding white space and the encoding of a
+//! query do not matter. If there are several keys, the one in the provider's own header wins, then
+//! the first of the others; different keys are not forwarded. A key that the gateway and a provider
+//! could read differently is refused.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tidegate_providers::request::key_name;
 use tidegate_providers::{Credential, Dialect};
 
-use crate::headers::{KEYS, QUERY_KEYS, is_named, members, query_of};
-use crate::request::address;
+use crate::headers::{KEY_HEADERS, KEY_PARAMS, filter_query, is_param_named, query_params};
+use crate::request::uri_path;
 
 /// Why a key cannot be charged to an account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum KeyError {
-    /// It is none that all servers would read alike.
+    /// Servers could read it differently.
     #[error(
-        "a key must be one word of visible ASCII characters without quotes, commas and semicolons, \
+        "a key must be one word of visible ASCII characters without quotes, commas or semicolons, \
          such as in `Authorization: Bearer KEY`"
     )]
     Malformed,
-    /// User and password, of which either may be the key.
+    /// User and password, either of which may be the key.
     #[error(
-        "`Authorization: Basic` is not passed on to this provider; send the key as `Bearer KEY`"
+        "`Authorization: Basic` is not forwarded to this provider; send the key as `Bearer KEY`"
     )]
     Basic,
 }
 
-/// The key of a caller.
+/// A caller's key.
 #[derive(Debug)]
 pub(crate) struct CallerKey {
     pub(crate) credential: Credential,
-    /// Whether another key stands somewhere else.
+    /// Whether the request also contains other keys.
     has_others: bool,
 }
 
-/// What stands where a key may be.
-type Found<'v> = Result<Option<Cow<'v, str>>, KeyError>;
+/// The key found in one place, if any.
+type KeyResult<'v> = Result<Option<Cow<'v, str>>, KeyError>;
 
 impl CallerKey {
     /// Reads the key from the headers and the query of a request.
@@ -52,75 +52,77 @@ impl CallerKey {
         target: &str,
     ) -> Result<Self, KeyError> {
         let own = key_name(dialect);
-        let others = KEYS.iter().filter(|name| **name != own);
-        let in_headers = [&own]
-            .into_iter()
-            .chain(others)
-            .flat_map(|name| headers.get_all(name).iter().map(move |value| in_header(name, value)));
+        let others = KEY_HEADERS.iter().filter(|name| **name != own);
+        let header_keys = [&own].into_iter().chain(others).flat_map(|name| {
+            headers.get_all(name).iter().map(move |value| key_in_header(name, value))
+        });
         let query = target.split_once('?').map_or("", |(_, query)| query);
-        let in_query = members(query).filter(|member| is_named(member, &QUERY_KEYS)).map(in_query);
-        let mut counted: Option<Cow<'_, str>> = None;
+        let query_keys = query_params(query)
+            .filter(|param| is_param_named(param, &KEY_PARAMS))
+            .map(key_in_query);
+        let mut chosen: Option<Cow<'_, str>> = None;
         let mut has_others = false;
-        for found in in_headers.chain(in_query) {
-            match (found, &counted) {
+        for found in header_keys.chain(query_keys) {
+            match (found, &chosen) {
                 (Ok(None), _) => {}
-                (Ok(key), None) => counted = key,
+                (Ok(key), None) => chosen = key,
                 (Err(error), None) => return Err(error),
-                (found, Some(_)) => has_others |= found != Ok(counted.clone()),
+                (found, Some(_)) => has_others |= found != Ok(chosen.clone()),
             }
         }
-        let credential = counted.map_or_else(Credential::none, |key| Credential::new(&key));
+        let credential = chosen.map_or_else(Credential::none, |key| Credential::new(&key));
         Ok(Self { credential, has_others })
     }
 
-    /// Removes all other keys from what is sent; the path and query without them.
-    pub(crate) fn keep_alone(&self, headers: &mut HeaderMap, target: &Arc<str>) -> Arc<str> {
+    /// Removes all other keys from the request. Returns the path and query without them.
+    pub(crate) fn remove_other_keys(&self, headers: &mut HeaderMap, target: &Arc<str>) -> Arc<str> {
         if !self.has_others {
             return target.clone();
         }
         let key = self.credential.reveal();
-        let is_counted = |found: Found<'_>| found.is_ok_and(|found| found.as_deref() == key);
-        for name in &KEYS {
+        let is_chosen = |found: KeyResult<'_>| found.is_ok_and(|found| found.as_deref() == key);
+        for name in &KEY_HEADERS {
             let mut values = headers.get_all(name).iter();
-            let counted = values.find(|value| is_counted(in_header(name, value))).cloned();
+            let chosen = values.find(|value| is_chosen(key_in_header(name, value))).cloned();
             headers.remove(name);
-            headers.extend(counted.map(|value| (name.clone(), value)));
+            headers.extend(chosen.map(|value| (name.clone(), value)));
         }
-        let is_kept = |member: &str| !is_named(member, &QUERY_KEYS) || is_counted(in_query(member));
-        query_of(target, is_kept).into()
+        let is_kept =
+            |param: &str| !is_param_named(param, &KEY_PARAMS) || is_chosen(key_in_query(param));
+        filter_query(target, is_kept).into()
     }
 }
 
-/// The key in a header, without the name of its scheme.
-fn in_header<'v>(name: &HeaderName, value: &'v HeaderValue) -> Found<'v> {
+/// Returns the key in a header, without its scheme.
+fn key_in_header<'v>(name: &HeaderName, value: &'v HeaderValue) -> KeyResult<'v> {
     let text = value.to_str().map_err(|_| KeyError::Malformed)?.trim();
     if *name != AUTHORIZATION {
-        return plain(text.into());
+        return parse_key(text.into());
     }
     let (scheme, key) = text.split_once([' ', '\t']).unwrap_or((text, ""));
     match key.trim() {
         _ if scheme.eq_ignore_ascii_case("basic") => Err(KeyError::Basic),
         "" if scheme.eq_ignore_ascii_case("bearer") => Ok(None),
-        // There is no scheme.
-        "" => plain(scheme.into()),
-        key => plain(key.into()),
+        // No scheme, just the key.
+        "" => parse_key(scheme.into()),
+        key => parse_key(key.into()),
     }
 }
 
-/// The key in a query parameter.
-fn in_query(member: &str) -> Found<'_> {
-    let Some((_, value)) = member.split_once('=') else { return Ok(None) };
+/// Returns the key in a query parameter.
+fn key_in_query(param: &str) -> KeyResult<'_> {
+    let Some((_, value)) = param.split_once('=') else { return Ok(None) };
     if !value.contains(['%', '+']) {
-        return plain(value.into());
+        return parse_key(value.into());
     }
     let spaced = value.replace('+', " ");
-    let decoded = address::decoded(spaced.as_bytes()).into_owned();
+    let decoded = uri_path::percent_decoded(spaced.as_bytes()).into_owned();
     let decoded = String::from_utf8(decoded).map_err(|_| KeyError::Malformed)?;
-    plain(decoded.trim().to_owned().into())
+    parse_key(decoded.trim().to_owned().into())
 }
 
-/// A key that is read alike everywhere; `None` if it is empty.
-fn plain(key: Cow<'_, str>) -> Found<'_> {
+/// Checks that all servers read the key alike; `None` if it is empty.
+fn parse_key(key: Cow<'_, str>) -> KeyResult<'_> {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"',;".contains(&byte);
     match key {
         key if key.is_empty() => Ok(None),
@@ -149,35 +151,35 @@ mod tests {
         Ok(key.credential.reveal().map(ToOwned::to_owned))
     }
 
-    fn one(key: &str) -> Result<Option<String>, KeyError> {
+    fn ok(key: &str) -> Result<Option<String>, KeyError> {
         Ok(Some(key.to_owned()))
     }
 
     #[test]
-    fn a_key_is_found_wherever_it_is() {
+    fn key_is_found_in_every_place() {
         for name in ["authorization", "x-api-key", "x-goog-api-key", "api-key"] {
             let value = if name == "authorization" { "Bearer sk-1" } else { "sk-1" };
-            assert_eq!(read(Dialect::OpenAi, &[(name, value)], "/v1"), one("sk-1"), "{name}");
+            assert_eq!(read(Dialect::OpenAi, &[(name, value)], "/v1"), ok("sk-1"), "{name}");
         }
         for target in ["/v1beta/models?alt=sse&key=sk-1", "/v1?key=&k%65y=sk-1"] {
-            assert_eq!(read(Dialect::OpenAi, &[], target), one("sk-1"), "{target}");
+            assert_eq!(read(Dialect::OpenAi, &[], target), ok("sk-1"), "{target}");
         }
         assert_eq!(read(Dialect::OpenAi, &[], "/v1"), Ok(None));
     }
 
     #[test]
-    fn the_field_of_the_provider_comes_first_and_empty_ones_are_no_keys() {
+    fn provider_header_comes_first_and_empty_headers_are_ignored() {
         let both = [("authorization", "Bearer other"), ("x-api-key", "own")];
-        assert_eq!(read(Dialect::Anthropic, &both, "/v1"), one("own"));
-        assert_eq!(read(Dialect::OpenAi, &both, "/v1"), one("other"));
+        assert_eq!(read(Dialect::Anthropic, &both, "/v1"), ok("own"));
+        assert_eq!(read(Dialect::OpenAi, &both, "/v1"), ok("other"));
         for empty in ["", "Bearer", "Bearer ", "bearer\t"] {
             let pairs = [("authorization", empty), ("x-api-key", "own")];
-            assert_eq!(read(Dialect::OpenAi, &pairs, "/v1"), one("own"), "{empty:?}");
+            assert_eq!(read(Dialect::OpenAi, &pairs, "/v1"), ok("own"), "{empty:?}");
         }
     }
 
     #[test]
-    fn a_key_is_the_same_however_it_is_written() {
+    fn all_spellings_of_a_key_are_equal() {
         for value in [
             "Bearer sk-1",
             "bearer sk-1",
@@ -190,19 +192,19 @@ mod tests {
             for dialect in [Dialect::OpenAi, Dialect::Anthropic] {
                 assert_eq!(
                     read(dialect, &[("authorization", value)], "/v1"),
-                    one("sk-1"),
+                    ok("sk-1"),
                     "{value:?}"
                 );
             }
         }
-        assert_eq!(read(Dialect::Anthropic, &[("x-api-key", "\tsk-1 ")], "/v1"), one("sk-1"));
+        assert_eq!(read(Dialect::Anthropic, &[("x-api-key", "\tsk-1 ")], "/v1"), ok("sk-1"));
         for target in ["/p?key=%73k-1", "/p?key=sk%2D1", "/p?KEY=sk-1+", "/p?key=%20sk-1%09"] {
-            assert_eq!(read(Dialect::Gemini, &[], target), one("sk-1"), "{target}");
+            assert_eq!(read(Dialect::Gemini, &[], target), ok("sk-1"), "{target}");
         }
     }
 
     #[test]
-    fn what_may_be_read_differently_is_refused() {
+    fn ambiguous_keys_are_rejected() {
         for value in [
             "Bearer sk-1 sk-2",
             "Bearer Bearer sk-1",
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_key_that_counts_is_sent() {
+    fn only_the_chosen_key_is_sent() {
         let mut sent = headers(&[
             ("authorization", "Bearer sk-2"),
             ("authorization", "Bearer\tsk-1"),
@@ -236,7 +238,7 @@ mod tests {
         ]);
         let target: Arc<str> = "/p?alt=sse&key=sk-4&k%65y=sk-1".into();
         let key = CallerKey::read(Dialect::Anthropic, &sent, &target).unwrap();
-        assert_eq!(&*key.keep_alone(&mut sent, &target), "/p?alt=sse&k%65y=sk-1");
+        assert_eq!(&*key.remove_other_keys(&mut sent, &target), "/p?alt=sse&k%65y=sk-1");
         let left: Vec<_> =
             sent.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         assert_eq!(left.len(), 3, "{left:?}");
@@ -248,12 +250,12 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stands_in_several_places_passes_untouched() {
+    fn repeated_identical_keys_are_unchanged() {
         let pairs = [("authorization", "Bearer sk-1"), ("x-api-key", "sk-1"), ("api-key", "")];
         let mut sent = headers(&pairs);
         let target: Arc<str> = "/p?key=sk-1".into();
         let key = CallerKey::read(Dialect::OpenAi, &sent, &target).unwrap();
-        assert_eq!(key.keep_alone(&mut sent, &target), target);
+        assert_eq!(key.remove_other_keys(&mut sent, &target), target);
         assert_eq!(sent, headers(&pairs));
     }
 }

@@ -1,43 +1,43 @@
-//! The text of a request body, for reading: without content codings, in UTF-8.
+//! The text of a request body: without content codings, in UTF-8.
 //!
-//! What is sent on stays as the caller sent it. Decoding is bounded by the size of the body, so that a
-//! small body costs little memory and time whatever it decodes to.
+//! The forwarded body stays as the caller sent it. Decoding is limited relative to the size of the
+//! body, so a small body costs little memory and time whatever it decodes to.
 
 use std::borrow::Cow;
 
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 
-use crate::content_coding::{self, Bounds, ContentDecoder, Undecodable};
+use crate::content_coding::{self, ContentDecodeError, ContentDecoder, DecodeLimits};
 
-/// The most bytes that any body is decoded to: 64 MiB.
+/// Maximum decoded size of any body: 64 MiB.
 const MAX_DECODED: usize = 64 * 1_024 * 1_024;
-/// A body is decoded to so many times its size.
+/// Maximum ratio of decoded to encoded size.
 const MAX_RATIO: usize = 64;
-/// A small body is decoded to that much whatever its size: 1 MiB.
+/// Decoded size that is always allowed, whatever the ratio: 1 MiB.
 const MIN_DECODED: usize = 1_024 * 1_024;
-/// The most codings on top of each other.
+/// Maximum number of nested codings.
 const MAX_CODINGS: usize = 3;
-/// How much is decoded at a time.
-const PIECE: usize = 4 * 1_024;
-/// The largest text in UTF-16 or UTF-32 that is read: 4 MiB.
+/// Size of the chunks that are decoded.
+const CHUNK: usize = 4 * 1_024;
+/// Maximum size of a UTF-16 or UTF-32 text that is transcoded: 4 MiB.
 const MAX_TRANSCODED: usize = 4 * 1_024 * 1_024;
 
 /// The text of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BodyText<'b> {
-    /// It has no coding.
+    /// Not encoded.
     Plain(&'b [u8]),
-    /// It was decoded.
+    /// The decoded text.
     Decoded(Vec<u8>),
-    /// It decodes to more than so many bytes.
+    /// The text exceeds this many bytes.
     TooLarge(usize),
-    /// Its coding is unknown, or is not what it has.
+    /// The coding is unknown, or does not match the body.
     Undecodable,
 }
 
-/// The most bytes that a coded body of this size is decoded to.
-pub(crate) fn bound(size: usize) -> usize {
+/// Returns the maximum decoded size of an encoded body of `size` bytes.
+pub(crate) fn max_decoded_size(size: usize) -> usize {
     size.saturating_mul(MAX_RATIO).clamp(MIN_DECODED, MAX_DECODED)
 }
 
@@ -46,20 +46,20 @@ pub(crate) fn bound(size: usize) -> usize {
 pub(crate) struct Codings(Vec<Cow<'static, str>>);
 
 impl Codings {
-    /// Those that the headers declare.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
+    /// Reads the codings that the headers declare.
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
         match headers.contains_key(CONTENT_ENCODING) {
-            true => Self(content_coding::names(headers).map(Cow::Owned).collect()),
+            true => Self(content_coding::coding_names(headers).map(Cow::Owned).collect()),
             false => Self::default(),
         }
     }
 
-    /// Whether none is declared.
+    /// Whether no coding is declared.
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes off the codings of a body. One that is not declared is known by its first bytes.
+    /// Decodes a body. An undeclared gzip or zstd coding is detected by its magic number.
     pub(crate) fn decode<'b>(&self, body: &'b [u8]) -> BodyText<'b> {
         if self.is_empty() {
             let name = match body {
@@ -72,12 +72,12 @@ impl Codings {
         if self.0.len() > MAX_CODINGS {
             return BodyText::Undecodable;
         }
-        let (bound, mut text) = (bound(body.len()), Cow::Borrowed(body));
-        // The last one was applied last.
+        let (max_size, mut text) = (max_decoded_size(body.len()), Cow::Borrowed(body));
+        // Undo the codings in reverse order.
         for name in self.0.iter().rev() {
-            match decode_one(name, &text, bound) {
+            match decode_one(name, &text, max_size) {
                 Some(Ok(decoded)) => text = Cow::Owned(decoded),
-                Some(Err(error)) if error.is_too_large() => return BodyText::TooLarge(bound),
+                Some(Err(error)) if error.is_too_large() => return BodyText::TooLarge(max_size),
                 Some(Err(_)) | None => return BodyText::Undecodable,
             }
         }
@@ -85,12 +85,17 @@ impl Codings {
     }
 }
 
-/// Takes off one coding; `None` if it is unknown.
-fn decode_one(name: &str, coded: &[u8], bound: usize) -> Option<Result<Vec<u8>, Undecodable>> {
-    let mut decoder = ContentDecoder::of(name, Bounds { piece: bound, total: bound })?;
+/// Undoes one coding; `None` if it is unknown.
+fn decode_one(
+    name: &str,
+    encoded: &[u8],
+    max_size: usize,
+) -> Option<Result<Vec<u8>, ContentDecodeError>> {
+    let mut decoder =
+        ContentDecoder::for_coding(name, DecodeLimits { chunk: max_size, total: max_size })?;
     let mut decoded = Vec::new();
-    for piece in coded.chunks(PIECE) {
-        match decoder.decode(piece) {
+    for chunk in encoded.chunks(CHUNK) {
+        match decoder.decode(chunk) {
             Ok(more) => decoded.extend_from_slice(&more),
             Err(error) => return Some(Err(error)),
         }
@@ -101,8 +106,8 @@ fn decode_one(name: &str, coded: &[u8], bound: usize) -> Option<Result<Vec<u8>, 
     }))
 }
 
-/// A text in UTF-8 without a byte order mark. UTF-16 and UTF-32 are known by their mark, or by where
-/// the zeros of the first character are: JSON begins with ASCII.
+/// Converts a text to UTF-8 without a byte order mark. UTF-16 and UTF-32 are detected by their
+/// mark, or by the zeros in the first character, since JSON starts with ASCII.
 pub(crate) fn to_utf8(text: &[u8]) -> Cow<'_, [u8]> {
     let (encoding, text) = match text {
         [0xef, 0xbb, 0xbf, rest @ ..] => return rest.into(),
@@ -131,22 +136,22 @@ enum Encoding {
 }
 
 impl Encoding {
-    /// The text in UTF-8. What is no character becomes the replacement character.
+    /// Converts to UTF-8. Invalid code units become the replacement character.
     fn transcode(self, text: &[u8]) -> String {
-        let short = |unit: fn([u8; 2]) -> u16| {
+        let utf16 = |unit: fn([u8; 2]) -> u16| {
             let units = text.as_chunks::<2>().0.iter().map(move |bytes| unit(*bytes));
             let chars = char::decode_utf16(units);
             chars.map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
         };
-        let long = |unit: fn([u8; 4]) -> u32| {
+        let utf32 = |unit: fn([u8; 4]) -> u32| {
             let units = text.as_chunks::<4>().0.iter().map(move |bytes| unit(*bytes));
             units.map(|unit| char::from_u32(unit).unwrap_or(char::REPLACEMENT_CHARACTER)).collect()
         };
         match self {
-            Self::Utf16Le => short(u16::from_le_bytes),
-            Self::Utf16Be => short(u16::from_be_bytes),
-            Self::Utf32Le => long(u32::from_le_bytes),
-            Self::Utf32Be => long(u32::from_be_bytes),
+            Self::Utf16Le => utf16(u16::from_le_bytes),
+            Self::Utf16Be => utf16(u16::from_be_bytes),
+            Self::Utf32Le => utf32(u32::from_le_bytes),
+            Self::Utf32Be => utf32(u32::from_be_bytes),
         }
     }
 }
@@ -166,7 +171,7 @@ mod tests {
         for name in names {
             headers.append(CONTENT_ENCODING, HeaderValue::from_static(name));
         }
-        Codings::of(&headers).decode(body)
+        Codings::from_headers(&headers).decode(body)
     }
 
     fn gzip(text: &[u8]) -> Vec<u8> {
@@ -176,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_taken_off_in_their_order() {
+    fn codings_are_removed_in_reverse_order() {
         let text = br#"{"model":"m"}"#;
         let (once, twice) = (gzip(text), gzip(&gzip(text)));
         let decoded = BodyText::Decoded(text.to_vec());
         assert_eq!(decode(&["GZIP"], &once), decoded);
         assert_eq!(decode(&["gzip, x-gzip"], &twice), decoded);
         assert_eq!(decode(&["gzip", "identity", "gzip"], &twice), decoded);
-        assert_eq!(decode(&[], &once), decoded, "known by its first bytes");
+        assert_eq!(decode(&[], &once), decoded, "detected by its first bytes");
         assert_eq!(decode(&["identity"], text), BodyText::Plain(text));
         for names in [&["compress"][..], &["gzip"], &["gzip, gzip, gzip, gzip"]] {
             assert_eq!(decode(names, text), BodyText::Undecodable, "{names:?}");
@@ -191,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_decoded_up_to_the_bound() {
+    fn decompression_bomb_stops_at_the_limit() {
         let bomb = gzip(&vec![b' '; MIN_DECODED * 4]);
         assert!(bomb.len() * MAX_RATIO < MIN_DECODED);
         assert_eq!(decode(&["gzip"], &bomb), BodyText::TooLarge(MIN_DECODED));
@@ -200,16 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn every_encoding_of_unicode_becomes_utf_8() {
+    fn every_unicode_encoding_becomes_utf8() {
         let text = "{\"a\":\"Ебб 🌊\"}";
-        let short: Vec<u16> = text.encode_utf16().collect();
-        let long: Vec<u32> = text.chars().map(u32::from).collect();
+        let utf16: Vec<u16> = text.encode_utf16().collect();
+        let utf32: Vec<u32> = text.chars().map(u32::from).collect();
         let encodings: [(&[u8], Vec<u8>); 5] = [
             (b"\xef\xbb\xbf", text.as_bytes().to_vec()),
-            (b"\xff\xfe", short.iter().flat_map(|unit| unit.to_le_bytes()).collect()),
-            (b"\xfe\xff", short.iter().flat_map(|unit| unit.to_be_bytes()).collect()),
-            (b"\xff\xfe\0\0", long.iter().flat_map(|unit| unit.to_le_bytes()).collect()),
-            (b"\0\0\xfe\xff", long.iter().flat_map(|unit| unit.to_be_bytes()).collect()),
+            (b"\xff\xfe", utf16.iter().flat_map(|unit| unit.to_le_bytes()).collect()),
+            (b"\xfe\xff", utf16.iter().flat_map(|unit| unit.to_be_bytes()).collect()),
+            (b"\xff\xfe\0\0", utf32.iter().flat_map(|unit| unit.to_le_bytes()).collect()),
+            (b"\0\0\xfe\xff", utf32.iter().flat_map(|unit| unit.to_be_bytes()).collect()),
         ];
         for (mark, bytes) in encodings {
             assert_eq!(*to_utf8(&bytes), *text.as_bytes(), "without {mark:?}");

@@ -1,14 +1,14 @@
 //! Methods that are not forwarded.
 //!
-//! `TRACE` and its relatives have a server show the request that it received, and the key that the
-//! gateway added to it. `CONNECT` asks for a tunnel, not for an answer.
+//! `TRACE` and similar methods make a server echo the request it received, including the key that
+//! the gateway added. `CONNECT` asks for a tunnel, not for a response.
 
 use http::Method;
 
-/// The methods that are refused. Methods are case-sensitive, but not every server knows that.
+/// Refused methods. Methods are case-sensitive, but not every server respects that.
 const REFUSED: [&str; 4] = ["CONNECT", "DEBUG", "TRACE", "TRACK"];
 
-/// What a refusal names in `allow`.
+/// The `allow` header of a refusal.
 pub(crate) const ALLOWED: &str = "GET, HEAD, OPTIONS, POST, PUT, PATCH, DELETE";
 
 /// Whether a method is refused.
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_spelling_of_trace_and_connect_passes() {
+    fn trace_and_connect_are_refused_in_any_case() {
         for name in ["TRACE", "trace", "Trace", "CONNECT", "connect", "TRACK", "dEBUG"] {
             assert!(is_refused(&Method::from_bytes(name.as_bytes()).unwrap()), "{name}");
         }

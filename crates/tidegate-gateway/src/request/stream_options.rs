@@ -1,7 +1,7 @@
-//! `stream_options.include_usage`: makes a stream of OpenAI's API tell what it used.
+//! `stream_options.include_usage`: makes a stream of the OpenAI API report its usage.
 //!
-//! The option is written into the bytes of the request. Everything else of the request stays as the
-//! caller wrote it.
+//! The option is inserted into the bytes of the request. Everything else stays as the caller wrote
+//! it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,23 +15,24 @@ use crate::request::edits::Edit;
 
 const NAME: &str = "stream_options";
 const INCLUDE_USAGE: &str = "include_usage";
-/// No client has longer options; of a longer value a tree is not made.
-const LONGEST: usize = 4_096;
+/// Maximum length of `stream_options`. A longer value is not parsed; no real client sends one.
+const MAX_OPTIONS_LEN: usize = 4_096;
 
-/// The members of an object, as they are written.
+/// Members of a JSON object with their raw values.
 pub(crate) type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// The edit that puts the option into a request. `None` if it has it already, or if it cannot be read.
+/// Returns the edit that adds the option to a request; `None` if the request has it already or
+/// cannot be parsed.
 pub(crate) fn usage_edit(body: &[u8]) -> Option<Edit> {
-    let Found { is_empty, option } = serde_json::from_slice(body).ok()?;
-    let Some(told) = option else {
-        let begin = body.iter().position(|byte| *byte == b'{')? + 1;
+    let StreamOptionsMember { is_empty, option } = serde_json::from_slice(body).ok()?;
+    let Some(existing) = option else {
+        let start = body.iter().position(|byte| *byte == b'{')? + 1;
         let comma = if is_empty { "" } else { "," };
         let text = format!(r#""{NAME}":{{"{INCLUDE_USAGE}":true}}{comma}"#);
-        return Some(Edit { place: begin..begin, text: text.into() });
+        return Some(Edit { span: start..start, text: text.into() });
     };
-    let told = Some(told).filter(|told| told.get().len() <= LONGEST)?;
-    let mut options = match serde_json::from_str(told.get()).ok()? {
+    let existing = Some(existing).filter(|existing| existing.get().len() <= MAX_OPTIONS_LEN)?;
+    let mut options = match serde_json::from_str(existing.get()).ok()? {
         Value::Null => Map::new(),
         Value::Object(options) => options,
         _ => return None,
@@ -40,44 +41,49 @@ pub(crate) fn usage_edit(body: &[u8]) -> Option<Edit> {
         return None;
     }
     options.insert(INCLUDE_USAGE.to_owned(), true.into());
-    let (begin, end) = place(body, told)?;
-    Some(Edit { place: begin..end, text: Value::Object(options).to_string().into() })
+    let (start, end) = span_of(body, existing)?;
+    Some(Edit { span: start..end, text: Value::Object(options).to_string().into() })
 }
 
-/// What a request says about its stream. Nothing else is kept of it: it may have millions of members.
-struct Found<'a> {
+/// The `stream_options` of a request. Nothing else is kept: the request may have millions of
+/// members.
+struct StreamOptionsMember<'a> {
+    /// Whether the request object has no members.
     is_empty: bool,
     option: Option<&'a RawValue>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Found<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for StreamOptionsMember<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Members;
         impl<'de> Visitor<'de> for Members {
-            type Value = Found<'de>;
+            type Value = StreamOptionsMember<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found<'de>, A::Error> {
-                let mut found = Found { is_empty: true, option: None };
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> Result<StreamOptionsMember<'de>, A::Error> {
+                let mut member = StreamOptionsMember { is_empty: true, option: None };
                 while let Some(IsOption(is_option)) = map.next_key()? {
-                    found.is_empty = false;
+                    member.is_empty = false;
                     if is_option {
-                        found.option = Some(map.next_value()?);
+                        member.option = Some(map.next_value()?);
                     } else {
                         map.next_value::<IgnoredAny>()?;
                     }
                 }
-                Ok(found)
+                Ok(member)
             }
         }
         deserializer.deserialize_map(Members)
     }
 }
 
-/// Whether the name of a member is that of the option.
+/// Whether a member name is `stream_options`.
 struct IsOption(bool);
 
 impl<'de> Deserialize<'de> for IsOption {
@@ -98,25 +104,25 @@ impl<'de> Deserialize<'de> for IsOption {
     }
 }
 
-/// Where in a text a value of it stands.
-pub(crate) fn place(text: &[u8], value: &RawValue) -> Option<(usize, usize)> {
-    let begin = value.get().as_ptr().addr().checked_sub(text.as_ptr().addr())?;
-    let end = begin.checked_add(value.get().len())?;
-    (end <= text.len()).then_some((begin, end))
+/// Returns the span of a value within the text it was parsed from.
+pub(crate) fn span_of(text: &[u8], value: &RawValue) -> Option<(usize, usize)> {
+    let start = value.get().as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+    let end = start.checked_add(value.get().len())?;
+    (end <= text.len()).then_some((start, end))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::edits::pieces;
+    use crate::request::edits::apply;
 
-    fn written(body: &str) -> Option<String> {
+    fn edited(body: &str) -> Option<String> {
         let edit = usage_edit(body.as_bytes())?;
-        Some(String::from_utf8(pieces(&body.to_owned().into(), [&edit]).concat()).unwrap())
+        Some(String::from_utf8(apply(&body.to_owned().into(), [&edit]).concat()).unwrap())
     }
 
     #[test]
-    fn the_option_is_added_and_nothing_else_is_changed() {
+    fn only_the_option_is_added() {
         for (body, expected) in [
             (
                 r#" {"seed": 1e400, "stream":true}"#,
@@ -132,16 +138,16 @@ mod tests {
                 r#"{"stream_options":{"include_usage":true,"x":1}}"#,
             ),
         ] {
-            assert_eq!(written(body).as_deref(), Some(expected));
+            assert_eq!(edited(body).as_deref(), Some(expected));
         }
     }
 
     #[test]
-    fn a_request_that_has_it_or_cannot_be_read_stays() {
+    fn requests_with_the_option_or_unreadable_are_unchanged() {
         for body in
             [r#"{"stream_options":{"include_usage":true}}"#, "[]", "{", r#"{"stream_options":1}"#]
         {
-            assert_eq!(written(body), None, "{body}");
+            assert_eq!(edited(body), None, "{body}");
         }
     }
 }

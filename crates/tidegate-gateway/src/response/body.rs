@@ -1,8 +1,8 @@
 //! The body of a response to a caller.
 //!
-//! The body of an answer passes as it comes, after the bytes that were read ahead. Token usage is
-//! read from it on the way. The call is settled when the body ends, when it breaks off, and when it
-//! is dropped because the caller has gone.
+//! A provider's body is forwarded as it arrives, after the bytes that were read ahead. Token usage
+//! is read on the way. The call is settled when the body ends, fails, or is dropped because the
+//! caller disconnected.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,37 +14,37 @@ use http_body::{Body, Frame, SizeHint};
 use tidegate_llm::{Broken, CallError, ConnectionError};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::request::body::size_with;
-use crate::response::pending_call::{Cause, Ending, PendingCall};
+use crate::request::body::size_hint_with_prefix;
+use crate::response::pending_call::{Ending, FailureCause, PendingCall};
 use crate::response::provider_body::ProviderBody;
 use crate::response::usage_stripper::UsageStripper;
 
-/// The body of a response to a caller: the answer of a provider, or an error.
+/// The body of a response to a caller: a provider's response or an error.
 pub struct ResponseBody(Kind);
 
 enum Kind {
     Buffered(Option<Bytes>),
-    Streamed(Box<StreamedAnswer>),
+    Streamed(Box<StreamedResponse>),
 }
 
-/// Why an answer breaks off.
+/// Why a response body failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResponseBodyError {
-    /// The provider broke the connection.
-    #[error("the provider broke off its answer")]
+    /// The provider closed the connection early.
+    #[error("the provider closed the connection before the end of its response")]
     Cut(#[source] BoxError),
-    /// The provider sent nothing for as long as the idle time-out.
+    /// The provider sent nothing for the idle timeout.
     #[error("the provider stopped sending: {0}")]
     TimedOut(#[source] ConnectionError),
 }
 
-/// The answer of a provider while it passes.
-struct StreamedAnswer {
-    /// What was read ahead.
+/// A provider's response while it is forwarded.
+struct StreamedResponse {
+    /// Bytes that were read ahead.
     first: Option<Bytes>,
     rest: ProviderBody,
-    /// Takes out the usage that the caller did not ask for.
+    /// Removes usage that the caller did not request.
     stripper: Option<UsageStripper>,
     timeout: Option<Pin<Box<Sleep>>>,
     last_received: Instant,
@@ -65,26 +65,26 @@ impl ResponseBody {
     ) -> Self {
         let first = match &mut stripper {
             Some(stripper) => {
-                let mut passed = first.map(|first| stripper.strip(&first)).unwrap_or_default();
+                let mut stripped = first.map(|first| stripper.strip(&first)).unwrap_or_default();
                 if rest.is_end_stream() {
-                    passed = [passed, stripper.finish()].concat().into();
+                    stripped = [stripped, stripper.finish()].concat().into();
                 }
-                Some(passed)
+                Some(stripped)
             }
             None => first,
         };
         let first = first.filter(|first| !first.is_empty());
         let (timeout, last_received, call) = (None, Instant::now(), Some(call));
-        let mut answer = StreamedAnswer { first, rest, stripper, timeout, last_received, call };
-        if let Some(call) = answer.call.as_mut().filter(|call| call.is_over()) {
-            // All of it was read ahead.
+        let mut response = StreamedResponse { first, rest, stripper, timeout, last_received, call };
+        if let Some(call) = response.call.as_mut().filter(|call| call.has_ended()) {
+            // The whole response was read ahead.
             call.settle(Ending::Complete);
         }
-        if answer.first.is_none() && answer.rest.is_end_stream() {
-            // A body that is at its end is not polled.
-            answer.end();
+        if response.first.is_none() && response.rest.is_end_stream() {
+            // The server does not poll a body that is already at its end.
+            response.finish();
         }
-        Self(Kind::Streamed(Box::new(answer)))
+        Self(Kind::Streamed(Box::new(response)))
     }
 }
 
@@ -95,34 +95,38 @@ impl Body for ResponseBody {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> PolledFrame {
         match &mut self.0 {
             Kind::Buffered(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Streamed(answer) => answer.poll(context),
+            Kind::Streamed(response) => response.poll(context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Buffered(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Kind::Streamed(answer) => answer.call.is_none(),
+            Kind::Streamed(response) => response.call.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Buffered(bytes) => size_with(bytes.as_ref(), &SizeHint::with_exact(0)),
-            Kind::Streamed(answer) if answer.stripper.is_some() => SizeHint::default(),
-            Kind::Streamed(answer) => size_with(answer.first.as_ref(), &answer.rest.size_hint()),
+            Kind::Buffered(bytes) => {
+                size_hint_with_prefix(bytes.as_ref(), &SizeHint::with_exact(0))
+            }
+            Kind::Streamed(response) if response.stripper.is_some() => SizeHint::default(),
+            Kind::Streamed(response) => {
+                size_hint_with_prefix(response.first.as_ref(), &response.rest.size_hint())
+            }
         }
     }
 }
 
 type PolledFrame = Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>>;
 
-impl StreamedAnswer {
+impl StreamedResponse {
     fn poll(&mut self, context: &mut Context<'_>) -> PolledFrame {
         if let Some(first) = self.first.take() {
             if self.rest.is_end_stream() {
                 // The server may not poll again.
-                self.end();
+                self.finish();
             }
             return Poll::Ready(Some(Ok(Frame::data(first))));
         }
@@ -132,12 +136,12 @@ impl StreamedAnswer {
                 Poll::Pending => return self.poll_timeout(context),
                 Poll::Ready(Some(Ok(frame))) => frame,
                 Poll::Ready(Some(Err(error))) => {
-                    self.break_off(Broken::Cut, None, Cause::Connection);
+                    self.abort(Broken::Cut, None, FailureCause::Connection);
                     return Poll::Ready(Some(Err(ResponseBodyError::Cut(error))));
                 }
                 Poll::Ready(None) => {
-                    self.end();
-                    return Poll::Ready(self.held_back().map(Ok));
+                    self.finish();
+                    return Poll::Ready(self.stripper_remainder().map(Ok));
                 }
             };
             self.last_received = Instant::now();
@@ -147,16 +151,16 @@ impl StreamedAnswer {
             let is_last = self.rest.is_end_stream();
             if is_last {
                 // The server may not poll again.
-                self.end();
+                self.finish();
             }
-            if let Some(frame) = self.passed(frame, is_last) {
+            if let Some(frame) = self.strip_frame(frame, is_last) {
                 return Poll::Ready(Some(Ok(frame)));
             }
         }
     }
 
-    /// What the caller gets of a frame; `None` if that is nothing yet.
-    fn passed(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
+    /// Returns the frame to forward; `None` if everything is held back for now.
+    fn strip_frame(&mut self, frame: Frame<Bytes>, is_last: bool) -> Option<Frame<Bytes>> {
         let Some(stripper) = &mut self.stripper else { return Some(frame) };
         let data = match frame.into_data() {
             Ok(data) => stripper.strip(&data),
@@ -169,23 +173,24 @@ impl StreamedAnswer {
         (!data.is_empty()).then(|| Frame::data(data))
     }
 
-    /// What was held back of a stream that has ended.
-    fn held_back(&mut self) -> Option<Frame<Bytes>> {
+    /// Returns what the stripper still holds at the end of the stream.
+    fn stripper_remainder(&mut self) -> Option<Frame<Bytes>> {
         let held = self.stripper.as_mut().map(UsageStripper::finish)?;
         (!held.is_empty()).then(|| Frame::data(held))
     }
 
-    /// The timer is polled only while nothing arrives, and reset only when it fires.
+    /// Polls the idle timeout. The timer is polled only while nothing arrives, and reset only when
+    /// it fires.
     fn poll_timeout(&mut self, context: &mut Context<'_>) -> PolledFrame {
         let Some(call) = &self.call else { return Poll::Ready(None) };
-        let idle = call.client.base.timeouts.idle;
-        let end = self.last_received + idle;
-        let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep_until(end)));
+        let idle = call.client.destination.timeouts.idle;
+        let deadline = self.last_received + idle;
+        let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         while timeout.as_mut().poll(context).is_ready() {
-            if Instant::now() >= end {
-                if call.is_over() {
-                    // Nothing is missing; the provider has not closed the connection.
-                    self.end();
+            if Instant::now() >= deadline {
+                if call.has_ended() {
+                    // The response is complete; the provider just did not close the connection.
+                    self.finish();
                     return Poll::Ready(None);
                 }
                 let error = || ConnectionError::Idle(idle);
@@ -193,24 +198,24 @@ impl StreamedAnswer {
                     provider = %call.client.provider,
                     timeout = "idle",
                     after = ?idle,
-                    "provider stopped sending; answer broken off"
+                    "provider stopped sending; response aborted"
                 );
-                self.break_off(Broken::TimedOut, Some(error().into()), Cause::IdleTimeout);
+                self.abort(Broken::TimedOut, Some(error().into()), FailureCause::IdleTimeout);
                 return Poll::Ready(Some(Err(ResponseBodyError::TimedOut(error()))));
             }
-            timeout.as_mut().reset(end);
+            timeout.as_mut().reset(deadline);
         }
         Poll::Pending
     }
 
-    fn end(&mut self) {
+    fn finish(&mut self) {
         if let Some(mut call) = self.call.take() {
             call.settle(Ending::Complete);
         }
     }
 
-    /// Settles the call, and closes the connection to the provider.
-    fn break_off(&mut self, broken: Broken, source: Option<BoxError>, cause: Cause) {
+    /// Settles the call as failed and closes the connection to the provider.
+    fn abort(&mut self, broken: Broken, source: Option<BoxError>, cause: FailureCause) {
         self.rest = ProviderBody::default();
         if let Some(mut call) = self.call.take() {
             let provider = call.client.provider.clone();
@@ -220,11 +225,11 @@ impl StreamedAnswer {
     }
 }
 
-impl Drop for StreamedAnswer {
-    /// The caller has gone.
+impl Drop for StreamedResponse {
+    /// Settles the call if the caller disconnected.
     fn drop(&mut self) {
         if let Some(mut call) = self.call.take() {
-            call.settle(Ending::Left);
+            call.settle(Ending::CallerGone);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The response to a call that failed.
+//! Responses to failed calls.
 //!
-//! The provider's own error is passed on byte for byte, without the configured key; if there is none,
-//! the gateway writes one in the format of the provider. The error of one call is never the answer to
-//! another: what is kept of it is its class, its status and its time.
+//! The provider's own error is forwarded byte for byte, with the configured key masked. If there is
+//! none, the gateway writes an error in the provider's format. The error of one call is never sent
+//! in response to another call: only its class, status and retry time are kept.
 
 use std::time::Duration;
 
@@ -19,49 +19,55 @@ use crate::request::body_reader::BodyError;
 use crate::response::body::ResponseBody;
 use crate::response::proxy_error::{self, ErrorKind, ProxyError};
 use crate::response::upstream_response::add_call_headers;
-use crate::state::call_context::{OriginalError, is_long};
-use crate::state::queue_bounds::QueueFull;
+use crate::state::call_context::{OriginalError, is_long_lasting};
+use crate::state::queue_limits::QueueFull;
 
-/// `retry-after` of a gateway that drains: another one has replaced it by then.
-const AFTER_DRAIN: Duration = Duration::from_secs(1);
-/// `retry-after` if no better estimate is known.
-const SOON: Duration = Duration::from_secs(1);
+/// `retry-after` while draining. Another instance is expected to have taken over by then.
+const DRAIN_RETRY_AFTER: Duration = Duration::from_secs(1);
+/// `retry-after` if there is no better estimate.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl Proxy<'_> {
-    /// The response to a call that failed: the provider's own error if this call has one.
-    pub(crate) fn fail(&self, dialect: Dialect, error: &CallError) -> Response<ResponseBody> {
+    /// Returns the response to a failed call: the provider's own error if this call has one.
+    pub(crate) fn call_error_response(
+        &self,
+        dialect: Dialect,
+        error: &CallError,
+    ) -> Response<ResponseBody> {
         let is_closed = matches!(error, CallError::Closed(_));
         let original = match error.failure() {
             Some(_) if !is_closed => self.context.original_error(),
             _ => None,
         };
         let mut response = match original {
-            Some(original) => self.pass_on(original, error),
+            Some(original) => self.forward_error(original, error),
             None => {
-                let (error, outcome) = self.explain(error);
+                let (error, outcome) = self.describe_error(error);
                 self.refuse(dialect, &error, outcome)
             }
         };
-        let is_ours =
+        let is_own_rate_limit =
             error.failure().is_none() && matches!(error.class(), Class::RateLimited { .. });
-        let is_tried = matches!(error, CallError::Exhausted { .. });
+        let retries_exhausted = matches!(error, CallError::Exhausted { .. });
         let is_final = error.failure().is_some_and(|failure| failure.is_final);
-        let may_heal = error.class().is_retryable() && !is_long(error.class()) && heals(error);
-        let may_heal = may_heal && !is_final;
-        if !is_ours && (is_tried || !may_heal) {
-            proxy_error::no_retry(response.headers_mut());
+        let may_retry = error.class().is_retryable()
+            && !is_long_lasting(error.class())
+            && may_succeed_soon(error);
+        let may_retry = may_retry && !is_final;
+        if !is_own_rate_limit && (retries_exhausted || !may_retry) {
+            proxy_error::set_no_retry(response.headers_mut());
         }
         response
     }
 
-    /// The provider's own error, as it came.
-    fn pass_on(&self, original: OriginalError, error: &CallError) -> Response<ResponseBody> {
+    /// Returns the provider's own error.
+    fn forward_error(&self, original: OriginalError, error: &CallError) -> Response<ResponseBody> {
         let OriginalError { status, headers, body } = original;
         let mut response = Response::new(ResponseBody::buffered(body));
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         let headers = response.headers_mut();
-        headers::without_hops(headers);
+        headers::remove_hop_by_hop(headers);
         if let (Class::RateLimited { .. }, Some(after)) = (error.class(), error.retry_after()) {
             proxy_error::extend_retry_after(headers, after);
         }
@@ -71,16 +77,19 @@ impl Proxy<'_> {
         response
     }
 
-    /// The gateway's own error for a failed call.
-    fn explain(&self, error: &CallError) -> (ProxyError, Outcome) {
+    /// Returns the gateway's error for a failed call, and the outcome to record.
+    fn describe_error(&self, error: &CallError) -> (ProxyError, Outcome) {
         let name = &self.route.upstream.name;
         match error {
-            CallError::Exhausted { last, .. } => self.explain(last),
-            CallError::Unrescued { first, .. } => self.explain(first),
+            CallError::Exhausted { last, .. } => self.describe_error(last),
+            CallError::Unrescued { first, .. } => self.describe_error(first),
             CallError::NoPermit { source, limited_by, after, .. } => match source {
                 AcquireError::QueueFull(waiting) => {
-                    let after = after.unwrap_or(SOON);
-                    (queue_full(name.as_str(), *waiting, "with this key", after), Outcome::Refused)
+                    let after = after.unwrap_or(DEFAULT_RETRY_AFTER);
+                    (
+                        queue_full_error(name.as_str(), *waiting, "with this key", after),
+                        Outcome::Refused,
+                    )
                 }
                 AcquireError::TooLong { .. }
                 | AcquireError::TimedOut(_)
@@ -89,66 +98,72 @@ impl Proxy<'_> {
                     if let Some(limit) = limit {
                         self.context.set_limited_by(limit);
                     }
-                    (too_long(name.as_str(), limit, after.unwrap_or(SOON)), Outcome::Refused)
+                    let after = after.unwrap_or(DEFAULT_RETRY_AFTER);
+                    (wait_too_long_error(name.as_str(), limit, after), Outcome::Refused)
                 }
                 AcquireError::NeverFits(limit) => {
-                    tracing::debug!(provider = %name, limit, "a call is too big");
+                    tracing::debug!(provider = %name, limit, "call can never fit its limit");
                     let message = format!(
-                        "Tidegate refused: the request has more tokens than {name} ever takes."
+                        "Tidegate refused: the request has more tokens than {name} ever allows."
                     );
                     (ProxyError::new(ErrorKind::TooLarge, message), Outcome::Rejected)
                 }
-                _ => (internal(), Outcome::Rejected),
+                _ => (internal_error(), Outcome::Rejected),
             },
-            CallError::Open { after, .. } => (self.left_alone(*after), Outcome::BreakerOpen),
+            CallError::Open { after, .. } => {
+                (self.breaker_open_error(*after), Outcome::BreakerOpen)
+            }
             CallError::Provider(failure) if failure.status.is_informational() => {
                 let (provider, status) = (&failure.provider, failure.status);
-                let message =
-                    format!("Tidegate: {provider} answered {status}, which is no answer.");
+                let message = format!(
+                    "Tidegate: {provider} responded with {status}, which is not a final status."
+                );
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
             CallError::Closed(failure) | CallError::Provider(failure) => {
-                let day = Dimension::RequestsPerDay.name();
-                if failure.kind.as_deref() == Some(day) {
-                    self.context.set_limited_by(day);
+                let daily = Dimension::RequestsPerDay.name();
+                if failure.kind.as_deref() == Some(daily) {
+                    self.context.set_limited_by(daily);
                 }
-                let message = format!("Tidegate refused: a quota of {name} is used up.");
-                let error = ProxyError::new(ErrorKind::Quota, message).status(failure.status);
-                // Whoever waits for a time that the provider did not tell waits in vain.
+                let message = format!("Tidegate refused: a quota of {name} is exhausted.");
+                let error = ProxyError::new(ErrorKind::Quota, message).with_status(failure.status);
+                // A retry time that the provider did not state would be a guess.
                 let after = failure.class.after().filter(|_| failure.after.is_some());
-                (error.after(after), Outcome::Refused)
+                (error.retry_after(after), Outcome::Refused)
             }
-            CallError::Connection { provider, broken, .. } => {
-                (unconnected(provider, *broken, error.connection_reason()), Outcome::Unreachable)
-            }
+            CallError::Connection { provider, broken, .. } => (
+                connection_error(provider, *broken, error.connection_reason()),
+                Outcome::Unreachable,
+            ),
             CallError::Unreadable { provider, .. } => {
-                let message = format!("Tidegate: {provider} sent an answer that cannot be read.");
+                let message =
+                    format!("Tidegate: {provider} sent a response that cannot be parsed.");
                 (ProxyError::new(ErrorKind::Unreachable, message), Outcome::Unreachable)
             }
-            _ => (internal(), Outcome::Rejected),
+            _ => (internal_error(), Outcome::Rejected),
         }
     }
 
-    /// The error of a call to a provider that is left alone.
-    fn left_alone(&self, after: Duration) -> ProxyError {
+    /// Returns the error of a call that an open breaker refuses.
+    fn breaker_open_error(&self, after: Duration) -> ProxyError {
         let (name, seconds) = (&self.route.upstream.name, after.as_secs_f64());
         let failure = self.route.provider_state.breaker().status().last_failure;
         let failure = failure.map(|failure| format!(" (last: {failure})")).unwrap_or_default();
         let message = format!(
-            "Tidegate refused: calls to {name} kept failing{failure}, so nothing is sent to it for \
-             now. Come back in {seconds:.3}s."
+            "Tidegate refused: calls to {name} kept failing{failure}, so its circuit breaker is \
+             open. Retry in {seconds:.3}s."
         );
-        ProxyError::new(ErrorKind::BreakerOpen, message).after(Some(after))
+        ProxyError::new(ErrorKind::BreakerOpen, message).retry_after(Some(after))
     }
 
-    /// Refuses a call that would have to wait, because too many do.
+    /// Refuses a call that would have to wait because the queue is full.
     pub(crate) fn refuse_to_queue(
         &self,
         dialect: Dialect,
         full: QueueFull,
     ) -> Response<ResponseBody> {
         let name = self.route.upstream.name.as_str();
-        let error = queue_full(name, full.most(), full.of(), SOON);
+        let error = queue_full_error(name, full.max(), full.subject(), DEFAULT_RETRY_AFTER);
         self.refuse(dialect, &error, Outcome::Refused)
     }
 
@@ -158,15 +173,15 @@ impl Proxy<'_> {
         dialect: Dialect,
         error: &BodyError,
     ) -> Response<ResponseBody> {
-        let reason = match error {
+        let kind = match error {
             BodyError::TooLarge { .. } => ErrorKind::TooLarge,
             BodyError::TooSlow => ErrorKind::TooSlow,
             BodyError::Broken(_) => ErrorKind::Invalid,
             BodyError::NoBufferSpace(_) => ErrorKind::Busy,
         };
-        let message = format!("Tidegate refused: {error}. Nothing whole was sent on.");
-        let after = (reason == ErrorKind::Busy).then_some(SOON);
-        let error = ProxyError::new(reason, message).after(after);
+        let message = format!("Tidegate refused: {error}. The request was not forwarded in full.");
+        let after = (kind == ErrorKind::Busy).then_some(DEFAULT_RETRY_AFTER);
+        let error = ProxyError::new(kind, message).retry_after(after);
         let mut response = self.refuse(dialect, &error, Outcome::Rejected);
         // The rest of the body is not read.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -187,51 +202,54 @@ impl Proxy<'_> {
     }
 }
 
-pub(crate) fn draining() -> ProxyError {
-    let message = "Tidegate is about to stop and sends nothing more; come back in a moment.";
-    ProxyError::new(ErrorKind::Draining, message).after(Some(AFTER_DRAIN))
+pub(crate) fn draining_error() -> ProxyError {
+    let message = "Tidegate is shutting down and sends no more calls; retry in a moment.";
+    ProxyError::new(ErrorKind::Draining, message).retry_after(Some(DRAIN_RETRY_AFTER))
 }
 
-pub(crate) fn internal() -> ProxyError {
-    ProxyError::new(ErrorKind::Internal, "Tidegate cannot decide about this call.")
+pub(crate) fn internal_error() -> ProxyError {
+    ProxyError::new(
+        ErrorKind::Internal,
+        "Tidegate failed to process this call because of an internal error.",
+    )
 }
 
-/// Whether the same call may succeed soon, as far as its connection is concerned.
-fn heals(error: &CallError) -> bool {
+/// Whether the connection failure, if any, may go away soon.
+fn may_succeed_soon(error: &CallError) -> bool {
     match error {
         CallError::Connection { broken, .. } => broken.may_heal_soon(),
-        CallError::Unrescued { first, .. } => heals(first),
+        CallError::Unrescued { first, .. } => may_succeed_soon(first),
         _ => true,
     }
 }
 
-/// The error of a connection that failed, with the reason.
-fn unconnected(provider: &Provider, broken: Broken, reason: Option<String>) -> ProxyError {
+/// Returns the error of a failed connection with its cause.
+fn connection_error(provider: &Provider, broken: Broken, reason: Option<String>) -> ProxyError {
     let (kind, what) = match broken {
-        Broken::TimedOut => (ErrorKind::Silent, "did not answer in time"),
-        Broken::ConnectTimedOut => (ErrorKind::Silent, "could not be reached"),
-        Broken::Cut => (ErrorKind::Unreachable, "broke the connection"),
+        Broken::TimedOut => (ErrorKind::Timeout, "did not answer in time"),
+        Broken::ConnectTimedOut => (ErrorKind::Timeout, "could not be reached"),
+        Broken::Cut => (ErrorKind::Unreachable, "closed the connection early"),
         _ => (ErrorKind::Unreachable, "could not be reached"),
     };
     let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
     ProxyError::new(kind, format!("Tidegate: {provider} {what}{reason}"))
 }
 
-fn queue_full(provider: &str, waiting: usize, of: &str, after: Duration) -> ProxyError {
+fn queue_full_error(provider: &str, waiting: usize, subject: &str, after: Duration) -> ProxyError {
     let seconds = after.as_secs_f64();
     let message = format!(
-        "Tidegate refused: the queue is full: {waiting} calls {of} wait for {provider}, which is the \
-         most. Come back in {seconds:.3}s."
+        "Tidegate refused: the queue is full: {waiting} calls {subject} wait for {provider}, which \
+         is the maximum. Retry in {seconds:.3}s."
     );
-    ProxyError::new(ErrorKind::RateLimit, message).after(Some(after))
+    ProxyError::new(ErrorKind::RateLimit, message).retry_after(Some(after))
 }
 
-fn too_long(provider: &str, limit: Option<&str>, after: Duration) -> ProxyError {
+fn wait_too_long_error(provider: &str, limit: Option<&str>, after: Duration) -> ProxyError {
     let seconds = after.as_secs_f64();
-    let by = limit.map(|limit| format!(" (limited by {limit})")).unwrap_or_default();
+    let limited_by = limit.map(|limit| format!(" (limited by {limit})")).unwrap_or_default();
     let message = format!(
-        "Tidegate refused: the wait for {provider} would be longer than accepted{by}. \
-         Come back in {seconds:.3}s."
+        "Tidegate refused: the wait for {provider} would exceed the maximum wait{limited_by}. \
+         Retry in {seconds:.3}s."
     );
-    ProxyError::new(ErrorKind::of_limit(limit), message).after(Some(after))
+    ProxyError::new(ErrorKind::of_limit(limit), message).retry_after(Some(after))
 }

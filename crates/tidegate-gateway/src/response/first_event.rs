@@ -1,23 +1,23 @@
-//! Holds back the beginning of a stream until its first event is complete.
+//! Holds back the start of a stream until its first event is complete.
 //!
-//! If the first event is an error, the call can still be retried or sent to a fallback; once a byte
-//! was passed on, it cannot. Providers send comments before it, and events may be split anywhere.
-//! Size and time of the hold are bounded.
+//! If the first event is an error, the call can still be retried or sent to a fallback; after the
+//! first forwarded byte it cannot. Providers send comments before the first event, and events may
+//! be split anywhere. The hold is bounded in size and time.
 
 use bytes::{Bytes, BytesMut};
 
-/// At most 64 KiB are held.
-const MOST: usize = 64 * 1_024;
+/// Maximum number of bytes held back: 64 KiB.
+const MAX_HELD: usize = 64 * 1_024;
 
-/// The beginning of a stream.
+/// The start of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct FirstEvent {
     held: BytesMut,
     line: LineKind,
-    /// Whether the event that has begun has data.
+    /// Whether the current event has data.
     has_data: bool,
-    /// Whether the last byte was a carriage return, of which a line feed may be the second half.
-    was_return: bool,
+    /// Whether the last byte was a carriage return, which a line feed may follow.
+    after_carriage_return: bool,
     has_event: bool,
 }
 
@@ -26,11 +26,11 @@ pub(crate) struct FirstEvent {
 enum LineKind {
     #[default]
     Empty,
-    /// Of an event of server-sent events.
+    /// `data` field of a server-sent event.
     Data,
-    /// Of JSON, which is an event by itself.
+    /// JSON, which is an event by itself.
     Json,
-    /// A comment, or a field that tells nothing.
+    /// A comment or another field.
     Other,
 }
 
@@ -39,23 +39,23 @@ impl FirstEvent {
         self.held.is_empty()
     }
 
-    /// Whether the event is complete, or the bound is reached.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.has_event || self.held.len() >= MOST
+    /// Whether the event is complete or the buffer is full.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.has_event || self.held.len() >= MAX_HELD
     }
 
-    /// Holds a piece in a content coding, of which this cannot tell where an event ends.
-    pub(crate) fn hold(&mut self, piece: &[u8]) {
-        self.held.extend_from_slice(piece);
+    /// Adds an encoded chunk, in which event boundaries cannot be detected.
+    pub(crate) fn push_encoded(&mut self, chunk: &[u8]) {
+        self.held.extend_from_slice(chunk);
     }
 
-    pub(crate) fn push(&mut self, piece: &[u8]) {
-        self.hold(piece);
-        for byte in piece {
-            let is_second_half = self.was_return && *byte == b'\n';
-            self.was_return = *byte == b'\r';
+    pub(crate) fn push(&mut self, chunk: &[u8]) {
+        self.push_encoded(chunk);
+        for byte in chunk {
+            let is_crlf = self.after_carriage_return && *byte == b'\n';
+            self.after_carriage_return = *byte == b'\r';
             match byte {
-                b'\n' if is_second_half => {}
+                b'\n' if is_crlf => {}
                 b'\n' | b'\r' => self.end_line(),
                 _ if self.line != LineKind::Empty => {}
                 b'd' => self.line = LineKind::Data,
@@ -74,7 +74,7 @@ impl FirstEvent {
         }
     }
 
-    /// The held bytes; `None` if there are none.
+    /// Returns the held bytes; `None` if there are none.
     pub(crate) fn into_bytes(self) -> Option<Bytes> {
         Some(self.held.freeze()).filter(|held| !held.is_empty())
     }
@@ -84,26 +84,30 @@ impl FirstEvent {
 mod tests {
     use super::*;
 
-    fn is_whole(text: &str) -> bool {
+    fn is_complete(text: &str) -> bool {
         let mut first_event = FirstEvent::default();
-        // However it is cut.
-        text.as_bytes().chunks(1).for_each(|piece| first_event.push(piece));
-        first_event.is_whole()
+        // Byte by byte, to cover every split.
+        text.as_bytes().chunks(1).for_each(|chunk| first_event.push(chunk));
+        first_event.is_complete()
     }
 
     #[test]
-    fn an_event_is_whole_with_the_empty_line_behind_its_data() {
-        for part in ["", "data: {}", "data: {}\n", "data: {}\r\n", ": hello\n\n", "event: a\n\n"] {
-            assert!(!is_whole(part), "{part:?}");
+    fn an_event_is_complete_after_its_blank_line() {
+        for incomplete in
+            ["", "data: {}", "data: {}\n", "data: {}\r\n", ": hello\n\n", "event: a\n\n"]
+        {
+            assert!(!is_complete(incomplete), "{incomplete:?}");
         }
-        for whole in ["data: {}\n\n", ": hi\n\nevent: a\r\ndata: {}\r\n\r\n", "data:\r\r", "{}\n"] {
-            assert!(is_whole(whole), "{whole:?}");
+        for complete in
+            ["data: {}\n\n", ": hi\n\nevent: a\r\ndata: {}\r\n\r\n", "data:\r\r", "{}\n"]
+        {
+            assert!(is_complete(complete), "{complete:?}");
         }
     }
 
     #[test]
-    fn what_is_held_is_bounded() {
-        assert!(!is_whole(&":".repeat(MOST - 1)));
-        assert!(is_whole(&":".repeat(MOST)));
+    fn held_bytes_are_bounded() {
+        assert!(!is_complete(&":".repeat(MAX_HELD - 1)));
+        assert!(is_complete(&":".repeat(MAX_HELD)));
     }
 }

@@ -1,7 +1,8 @@
-//! A call whose answer has begun: settled once, when the answer ends, fails or loses its caller.
+//! A call whose response has started. It is settled once: when the response ends, fails or is
+//! dropped.
 //!
-//! A failure after the head is one that no retry and no fallback can hide. It is classified like any
-//! other, counted, and logged in one line without a word of the answer.
+//! Retries and fallbacks cannot hide a failure after the response head was sent. Such a failure is
+//! classified and counted like any other, and logged in one line without any text of the response.
 
 use std::sync::Arc;
 
@@ -15,37 +16,37 @@ use crate::response::usage_reader::{BodyEnd, UsageReader};
 use crate::state::call_context::CallContext;
 use crate::upstream::attempt::UpstreamClient;
 
-/// The longest id of a provider that is logged.
-const LONGEST_ID: usize = 128;
+/// Maximum length of a provider's request id in the log.
+const MAX_ID_LEN: usize = 128;
 
-/// A call whose answer has not ended.
+/// A call whose response has not ended.
 pub(crate) struct PendingCall {
     usage_reader: UsageReader,
     reservation: Option<Reservation>,
     pub(crate) client: Arc<UpstreamClient>,
     pub(crate) context: Arc<CallContext>,
-    /// The outcome of the call if the answer is complete.
+    /// Outcome of the call if the response is complete.
     outcome: Outcome,
-    /// What the provider calls the request.
+    /// The provider's id of the request.
     upstream_id: Option<HeaderValue>,
     is_settled: bool,
 }
 
-/// How an answer ends.
+/// How a response ends.
 #[derive(Debug)]
 pub(crate) enum Ending {
     Complete,
-    Failed(CallError, Cause),
-    /// The caller has gone.
-    Left,
+    Failed(CallError, FailureCause),
+    /// The caller disconnected.
+    CallerGone,
 }
 
-/// What ended an answer before its time.
+/// Why a response failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cause {
-    /// The provider reports an error in it.
+pub(crate) enum FailureCause {
+    /// The provider reported an error in the response.
     Reported,
-    /// It ends without saying that it is over.
+    /// The body ended without its end marker.
     EndedEarly,
     /// The connection broke.
     Connection,
@@ -53,7 +54,7 @@ pub(crate) enum Cause {
     IdleTimeout,
 }
 
-impl Cause {
+impl FailureCause {
     const fn name(self) -> &'static str {
         match self {
             Self::Reported => "reported",
@@ -83,16 +84,16 @@ impl PendingCall {
         }
     }
 
-    /// Keeps what the call was granted, until the answer ends.
-    pub(crate) fn keep(&mut self, mut reservation: Reservation) {
+    /// Attaches the reservation, which is settled when the response ends.
+    pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
         self.usage_reader.report_to(Some(&mut reservation));
         self.reservation = Some(reservation);
     }
 
-    /// Whether the answer has announced its end. Callers close the connection then, before the body
-    /// has ended.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_settled || self.usage_reader.is_over()
+    /// Whether the response has announced its end. Callers may then close the connection before the
+    /// body ends.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_settled || self.usage_reader.has_ended()
     }
 
     /// Reads a part of the body.
@@ -103,38 +104,39 @@ impl PendingCall {
         let read = self.usage_reader.read(data, &self.client.provider);
         self.usage_reader.report_to(self.reservation.as_mut());
         match read {
-            Ok(()) if self.usage_reader.is_over() => self.settle(Ending::Complete),
+            Ok(()) if self.usage_reader.has_ended() => self.settle(Ending::Complete),
             Ok(()) => {}
-            Err(error) => self.settle(Ending::Failed(error, Cause::Reported)),
+            Err(error) => self.settle(Ending::Failed(error, FailureCause::Reported)),
         }
     }
 
-    /// Settles the call. Only the first ending counts.
+    /// Settles the call. Only the first call has an effect.
     pub(crate) fn settle(&mut self, ending: Ending) {
         if std::mem::replace(&mut self.is_settled, true) {
             return;
         }
         let end = match ending {
             Ending::Complete => BodyEnd::Complete,
-            Ending::Failed(..) | Ending::Left => BodyEnd::Incomplete,
+            Ending::Failed(..) | Ending::CallerGone => BodyEnd::Incomplete,
         };
         let provider = &self.client.provider;
-        let read = self.usage_reader.end(end, self.reservation.as_mut(), provider);
+        let read = self.usage_reader.finish(end, self.reservation.as_mut(), provider);
         let ending = match (ending, read) {
             (Ending::Complete, Err(error)) => {
                 let is_reported = matches!(error, CallError::Provider(_));
-                let cause = if is_reported { Cause::Reported } else { Cause::EndedEarly };
+                let cause =
+                    if is_reported { FailureCause::Reported } else { FailureCause::EndedEarly };
                 Ending::Failed(error, cause)
             }
             (ending, _) => ending,
         };
         let reservation = self.reservation.take();
         if let Some(measured) = reservation.as_ref().map(Reservation::measured) {
-            let is_told = measured.is_input_reported || measured.is_output_reported;
-            if is_told || self.usage_reader.uses_tokens() {
+            let has_reported_usage = !measured.is_input_estimated || !measured.is_output_estimated;
+            if has_reported_usage || self.usage_reader.uses_tokens() {
                 self.context.set_usage(measured);
             } else {
-                self.context.no_usage();
+                self.context.clear_sent_input();
             }
         }
         match ending {
@@ -145,31 +147,31 @@ impl PendingCall {
                 }
             }
             Ending::Failed(error, cause) => {
-                self.failed(&error, cause);
+                self.record_failure(&error, cause);
                 if let Some(reservation) = reservation {
                     reservation.broke_off(&error, None);
                 }
             }
-            Ending::Left => drop(reservation),
+            Ending::CallerGone => drop(reservation),
         }
     }
 
-    fn failed(&self, error: &CallError, cause: Cause) {
+    fn record_failure(&self, error: &CallError, cause: FailureCause) {
         let class = error.class();
-        self.context.answer_failed(class);
-        if cause == Cause::IdleTimeout {
-            // Logged where the time ran out.
+        self.context.response_failed(class);
+        if cause == FailureCause::IdleTimeout {
+            // Logged where the timeout fired.
             return;
         }
-        let told = self.upstream_id.as_ref().and_then(|id| id.to_str().ok());
-        let told = told.or_else(|| error.failure()?.request_id.as_deref());
+        let upstream_id = self.upstream_id.as_ref().and_then(|id| id.to_str().ok());
+        let upstream_id = upstream_id.or_else(|| error.failure()?.request_id.as_deref());
         tracing::warn!(
             provider = %self.client.provider,
             class = class.name(),
             cause = cause.name(),
             request_id = %self.context.id,
-            upstream_request_id = told.filter(|id| id.len() <= LONGEST_ID),
-            "answer failed after it had begun"
+            upstream_request_id = upstream_id.filter(|id| id.len() <= MAX_ID_LEN),
+            "response failed after it had started"
         );
     }
 }

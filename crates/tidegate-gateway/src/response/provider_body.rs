@@ -1,7 +1,7 @@
-//! The body of a provider's answer, without the configured key.
+//! The body of a provider's response, with the configured key masked.
 //!
-//! Bytes pass as they come. Only those at the end of a piece that may be the beginning of the key
-//! wait for the next piece. Nothing is decoded here.
+//! Bytes are forwarded as they arrive. Only bytes at the end of a chunk that may be the start of
+//! the key are held until the next chunk. Nothing is decoded here.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,40 +13,41 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::request::body::{IncomingBody, size_with};
+use crate::request::body::{IncomingBody, size_hint_with_prefix};
 use crate::upstream::redaction::KeyRedactor;
 
-/// The body of an answer while it is received.
+/// The body of a response being received.
 #[derive(Default)]
 pub(crate) struct ProviderBody {
     inner: IncomingBody,
-    /// `None` if there is no key to hide.
+    /// `None` if there is no key to mask.
     redactor: Option<Arc<KeyRedactor>>,
-    /// What may be the beginning of the key.
+    /// Bytes that may be the start of the key.
     held: Bytes,
-    /// Trailers that wait for what is held.
+    /// Trailers to send after the held bytes.
     trailers: Option<HeaderMap>,
 }
 
 impl ProviderBody {
     pub(crate) fn new(inner: IncomingBody, redactor: Option<&Arc<KeyRedactor>>) -> Self {
-        let redactor = redactor.filter(|redactor| redactor.reads_answers()).cloned();
+        let redactor = redactor.filter(|redactor| redactor.scans_bodies()).cloned();
         Self { inner, redactor, held: Bytes::new(), trailers: None }
     }
 }
 
-/// What passes of a piece; what may be the beginning of the key is held.
-fn redact(redactor: &KeyRedactor, held: &mut Bytes, piece: Bytes, is_last: bool) -> Bytes {
-    let piece = match std::mem::take(held) {
-        held if held.is_empty() => piece,
-        held => [held, piece].concat().into(),
+/// Returns the bytes of a chunk that can be forwarded. Holds bytes that may be the start of the
+/// key.
+fn redact(redactor: &KeyRedactor, held: &mut Bytes, chunk: Bytes, is_last: bool) -> Bytes {
+    let chunk = match std::mem::take(held) {
+        held if held.is_empty() => chunk,
+        held => [held, chunk].concat().into(),
     };
-    let mut piece = redactor.redact_piece(piece);
-    let begun = if is_last { 0 } else { redactor.begun_in(&piece) };
-    if begun > 0 {
-        *held = piece.split_off(piece.len() - begun);
+    let mut chunk = redactor.redact_chunk(chunk);
+    let partial = if is_last { 0 } else { redactor.partial_key_len(&chunk) };
+    if partial > 0 {
+        *held = chunk.split_off(chunk.len() - partial);
     }
-    piece
+    chunk
 }
 
 impl Body for ProviderBody {
@@ -73,11 +74,11 @@ impl Body for ProviderBody {
                 other => return Poll::Ready(other),
             };
             match frame.into_data() {
-                Ok(piece) => {
+                Ok(chunk) => {
                     let is_last = this.inner.is_end_stream();
-                    let passed = redact(redactor, &mut this.held, piece, is_last);
-                    if !passed.is_empty() {
-                        return Poll::Ready(Some(Ok(Frame::data(passed))));
+                    let output = redact(redactor, &mut this.held, chunk, is_last);
+                    if !output.is_empty() {
+                        return Poll::Ready(Some(Ok(Frame::data(output))));
                     }
                 }
                 Err(frame) => {
@@ -101,7 +102,7 @@ impl Body for ProviderBody {
     fn size_hint(&self) -> SizeHint {
         match self.held.is_empty() {
             true => self.inner.size_hint(),
-            false => size_with(Some(&self.held), &self.inner.size_hint()),
+            false => size_hint_with_prefix(Some(&self.held), &self.inner.size_hint()),
         }
     }
 }
@@ -122,10 +123,10 @@ mod tests {
 
     const KEY: &str = "sk-tidal-0123456789";
 
-    /// A body of these pieces, which does not know its end.
-    struct Pieces(VecDeque<Bytes>);
+    /// A body that does not know its end in advance.
+    struct Chunks(VecDeque<Bytes>);
 
-    impl Body for Pieces {
+    impl Body for Chunks {
         type Data = Bytes;
         type Error = BoxError;
 
@@ -133,33 +134,33 @@ mod tests {
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-            Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+            Poll::Ready(self.0.pop_front().map(|chunk| Ok(Frame::data(chunk))))
         }
     }
 
-    async fn passed(pieces: &[&str]) -> String {
-        let pieces = pieces.iter().map(|piece| Bytes::from((*piece).to_owned())).collect();
+    async fn output(chunks: &[&str]) -> String {
+        let chunks = chunks.iter().map(|chunk| Bytes::from((*chunk).to_owned())).collect();
         let redactor = KeyRedactor::new(KEY).map(Arc::new);
-        let inner = Pieces(pieces).boxed_unsync();
+        let inner = Chunks(chunks).boxed_unsync();
         let body = ProviderBody::new(inner, redactor.as_ref());
         String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap()
     }
 
     #[tokio::test]
-    async fn the_key_is_hidden_wherever_it_is_cut() {
+    async fn key_is_masked_across_chunk_boundaries() {
         let hidden = format!("a {} b", "*".repeat(KEY.len()));
         for first in 0..=KEY.len() {
             for second in first..=KEY.len() {
-                let begin = format!("a {}", &KEY[..first]);
+                let start = format!("a {}", &KEY[..first]);
                 let end = format!("{} b", &KEY[second..]);
-                assert_eq!(passed(&[&begin, &KEY[first..second], &end]).await, hidden);
+                assert_eq!(output(&[&start, &KEY[first..second], &end]).await, hidden);
             }
         }
     }
 
     #[tokio::test]
-    async fn what_only_looks_like_the_key_passes() {
-        assert_eq!(passed(&["a sk-ti", "dal-012", "3 s"]).await, "a sk-tidal-0123 s");
-        assert_eq!(passed(&["s", "s", "sk-tidal-"]).await, "sssk-tidal-");
+    async fn partial_keys_are_not_masked() {
+        assert_eq!(output(&["a sk-ti", "dal-012", "3 s"]).await, "a sk-tidal-0123 s");
+        assert_eq!(output(&["s", "s", "sk-tidal-"]).await, "sssk-tidal-");
     }
 }

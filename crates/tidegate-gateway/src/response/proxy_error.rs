@@ -1,7 +1,7 @@
 //! Errors of the gateway itself, in the format of the provider.
 //!
-//! SDKs choose an exception by the status and by names in the body; both are those of the provider.
-//! Messages name Tidegate and never quote a request.
+//! SDKs choose an exception by the status and by names in the body, so both follow the provider's
+//! API. Messages name Tidegate and never quote a request.
 
 use std::time::Duration;
 
@@ -26,44 +26,44 @@ pub(crate) enum ErrorKind {
     RateLimit,
     /// The wait for tokens would be too long.
     TokenLimit,
-    /// A quota of a long time is used up.
+    /// A long-term quota is exhausted.
     Quota,
-    /// The gateway is about to end.
+    /// The gateway is draining.
     Draining,
     /// The body is too large.
     TooLarge,
-    /// The body was too long in coming.
+    /// The caller sent the body too slowly.
     TooSlow,
-    /// The request is wrong.
+    /// The request is invalid.
     Invalid,
     /// The provider cannot be reached.
     Unreachable,
-    /// The provider does not answer.
-    Silent,
-    /// The provider is left alone.
+    /// The provider did not respond in time.
+    Timeout,
+    /// The circuit breaker of the provider is open.
     BreakerOpen,
     /// The buffer budget is exhausted.
     Busy,
-    /// Another protocol is asked for.
+    /// The request asks for a protocol upgrade.
     Upgrade,
     /// The method is not forwarded.
     Method,
-    /// The gateway cannot decide.
+    /// Internal error of the gateway.
     Internal,
 }
 
 /// An error of the gateway itself.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyError {
-    pub(crate) reason: ErrorKind,
+    pub(crate) kind: ErrorKind,
     pub(crate) message: String,
-    pub(crate) after: Option<Duration>,
-    /// The status that the provider answered with, in place of that of the kind.
+    pub(crate) retry_after: Option<Duration>,
+    /// The provider's status, which replaces the default status of the kind.
     status: Option<StatusCode>,
 }
 
 impl ErrorKind {
-    /// The kind of a refusal by a limit, by the name of the limit.
+    /// Returns the error kind for a limit by its name.
     pub(crate) fn of_limit(limit: Option<&str>) -> Self {
         match limit {
             Some(name) if name.ends_with("tokens") => Self::TokenLimit,
@@ -79,14 +79,14 @@ impl ErrorKind {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::Unreachable => StatusCode::BAD_GATEWAY,
-            Self::Silent => StatusCode::GATEWAY_TIMEOUT,
+            Self::Timeout => StatusCode::GATEWAY_TIMEOUT,
             Self::Upgrade => StatusCode::UPGRADE_REQUIRED,
             Self::Method => StatusCode::METHOD_NOT_ALLOWED,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 
-    /// Type and code, as OpenAI has them.
+    /// Returns OpenAI's error type and code.
     const fn openai(self) -> (&'static str, &'static str) {
         match self {
             Self::RateLimit => ("requests", "rate_limit_exceeded"),
@@ -100,7 +100,7 @@ impl ErrorKind {
             Self::Upgrade => ("invalid_request_error", "upgrade_not_supported"),
             Self::Method => ("invalid_request_error", "method_not_allowed"),
             Self::Unreachable => ("server_error", "provider_unreachable"),
-            Self::Silent => ("server_error", "provider_timeout"),
+            Self::Timeout => ("server_error", "provider_timeout"),
             Self::BreakerOpen => ("server_error", "provider_unavailable"),
             Self::Internal => ("server_error", "internal_error"),
         }
@@ -112,7 +112,7 @@ impl ErrorKind {
             Self::TooLarge => "request_too_large",
             Self::TooSlow | Self::Invalid | Self::Upgrade | Self::Method => "invalid_request_error",
             Self::Busy => "overloaded_error",
-            Self::Silent => "timeout_error",
+            Self::Timeout => "timeout_error",
             Self::Draining | Self::Unreachable | Self::BreakerOpen | Self::Internal => "api_error",
         }
     }
@@ -123,36 +123,36 @@ impl ErrorKind {
             Self::TooLarge | Self::Invalid => "INVALID_ARGUMENT",
             Self::Draining | Self::Unreachable | Self::Busy | Self::BreakerOpen => "UNAVAILABLE",
             Self::Upgrade | Self::Method => "UNIMPLEMENTED",
-            Self::TooSlow | Self::Silent => "DEADLINE_EXCEEDED",
+            Self::TooSlow | Self::Timeout => "DEADLINE_EXCEEDED",
             Self::Internal => "INTERNAL",
         }
     }
 }
 
 impl ProxyError {
-    pub(crate) fn new(reason: ErrorKind, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), after: None, status: None }
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after: None, status: None }
     }
 
-    pub(crate) const fn after(mut self, after: Option<Duration>) -> Self {
-        self.after = after;
+    pub(crate) const fn retry_after(mut self, retry_after: Option<Duration>) -> Self {
+        self.retry_after = retry_after;
         self
     }
 
-    /// Has the status that the provider answered with, if that is the status of an error.
-    pub(crate) fn status(mut self, status: StatusCode) -> Self {
+    /// Uses the provider's status if it is an error status.
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
         let is_error = status.is_client_error() || status.is_server_error();
         self.status = Some(status).filter(|_| is_error);
         self
     }
 
-    /// The response in the format of a dialect.
+    /// Returns the response in the format of a dialect.
     pub(crate) fn response(&self, dialect: Dialect) -> Response<ResponseBody> {
-        let mut response = Response::new(ResponseBody::buffered(self.bytes(dialect)));
-        *response.status_mut() = self.status.unwrap_or(self.reason.status());
+        let mut response = Response::new(ResponseBody::buffered(self.body_bytes(dialect)));
+        *response.status_mut() = self.status.unwrap_or(self.kind.status());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, JSON);
-        match self.reason {
+        match self.kind {
             ErrorKind::Method => {
                 headers.insert(ALLOW, HeaderValue::from_static(method::ALLOWED));
             }
@@ -162,31 +162,31 @@ impl ProxyError {
             }
             _ => {}
         }
-        if let Some(after) = self.after {
+        if let Some(after) = self.retry_after {
             RetryAfter::from(after).write(headers);
         }
         response
     }
 
-    /// The body in the format of a dialect.
-    pub(crate) fn bytes(&self, dialect: Dialect) -> Bytes {
+    /// Returns the body in the format of a dialect.
+    pub(crate) fn body_bytes(&self, dialect: Dialect) -> Bytes {
         self.body(dialect).to_string().into()
     }
 
     fn body(&self, dialect: Dialect) -> Value {
-        let (reason, message) = (self.reason, &self.message);
+        let (kind, message) = (self.kind, &self.message);
         match dialect.family() {
             Dialect::Anthropic => {
-                let kind = self.status.and_then(anthropic_type).unwrap_or(reason.anthropic());
-                json!({ "type": "error", "error": { "type": kind, "message": message } })
+                let error_type = self.status.and_then(anthropic_type).unwrap_or(kind.anthropic());
+                json!({ "type": "error", "error": { "type": error_type, "message": message } })
             }
             Dialect::Gemini => {
                 let mut error = json!({
-                    "code": self.status.unwrap_or(reason.status()).as_u16(),
-                    "status": self.status.and_then(google_status).unwrap_or(reason.google()),
+                    "code": self.status.unwrap_or(kind.status()).as_u16(),
+                    "status": self.status.and_then(google_status).unwrap_or(kind.google()),
                     "message": message,
                 });
-                if let Some(after) = self.after {
+                if let Some(after) = self.retry_after {
                     let delay = Duration::from_millis(RetryAfter::from(after).millis());
                     let delay = format!("{:.3}s", delay.as_secs_f64());
                     error["details"] = json!([{
@@ -198,14 +198,16 @@ impl ProxyError {
             }
             Dialect::Ollama => json!({ "error": message }),
             _ => {
-                let (kind, code) = reason.openai();
-                json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
+                let (error_type, code) = kind.openai();
+                let error =
+                    json!({ "message": message, "type": error_type, "param": null, "code": code });
+                json!({ "error": error })
             }
         }
     }
 }
 
-/// What Anthropic calls errors of a status.
+/// Returns Anthropic's error type for a status.
 fn anthropic_type(status: StatusCode) -> Option<&'static str> {
     Some(match status.as_u16() {
         400 => "invalid_request_error",
@@ -218,7 +220,7 @@ fn anthropic_type(status: StatusCode) -> Option<&'static str> {
     })
 }
 
-/// What Google calls errors of a status.
+/// Returns Google's status name for an HTTP status.
 fn google_status(status: StatusCode) -> Option<&'static str> {
     Some(match status.as_u16() {
         400 => "FAILED_PRECONDITION",
@@ -230,7 +232,7 @@ fn google_status(status: StatusCode) -> Option<&'static str> {
     })
 }
 
-/// Sets `retry-after` and `retry-after-ms` where the provider sent none, or a shorter one.
+/// Sets `retry-after` and `retry-after-ms` unless the provider sent a longer time.
 pub(crate) fn extend_retry_after(headers: &mut HeaderMap, after: Duration) {
     let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
     let sent = number(&RETRY_AFTER_MS).or_else(|| Some(number(&RETRY_AFTER)? * 1_000.0));
@@ -239,16 +241,19 @@ pub(crate) fn extend_retry_after(headers: &mut HeaderMap, after: Duration) {
     }
 }
 
-/// Says that the same again does not help: it is wrong, or the gateway has tried often enough for both.
-pub(crate) fn no_retry(headers: &mut HeaderMap) {
+/// Tells SDKs not to retry: the request is invalid, or the gateway has already retried.
+pub(crate) fn set_no_retry(headers: &mut HeaderMap) {
     headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
 }
 
-/// The response to a path of an unknown provider.
+/// Returns the response to a path that names no configured provider.
 pub(crate) fn unknown_provider(known: &[&str]) -> Response<ResponseBody> {
     let detail = match known {
         [] => "no provider is configured".to_owned(),
-        known => format!("no provider of this name is configured; known are {}", known.join(", ")),
+        known => format!(
+            "no provider of this name is configured; known providers are {}",
+            known.join(", ")
+        ),
     };
     let problem = Problem::new(ProblemType::NotFound, detail).response();
     problem.map(|body| ResponseBody::buffered(body.into()))
@@ -259,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_by_tokens_has_the_type_tokens() {
+    fn token_limits_have_type_tokens() {
         let types = [
             (Some("tokens"), "tokens"),
             (Some("input_tokens"), "tokens"),

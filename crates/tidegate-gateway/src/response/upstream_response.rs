@@ -1,4 +1,4 @@
-//! The answer of a provider, and the headers that the gateway adds to it.
+//! A provider's response and the headers that the gateway adds to it.
 
 use bytes::Bytes;
 use http::response::Parts;
@@ -13,41 +13,41 @@ use crate::response::provider_body::ProviderBody;
 use crate::response::usage_stripper::UsageStripper;
 use crate::state::call_context::CallContext;
 
-const WAIT: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
+const WAIT_MS: HeaderName = HeaderName::from_static("x-tidegate-wait-ms");
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tidegate-attempts");
 const PROVIDER: HeaderName = HeaderName::from_static("x-tidegate-provider");
 const LIMITED_BY: HeaderName = HeaderName::from_static("x-tidegate-limited-by");
-/// Says that the tokens of the request were estimated by its size, since it could not be read.
+/// Set if the tokens of the request were estimated by its size because it could not be parsed.
 const TOKENS_ESTIMATED: HeaderName = HeaderName::from_static("x-tidegate-tokens-estimated");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-tidegate-request-id");
 
-/// An answer whose head has arrived, and of a stream the first event.
+/// A response whose head has arrived and, for a stream, whose first event has arrived.
 pub(crate) struct UpstreamResponse {
     pub(crate) head: Parts,
-    pub(crate) told: ReportedLimits,
-    /// The part of the body that was read ahead.
+    pub(crate) reported_limits: ReportedLimits,
+    /// Part of the body that was read ahead.
     pub(crate) first: Option<Bytes>,
     pub(crate) rest: ProviderBody,
-    /// Takes out the usage that the caller did not ask for.
+    /// Removes usage that the caller did not request.
     pub(crate) stripper: Option<UsageStripper>,
     pub(crate) call: PendingCall,
 }
 
 impl UpstreamResponse {
-    /// Takes the reservation of the call, to be settled with what the call turns out to use.
-    pub(crate) fn keep(&mut self, mut reservation: Reservation) {
-        reservation.heard(&self.told);
+    /// Attaches the reservation of the call, to be settled with the actual usage.
+    pub(crate) fn attach_reservation(&mut self, mut reservation: Reservation) {
+        reservation.heard(&self.reported_limits);
         if let Some((limit, _)) = reservation.waited_for().first() {
             self.call.context.set_limited_by(limit);
         }
-        self.call.context.set_expected(reservation.expected());
-        self.call.keep(reservation);
+        self.call.context.set_reserved(reservation.expected());
+        self.call.attach_reservation(reservation);
     }
 
-    /// The response to the caller.
+    /// Returns the response to the caller.
     pub(crate) fn into_response(self) -> Response<ResponseBody> {
         let Self { mut head, first, rest, stripper, call, .. } = self;
-        headers::without_hops(&mut head.headers);
+        headers::remove_hop_by_hop(&mut head.headers);
         add_call_headers(&mut head.headers, &call.context, &call.client.label);
         call.context.set_status(head.status);
         Response::from_parts(head, ResponseBody::streamed(first, rest, stripper, call))
@@ -63,7 +63,7 @@ pub(crate) fn add_call_headers(
     let summary = context.summary();
     let wait = u64::try_from(summary.wait.as_millis()).unwrap_or(u64::MAX);
     headers.reserve(5);
-    headers.insert(WAIT, number(wait));
+    headers.insert(WAIT_MS, number(wait));
     headers.insert(ATTEMPTS, number(summary.attempts.into()));
     headers.insert(PROVIDER, provider.clone());
     if let Some(limit) = summary.limited_by {
@@ -75,8 +75,8 @@ pub(crate) fn add_call_headers(
     headers.insert(REQUEST_ID, context.id.header());
 }
 
-/// A number as a header value. Most calls neither wait nor have a second attempt, so small numbers
-/// are not allocated.
+/// Returns a number as a header value. Most calls do not wait and make one attempt, so 0 and 1 are
+/// not allocated.
 fn number(number: u64) -> HeaderValue {
     match number {
         0 => HeaderValue::from_static("0"),

@@ -1,7 +1,7 @@
-//! Reads token usage from an answer while it passes; the answer itself is not changed.
+//! Reads token usage from a response while it is forwarded unchanged.
 //!
-//! Events of a stream are told to the reservation, which counts what the provider does not. A body
-//! that cannot be read ends the reading, not the answer: what cannot be read is estimated by its size.
+//! Stream events are passed to the reservation, which counts tokens that the provider does not
+//! report. If a body cannot be parsed, only the reading stops: the rest is estimated by its size.
 //! Memory is bounded.
 
 use bytes::Bytes;
@@ -12,119 +12,124 @@ use tidegate::clock::wall_now;
 use tidegate_llm::rate_limit::Reservation;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::response::{DecodeError, Decoder, count_output};
+use tidegate_providers::response::{DecodeError, Decoder, decode_events};
 use tidegate_providers::{Dialect, Event, Failure, Provider, Usage};
 
 use crate::content_coding::ContentCoding;
 
-/// The most bytes of an answer in one piece that are kept until its end: 4 MiB.
-const MAX_KEPT: usize = 4 * 1_024 * 1_024;
-/// How much is kept of the end of a longer one, where the counts are: 16 KiB.
-const MAX_END: usize = 16 * 1_024;
-/// Bytes of an answer that count as a token where its words cannot be read.
+/// Maximum size of a non-streamed body kept until its end: 4 MiB.
+const MAX_BUFFERED: usize = 4 * 1_024 * 1_024;
+/// Size of the tail kept of a larger body, where the usage is expected: 16 KiB.
+const MAX_TAIL: usize = 16 * 1_024;
+/// Bytes per token where the text cannot be parsed.
 const BYTES_PER_TOKEN: u64 = 4;
-/// Bytes that count as a token in a content coding that cannot be decoded.
+/// Bytes per token in a content coding that cannot be decoded.
 const CODED_BYTES_PER_TOKEN: u64 = 2;
 
-/// Reads the usage of one answer.
+/// Reads the usage of one response.
 #[derive(Debug)]
 pub(crate) struct UsageReader {
     dialect: Dialect,
     coding: ContentCoding,
     mode: ReadMode,
-    /// Events of a stream that are not told to the reservation yet.
+    /// Stream events not yet passed to the reservation.
     events: Vec<Event>,
-    answer: ExpectedAnswer,
-    /// The size that the head announces.
-    announced: Option<u64>,
-    /// Bytes that came and could not be read.
+    expected: ExpectedResponse,
+    /// The `content-length` of the response.
+    content_length: Option<u64>,
+    /// Received bytes that could not be parsed.
     unread: u64,
 }
 
 #[derive(Debug)]
 enum ReadMode {
-    /// Event by event; whether any of them was one of an answer.
-    Stream { decoder: Box<Decoder>, is_known: bool },
-    /// When the body is complete.
-    Whole { first: Bytes, more: Vec<Bytes>, size: usize },
-    /// By the end of the body, which is longer than is kept.
-    End { kept: Vec<u8>, size: u64 },
-    /// Not, or no longer.
+    /// Event by event. `has_events` tells whether an event was recognised.
+    Stream { decoder: Box<Decoder>, has_events: bool },
+    /// Parse the body when it is complete.
+    Buffer { first: Bytes, more: Vec<Bytes>, size: usize },
+    /// Parse only the tail of a body that is too large to keep.
+    Tail { kept: Vec<u8>, size: u64 },
+    /// Do not parse, or no longer.
     Off,
 }
 
-/// What is known of an answer before it comes.
+/// What the request tells about its response.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ExpectedAnswer {
-    /// Whether it is made of words, so that its size tells of tokens.
-    pub(crate) has_words: bool,
-    /// Whether tokens are used for it, also if the provider does not say so. Counting tokens uses none.
+pub(crate) struct ExpectedResponse {
+    /// Whether it is text, so that its size allows an estimate of tokens.
+    pub(crate) is_text: bool,
+    /// Whether it uses tokens even if the provider reports no usage. Token counting, for example,
+    /// uses none.
     pub(crate) uses_tokens: bool,
-    /// The most output tokens that the request allows.
+    /// Maximum output tokens allowed by the request.
     pub(crate) max_output: Option<u64>,
 }
 
-/// The form of an answer.
+/// Whether a response is streamed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum ResponseForm {
     Stream,
-    Whole,
+    Single,
 }
 
-/// Whether a body came to its end.
+/// Whether a body was received to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyEnd {
     Complete,
     Incomplete,
 }
 
-impl Form {
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+impl ResponseForm {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
+        let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let streams = ["text/event-stream", "application/x-ndjson"];
-        let is_stream = |kind: &str| {
+        let is_stream = |content_type: &str| {
             streams.iter().any(|known| {
-                kind.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known))
+                content_type
+                    .get(..known.len())
+                    .is_some_and(|start| start.eq_ignore_ascii_case(known))
             })
         };
-        if kind.is_some_and(is_stream) { Self::Stream } else { Self::Whole }
+        if content_type.is_some_and(is_stream) { Self::Stream } else { Self::Single }
     }
 }
 
 impl UsageReader {
     pub(crate) fn new(
         dialect: Dialect,
-        form: Form,
+        form: ResponseForm,
         headers: &HeaderMap,
-        answer: ExpectedAnswer,
+        expected: ExpectedResponse,
     ) -> Self {
-        let coding = ContentCoding::of(headers);
+        let coding = ContentCoding::from_headers(headers);
         let mode = match (&coding, form) {
             (ContentCoding::Unknown, _) => ReadMode::Off,
-            (_, Form::Stream) => {
-                ReadMode::Stream { decoder: Box::new(Decoder::lenient(dialect)), is_known: false }
+            (_, ResponseForm::Stream) => {
+                ReadMode::Stream { decoder: Box::new(Decoder::lenient(dialect)), has_events: false }
             }
-            (_, Form::Whole) => ReadMode::Whole { first: Bytes::new(), more: Vec::new(), size: 0 },
+            (_, ResponseForm::Single) => {
+                ReadMode::Buffer { first: Bytes::new(), more: Vec::new(), size: 0 }
+            }
         };
-        let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        let announced = announced.and_then(|length| length.trim().parse().ok());
-        Self { dialect, coding, mode, events: Vec::new(), answer, announced, unread: 0 }
+        let content_length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let content_length = content_length.and_then(|length| length.trim().parse().ok());
+        Self { dialect, coding, mode, events: Vec::new(), expected, content_length, unread: 0 }
     }
 
-    /// Reads nothing, for requests that are free.
+    /// Returns a reader that reads nothing, for free requests.
     pub(crate) fn disabled(dialect: Dialect) -> Self {
         Self {
             dialect,
             coding: ContentCoding::Identity,
             mode: ReadMode::Off,
             events: Vec::new(),
-            answer: ExpectedAnswer::default(),
-            announced: None,
+            expected: ExpectedResponse::default(),
+            content_length: None,
             unread: 0,
         }
     }
 
-    /// Reads a part of the body. The error is one that the provider reports in the stream.
+    /// Reads a chunk of the body. Fails if the provider reports an error in the stream.
     pub(crate) fn read(&mut self, data: &Bytes, provider: &Provider) -> Result<(), CallError> {
         match (&mut self.coding, &self.mode) {
             (_, ReadMode::Off) | (ContentCoding::Unknown, _) => {
@@ -146,30 +151,30 @@ impl UsageReader {
     fn read_decoded(&mut self, data: &Bytes, provider: &Provider) -> Result<(), CallError> {
         match &mut self.mode {
             ReadMode::Off => Ok(()),
-            ReadMode::Whole { first, more, size } => {
+            ReadMode::Buffer { first, more, size } => {
                 *size = size.saturating_add(data.len());
-                if *size > MAX_KEPT {
+                if *size > MAX_BUFFERED {
                     let size = length(first) + more.iter().map(length).sum::<u64>();
-                    self.mode = ReadMode::End { kept: Vec::new(), size };
+                    self.mode = ReadMode::Tail { kept: Vec::new(), size };
                     return self.read_decoded(data, provider);
                 } else if first.is_empty() {
-                    // Most bodies come in one part.
+                    // Most bodies arrive in one chunk.
                     *first = data.clone();
                 } else {
                     more.push(data.clone());
                 }
                 Ok(())
             }
-            ReadMode::End { kept, size } => {
+            ReadMode::Tail { kept, size } => {
                 *size = size.saturating_add(length(data));
-                let end = data.get(data.len().saturating_sub(MAX_END)..).unwrap_or_default();
-                kept.extend_from_slice(end);
-                kept.drain(..kept.len().saturating_sub(MAX_END));
+                let tail = data.get(data.len().saturating_sub(MAX_TAIL)..).unwrap_or_default();
+                kept.extend_from_slice(tail);
+                kept.drain(..kept.len().saturating_sub(MAX_TAIL));
                 Ok(())
             }
-            ReadMode::Stream { decoder, is_known } => {
+            ReadMode::Stream { decoder, has_events } => {
                 let read = decoder.feed(data, &mut self.events);
-                *is_known |= !self.events.is_empty();
+                *has_events |= !self.events.is_empty();
                 match read {
                     Ok(()) => Ok(()),
                     Err(DecodeError::Failed(body)) => Err(self.failure(&body, provider)),
@@ -182,11 +187,11 @@ impl UsageReader {
         }
     }
 
-    /// Stops reading, with so many bytes that could not be read.
+    /// Stops reading, with `unread` more bytes that could not be parsed.
     fn stop(&mut self, unread: u64) {
         let before = match &self.mode {
-            ReadMode::Whole { size, .. } => u64::try_from(*size).unwrap_or(u64::MAX),
-            ReadMode::End { size, .. } => *size,
+            ReadMode::Buffer { size, .. } => u64::try_from(*size).unwrap_or(u64::MAX),
+            ReadMode::Tail { size, .. } => *size,
             ReadMode::Stream { .. } | ReadMode::Off => 0,
         };
         self.unread = self.unread.saturating_add(before).saturating_add(unread);
@@ -199,41 +204,41 @@ impl UsageReader {
         CallError::Provider(Box::new(failure))
     }
 
-    /// Tells a reservation what was read since it was told last.
+    /// Passes the new events to a reservation.
     pub(crate) fn report_to(&mut self, reservation: Option<&mut Reservation>) {
         let Some(reservation) = reservation else { return };
         self.events.iter().for_each(|event| reservation.came(event));
         self.events.clear();
     }
 
-    /// Whether the answer used tokens, also if the provider does not say so.
+    /// Whether the response uses tokens even if the provider reports no usage.
     pub(crate) const fn uses_tokens(&self) -> bool {
-        self.answer.uses_tokens
+        self.expected.uses_tokens
     }
 
-    /// Whether the body is still read.
+    /// Whether the body is still parsed.
     pub(crate) const fn is_reading(&self) -> bool {
         !matches!(self.mode, ReadMode::Off)
     }
 
     /// Whether the body has a content coding.
-    pub(crate) const fn is_coded(&self) -> bool {
+    pub(crate) const fn is_encoded(&self) -> bool {
         !matches!(self.coding, ContentCoding::Identity)
     }
 
-    /// Whether a first event of the stream was read.
+    /// Whether the first event of the stream was read.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(&self.mode, ReadMode::Stream { decoder, .. } if decoder.has_begun())
     }
 
     /// Whether the stream has announced its end.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(&self.mode, ReadMode::Stream { decoder, .. } if decoder.is_over())
     }
 
-    /// Nothing more comes. Tells the reservation what is left to tell, and what could not be read by
-    /// its size. The error is that of an answer that says it failed, or that ends in the middle.
-    pub(crate) fn end(
+    /// Ends the body: passes the remaining events to the reservation, and an estimate for what
+    /// could not be parsed. Fails if the response reports an error or ends in the middle.
+    pub(crate) fn finish(
         &mut self,
         end: BodyEnd,
         mut reservation: Option<&mut Reservation>,
@@ -248,18 +253,18 @@ impl UsageReader {
             false => self.read_decoded(&rest.into(), provider),
         };
         if ended.is_ok() {
-            ended = self.end_of_mode(end, reservation.as_deref_mut(), provider);
+            ended = self.finish_mode(end, reservation.as_deref_mut(), provider);
         }
         self.report_to(reservation.as_deref_mut());
         self.mode = ReadMode::Off;
         if let Some(reservation) = reservation {
-            reservation.saw_unread(self.by_size());
+            reservation.saw_unread(self.estimated_tokens());
         }
         self.unread = 0;
         ended
     }
 
-    fn end_of_mode(
+    fn finish_mode(
         &mut self,
         end: BodyEnd,
         reservation: Option<&mut Reservation>,
@@ -267,13 +272,13 @@ impl UsageReader {
     ) -> Result<(), CallError> {
         let (usage, unread) = match &mut self.mode {
             ReadMode::Off => return Ok(()),
-            ReadMode::Stream { decoder, is_known } => {
-                // A line without an end may have the counts in it.
+            ReadMode::Stream { decoder, has_events } => {
+                // An unterminated last line may contain the usage.
                 let read = decoder.end(&mut self.events);
                 return match (read, end) {
                     (Err(DecodeError::Failed(body)), _) => Err(self.failure(&body, provider)),
                     (Err(DecodeError::Cut), BodyEnd::Complete)
-                        if *is_known && self.answer.has_words =>
+                        if *has_events && self.expected.is_text =>
                     {
                         let source = Some(DecodeError::Cut.into());
                         let provider = provider.clone();
@@ -282,8 +287,8 @@ impl UsageReader {
                     _ => Ok(()),
                 };
             }
-            ReadMode::End { kept, size } => (Usage::read_end(self.dialect, kept), *size),
-            ReadMode::Whole { first, more, size } => {
+            ReadMode::Tail { kept, size } => (Usage::read_end(self.dialect, kept), *size),
+            ReadMode::Buffer { first, more, size } => {
                 if !more.is_empty() {
                     more.insert(0, std::mem::take(first));
                     *first = more.concat().into();
@@ -291,10 +296,11 @@ impl UsageReader {
                 match (Usage::read(self.dialect, first), end) {
                     (Some(usage), _) => (Some(usage), 0),
                     (None, BodyEnd::Incomplete) => (None, length(first)),
-                    (None, BodyEnd::Complete) => match count_output(self.dialect, first) {
-                        Ok(tokens) => {
+                    (None, BodyEnd::Complete) => match decode_events(self.dialect, first) {
+                        Ok(events) => {
                             if let Some(reservation) = reservation {
-                                reservation.saw_unread(tokens);
+                                let words = events.iter().filter_map(Event::words);
+                                words.for_each(|words| reservation.saw(words));
                             }
                             return Ok(());
                         }
@@ -307,30 +313,32 @@ impl UsageReader {
         match (usage, reservation) {
             (Some(usage), Some(reservation)) => reservation.uses(usage),
             (Some(_), None) => {}
-            (None, _) => self.unread = self.missing(end, unread),
+            (None, _) => self.unread = self.unread_size(end, unread),
         }
         Ok(())
     }
 
-    /// The size of a body without counts. The provider has made all that it has announced, also if
-    /// only a part of it came.
-    fn missing(&self, end: BodyEnd, read: u64) -> u64 {
+    /// Returns the size of a body without usage. The provider has generated everything it
+    /// announced, even if only a part arrived.
+    fn unread_size(&self, end: BodyEnd, read: u64) -> u64 {
         match (end, &self.coding) {
-            (BodyEnd::Incomplete, ContentCoding::Identity) => read.max(self.announced.unwrap_or(0)),
+            (BodyEnd::Incomplete, ContentCoding::Identity) => {
+                read.max(self.content_length.unwrap_or(0))
+            }
             _ => read,
         }
     }
 
-    /// What could not be read, in tokens.
-    fn by_size(&self) -> u64 {
-        if !self.answer.has_words {
+    /// Estimates the tokens of the bytes that could not be parsed.
+    fn estimated_tokens(&self) -> u64 {
+        if !self.expected.is_text {
             return 0;
         }
         let per_token = match self.coding {
             ContentCoding::Unknown => CODED_BYTES_PER_TOKEN,
             ContentCoding::Identity | ContentCoding::Known(_) => BYTES_PER_TOKEN,
         };
-        self.unread.div_ceil(per_token).min(self.answer.max_output.unwrap_or(u64::MAX))
+        self.unread.div_ceil(per_token).min(self.expected.max_output.unwrap_or(u64::MAX))
     }
 }
 

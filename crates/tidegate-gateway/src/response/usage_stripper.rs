@@ -1,19 +1,19 @@
-//! Takes the usage out of a stream that was asked for it on the gateway's own account, so that the
-//! caller gets what it would have got without.
+//! Removes usage that the gateway requested from a stream, so that the caller gets the stream it
+//! asked for.
 //!
-//! OpenAI sends one more event with the counts, and a member `usage` that is null in every other
-//! event. Both are removed; every other byte stays. An event is held until it is complete.
+//! OpenAI sends an additional event with the usage, and a member `usage` that is null in all other
+//! events. Both are removed; all other bytes are unchanged. An event is held until it is complete.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::request::stream_options::{Members, place};
+use crate::request::stream_options::{Members, span_of};
 
-/// No event is longer than this: 1 MiB. What is longer passes as it is.
+/// Maximum event size: 1 MiB. After a longer event the stream is forwarded unchanged.
 const MAX_HELD: usize = 1_024 * 1_024;
 const USAGE: &str = "usage";
 
-/// Takes the usage out of one stream.
+/// Removes usage from one stream.
 #[derive(Debug, Default)]
 pub(crate) struct UsageStripper {
     held: Vec<u8>,
@@ -21,36 +21,36 @@ pub(crate) struct UsageStripper {
 }
 
 impl UsageStripper {
-    /// What the caller gets of a piece.
+    /// Returns the bytes to forward for a chunk.
     pub(crate) fn strip(&mut self, data: &Bytes) -> Bytes {
         if self.is_off {
             return data.clone();
         }
         self.held.extend_from_slice(data);
-        let mut passed = Vec::with_capacity(self.held.len());
+        let mut output = Vec::with_capacity(self.held.len());
         let mut rest = self.held.as_slice();
         while let Some(end) = event_end(rest) {
             let (event, after) = rest.split_at(end);
-            push_stripped(event, &mut passed);
+            push_edited(event, &mut output);
             rest = after;
         }
         self.held = rest.to_vec();
         if self.held.len() > MAX_HELD {
             self.is_off = true;
-            passed.append(&mut self.held);
+            output.append(&mut self.held);
         }
-        passed.into()
+        output.into()
     }
 
-    /// What is left when the stream has ended.
+    /// Returns the remaining bytes at the end of the stream.
     pub(crate) fn finish(&mut self) -> Bytes {
-        let mut passed = Vec::new();
-        push_stripped(&std::mem::take(&mut self.held), &mut passed);
-        passed.into()
+        let mut output = Vec::new();
+        push_edited(&std::mem::take(&mut self.held), &mut output);
+        output.into()
     }
 }
 
-/// Where the first event ends: after the empty line.
+/// Returns the end of the first event, after its blank line.
 fn event_end(bytes: &[u8]) -> Option<usize> {
     (1..bytes.len()).find_map(|at| {
         let before = bytes.get(..=at)?;
@@ -59,49 +59,49 @@ fn event_end(bytes: &[u8]) -> Option<usize> {
     })
 }
 
-fn push_stripped(event: &[u8], passed: &mut Vec<u8>) {
-    match stripped(event) {
-        Stripped::Unchanged => passed.extend_from_slice(event),
-        Stripped::Without(begin, end) => {
-            passed.extend_from_slice(event.get(..begin).unwrap_or_default());
-            passed.extend_from_slice(event.get(end..).unwrap_or_default());
+fn push_edited(event: &[u8], output: &mut Vec<u8>) {
+    match event_edit(event) {
+        EventEdit::Keep => output.extend_from_slice(event),
+        EventEdit::Remove(start, end) => {
+            output.extend_from_slice(event.get(..start).unwrap_or_default());
+            output.extend_from_slice(event.get(end..).unwrap_or_default());
         }
-        Stripped::Nothing => {}
+        EventEdit::Drop => {}
     }
 }
 
-/// What is left of an event.
+/// What to do with an event.
 #[derive(Debug, PartialEq, Eq)]
-enum Stripped {
-    Unchanged,
-    /// All but these bytes.
-    Without(usize, usize),
-    Nothing,
+enum EventEdit {
+    Keep,
+    /// Remove the bytes between these offsets.
+    Remove(usize, usize),
+    Drop,
 }
 
-fn stripped(event: &[u8]) -> Stripped {
-    let Some(data) = event.trim_ascii().strip_prefix(b"data:") else { return Stripped::Unchanged };
+fn event_edit(event: &[u8]) -> EventEdit {
+    let Some(data) = event.trim_ascii().strip_prefix(b"data:") else { return EventEdit::Keep };
     let Ok(members) = serde_json::from_slice::<Members<'_>>(data) else {
-        return Stripped::Unchanged;
+        return EventEdit::Keep;
     };
     let text = |value: Option<&&RawValue>| value.map(|value| value.get().trim().to_owned());
     let choices = text(members.get("choices")).unwrap_or_default();
     let has_no_choice =
         choices.strip_prefix('[').is_some_and(|rest| rest.trim_start().starts_with(']'));
     match (members.get(USAGE), text(members.get(USAGE)).as_deref()) {
-        (Some(value), Some("null")) => match member(event, value) {
-            Some((begin, end)) => Stripped::Without(begin, end),
-            None => Stripped::Unchanged,
+        (Some(value), Some("null")) => match usage_member_span(event, value) {
+            Some((start, end)) => EventEdit::Remove(start, end),
+            None => EventEdit::Keep,
         },
-        (Some(_), Some(usage)) if usage.starts_with('{') && has_no_choice => Stripped::Nothing,
-        _ => Stripped::Unchanged,
+        (Some(_), Some(usage)) if usage.starts_with('{') && has_no_choice => EventEdit::Drop,
+        _ => EventEdit::Keep,
     }
 }
 
-/// Where a member stands in an event, with the comma that goes with it.
-fn member(event: &[u8], value: &RawValue) -> Option<(usize, usize)> {
-    let (begin, end) = place(event, value)?;
-    let before = event.get(..begin)?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
+/// Returns the span of the usage member, including one adjacent comma.
+fn usage_member_span(event: &[u8], value: &RawValue) -> Option<(usize, usize)> {
+    let (start, end) = span_of(event, value)?;
+    let before = event.get(..start)?.trim_ascii_end().strip_suffix(b":")?.trim_ascii_end();
     let before = before.strip_suffix(b"\"usage\"")?.trim_ascii_end();
     if let Some(before) = before.strip_suffix(b",") {
         return Some((before.len(), end));
@@ -115,7 +115,7 @@ fn member(event: &[u8], value: &RawValue) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    const ASKED: &str = concat!(
+    const WITH_USAGE: &str = concat!(
         "data: {\"id\":\"1\",\"choices\":[{\"delta\":{\"content\":\"a\"}}],\"usage\":null}\n\n",
         ": comment\n\n",
         "data: {\"usage\": null, \"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\r\n\r\n",
@@ -129,34 +129,34 @@ mod tests {
         "data: [DONE]\n\n",
     );
 
-    fn strip(text: &str, piece: usize) -> String {
+    fn strip(text: &str, chunk: usize) -> String {
         let mut stripper = UsageStripper::default();
-        let mut passed = Vec::new();
-        for piece in text.as_bytes().chunks(piece) {
-            passed.extend_from_slice(&stripper.strip(&Bytes::copy_from_slice(piece)));
+        let mut output = Vec::new();
+        for chunk in text.as_bytes().chunks(chunk) {
+            output.extend_from_slice(&stripper.strip(&Bytes::copy_from_slice(chunk)));
         }
-        passed.extend_from_slice(&stripper.finish());
-        String::from_utf8(passed).unwrap()
+        output.extend_from_slice(&stripper.finish());
+        String::from_utf8(output).unwrap()
     }
 
     #[test]
-    fn a_caller_sees_what_it_would_have_seen() {
-        for piece in [1, 10, 1_000] {
-            assert_eq!(strip(ASKED, piece), WITHOUT, "in pieces of {piece}");
-            assert_eq!(strip(WITHOUT, piece), WITHOUT);
+    fn injected_usage_is_removed() {
+        for chunk in [1, 10, 1_000] {
+            assert_eq!(strip(WITH_USAGE, chunk), WITHOUT, "in pieces of {chunk}");
+            assert_eq!(strip(WITHOUT, chunk), WITHOUT);
         }
     }
 
     #[test]
-    fn counts_that_come_with_words_stay() {
-        let told = "data: {\"choices\":[{\"delta\":{}}],\"usage\":{\"prompt_tokens\":1}}\n\n";
-        assert_eq!(strip(told, 7), told);
+    fn usage_next_to_content_is_kept() {
+        let event = "data: {\"choices\":[{\"delta\":{}}],\"usage\":{\"prompt_tokens\":1}}\n\n";
+        assert_eq!(strip(event, 7), event);
         let cut = "data: {\"choices\":[";
         assert_eq!(strip(cut, 7), cut);
     }
 
     #[test]
-    fn what_is_held_is_bounded() {
+    fn held_bytes_are_bounded() {
         let mut stripper = UsageStripper::default();
         let long = Bytes::from(vec![b'x'; MAX_HELD + 1]);
         assert_eq!(stripper.strip(&long), long);

@@ -1,13 +1,13 @@
-//! Accounts of a provider: one for our own key, or one for each key that callers bring.
+//! Accounts of a provider: one for the configured key, or one for each key that callers send.
 //!
-//! Keys of callers come from outside, so what is kept of them is bounded by a budget of memory that all
-//! providers share. For a new one those are forgotten that were never accepted, and then those that
-//! were used longest ago. One that owes something, is held or has calls under way is not forgotten: its
-//! limits would be, too. While there is no room for another one, new keys of a provider share one
-//! account.
+//! Callers control how many keys there are, so a memory budget shared by all providers bounds what
+//! is kept. To make room, accounts whose key was never accepted are evicted first, then the least
+//! recently used ones. An account with outstanding charges, a hold or calls in flight is never
+//! evicted, because its limits would be lost. While there is no room, further new keys of a
+//! provider share one overflow account.
 //!
-//! Where servers do not check keys, a key says nothing about who calls, and all callers share one
-//! account.
+//! Some servers do not check keys. There a key does not identify a caller, and all callers share
+//! one account.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,15 +29,15 @@ use crate::state::provider_view::AccountOwner;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
 
-/// The account that further keys share. No key has this hash.
+/// Id of the overflow account. No key has this hash.
 const OVERFLOW: &str = "\u{0}overflow";
 
-/// One account, and what the gateway knows of it.
+/// An account with the gateway's state for it.
 pub(crate) struct AccountEntry {
     pub(crate) account: Account,
-    /// What its calls may retry, all configurations together.
+    /// Retry budget of the account, kept across configurations.
     pub(crate) budget: Budget,
-    /// The stack, and the number of the configuration that it was made for.
+    /// The stack, and the generation of the configuration that it was built for.
     stack: ArcSwapOption<(u64, Stack)>,
     /// Whether the provider rejected the key and never accepted it.
     is_rejected: AtomicBool,
@@ -46,7 +46,7 @@ pub(crate) struct AccountEntry {
 }
 
 impl AccountEntry {
-    /// The stack for a configuration, made if it is another one than last time.
+    /// Returns the stack for a configuration, building it if the configuration has changed.
     pub(crate) fn stack(
         &self,
         generation: u64,
@@ -60,8 +60,8 @@ impl AccountEntry {
         stack
     }
 
-    /// Learns from the status of an answer whether the provider accepts the key. A key that was
-    /// accepted once is not forgotten when it is rejected: what was learned of it would be lost.
+    /// Records from a response status whether the provider accepts the key. A key that was accepted
+    /// once is not forgotten when it is rejected later, because its learned limits would be lost.
     pub(crate) fn credential_checked(&self, status: StatusCode) {
         if status == StatusCode::UNAUTHORIZED {
             let was_accepted = self.was_accepted.load(Ordering::Relaxed);
@@ -88,7 +88,7 @@ pub(crate) struct AccountConfig {
 }
 
 impl AccountConfig {
-    pub(crate) fn of(upstream: &Upstream) -> Self {
+    pub(crate) fn from_upstream(upstream: &Upstream) -> Self {
         Self {
             limits: upstream.limits.clone(),
             ramp: upstream.ramp,
@@ -96,36 +96,36 @@ impl AccountConfig {
         }
     }
 
-    /// The configured key, or no key.
+    /// The configured key, or none.
     fn own_credential(&self) -> Credential {
         self.credential.clone().unwrap_or_else(Credential::none)
     }
 
-    /// Whether an account is that of the configured key, or of no key.
+    /// Whether this is the account of the configured key or the keyless account.
     fn is_own(&self, id: &str) -> bool {
         self.credential.as_ref().map_or_else(|| Credential::none().id() == id, |own| own.id() == id)
     }
 }
 
-/// What new accounts are made with; it never changes.
+/// Parameters of new accounts. They never change.
 #[derive(Clone, Debug)]
 pub(crate) struct AccountParams {
     pub(crate) upstream: Upstream,
     pub(crate) engines: Engines,
     pub(crate) observer: Arc<dyn Observer>,
-    /// The calls under way of all accounts together.
+    /// Limits calls in flight over all accounts.
     pub(crate) pool: SlotPool,
-    /// What accounts may take of memory.
+    /// Memory budget of accounts.
     pub(crate) memory: MemoryBudget,
 }
 
-/// Whose store keeps the limits of accounts.
+/// The engines whose stores keep the limits of accounts.
 #[derive(Clone, Debug)]
 pub(crate) struct Engines {
-    /// Of configured keys.
+    /// For configured keys.
     own: Engine,
-    /// Of callers' keys, in this process. How many keys there are is up to callers: they fill
-    /// neither a shared store, which keeps a record for every limit, nor a snapshot.
+    /// For callers' keys, in process. Callers control how many there are, so they must not fill a
+    /// shared store, which keeps a record for every limit, or a snapshot.
     callers: Engine,
 }
 
@@ -148,15 +148,15 @@ pub(crate) struct Accounts {
 
 struct State {
     config: AccountConfig,
-    /// The group of the keys of callers, with the ceiling over all of them; `None` while there are
-    /// none.
+    /// Group of the callers' keys, with the limits over all of them; `None` if there are no such
+    /// keys.
     all_keys: Option<AccountGroup<AccountEntry>>,
 }
 
 impl Accounts {
-    /// No accounts yet, but for that of a key of our own.
+    /// Creates the account of the configured key, or the keyless one.
     pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, LimitError> {
-        let has_callers = config.credential.is_none() && !params.upstream.dialect.is_keyless();
+        let has_caller_keys = config.credential.is_none() && !params.upstream.dialect.is_keyless();
         let group = AccountGroup::bounded(&params.memory, |entry: &AccountEntry| {
             entry.was_accepted.load(Ordering::Relaxed)
         });
@@ -164,21 +164,21 @@ impl Accounts {
         let state = State { config, all_keys: None };
         let accounts = Self { params, group, state: Mutex::new(state) };
         accounts.own()?;
-        if has_callers {
+        if has_caller_keys {
             accounts.all_keys(&mut lock(&accounts.state))?;
         }
         Ok(accounts)
     }
 
-    /// The account of our own key, or of no key.
+    /// Returns the account of the configured key, or the keyless account.
     pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, LimitError> {
         let mut state = lock(&self.state);
         let credential = state.config.own_credential();
         self.entry(&mut state, credential.id(), &credential)
     }
 
-    /// The account of a caller's key.
-    pub(crate) fn of_caller(
+    /// Returns the account of a caller's key.
+    pub(crate) fn for_caller(
         &self,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, LimitError> {
@@ -192,7 +192,7 @@ impl Accounts {
         }
         let footprint = account_footprint(&state.config.limits, dialect);
         drop(state);
-        // Others may be forgotten for it, here and at other providers.
+        // May evict other accounts, here and at other providers.
         let has_room = self.params.memory.has_room(footprint);
         let mut state = lock(&self.state);
         if has_room {
@@ -202,7 +202,8 @@ impl Accounts {
         }
     }
 
-    /// A call is over: an account whose key was refused is forgotten, if it was the last.
+    /// Called when a call has ended. Removes an account whose key was rejected, if this was its
+    /// last call.
     pub(crate) fn call_ended(&self, entry: &Arc<AccountEntry>) {
         if !entry.is_rejected.load(Ordering::Relaxed) {
             return;
@@ -210,20 +211,20 @@ impl Accounts {
         self.group.remove_unused(entry.account.credential_id(), entry);
     }
 
-    /// Applies another configuration. What was spent still counts, and waiting calls follow it at
-    /// once.
+    /// Applies another configuration. Usage so far still counts, and waiting calls follow the new
+    /// limits at once.
     pub(crate) fn reconfigure(&self, config: AccountConfig) -> Result<(), LimitError> {
         let mut state = lock(&self.state);
         if state.config == config {
             return Ok(());
         }
-        let before = std::mem::replace(&mut state.config, config);
+        let previous = std::mem::replace(&mut state.config, config);
         let configure = |entry: &AccountEntry, config: &AccountConfig| {
             entry.account.configure(config.limits.clone())?;
             entry.account.set_ramp(config.ramp);
             Ok(())
         };
-        let follow = |state: &State, config: &AccountConfig| {
+        let apply = |state: &State, config: &AccountConfig| {
             let all_keys = state.all_keys.as_ref();
             let mut result = all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits));
             self.group.for_each(|_, entry| {
@@ -233,19 +234,23 @@ impl Accounts {
             });
             result
         };
-        if let Err(error) = follow(&state, &state.config) {
-            // Those that were changed go back.
-            if let Err(error) = follow(&state, &before) {
-                tracing::error!(%error, "rollback failed: accounts run with mixed limits");
+        if let Err(error) = apply(&state, &state.config) {
+            // Roll back the accounts that were changed.
+            if let Err(error) = apply(&state, &previous) {
+                tracing::error!(
+                    provider = %self.params.upstream.name,
+                    %error,
+                    "rollback failed: accounts run with mixed limits"
+                );
             }
-            state.config = before;
+            state.config = previous;
             return Err(error);
         }
         self.group.pin([state.config.own_credential().id(), OVERFLOW]);
         Ok(())
     }
 
-    /// The limits over all keys of callers, as they are shown.
+    /// Returns views of the limits over all callers' keys.
     pub(crate) async fn inspect_all_keys(&self) -> Vec<LimitView> {
         let all_keys = lock(&self.state).all_keys.clone();
         match all_keys {
@@ -254,13 +259,13 @@ impl Accounts {
         }
     }
 
-    /// How many there are.
+    /// Number of accounts.
     pub(crate) fn count(&self) -> usize {
         self.group.count()
     }
 
-    /// All accounts, and whose they are. Entries are not held on to, since their number of
-    /// references says whether they are in use.
+    /// Returns all accounts with their owners. Returns no entries, because their reference count
+    /// tells whether they are in use.
     pub(crate) fn with_owners(&self) -> Vec<(AccountOwner, Account)> {
         let state = lock(&self.state);
         let owner = |id: &str| match id {
@@ -282,23 +287,23 @@ impl Accounts {
         if let Some(entry) = self.group.get(id) {
             return Ok(entry);
         }
-        let entry = self.open(state, credential)?;
+        let entry = self.create_entry(state, credential)?;
         self.group.insert(id, entry.clone());
         Ok(entry)
     }
 
-    fn open(
+    fn create_entry(
         &self,
         state: &mut State,
         credential: &Credential,
     ) -> Result<Arc<AccountEntry>, LimitError> {
         let AccountParams { upstream, engines, observer, pool, memory } = &self.params;
-        let is_callers = !state.config.is_own(credential.id()) && credential.reveal().is_some();
-        let group = if is_callers { self.all_keys(state)? } else { self.group.clone() };
+        let is_caller_key = !state.config.is_own(credential.id()) && credential.reveal().is_some();
+        let group = if is_caller_key { self.all_keys(state)? } else { self.group.clone() };
         let config = &state.config;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
-            .engine(if is_callers { &engines.callers } else { &engines.own })
+            .engine(if is_caller_key { &engines.callers } else { &engines.own })
             .observer(observer.clone())
             .configured(config.limits.clone())
             .pool(pool)
@@ -316,10 +321,10 @@ impl Accounts {
         }))
     }
 
-    /// The group of the keys of callers, made with the first of them.
+    /// Returns the group of the callers' keys, creating it on first use.
     fn all_keys(&self, state: &mut State) -> Result<AccountGroup<AccountEntry>, LimitError> {
-        if let Some(known) = &state.all_keys {
-            return Ok(known.clone());
+        if let Some(group) = &state.all_keys {
+            return Ok(group.clone());
         }
         let AccountParams { upstream, engines, .. } = &self.params;
         let all_keys =

@@ -1,7 +1,7 @@
-//! The context of a call: what is known of it from its arrival to the end of its answer.
+//! The context of a call: its state from arrival to the end of the response.
 //!
-//! Attempts update it. The observer is told when the last reference is dropped: once, however a call
-//! ends.
+//! Attempts update it. Dropping the last reference notifies the observer, so this happens exactly
+//! once however the call ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,31 +9,31 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use tidegate_providers::{Class, Endpoint, MeasuredUsage, Provider};
+use tidegate_providers::{Class, Endpoint, Provider, Usage};
 use tokio::time::Instant;
 
 use crate::call_observer::{CallDetails, CallObserver, FinishedCall, Outcome};
-use crate::request::caller::CallerName;
+use crate::request::caller::CallerIdentity;
 use crate::state::accounts::AccountEntry;
 use crate::state::provider_state::{ProviderState, QueuedCall};
-use crate::state::queue_bounds::{QueueFull, QueueMember};
+use crate::state::queue_limits::{QueueFull, QueueMember};
 use crate::state::request_ids::RequestId;
 
-/// What calls of models without a configured name are counted as.
-const OTHER: &str = "other";
+/// Metrics label of models that are not configured by name.
+const OTHER_MODEL: &str = "other";
 
-/// A delay that is longer than this closes a model.
-const LONG: Duration = Duration::from_secs(600);
+/// A longer delay closes the model instead of being waited for.
+const LONG_DELAY: Duration = Duration::from_secs(600);
 
-/// Whether a failure of this class lasts for a long time.
-pub(crate) fn is_long(class: Class) -> bool {
+/// Whether a failure of this class lasts too long to wait for.
+pub(crate) fn is_long_lasting(class: Class) -> bool {
     match class {
         Class::ExhaustedQuota { .. } => true,
-        class => class.after().is_some_and(|after| after > LONG),
+        class => class.after().is_some_and(|after| after > LONG_DELAY),
     }
 }
 
-/// An error response of a provider, as it came but for the configured key.
+/// An error response of a provider, unchanged except for the masked configured key.
 #[derive(Clone)]
 pub(crate) struct OriginalError {
     pub(crate) status: StatusCode,
@@ -41,13 +41,13 @@ pub(crate) struct OriginalError {
     pub(crate) body: Bytes,
 }
 
-/// What is known of a call.
+/// The state of a call, shared by its attempts.
 pub(crate) struct CallContext {
     pub(crate) id: RequestId,
     pub(crate) provider_state: Arc<ProviderState>,
     call_observer: Arc<dyn CallObserver>,
     wants_details: bool,
-    began: Instant,
+    started_at: Instant,
     /// Whether an attempt is at a provider.
     is_at_provider: AtomicBool,
     state: Mutex<State>,
@@ -56,22 +56,22 @@ pub(crate) struct CallContext {
 struct State {
     entry: Option<Arc<AccountEntry>>,
     endpoint: Option<Endpoint>,
-    label: Option<Arc<str>>,
-    /// Since when it waits; `None` while an attempt is at a provider, and after it.
+    model_label: Option<Arc<str>>,
+    /// Start of the current wait; `None` while an attempt is at a provider, and after the last one.
     waiting_since: Option<Instant>,
-    /// Whose call it is; unknown before it waits.
-    caller: Option<CallerName>,
+    /// The caller; `None` before the call waits.
+    caller: Option<CallerIdentity>,
     queued_call: Option<QueuedCall>,
     wait: Duration,
     limited_by: Option<&'static str>,
     attempts: u32,
-    throttled: u32,
-    original: Option<OriginalError>,
+    upstream_429s: u32,
+    original_error: Option<OriginalError>,
     /// The provider of the last attempt.
     used_at: Option<Provider>,
-    /// Input tokens of an attempt that is not answered yet.
+    /// Input tokens of an attempt that has no response yet.
     sent_input: Option<u64>,
-    usage: Option<MeasuredUsage>,
+    usage: Option<Usage>,
     answer_failure: Option<Class>,
     outcome: Outcome,
     status: Option<StatusCode>,
@@ -80,8 +80,8 @@ struct State {
     has_estimated_tokens: bool,
 }
 
-/// What the headers of an answer say about a call.
-pub(crate) struct Summary {
+/// What the response headers report about a call.
+pub(crate) struct CallSummary {
     pub(crate) wait: Duration,
     pub(crate) attempts: u32,
     pub(crate) limited_by: Option<&'static str>,
@@ -97,20 +97,20 @@ impl CallContext {
         let state = State {
             entry: None,
             endpoint: None,
-            label: None,
+            model_label: None,
             waiting_since: None,
             caller: None,
             queued_call: None,
             wait: Duration::ZERO,
             limited_by: None,
             attempts: 0,
-            throttled: 0,
-            original: None,
+            upstream_429s: 0,
+            original_error: None,
             used_at: None,
             sent_input: None,
             usage: None,
             answer_failure: None,
-            // Stays if the caller goes away before anything else is known.
+            // Remains if the caller disconnects before the outcome is known.
             outcome: Outcome::Cancelled,
             status: None,
             model: None,
@@ -121,33 +121,33 @@ impl CallContext {
             id,
             provider_state,
             wants_details: call_observer.wants_details(),
-            began: Instant::now(),
+            started_at: Instant::now(),
             call_observer,
             is_at_provider: AtomicBool::new(false),
             state: Mutex::new(state),
         }
     }
 
-    /// Sets the endpoint, and the name of the model in metrics.
-    pub(crate) fn set_endpoint(&self, endpoint: Endpoint, label: Option<Arc<str>>) {
+    /// Sets the endpoint and the model's metrics label.
+    pub(crate) fn set_endpoint(&self, endpoint: Endpoint, model_label: Option<Arc<str>>) {
         let mut state = self.lock();
-        (state.endpoint, state.label) = (Some(endpoint), label);
+        (state.endpoint, state.model_label) = (Some(endpoint), model_label);
     }
 
-    /// The tokens of the request were estimated by its size.
-    pub(crate) fn tokens_estimated(&self) {
+    /// Records that the tokens of the request were estimated by its size.
+    pub(crate) fn set_tokens_estimated(&self) {
         self.lock().has_estimated_tokens = true;
     }
 
-    /// Notes the model, if an observer wants to know.
+    /// Records the model, if the observer wants details.
     pub(crate) fn set_model(&self, model: Option<&str>) {
         if self.wants_details {
             self.lock().model = model.map(Box::from);
         }
     }
 
-    /// Sets the account and the caller, and starts to measure the wait.
-    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, caller: CallerName) {
+    /// Sets the account and the caller, and starts measuring the wait.
+    pub(crate) fn start_waiting(&self, entry: Arc<AccountEntry>, caller: CallerIdentity) {
         let mut state = self.lock();
         state.caller = Some(caller);
         (state.entry, state.waiting_since) = (Some(entry), Some(Instant::now()));
@@ -161,14 +161,14 @@ impl CallContext {
     /// Counts the call as queued from now on.
     ///
     /// # Errors
-    /// If too many are queued already.
+    /// If the queue is full.
     pub(crate) fn mark_queued(&self) -> Result<(), QueueFull> {
         let mut state = self.lock();
         let State { waiting_since, queued_call, caller, entry, .. } = &mut *state;
         if let (Some(since), None, Some(caller)) = (*waiting_since, &queued_call, caller) {
             let member = QueueMember {
                 account: entry.as_ref().map_or(0, |entry| Arc::as_ptr(entry).addr()),
-                caller: caller.caller(),
+                caller: caller.pacer_caller(),
                 tenant: caller.tenant.clone(),
             };
             *queued_call = Some(self.provider_state.enqueue(since, caller.label(), member)?);
@@ -176,7 +176,8 @@ impl CallContext {
         Ok(())
     }
 
-    /// An attempt is sent to a provider, with so many input tokens if it is one that is counted.
+    /// Records that an attempt is sent to a provider. `input` is its number of input tokens, if
+    /// they are counted.
     pub(crate) fn attempt_started(&self, provider: &Provider, input: Option<u64>) {
         let mut state = self.lock();
         if state.used_at.as_ref() != Some(provider) {
@@ -191,7 +192,7 @@ impl CallContext {
         self.is_at_provider.store(true, Ordering::Release);
     }
 
-    /// An attempt failed; another may follow.
+    /// Records that an attempt failed. Another one may follow.
     pub(crate) fn attempt_failed(&self) {
         let mut state = self.lock();
         (state.waiting_since, state.sent_input) = (Some(Instant::now()), None);
@@ -199,7 +200,7 @@ impl CallContext {
         self.is_at_provider.store(false, Ordering::Release);
     }
 
-    /// Ends the wait, whatever the result.
+    /// Stops measuring the wait.
     pub(crate) fn stop_waiting(&self) {
         let mut state = self.lock();
         state.queued_call = None;
@@ -214,67 +215,66 @@ impl CallContext {
         self.lock().limited_by = Some(limit);
     }
 
-    /// A provider answered an attempt with this status.
-    pub(crate) fn provider_answered(&self, status: StatusCode) {
+    /// Records the status of a provider's response.
+    pub(crate) fn response_received(&self, status: StatusCode) {
         let mut state = self.lock();
         if status == StatusCode::TOO_MANY_REQUESTS {
-            state.throttled = state.throttled.saturating_add(1);
+            state.upstream_429s = state.upstream_429s.saturating_add(1);
         }
     }
 
-    /// The provider that the caller named answered with this status, which tells whether it accepts
-    /// the key.
+    /// Records the status with which the named provider responded: it tells whether the key is
+    /// accepted.
     pub(crate) fn credential_checked(&self, status: StatusCode) {
         if let Some(entry) = &self.lock().entry {
             entry.credential_checked(status);
         }
     }
 
-    /// Keeps the error of the provider that the caller named, for this call.
-    pub(crate) fn keep_original_error(&self, original: OriginalError) {
-        self.lock().original = Some(original);
+    /// Keeps the error response of the provider that the caller named.
+    pub(crate) fn set_original_error(&self, error: OriginalError) {
+        self.lock().original_error = Some(error);
     }
 
-    /// The last error of the provider that the caller named.
+    /// Returns the last error response of the provider that the caller named.
     pub(crate) fn original_error(&self) -> Option<OriginalError> {
-        self.lock().original.clone()
+        self.lock().original_error.clone()
     }
 
-    /// Sets what was used.
-    pub(crate) fn set_usage(&self, usage: MeasuredUsage) {
+    /// Sets the tokens that were used.
+    pub(crate) fn set_usage(&self, usage: Usage) {
         self.lock().usage = Some(usage);
     }
 
-    /// The call used no tokens.
-    pub(crate) fn no_usage(&self) {
+    /// Records that the call used no tokens.
+    pub(crate) fn clear_sent_input(&self) {
         self.lock().sent_input = None;
     }
 
-    /// Sets the tokens that were reserved, input and output.
-    pub(crate) fn set_expected(&self, reserved: (u64, u64)) {
+    /// Sets the reserved input and output tokens.
+    pub(crate) fn set_reserved(&self, reserved: (u64, u64)) {
         self.lock().reserved = Some(reserved);
     }
 
-    /// The answer failed after it had begun.
-    pub(crate) fn answer_failed(&self, class: Class) {
+    /// Records that the response failed after it had started.
+    pub(crate) fn response_failed(&self, class: Class) {
         let mut state = self.lock();
         (state.answer_failure, state.outcome) = (Some(class), Outcome::Broken);
     }
 
-    /// Sets the status that the caller gets.
+    /// Sets the status of the response to the caller.
     pub(crate) fn set_status(&self, status: StatusCode) {
         self.lock().status = Some(status);
     }
 
-    /// Sets the outcome.
     pub(crate) fn set_outcome(&self, outcome: Outcome) {
         self.lock().outcome = outcome;
     }
 
-    pub(crate) fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> CallSummary {
         let state = self.lock();
         let State { wait, attempts, limited_by, has_estimated_tokens, .. } = *state;
-        Summary { wait, attempts, limited_by, has_estimated_tokens }
+        CallSummary { wait, attempts, limited_by, has_estimated_tokens }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -289,10 +289,12 @@ impl Drop for CallContext {
             state.wait += since.elapsed();
         }
         state.queued_call = None;
-        // A caller that leaves before the answer leaves its prompt with the provider.
-        let sent = state.sent_input.take().map(MeasuredUsage::of_input);
+        // If the caller disconnects before the response, the provider has still received the
+        // prompt.
+        let sent = state.sent_input.take().map(Usage::estimated_input);
         let request_id = self.wants_details.then(|| self.id.to_string());
-        let tenant = state.caller.as_ref().filter(|_| self.wants_details).map(CallerName::label);
+        let tenant =
+            state.caller.as_ref().filter(|_| self.wants_details).map(CallerIdentity::label);
         let details = request_id.as_deref().map(|request_id| CallDetails {
             request_id,
             tenant: tenant.as_deref(),
@@ -301,18 +303,18 @@ impl Drop for CallContext {
         });
         self.call_observer.finished(&FinishedCall {
             provider: self.provider_state.provider(),
-            model: state.label.as_deref().unwrap_or(OTHER),
+            model: state.model_label.as_deref().unwrap_or(OTHER_MODEL),
             endpoint: state.endpoint.as_ref(),
             outcome: state.outcome,
             wait: state.wait,
             limited_by: state.limited_by,
             attempts: state.attempts,
-            upstream_429s: state.throttled,
+            upstream_429s: state.upstream_429s,
             usage: state.usage.or(sent),
             used_at: state.used_at.as_ref(),
             answer_failure: state.answer_failure,
             status: state.status,
-            duration: self.began.elapsed(),
+            duration: self.started_at.elapsed(),
             details,
         });
         if let Some(entry) = state.entry.take() {

@@ -1,11 +1,11 @@
-//! Draining: waiting calls are refused, calls at a provider go on.
+//! Draining: waiting calls are refused, calls at a provider continue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Whether the gateway drains.
+/// Whether the gateway is draining.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     is_on: AtomicBool,
@@ -22,8 +22,8 @@ impl Drain {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    /// Ready when draining starts. Check [`is_on`](Self::is_on) after creating it: draining may have
-    /// started in between.
+    /// Completes when draining starts. Check [`is_on`](Self::is_on) after creating the future:
+    /// draining may have started before.
     pub(crate) fn started(&self) -> Notified<'_> {
         self.notify.notified()
     }

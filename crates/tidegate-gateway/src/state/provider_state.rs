@@ -1,4 +1,4 @@
-//! The state of a provider that outlives a change of the configuration.
+//! The state of a provider that outlives configuration changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,29 +11,29 @@ use tidegate_providers::Provider;
 use tokio::time::Instant;
 
 use crate::state::accounts::{AccountConfig, AccountParams, Accounts};
-use crate::state::queue_bounds::{QueueFull, QueueMember};
+use crate::state::queue_limits::{QueueFull, QueueMember};
 use crate::state::queued_calls::{Arrival, QueuedCalls, TenantQueues};
 use crate::state::routing_table::Shared;
 use crate::upstream::breaker::ProviderBreaker;
 use crate::upstream::settings::Upstream;
 
-/// For how long the limit that a call waited for is reported as the binding one.
-const RECENT: Duration = Duration::from_secs(60);
+/// How long the limit that a call waited for is reported as binding.
+const BINDING_TTL: Duration = Duration::from_secs(60);
 
-/// The state of a provider: its accounts, its queued calls, the binding limit.
+/// The state of a provider: accounts, queued calls, breaker, binding limit.
 pub(crate) struct ProviderState {
     provider: Provider,
     accounts: Accounts,
-    /// The calls under way, over all accounts.
+    /// Limits calls in flight over all accounts.
     pool: SlotPool,
     breaker: ProviderBreaker,
     queued: Mutex<QueuedCalls>,
-    next_queued: AtomicU64,
-    /// The limit that a call waited for last.
+    next_sequence: AtomicU64,
+    /// The last limit that a call waited for, and when.
     binding: Mutex<Option<(&'static str, Instant)>>,
 }
 
-/// A call that counts as queued, until it is dropped.
+/// A queued call. Leaves the queue when dropped.
 pub(crate) struct QueuedCall {
     provider_state: Arc<ProviderState>,
     tenant: Arc<str>,
@@ -54,7 +54,7 @@ impl ProviderState {
             pool: pool.clone(),
             memory: shared.memory.clone(),
         };
-        let accounts = Accounts::new(params, AccountConfig::of(upstream))?;
+        let accounts = Accounts::new(params, AccountConfig::from_upstream(upstream))?;
         log_pool(&upstream.name, upstream.concurrency);
         Ok(Self {
             provider: upstream.name.clone(),
@@ -62,7 +62,7 @@ impl ProviderState {
             pool,
             breaker,
             queued: Mutex::default(),
-            next_queued: AtomicU64::new(0),
+            next_sequence: AtomicU64::new(0),
             binding: Mutex::default(),
         })
     }
@@ -75,7 +75,7 @@ impl ProviderState {
         &self.accounts
     }
 
-    /// The breaker, over all models and keys.
+    /// Returns the breaker over all models and keys.
     pub(crate) const fn breaker(&self) -> &ProviderBreaker {
         &self.breaker
     }
@@ -84,59 +84,59 @@ impl ProviderState {
         &self.pool
     }
 
-    /// Applies another configuration. What was spent still counts, and waiting calls follow it at
-    /// once.
+    /// Applies another configuration. Usage so far still counts, and waiting calls follow the new
+    /// limits at once.
     pub(crate) fn reconfigure(&self, upstream: &Upstream) -> Result<(), LimitError> {
-        self.accounts.reconfigure(AccountConfig::of(upstream))?;
+        self.accounts.reconfigure(AccountConfig::from_upstream(upstream))?;
         self.pool.resize(upstream.concurrency);
         Ok(())
     }
 
-    /// Counts a call of a tenant as queued, since `since`.
+    /// Counts a call of a tenant as queued since `since`.
     ///
     /// # Errors
-    /// If too many are queued already.
+    /// If the queue is full.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         since: Instant,
         tenant: Arc<str>,
         member: QueueMember,
     ) -> Result<QueuedCall, QueueFull> {
-        let arrival = (since, self.next_queued.fetch_add(1, Ordering::Relaxed));
+        let arrival = (since, self.next_sequence.fetch_add(1, Ordering::Relaxed));
         let mut queued = self.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        queued.counts.enter(&member)?;
+        queued.counts.try_add(&member)?;
         queued.add(&tenant, arrival);
         drop(queued);
         Ok(QueuedCall { provider_state: self.clone(), tenant, member, arrival })
     }
 
-    /// The number of queued calls, and the wait of the oldest.
+    /// Returns the number of queued calls and the wait of the oldest.
     pub(crate) fn queued(&self) -> (usize, Duration) {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner).total()
     }
 
-    /// The tenants with most queued calls, at most so many.
-    pub(crate) fn tenant_queues(&self, most: usize) -> TenantQueues {
-        self.queued.lock().unwrap_or_else(PoisonError::into_inner).longest(most)
+    /// Returns the tenants with the most queued calls, at most `max`.
+    pub(crate) fn tenant_queues(&self, max: usize) -> TenantQueues {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner).longest(max)
     }
 
-    /// A call has waited for this limit.
+    /// Records the limit that a call waited for.
     pub(crate) fn set_binding(&self, limit: &'static str) {
         let mut binding = self.binding.lock().unwrap_or_else(PoisonError::into_inner);
         *binding = Some((limit, Instant::now()));
     }
 
-    /// The binding limit, if there is one.
+    /// Returns the limit that calls recently waited for.
     pub(crate) fn binding(&self) -> Option<&'static str> {
         let binding = *self.binding.lock().unwrap_or_else(PoisonError::into_inner);
-        binding.filter(|(_, when)| when.elapsed() < RECENT).map(|(limit, _)| limit)
+        binding.filter(|(_, when)| when.elapsed() < BINDING_TTL).map(|(limit, _)| limit)
     }
 }
 
 impl Drop for QueuedCall {
     fn drop(&mut self) {
         let mut queued = self.provider_state.queued.lock().unwrap_or_else(PoisonError::into_inner);
-        queued.counts.leave(&self.member);
+        queued.counts.remove(&self.member);
         queued.remove(&self.tenant, self.arrival);
     }
 }

@@ -1,4 +1,4 @@
-//! Providers as operators see them: limits and their origin, what is left, who waits for what.
+//! The operator's view of a provider: limits and their sources, what is left, and who waits.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use crate::state::provider_state::ProviderState;
 use crate::state::queued_calls::TenantQueues;
 use crate::state::status::{self, Status};
 
-/// How long a shared store has to tell what its buckets hold, all together.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// So many accounts are looked at.
+/// Total time that a shared store has to report its buckets, per account.
+const INSPECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum number of accounts in a view.
 const MAX_ACCOUNTS: usize = 64;
-/// So many tenants are named.
+/// Maximum number of tenants in a view.
 const MAX_TENANTS: usize = 10;
 
-/// Whose key an account is of.
+/// Whose key an account belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum AccountOwner {
-    /// The configured key, or calls without one.
+    /// The configured key, or calls without a key.
     Own,
-    /// A key that a caller brought.
+    /// A caller's key.
     Caller,
-    /// Keys of callers beyond the number that is told apart.
+    /// Callers' keys that share the overflow account.
     Shared,
 }
 
 impl AccountOwner {
-    /// The name in JSON.
+    /// Returns the name used in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,53 +40,53 @@ impl AccountOwner {
     }
 }
 
-/// One account.
+/// View of an account.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AccountView {
-    /// Whose key it is of.
+    /// Whose key it belongs to.
     pub owner: AccountOwner,
     /// The hash of the key.
     pub id: String,
-    /// Its queues with their limits.
+    /// The queues of the account and their limits.
     pub queues: Vec<QueueView>,
 }
 
-/// One provider.
+/// View of a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ProviderView {
-    /// How it stands.
+    /// Queue, concurrency and breaker.
     pub status: Status,
-    /// Who waits: the ten longest queues of tenants.
+    /// The ten longest tenant queues.
     pub tenants: TenantQueues,
-    /// What all keys of callers may use together; empty if there is no ceiling.
+    /// Limits over all callers' keys together; empty if there are none.
     pub all_keys: Vec<LimitView>,
-    /// Its accounts: our own first, then those with most calls, at most 64.
+    /// Accounts, at most 64: the configured key first, then those with the most calls.
     pub accounts: Vec<AccountView>,
 }
 
 impl ProviderView {
-    /// All queues of all accounts that are shown.
+    /// Returns the queues of all accounts in this view.
     pub fn queues(&self) -> impl Iterator<Item = &QueueView> {
         self.accounts.iter().flat_map(|account| &account.queues)
     }
 }
 
-/// How a provider is seen now.
-pub(crate) async fn of(provider_state: &ProviderState) -> ProviderView {
-    let status = status::of(provider_state);
+/// Returns the current view of a provider.
+pub(crate) async fn inspect(provider_state: &ProviderState) -> ProviderView {
+    let status = status::current(provider_state);
     let tenants = provider_state.tenant_queues(MAX_TENANTS);
-    let mut known: Vec<_> = provider_state.accounts().with_owners();
-    // Of accounts that cannot all be shown, the busiest are.
-    known.sort_by_cached_key(|(owner, account)| {
+    let mut selected: Vec<_> = provider_state.accounts().with_owners();
+    // Keep the busiest accounts if not all fit.
+    selected.sort_by_cached_key(|(owner, account)| {
         let id = account.credential_id().to_owned();
         (*owner != AccountOwner::Own, Reverse(account.pending()), id)
     });
-    known.truncate(MAX_ACCOUNTS);
-    let mut accounts = Vec::with_capacity(known.len());
-    for (owner, account) in known {
-        let queues = account.inspect(PATIENCE).await;
+    selected.truncate(MAX_ACCOUNTS);
+    let mut accounts = Vec::with_capacity(selected.len());
+    for (owner, account) in selected {
+        let queues = account.inspect(INSPECT_TIMEOUT).await;
         let id = account.credential_id().to_owned();
         accounts.push(AccountView { owner, id, queues });
     }

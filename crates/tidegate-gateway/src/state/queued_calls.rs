@@ -1,5 +1,4 @@
-//! Calls that are held, by tenant. What is kept is bounded by the calls themselves: a tenant is
-//! forgotten with its last call that waits.
+//! Queued calls by tenant. A tenant is forgotten with its last waiting call, which bounds memory.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -8,41 +7,41 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::state::queue_bounds::QueueCounts;
+use crate::state::queue_limits::QueueCounts;
 
-/// The arrival of a call, and a number that tells it from others of the same instant.
+/// Arrival time of a call, and a number that distinguishes calls of the same instant.
 pub(crate) type Arrival = (Instant, u64);
 
-/// Calls of one tenant that wait.
+/// Waiting calls of one tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TenantQueue {
-    /// The tenant's name.
+    /// The tenant, as named by the caller, or its address and a hash of its key.
     pub tenant: Arc<str>,
-    /// How many of its calls wait.
+    /// Number of waiting calls.
     pub waiting: usize,
-    /// How long the oldest of them has waited.
+    /// Wait of the oldest call.
     pub oldest_wait: Duration,
 }
 
-/// The tenants with most calls that wait, and what is left of the others.
+/// The tenants with the most waiting calls, and totals of the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TenantQueues {
     /// The longest queues, longest first.
     pub longest: Vec<TenantQueue>,
-    /// How many tenants have calls that wait, all together.
+    /// Number of tenants with waiting calls.
     pub tenants: usize,
-    /// Calls that wait and are of tenants beyond `longest`.
+    /// Number of waiting calls of tenants that are not in `longest`.
     pub waiting_of_others: usize,
 }
 
-/// Calls that wait.
+/// All waiting calls of a provider.
 #[derive(Debug, Default)]
 pub(crate) struct QueuedCalls {
     all: BTreeSet<Arrival>,
     by_tenant: HashMap<Arc<str>, BTreeSet<Arrival>>,
-    /// What is bounded of them.
+    /// Counts that are limited.
     pub(crate) counts: QueueCounts,
 }
 
@@ -61,22 +60,22 @@ impl QueuedCalls {
         }
     }
 
-    /// How many wait, and how long the oldest has waited.
+    /// Returns the number of waiting calls and the wait of the oldest.
     pub(crate) fn total(&self) -> (usize, Duration) {
-        (self.all.len(), oldest(&self.all))
+        (self.all.len(), oldest_wait_of(&self.all))
     }
 
-    /// The tenants with most calls that wait, at most so many.
-    pub(crate) fn longest(&self, most: usize) -> TenantQueues {
+    /// Returns the tenants with the most waiting calls, at most `max`.
+    pub(crate) fn longest(&self, max: usize) -> TenantQueues {
         let mut ranked: Vec<_> = self.by_tenant.iter().collect();
         ranked
             .sort_by_key(|(tenant, calls)| (Reverse(calls.len()), calls.first().copied(), *tenant));
         let view = |(tenant, calls): &(&Arc<str>, &BTreeSet<Arrival>)| TenantQueue {
             tenant: (*tenant).clone(),
             waiting: calls.len(),
-            oldest_wait: oldest(calls),
+            oldest_wait: oldest_wait_of(calls),
         };
-        let longest: Vec<_> = ranked.iter().take(most).map(view).collect();
+        let longest: Vec<_> = ranked.iter().take(max).map(view).collect();
         let shown: usize = longest.iter().map(|queue| queue.waiting).sum();
         TenantQueues {
             longest,
@@ -86,7 +85,7 @@ impl QueuedCalls {
     }
 }
 
-fn oldest(calls: &BTreeSet<Arrival>) -> Duration {
+fn oldest_wait_of(calls: &BTreeSet<Arrival>) -> Duration {
     calls.first().map_or(Duration::ZERO, |(since, _)| since.elapsed())
 }
 
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_queues_are_named_and_the_others_are_summed_up() {
+    async fn longest_queues_are_listed_and_others_are_summed() {
         let mut calls = QueuedCalls::default();
         let start = Instant::now();
         let names: Vec<Arc<str>> = (0..100).map(|n| format!("tenant-{n:02}").into()).collect();
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_is_forgotten_with_its_last_call() {
+    fn tenant_is_removed_with_its_last_call() {
         let mut calls = QueuedCalls::default();
         let (tenant, now): (Arc<str>, _) = ("a".into(), Instant::now());
         for number in 0..1_000 {

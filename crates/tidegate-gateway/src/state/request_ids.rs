@@ -1,4 +1,4 @@
-//! Ids of calls, for `x-tidegate-request-id`.
+//! Request ids for `x-tidegate-request-id`.
 
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use tidegate_core::hash::mix;
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// Makes ids that are unique among gateways with high probability.
+/// Generates ids that are unique across gateways with high probability.
 #[derive(Debug)]
 pub(crate) struct RequestIds {
     seed: u64,
@@ -20,14 +20,14 @@ pub(crate) struct RequestIds {
 pub(crate) struct RequestId(u64);
 
 impl RequestIds {
-    /// `None` if the system has no random numbers.
+    /// Returns `None` if the system's random number generator fails.
     pub(crate) fn new() -> Option<Self> {
         let mut seed = [0; 8];
         getrandom::fill(&mut seed).ok()?;
         Some(Self { seed: u64::from_le_bytes(seed), next: AtomicU64::new(0) })
     }
 
-    /// The next id. Consecutive numbers are mixed, so that ids do not reveal the load.
+    /// Returns the next id. Consecutive numbers are mixed so that ids do not reveal the load.
     pub(crate) fn next(&self) -> RequestId {
         let number = self.next.fetch_add(1, Ordering::Relaxed).wrapping_add(self.seed);
         RequestId(mix(number))
@@ -35,12 +35,12 @@ impl RequestIds {
 }
 
 impl RequestId {
-    /// The id as a number.
+    /// Returns the id as a number.
     pub(crate) const fn number(self) -> u64 {
         self.0
     }
 
-    /// Sixteen hexadecimal digits, those of the lowest value first.
+    /// Returns 16 hexadecimal digits, least significant first.
     fn digits(self) -> [u8; 16] {
         let mut rest = self.0;
         std::array::from_fn(|_| {
@@ -69,11 +69,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_ids_are_alike() {
+    fn ids_are_unique() {
         let ids = RequestIds::new().unwrap();
-        let made: HashSet<_> = (0..10_000).map(|_| ids.next().header()).collect();
-        assert_eq!(made.len(), 10_000);
-        assert!(made.iter().all(|id| id.len() == 16));
+        let ids_seen: HashSet<_> = (0..10_000).map(|_| ids.next().header()).collect();
+        assert_eq!(ids_seen.len(), 10_000);
+        assert!(ids_seen.iter().all(|id| id.len() == 16));
         let id = ids.next();
         assert_eq!(id.header(), id.to_string());
     }

@@ -1,5 +1,5 @@
-//! The routing table: one route for each configured provider. A new table is complete before it
-//! replaces the old one.
+//! The routing table: one route per configured provider. A new table is complete before it replaces
+//! the old one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,53 +23,53 @@ use crate::upstream::attempt::UpstreamClient;
 use crate::upstream::http_service::HttpService;
 use crate::upstream::redaction::KeyRedactor;
 use crate::upstream::settings::Upstream;
-use crate::upstream::stack::{Chain, Stack, fallback};
+use crate::upstream::stack::{Chain, Stack, fallback_target};
 
-/// What every routing table shares.
+/// What all routing tables of a gateway share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) engines: Engines,
     pub(crate) observer: Arc<dyn Observer>,
     pub(crate) http: HttpService,
-    /// What accounts, queues and models of all providers may take of memory.
+    /// Memory budget of accounts, queues and models of all providers.
     pub(crate) memory: MemoryBudget,
 }
 
-/// The routes by the names of providers.
+/// Routes by provider name.
 #[derive(Default)]
 pub(crate) struct RoutingTable {
     generation: u64,
     routes: HashMap<String, Arc<Route>>,
 }
 
-/// A provider under one configuration.
+/// A provider with one configuration.
 pub(crate) struct Route {
     pub(crate) upstream: Upstream,
     pub(crate) client: Arc<UpstreamClient>,
     pub(crate) provider_state: Arc<ProviderState>,
-    /// The account of our own key, if there is one.
-    pub(crate) own: Option<Arc<AccountEntry>>,
+    /// The account of the configured key, if there is one.
+    pub(crate) own_account: Option<Arc<AccountEntry>>,
     generation: u64,
-    retry: RetryLayer,
+    retry_layer: RetryLayer,
     chain: Option<Chain>,
 }
 
-/// A route before any state is changed for it.
-struct RoutePlan {
+/// A new route whose configuration is not applied yet.
+struct PendingRoute {
     upstream: Upstream,
     client: Arc<UpstreamClient>,
     provider_state: Arc<ProviderState>,
-    /// Fallbacks, by their index among all upstreams.
-    targets: Vec<usize>,
+    /// Fallbacks, as indexes into the list of upstreams.
+    fallback_indices: Vec<usize>,
 }
 
 impl RoutingTable {
-    /// The route of a provider, by its name as it stands in a path.
+    /// Returns the route of a provider by the name in the path.
     pub(crate) fn route(&self, name: &str) -> Option<&Arc<Route>> {
         self.routes.get(name)
     }
 
-    /// The names of all providers, in their order.
+    /// Returns the names of all providers, sorted.
     pub(crate) fn names(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.routes.keys().map(String::as_str).collect();
         names.sort_unstable();
@@ -80,149 +80,175 @@ impl RoutingTable {
         self.routes.values()
     }
 
-    /// The table after a change of the configuration. Providers that stay keep their state; their
-    /// limits change after everything else was checked.
+    /// Returns a table for a new configuration. Providers that remain keep their state. Limits are
+    /// changed last, after everything else was checked.
     pub(crate) fn reconfigured(
         &self,
         upstreams: Vec<Upstream>,
         shared: &Shared,
     ) -> Result<Self, GatewayError> {
-        check(&upstreams)?;
-        let chains = upstreams.iter().map(|upstream| targets(upstream, &upstreams));
+        validate(&upstreams)?;
+        let chains = upstreams.iter().map(|upstream| fallback_indices(upstream, &upstreams));
         let chains: Vec<_> = chains.collect();
-        let mut plans = Vec::new();
-        for (upstream, targets) in upstreams.into_iter().zip(chains) {
+        let mut pending_routes = Vec::new();
+        for (upstream, fallback_indices) in upstreams.into_iter().zip(chains) {
             let (client, provider_state) =
                 (upstream_client(&upstream, shared)?, self.state_of(&upstream, shared)?);
-            plans.push(RoutePlan { upstream, client, provider_state, targets });
+            pending_routes.push(PendingRoute {
+                upstream,
+                client,
+                provider_state,
+                fallback_indices,
+            });
         }
-        self.reconfigure(&plans)?;
-        self.complete(&plans, shared).inspect_err(|_| self.restore(&plans))
+        self.reconfigure(&pending_routes)?;
+        self.build_table(&pending_routes, shared).inspect_err(|_| self.restore(&pending_routes))
     }
 
-    /// The new routes, after the limits were changed.
-    fn complete(&self, plans: &[RoutePlan], shared: &Shared) -> Result<Self, GatewayError> {
-        let mut owns = Vec::new();
-        for RoutePlan { upstream, provider_state, .. } in plans {
-            owns.push(provider_state.accounts().own().map_err(|source| limits(upstream, source))?);
+    /// Builds the new table after the limits were changed.
+    fn build_table(
+        &self,
+        pending_routes: &[PendingRoute],
+        shared: &Shared,
+    ) -> Result<Self, GatewayError> {
+        let mut own_accounts = Vec::new();
+        for PendingRoute { upstream, provider_state, .. } in pending_routes {
+            own_accounts.push(
+                provider_state.accounts().own().map_err(|source| limits_error(upstream, source))?,
+            );
         }
         let generation = self.generation + 1;
         let mut routes = HashMap::new();
-        for (plan, own) in plans.iter().zip(&owns) {
-            let route = match self.unchanged(plan, plans).filter(|route| route.is_of(own)) {
+        for (pending, own_account) in pending_routes.iter().zip(&own_accounts) {
+            let route = match self
+                .unchanged_route(pending, pending_routes)
+                .filter(|route| route.uses_account(own_account))
+            {
                 Some(route) => route.clone(),
                 None => Arc::new(Route {
-                    chain: chain(plan, plans, &owns)?,
-                    retry: retry(&plan.upstream, shared),
-                    own: plan.upstream.credential.is_some().then(|| own.clone()),
-                    upstream: plan.upstream.clone(),
-                    client: plan.client.clone(),
-                    provider_state: plan.provider_state.clone(),
+                    chain: chain(pending, pending_routes, &own_accounts)?,
+                    retry_layer: retry_layer(&pending.upstream, shared),
+                    own_account: pending.upstream.credential.is_some().then(|| own_account.clone()),
+                    upstream: pending.upstream.clone(),
+                    client: pending.client.clone(),
+                    provider_state: pending.provider_state.clone(),
                     generation,
                 }),
             };
-            routes.insert(plan.upstream.name.as_str().to_owned(), route);
+            routes.insert(pending.upstream.name.as_str().to_owned(), route);
         }
-        plans.iter().for_each(|plan| self.follow_breaker(plan));
+        pending_routes.iter().for_each(|pending| self.configure_breaker(pending));
         Ok(Self { generation, routes })
     }
 
-    /// Applies the settings of the breaker. What is known of a provider says nothing about another
-    /// address.
-    fn follow_breaker(&self, plan: &RoutePlan) {
-        let breaker = plan.provider_state.breaker();
-        breaker.configure(plan.upstream.breaker);
-        let known = self.routes.get(plan.upstream.name.as_str());
-        if known.is_some_and(|known| known.upstream.base.address != plan.upstream.base.address) {
+    /// Applies the breaker settings. Resets the breaker if the base URL has changed: past failures
+    /// say nothing about another server.
+    fn configure_breaker(&self, pending: &PendingRoute) {
+        let breaker = pending.provider_state.breaker();
+        breaker.configure(pending.upstream.breaker);
+        let previous = self.routes.get(pending.upstream.name.as_str());
+        if previous.is_some_and(|previous| {
+            previous.upstream.destination.base_url != pending.upstream.destination.base_url
+        }) {
             breaker.reset();
         }
     }
 
-    /// The existing route, if neither it nor its fallbacks have changed.
-    fn unchanged(&self, plan: &RoutePlan, plans: &[RoutePlan]) -> Option<&Arc<Route>> {
-        let stays = |plan: &RoutePlan| {
-            let known = self.routes.get(plan.upstream.name.as_str());
-            known.filter(|route| route.upstream == plan.upstream)
+    /// Returns the existing route if neither it nor its fallbacks have changed.
+    fn unchanged_route(
+        &self,
+        pending: &PendingRoute,
+        pending_routes: &[PendingRoute],
+    ) -> Option<&Arc<Route>> {
+        let existing = |pending: &PendingRoute| {
+            let previous = self.routes.get(pending.upstream.name.as_str());
+            previous.filter(|route| route.upstream == pending.upstream)
         };
-        let others = plan.upstream.fallback.iter();
-        let mut others =
-            others.filter_map(|name| plans.iter().find(|other| other.upstream.name == *name));
-        stays(plan).filter(|_| others.all(|other| stays(other).is_some()))
+        let fallbacks = pending.upstream.fallback.iter();
+        let mut fallbacks = fallbacks
+            .filter_map(|name| pending_routes.iter().find(|other| other.upstream.name == *name));
+        existing(pending).filter(|_| fallbacks.all(|other| existing(other).is_some()))
     }
 
-    /// The state of a provider: the existing one, unless its dialect has changed.
+    /// Returns the state of a provider, which is kept unless its dialect has changed.
     fn state_of(
         &self,
         upstream: &Upstream,
         shared: &Shared,
     ) -> Result<Arc<ProviderState>, GatewayError> {
-        let known = self.routes.get(upstream.name.as_str());
-        if let Some(route) = known.filter(|route| route.upstream.dialect == upstream.dialect) {
+        let previous = self.routes.get(upstream.name.as_str());
+        if let Some(route) = previous.filter(|route| route.upstream.dialect == upstream.dialect) {
             return Ok(route.provider_state.clone());
         }
         let provider_state = ProviderState::new(upstream, shared);
-        let provider_state = provider_state.map_err(|source| limits(upstream, source))?;
+        let provider_state = provider_state.map_err(|source| limits_error(upstream, source))?;
         Ok(Arc::new(provider_state))
     }
 
-    /// Applies the new limits to all providers, or to none.
-    fn reconfigure(&self, plans: &[RoutePlan]) -> Result<(), GatewayError> {
-        for (done, RoutePlan { upstream, provider_state, .. }) in plans.iter().enumerate() {
+    /// Applies the new limits to all providers or to none.
+    fn reconfigure(&self, pending_routes: &[PendingRoute]) -> Result<(), GatewayError> {
+        for (done, PendingRoute { upstream, provider_state, .. }) in
+            pending_routes.iter().enumerate()
+        {
             if let Err(source) = provider_state.reconfigure(upstream) {
-                self.restore(plans.get(..done).unwrap_or_default());
-                return Err(limits(upstream, source));
+                self.restore(pending_routes.get(..done).unwrap_or_default());
+                return Err(limits_error(upstream, source));
             }
         }
         Ok(())
     }
 
     /// Restores the previous limits.
-    fn restore(&self, plans: &[RoutePlan]) {
-        for plan in plans {
-            let Some(before) = self.routes.get(plan.upstream.name.as_str()) else { continue };
-            if let Err(error) = before.provider_state.reconfigure(&before.upstream) {
-                tracing::error!(%error, "rollback failed: accounts run with mixed limits");
+    fn restore(&self, pending_routes: &[PendingRoute]) {
+        for pending in pending_routes {
+            let Some(previous) = self.routes.get(pending.upstream.name.as_str()) else { continue };
+            if let Err(error) = previous.provider_state.reconfigure(&previous.upstream) {
+                tracing::error!(
+                    provider = %pending.upstream.name,
+                    %error,
+                    "rollback failed: accounts run with mixed limits"
+                );
             }
         }
     }
 }
 
 impl Route {
-    /// Whether this is the account of our own key, if there is one.
-    fn is_of(&self, own: &Arc<AccountEntry>) -> bool {
-        self.own.as_ref().is_none_or(|known| Arc::ptr_eq(known, own))
+    /// Whether the route uses this account, or has no configured key.
+    fn uses_account(&self, own_account: &Arc<AccountEntry>) -> bool {
+        self.own_account.as_ref().is_none_or(|previous| Arc::ptr_eq(previous, own_account))
     }
 
-    /// The stack of an account under this configuration.
+    /// Returns the stack of an account for this configuration.
     pub(crate) fn stack(&self, entry: &AccountEntry) -> Arc<(u64, Stack)> {
         entry.stack(self.generation, |account| Stack {
             account: account.clone(),
             breaker: self.provider_state.breaker().clone(),
             client: self.client.clone(),
             // Each account has a retry budget of its own.
-            retry: self.retry.clone().budget(&entry.budget),
+            retry: self.retry_layer.clone().budget(&entry.budget),
             chain: self.chain.clone(),
         })
     }
 
-    /// The key of a caller, and the path and query that are sent. Where the key decides about the
-    /// account, no other one is sent.
+    /// Returns the caller's key, and the path and query to send. If the key selects the account,
+    /// all other keys are removed from the request.
     pub(crate) fn caller_key(
         &self,
         headers: &mut HeaderMap,
         target: &Arc<str>,
     ) -> Result<(Credential, Arc<str>), KeyError> {
         let read = CallerKey::read(self.dialect(), headers, target);
-        if self.own.is_some() || self.dialect().is_keyless() {
+        if self.own_account.is_some() || self.dialect().is_keyless() {
             let credential = read.map_or_else(|_| Credential::none(), |key| key.credential);
             return Ok((credential, target.clone()));
         }
         let key = read?;
-        let target = key.keep_alone(headers, target);
+        let target = key.remove_other_keys(headers, target);
         Ok((key.credential, target))
     }
 
-    /// The name of a model in metrics, if it has one.
+    /// Returns the metrics label of a model, if it is configured by name.
     pub(crate) fn label(&self, model: Option<&str>) -> Option<Arc<str>> {
         let model = model?;
         self.upstream.models.iter().find(|name| name.eq_ignore_ascii_case(model)).cloned()
@@ -234,7 +260,7 @@ impl Route {
 }
 
 /// Validates upstreams without changing anything.
-pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
+pub(crate) fn validate(upstreams: &[Upstream]) -> Result<(), GatewayError> {
     for (index, upstream) in upstreams.iter().enumerate() {
         let name = || upstream.name.as_str().to_owned();
         if upstreams.iter().take(index).any(|other| other.name == upstream.name) {
@@ -246,12 +272,12 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
                 return Err(GatewayError::Fallback { name: name(), target });
             }
         }
-        let targets =
-            named(upstream, upstreams).filter(|(_, other)| unsuitable(upstream, other).is_none());
-        if targets.count() > MAX_TARGETS {
-            return Err(too_many(upstream));
+        let fallback_indices = named_fallbacks(upstream, upstreams)
+            .filter(|(_, other)| unsuitable_reason(upstream, other).is_none());
+        if fallback_indices.count() > MAX_TARGETS {
+            return Err(too_many_fallbacks(upstream));
         }
-        // Limits that an engine of their own can keep can be kept.
+        // Build the accounts on a temporary engine to validate their limits.
         let engines = Engines::new(Engine::new());
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
         let params = AccountParams {
@@ -261,8 +287,8 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
             pool,
             memory: MemoryBudget::unlimited(),
         };
-        let accounts = Accounts::new(params, AccountConfig::of(upstream));
-        accounts.map_err(|source| limits(upstream, source))?;
+        let accounts = Accounts::new(params, AccountConfig::from_upstream(upstream));
+        accounts.map_err(|source| limits_error(upstream, source))?;
     }
     Ok(())
 }
@@ -276,17 +302,18 @@ fn upstream_client(
     let redactor = key.and_then(KeyRedactor::new).map(Arc::new);
     let key = key_field(upstream.dialect, key);
     let key = key.map_err(|source| GatewayError::Target { name: name(), source })?;
-    let field = |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
+    let header_value =
+        |text: &str| HeaderValue::from_str(text).map_err(|_| GatewayError::Name(name()));
     Ok(Arc::new(UpstreamClient {
-        label: field(upstream.name.as_str())?,
-        host: field(upstream.base.authority().as_str())?,
+        label: header_value(upstream.name.as_str())?,
+        host: header_value(upstream.destination.authority())?,
         provider: upstream.name.clone(),
         dialect: upstream.dialect,
-        base: upstream.base.clone(),
-        asks_for_usage: upstream.ask_for_usage && upstream.dialect != Dialect::Mistral,
+        destination: upstream.destination.clone(),
+        injects_usage_option: upstream.ask_for_usage && upstream.dialect != Dialect::Mistral,
         key,
         redactor,
-        rules: match &upstream.retry_statuses {
+        classify_rules: match &upstream.retry_statuses {
             Some(statuses) => Rules::new().retry_statuses(statuses.iter().copied()),
             None => Rules::new(),
         },
@@ -294,7 +321,7 @@ fn upstream_client(
     }))
 }
 
-fn retry(upstream: &Upstream, shared: &Shared) -> RetryLayer {
+fn retry_layer(upstream: &Upstream, shared: &Shared) -> RetryLayer {
     let layer = RetryLayer::new(upstream.name.clone())
         .max_retries(upstream.max_retries)
         .base(upstream.retry_base)
@@ -305,59 +332,60 @@ fn retry(upstream: &Upstream, shared: &Shared) -> RetryLayer {
     layer
 }
 
-/// The suitable fallbacks of an upstream, by their index among all.
-fn targets(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
-    let mut targets = Vec::new();
-    for (index, other) in named(upstream, all) {
-        match unsuitable(upstream, other) {
-            None if other.name != upstream.name => targets.push(index),
+/// Returns the suitable fallbacks of an upstream, as indexes into `all`.
+fn fallback_indices(upstream: &Upstream, all: &[Upstream]) -> Vec<usize> {
+    let mut fallback_indices = Vec::new();
+    for (index, other) in named_fallbacks(upstream, all) {
+        match unsuitable_reason(upstream, other) {
+            None if other.name != upstream.name => fallback_indices.push(index),
             None => {}
-            Some(why) => {
-                tracing::warn!("No fallback from {} to {}: {why}", upstream.name, other.name);
+            Some(reason) => {
+                let (provider, fallback) = (&upstream.name, &other.name);
+                tracing::warn!(%provider, %fallback, reason, "fallback skipped");
             }
         }
     }
-    targets
+    fallback_indices
 }
 
-/// The fallbacks that an upstream names, in its order.
-fn named<'u>(
+/// Returns the fallbacks that an upstream names, in its order.
+fn named_fallbacks<'u>(
     upstream: &'u Upstream,
     all: &'u [Upstream],
 ) -> impl Iterator<Item = (usize, &'u Upstream)> {
-    let place = |name: &Provider| all.iter().enumerate().find(|(_, other)| other.name == *name);
-    upstream.fallback.iter().filter_map(place)
+    let position = |name: &Provider| all.iter().enumerate().find(|(_, other)| other.name == *name);
+    upstream.fallback.iter().filter_map(position)
 }
 
-/// Why calls never fall back from one provider to another, if they do not.
-fn unsuitable(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
+/// Returns why calls cannot fall back from one provider to another, if they cannot.
+fn unsuitable_reason(upstream: &Upstream, other: &Upstream) -> Option<&'static str> {
     fallback::unsuitable(upstream.dialect, other.dialect, other.credential.is_some())
 }
 
-/// The chain of fallbacks, with the limits of their own keys.
+/// Builds the chain of fallbacks, with the limits of their configured keys.
 fn chain(
-    plan: &RoutePlan,
-    plans: &[RoutePlan],
-    owns: &[Arc<AccountEntry>],
+    pending: &PendingRoute,
+    pending_routes: &[PendingRoute],
+    own_accounts: &[Arc<AccountEntry>],
 ) -> Result<Option<Chain>, GatewayError> {
-    let targets = plan.targets.iter().filter_map(|index| {
-        let (other, own) = (plans.get(*index)?, owns.get(*index)?);
-        let models = plan.upstream.fallback_models.get(&other.upstream.name);
+    let fallback_indices = pending.fallback_indices.iter().filter_map(|index| {
+        let (other, own_account) = (pending_routes.get(*index)?, own_accounts.get(*index)?);
+        let models = pending.upstream.fallback_models.get(&other.upstream.name);
         let models = models.cloned().unwrap_or_default();
-        Some(fallback(own, &other.client, other.provider_state.breaker(), models))
+        Some(fallback_target(own_account, &other.client, other.provider_state.breaker(), models))
     });
-    let targets: Vec<_> = targets.collect();
-    if targets.is_empty() {
+    let fallback_indices: Vec<_> = fallback_indices.collect();
+    if fallback_indices.is_empty() {
         return Ok(None);
     }
-    let chain = Chain::new(plan.upstream.name.clone(), targets);
-    chain.map(Some).map_err(|_| too_many(&plan.upstream))
+    let chain = Chain::new(pending.upstream.name.clone(), fallback_indices);
+    chain.map(Some).map_err(|_| too_many_fallbacks(&pending.upstream))
 }
 
-fn too_many(upstream: &Upstream) -> GatewayError {
+fn too_many_fallbacks(upstream: &Upstream) -> GatewayError {
     GatewayError::TooManyFallbacks(upstream.name.as_str().to_owned())
 }
 
-fn limits(upstream: &Upstream, source: LimitError) -> GatewayError {
+fn limits_error(upstream: &Upstream, source: LimitError) -> GatewayError {
     GatewayError::Limits { name: upstream.name.as_str().to_owned(), source }
 }

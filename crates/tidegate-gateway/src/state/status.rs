@@ -1,4 +1,4 @@
-//! How providers stand, for metrics and people.
+//! Provider status for metrics and the admin API.
 
 use std::time::Duration;
 
@@ -8,33 +8,33 @@ use tidegate_providers::Provider;
 use crate::state::provider_state::ProviderState;
 use crate::upstream::breaker::BreakerStatus;
 
-/// How one provider stands.
+/// Status of a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
     /// The provider.
     pub provider: Provider,
-    /// Calls that are held.
+    /// Number of waiting calls.
     pub queued: usize,
-    /// For how long the first of them is.
+    /// Wait of the oldest waiting call.
     pub oldest_wait: Duration,
-    /// Calls that are at the provider, until the ends of their answers.
+    /// Number of calls in flight, until the end of their responses.
     pub in_flight: u64,
-    /// How many may be now, over all keys, models and endpoints; `None` if there is no bound.
+    /// Current limit on calls in flight over all keys, models and endpoints; `None` if unlimited.
     pub concurrency: Option<u64>,
-    /// How that number adapts; `None` if it does not.
+    /// State of the adaptive limit; `None` if the limit is fixed.
     pub auto_tuning: Option<AdaptiveState>,
-    /// What calls of the last minute waited for, if they did: a dimension, one of all keys such as
-    /// `all_keys_requests`, `concurrency`, `throttled` or `min_interval`.
+    /// The limit that calls waited for within the last minute: a dimension, a limit over all keys
+    /// such as `all_keys_requests`, `concurrency`, `throttled` or `min_interval`.
     pub binding: Option<&'static str>,
-    /// How many keys are known.
+    /// Number of accounts.
     pub accounts: usize,
-    /// Whether the provider is left alone.
+    /// State of the circuit breaker.
     pub breaker: BreakerStatus,
 }
 
-/// How a provider stands now.
-pub(crate) fn of(provider_state: &ProviderState) -> Status {
+/// Returns the current status of a provider.
+pub(crate) fn current(provider_state: &ProviderState) -> Status {
     let (queued, oldest_wait) = provider_state.queued();
     let pool = provider_state.pool().gauges();
     Status {

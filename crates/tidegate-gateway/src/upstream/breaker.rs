@@ -1,14 +1,14 @@
-//! The breaker of a provider, over all models and keys that it is called with.
+//! The circuit breaker of a provider, over all models and keys.
 //!
-//! It has a gate for the provider, and one for each model that has failed of late with one key. A model
-//! that is broken at a provider that works, or a key with which every call fails, closes nothing but
-//! itself: failures in a row open the gate of the provider only if they are of several models or keys,
-//! or if there was no connection, which is the fault of neither. A key that is rejected, a rate limit
-//! and a request that is wrong count nowhere.
+//! There is one gate for the provider, and one for each combination of model and key that failed
+//! recently. A failing model at a working provider, or a key with which every call fails, blocks
+//! only itself: consecutive failures open the provider's gate only if they involve several models
+//! or keys, or if no connection could be made, which no model or key can cause. Rejected keys, rate
+//! limits and invalid requests are not failures.
 //!
-//! A call counts once in a row of failures, however often it is retried: one request that a provider
-//! cannot take is no reason to keep all others from it. When a provider is back, calls are let through
-//! slowly at first.
+//! A call counts once among consecutive failures, however often it is retried: one request that a
+//! provider cannot handle must not block all others. A recovering provider gets few calls at first
+//! (slow start).
 
 mod gate;
 #[cfg(test)]
@@ -27,34 +27,35 @@ use tidegate_llm::rate_limit::bounded_model_name;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::{Class, Failure, Provider};
 
-use self::gate::{Admitted, Ended, Gate};
+use self::gate::{Admission, EndedCall, Gate};
 
-/// The most models with a key that have a gate of their own.
-const MAX_MODELS: usize = 256;
-/// How much of a model's name and its key's hash the log shows.
-const SHOWN: usize = 64;
-/// How long the trial of a provider is left to models and keys that have not failed by themselves.
-const GRACE: Duration = Duration::from_secs(2);
+/// Maximum number of gates for combinations of model and key.
+const MAX_MODEL_GATES: usize = 256;
+/// Maximum length of a model and key in the log.
+const MAX_LOGGED_LEN: usize = 64;
+/// How long the trial of a provider is reserved for models and keys that are not failing
+/// themselves.
+const TRIAL_GRACE: Duration = Duration::from_secs(2);
 
-/// How the breaker of a provider stands.
+/// Status of the circuit breaker of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerStatus {
-    /// Whether there is one.
+    /// Whether the breaker is enabled.
     pub is_enabled: bool,
-    /// The state of the provider, or of the worst of its models.
+    /// State of the provider, or of its worst model.
     pub state: BreakerState,
-    /// How many models, each with a key, are left alone by themselves, or tried out.
+    /// Number of combinations of model and key that are open or half-open.
     pub open_models: usize,
-    /// How long calls are refused, if they are.
+    /// How long calls will be refused, if they are.
     pub open_for: Option<Duration>,
-    /// How often the provider or a model was left alone.
+    /// Number of times the provider or a model was opened.
     pub opened: u64,
-    /// The last failure that opened it. It has no prompt and no key.
+    /// The last failure that opened the breaker, without prompt or key.
     pub last_failure: Option<Arc<str>>,
 }
 
-/// The breaker of a provider. Clones share it.
+/// The breaker of a provider. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct ProviderBreaker(Arc<Inner>);
 
@@ -67,18 +68,19 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    /// `None` while it is switched off.
+    /// `None` while the breaker is disabled.
     settings: Option<BreakerSettings>,
-    whole: Gate,
-    /// Of which model and key the first failure in the row was, and calls of others that failed since.
-    suspect: Option<(Arc<str>, Vec<u64>)>,
-    models: HashMap<Arc<str>, Gate>,
+    provider_gate: Gate,
+    /// Model and key of the first of the consecutive failures, and failed calls of other models or
+    /// keys since.
+    first_failing: Option<(Arc<str>, Vec<u64>)>,
+    model_gates: HashMap<Arc<str>, Gate>,
     opened: u64,
     last_failure: Option<Arc<str>>,
 }
 
 impl ProviderBreaker {
-    /// A closed one; `None` lets everything through.
+    /// Creates a closed breaker. Without settings it admits everything.
     pub(crate) fn new(
         provider: Provider,
         settings: Option<BreakerSettings>,
@@ -86,9 +88,9 @@ impl ProviderBreaker {
     ) -> Self {
         let state = State {
             settings,
-            whole: Gate::new(settings.unwrap_or_default()),
-            suspect: None,
-            models: HashMap::new(),
+            provider_gate: Gate::new(settings.unwrap_or_default()),
+            first_failing: None,
+            model_gates: HashMap::new(),
             opened: 0,
             last_failure: None,
         };
@@ -96,106 +98,118 @@ impl ProviderBreaker {
         Self(Arc::new(Inner { provider, observer, clock, state: Mutex::new(state) }))
     }
 
-    /// Follows other settings; switched off, it forgets what it knows.
+    /// Applies other settings. A disabled breaker is reset.
     pub(crate) fn configure(&self, settings: Option<BreakerSettings>) {
         let mut state = self.0.lock();
         state.settings = settings;
         let Some(settings) = settings else {
-            state.forget();
+            state.reset();
             return;
         };
-        state.whole.reconfigure(settings);
-        state.models.values_mut().for_each(|gate| gate.reconfigure(settings));
+        state.provider_gate.reconfigure(settings);
+        state.model_gates.values_mut().for_each(|gate| gate.reconfigure(settings));
     }
 
-    /// Closes it: the provider is at another address, and what was known says nothing.
+    /// Resets the breaker, because the provider has another base URL.
     pub(crate) fn reset(&self) {
-        self.0.lock().forget();
+        self.0.lock().reset();
     }
 
-    /// How it stands.
+    /// Returns the current status.
     pub(crate) fn status(&self) -> BreakerStatus {
         let (state, now) = (self.0.lock(), self.0.clock.now());
-        let gates = || state.models.values().chain([&state.whole]);
+        let gates = || state.model_gates.values().chain([&state.provider_gate]);
         let worst = gates().map(|gate| gate.state(now)).max_by_key(|state| severity(*state));
-        let models = state.models.values().filter(|gate| gate.state(now) != BreakerState::Closed);
+        let model_gates =
+            state.model_gates.values().filter(|gate| gate.state(now) != BreakerState::Closed);
         BreakerStatus {
             is_enabled: state.settings.is_some(),
             state: worst.unwrap_or(BreakerState::Closed),
-            open_models: models.count(),
+            open_models: model_gates.count(),
             open_for: gates().filter_map(|gate| gate.open_for(now)).max(),
             opened: state.opened,
             last_failure: state.last_failure.clone(),
         }
     }
 
-    /// Refuses a call that is not worth a wait, as nothing is sent now. It reserves nothing.
+    /// Refuses a call that should not queue because it could not be sent now. Reserves nothing.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the provider or the model is left alone.
+    /// [`CallError::Open`] while the gate of the provider or the model is open.
     pub(crate) fn check(&self, key: &str, model: &str) -> Result<(), CallError> {
         let (state, now) = (self.0.lock(), self.0.clock.now());
         if state.settings.is_none() {
             return Ok(());
         }
-        let is_calm = state.models.is_empty();
-        let gate = if is_calm { None } else { state.models.get(&*scope(key, model)) };
+        let has_no_model_gates = state.model_gates.is_empty();
+        let gate =
+            if has_no_model_gates { None } else { state.model_gates.get(&*model_key(key, model)) };
         let checked = gate.map_or(Ok(()), |gate| gate.check(now));
-        checked.and_then(|()| state.whole.check(now)).map_err(|after| self.0.refused(after))
+        checked
+            .and_then(|()| state.provider_gate.check(now))
+            .map_err(|after| self.0.open_error(after))
     }
 
-    /// Lets an attempt through. `key` is the hash of the credential. `call` tells calls apart; attempts
-    /// of one call have the same.
+    /// Admits an attempt. `key` is the hash of the credential. `call` identifies the call; all its
+    /// attempts have the same value.
     ///
     /// # Errors
-    /// [`CallError::Open`] while the provider or the model is left alone, or as many calls are under
-    /// way as slow mode lets through.
+    /// [`CallError::Open`] while the gate of the provider or the model is open, or slow start
+    /// admits no more calls.
     pub(crate) fn admit(
         &self,
         key: &str,
         model: &str,
         call: u64,
-    ) -> Result<BreakerPass, CallError> {
+    ) -> Result<AdmittedAttempt, CallError> {
         let (mut state, now) = (self.0.lock(), self.0.clock.now());
-        let mut pass = BreakerPass {
+        let mut attempt = AdmittedAttempt {
             breaker: self.0.clone(),
-            model: Arc::from(""),
-            admitted: None,
-            of_model: None,
+            model_key: Arc::from(""),
+            provider_admission: None,
+            model_admission: None,
             call,
-            began: now,
+            started_at: now,
         };
         if state.settings.is_none() {
-            return Ok(pass);
+            return Ok(attempt);
         }
-        pass.model = scope(key, model);
-        let own = state.models.get(&pass.model).map(|gate| gate.state(now));
-        let is_suspect = own.is_some_and(|own| own != BreakerState::Closed);
-        if is_suspect && state.whole.trial_due(now).is_some_and(|due| due < GRACE) {
-            return Err(self.0.refused(GRACE));
+        attempt.model_key = model_key(key, model);
+        let model_state = state.model_gates.get(&attempt.model_key).map(|gate| gate.state(now));
+        let is_model_failing =
+            model_state.is_some_and(|model_state| model_state != BreakerState::Closed);
+        if is_model_failing
+            && state.provider_gate.trial_due(now).is_some_and(|due| due < TRIAL_GRACE)
+        {
+            return Err(self.0.open_error(TRIAL_GRACE));
         }
-        let gate = state.models.get_mut(&pass.model).map(|gate| gate.admit(now));
-        pass.of_model = gate.transpose().map_err(|after| self.0.refused(after))?;
-        match state.whole.admit(now) {
-            Ok(admitted) => pass.admitted = Some(admitted),
+        let gate = state.model_gates.get_mut(&attempt.model_key).map(|gate| gate.admit(now));
+        attempt.model_admission = gate.transpose().map_err(|after| self.0.open_error(after))?;
+        match state.provider_gate.admit(now) {
+            Ok(admission) => attempt.provider_admission = Some(admission),
             Err(after) => {
-                // Its place in the model's gate is left to another call.
-                let ended = pass.ended(CallOutcome::Unknown, false);
-                if let Some((gate, own)) = state.models.get_mut(&pass.model).zip(pass.of_model) {
-                    gate.settle(own, ended, now, (0, false));
+                // Return the slot in the model's gate.
+                let ended = attempt.ended_call(CallOutcome::Unknown, false);
+                if let Some((gate, admission)) =
+                    state.model_gates.get_mut(&attempt.model_key).zip(attempt.model_admission)
+                {
+                    gate.settle(admission, ended, now, (0, false));
                 }
-                pass.of_model = None;
-                return Err(self.0.refused(after));
+                attempt.model_admission = None;
+                return Err(self.0.open_error(after));
             }
         }
-        let trials = [(None, pass.admitted), (Some(&*pass.model), pass.of_model)];
+        let trials = [
+            (None, attempt.provider_admission),
+            (Some(&*attempt.model_key), attempt.model_admission),
+        ];
         drop(state);
-        for (model, admitted) in trials {
-            if admitted.is_some_and(|admitted| admitted.is_trial) {
-                self.0.tell(model, BreakerState::HalfOpen, None, None);
+        for (model, admission) in trials {
+            if admission.is_some_and(|admission| admission.is_trial) {
+                self.0.report(model, BreakerState::HalfOpen, None, None);
             }
         }
-        Ok(pass)
+        Ok(attempt)
     }
 }
 
@@ -205,99 +219,104 @@ impl fmt::Debug for ProviderBreaker {
     }
 }
 
-/// An attempt that was let through. Dropped without an outcome it says nothing: its caller has gone.
-#[must_use = "an attempt has an outcome"]
-pub(crate) struct BreakerPass {
+/// An admitted attempt. If dropped without an outcome, it is not counted: its caller disconnected.
+#[must_use = "an attempt must be settled"]
+pub(crate) struct AdmittedAttempt {
     breaker: Arc<Inner>,
-    /// With its key.
-    model: Arc<str>,
-    /// `None` while the breaker is switched off, and after the outcome was told.
-    admitted: Option<Admitted>,
-    of_model: Option<Admitted>,
+    /// Model and key.
+    model_key: Arc<str>,
+    /// `None` while the breaker is disabled, and after the attempt was settled.
+    provider_admission: Option<Admission>,
+    model_admission: Option<Admission>,
     call: u64,
-    began: Time,
+    started_at: Time,
 }
 
-impl BreakerPass {
-    /// The attempt has ended like this.
+impl AdmittedAttempt {
+    /// Records the result of the attempt.
     pub(crate) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
-        self.end(error.map_or(CallOutcome::Answered, outcome_of), error);
+        self.record(error.map_or(CallOutcome::Answered, outcome_of), error);
     }
 
-    fn ended(&self, outcome: CallOutcome, is_overload: bool) -> Ended {
-        Ended { call: self.call, began: self.began, outcome, is_overload }
+    fn ended_call(&self, outcome: CallOutcome, is_overload: bool) -> EndedCall {
+        EndedCall { call: self.call, started_at: self.started_at, outcome, is_overload }
     }
 
-    fn end(&mut self, outcome: CallOutcome, error: Option<&CallError>) {
-        let Some(admitted) = self.admitted.take() else { return };
+    fn record(&mut self, outcome: CallOutcome, error: Option<&CallError>) {
+        let Some(admission) = self.provider_admission.take() else { return };
         let is_overload = error.is_some_and(|error| error.class() == Class::Overloaded);
         let is_unreachable = error.is_some_and(is_unreachable);
-        let (ended, now) = (self.ended(outcome, is_overload), self.breaker.clock.now());
+        let (ended, now) = (self.ended_call(outcome, is_overload), self.breaker.clock.now());
         let breaker = &self.breaker;
         let mut state = breaker.lock();
         let Some(settings) = state.settings else { return };
         let failures = usize::try_from(settings.failures()).unwrap_or(usize::MAX);
-        let is_broad = state.suspects(&self.model, ended, failures) || is_unreachable;
-        // What a model or a key that is tried out by itself fails with is known of it already.
-        let is_tried = self.of_model.is_some_and(|own| own.is_trial || own.is_slow);
-        let outcome_of_whole = match outcome {
-            CallOutcome::Failed if is_tried && !is_unreachable => CallOutcome::Unknown,
+        let is_provider_wide =
+            state.record_outcome(&self.model_key, ended, failures) || is_unreachable;
+        // A model or key in its own trial is already known to fail.
+        let is_model_trial = self
+            .model_admission
+            .is_some_and(|admission| admission.is_trial || admission.is_slow_start);
+        let provider_outcome = match outcome {
+            CallOutcome::Failed if is_model_trial && !is_unreachable => CallOutcome::Unknown,
             outcome => outcome,
         };
-        let of_whole = Ended { outcome: outcome_of_whole, ..ended };
-        let whole = state.whole.settle(admitted, of_whole, now, (failures, is_broad));
-        let model = match outcome {
-            // No model is to blame for a connection.
+        let provider_end = EndedCall { outcome: provider_outcome, ..ended };
+        let provider_change =
+            state.provider_gate.settle(admission, provider_end, now, (failures, is_provider_wide));
+        let model_change = match outcome {
+            // A connection failure is not caused by a model.
             CallOutcome::Failed if is_unreachable => {
-                let ended = Ended { outcome: CallOutcome::Unknown, ..ended };
+                let ended = EndedCall { outcome: CallOutcome::Unknown, ..ended };
                 state.settle_model(self, ended, now, failures)
             }
             _ => state.settle_model(self, ended, now, failures),
         };
         let opened = |change: &Option<Transition>| matches!(change, Some(Transition::Opened(_)));
-        if opened(&whole) || opened(&model) {
+        if opened(&provider_change) || opened(&model_change) {
             state.opened += 1;
-            state.last_failure = error.map(|error| shown(error).into());
+            state.last_failure = error.map(|error| redacted_error(error).into());
         }
         drop(state);
-        for (model, change) in [(None, whole), (Some(&*self.model), model)] {
+        for (model, change) in [(None, provider_change), (Some(&*self.model_key), model_change)] {
             let (state, span) = match change {
                 Some(Transition::Opened(span)) => (BreakerState::Open, span),
                 Some(Transition::Closed(span)) => (BreakerState::Closed, span),
                 None => continue,
             };
-            breaker.tell(model, state, Some(span), error);
+            breaker.report(model, state, Some(span), error);
         }
     }
 }
 
-impl Drop for BreakerPass {
+impl Drop for AdmittedAttempt {
     fn drop(&mut self) {
-        self.end(CallOutcome::Unknown, None);
+        self.record(CallOutcome::Unknown, None);
     }
 }
 
-impl fmt::Debug for BreakerPass {
+impl fmt::Debug for AdmittedAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BreakerPass").field("call", &self.call).finish_non_exhaustive()
+        f.debug_struct("AdmittedAttempt").field("call", &self.call).finish_non_exhaustive()
     }
 }
 
 impl State {
-    fn forget(&mut self) {
-        self.whole = Gate::new(self.settings.unwrap_or_default());
-        self.models.clear();
-        self.suspect = None;
+    fn reset(&mut self) {
+        self.provider_gate = Gate::new(self.settings.unwrap_or_default());
+        self.model_gates.clear();
+        self.first_failing = None;
     }
 
-    /// Whether the failures in a row are of several models.
-    fn suspects(&mut self, model: &Arc<str>, ended: Ended, failures: usize) -> bool {
-        // Half of them have to be of others before the provider is to blame.
+    /// Records an ended call. Returns whether the consecutive failures involve several models or
+    /// keys.
+    fn record_outcome(&mut self, model: &Arc<str>, ended: EndedCall, failures: usize) -> bool {
+        // Half of them must belong to other models or keys before the provider is to blame.
         let needed = failures.div_ceil(2);
-        match (ended.outcome, &mut self.suspect) {
-            (CallOutcome::Answered, _) => self.suspect = None,
-            (CallOutcome::Failed, None) => self.suspect = Some((model.clone(), Vec::new())),
+        match (ended.outcome, &mut self.first_failing) {
+            (CallOutcome::Answered, _) => self.first_failing = None,
+            (CallOutcome::Failed, None) => self.first_failing = Some((model.clone(), Vec::new())),
             (CallOutcome::Failed, Some((first, others)))
                 if first != model && others.len() < needed && !others.contains(&ended.call) =>
             {
@@ -305,25 +324,27 @@ impl State {
             }
             _ => {}
         }
-        self.suspect.as_ref().is_some_and(|(_, others)| others.len() >= needed)
+        self.first_failing.as_ref().is_some_and(|(_, others)| others.len() >= needed)
     }
 
     fn settle_model(
         &mut self,
-        pass: &BreakerPass,
-        ended: Ended,
+        attempt: &AdmittedAttempt,
+        ended: EndedCall,
         now: Time,
         failures: usize,
     ) -> Option<Transition> {
-        if ended.outcome == CallOutcome::Failed && self.models.len() < MAX_MODELS {
+        if ended.outcome == CallOutcome::Failed && self.model_gates.len() < MAX_MODEL_GATES {
             let settings = self.settings?;
-            self.models.entry(pass.model.clone()).or_insert_with(|| Gate::new(settings));
+            self.model_gates
+                .entry(attempt.model_key.clone())
+                .or_insert_with(|| Gate::new(settings));
         }
-        let gate = self.models.get_mut(&pass.model)?;
-        let admitted = pass.of_model.or_else(|| gate.first())?;
-        let change = gate.settle(admitted, ended, now, (failures, true));
+        let gate = self.model_gates.get_mut(&attempt.model_key)?;
+        let admission = attempt.model_admission.or_else(|| gate.untracked_admission())?;
+        let change = gate.settle(admission, ended, now, (failures, true));
         if gate.is_clean() {
-            self.models.remove(&pass.model);
+            self.model_gates.remove(&attempt.model_key);
         }
         change
     }
@@ -334,12 +355,12 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn refused(&self, after: Duration) -> CallError {
+    fn open_error(&self, after: Duration) -> CallError {
         CallError::Open { provider: self.provider.clone(), after }
     }
 
-    /// Tells the log and whoever watches of a change.
-    fn tell(
+    /// Logs a state change and notifies the observer.
+    fn report(
         &self,
         model: Option<&str>,
         state: BreakerState,
@@ -348,7 +369,7 @@ impl Inner {
     ) {
         let provider = &self.provider;
         let ms = span.map(|span| u64::try_from(span.as_millis()).unwrap_or(u64::MAX));
-        let scope = model.map(|model| model.chars().take(SHOWN).collect::<String>());
+        let scope = model.map(|model| model.chars().take(MAX_LOGGED_LEN).collect::<String>());
         match (state, error) {
             (BreakerState::Open, Some(error)) => {
                 tracing::warn!(%provider, scope, open_for_ms = ms, %error, "breaker opened");
@@ -365,13 +386,13 @@ impl Inner {
     }
 }
 
-/// What an error says about its provider: only what is the provider's own fault is a failure.
+/// Classifies an error: only failures caused by the provider count.
 fn outcome_of(error: &CallError) -> CallOutcome {
     match error {
         CallError::Connection { .. } | CallError::Unreadable { .. } => CallOutcome::Failed,
         CallError::Provider(failure) => match failure.class {
             Class::Overloaded => CallOutcome::Failed,
-            // A status below 500 is about this request. An error in a stream has 200.
+            // A 4xx status concerns this request only. An error in a stream has status 200.
             Class::Transient if !failure.status.is_client_error() => CallOutcome::Failed,
             _ => CallOutcome::Rejected,
         },
@@ -379,8 +400,8 @@ fn outcome_of(error: &CallError) -> CallOutcome {
     }
 }
 
-/// An error as callers of other calls may see it: without the words and names of the provider.
-fn shown(error: &CallError) -> String {
+/// Formats an error for callers of other calls, without the provider's own text.
+fn redacted_error(error: &CallError) -> String {
     match error {
         CallError::Provider(failure) => {
             let (provider, class) = (failure.provider.clone(), failure.class);
@@ -394,7 +415,7 @@ fn is_unreachable(error: &CallError) -> bool {
     matches!(error, CallError::Connection { broken, .. } if !broken.was_connected())
 }
 
-/// The order of states, the worst last.
+/// Orders states by severity, worst last.
 const fn severity(state: BreakerState) -> u8 {
     match state {
         BreakerState::Closed => 0,
@@ -403,13 +424,13 @@ const fn severity(state: BreakerState) -> u8 {
     }
 }
 
-/// A model with a key; case does not matter.
-fn scope(key: &str, model: &str) -> Arc<str> {
+/// Returns the gate key of a model and key; case-insensitive.
+fn model_key(key: &str, model: &str) -> Arc<str> {
     let model = bounded_model_name(model);
-    let mut scope = [key, "/", &*model].concat();
+    let mut name = [key, "/", &*model].concat();
     if !model.is_ascii() {
-        scope = scope.to_lowercase();
+        name = name.to_lowercase();
     }
-    scope.make_ascii_lowercase();
-    scope.into()
+    name.make_ascii_lowercase();
+    name.into()
 }

@@ -1,4 +1,4 @@
-//! The HTTP service that sends requests to providers, with its type erased.
+//! The HTTP service that sends requests to providers, type-erased.
 
 use std::fmt;
 use std::future::poll_fn;

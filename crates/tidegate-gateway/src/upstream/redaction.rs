@@ -1,9 +1,9 @@
 //! Redaction: the configured key of a provider never reaches a caller.
 //!
-//! A provider, or a proxy in front of it, may show the request that it received. The key is masked in
-//! headers and in errors, whole or in part, in any case, also escaped as JSON, percent-encoded or in
-//! base64; and in other bodies wherever it is whole. A mask is as long as what it hides, so that
-//! lengths stay true.
+//! A provider, or a proxy in front of it, may echo the request it received. In headers and error
+//! bodies the key is masked in whole or in part, in any case, also if it is JSON-escaped,
+//! percent-encoded or in base64. In other bodies it is masked where it occurs in full. A mask is as
+//! long as what it hides, so lengths stay correct.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,41 +14,41 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem::Finder;
 
-/// What hides a byte.
+/// Replaces each byte of a key.
 const MASK: u8 = b'*';
-/// A part of the key that is as long as this is hidden. Providers show less of it in their errors.
-const LONGEST_SHOWN: usize = 7;
-/// Keys that are shorter than this are placeholders for servers that need none.
-const SHORTEST_KEY: usize = 4;
-/// Keys that are shorter than this may be words, and are not looked for in answers that are no
+/// Maximum length of a key fragment that is not masked. Providers show no more than this in their
 /// errors.
-const SHORTEST_IN_ANSWERS: usize = 16;
-/// Texts are looked at in pieces of this length first.
+const MAX_SHOWN_LEN: usize = 7;
+/// Shorter keys are placeholders for servers that need none.
+const MIN_KEY_LEN: usize = 4;
+/// Shorter keys may be words and are not masked in bodies other than errors.
+const MIN_KEY_LEN_IN_BODIES: usize = 16;
+/// Length of the n-grams that the filter tests.
 const GRAM: usize = 4;
-/// The number of bits in the filter, as a power of two.
+/// Base-2 logarithm of the number of bits in the filter.
 const FILTER_BITS: u32 = 16;
 
-/// Hides one key.
+/// Masks one key.
 pub(crate) struct KeyRedactor {
-    /// The forms that the key may have, in lower case.
+    /// Encoded forms of the key, in lower case.
     forms: Vec<Vec<u8>>,
-    /// The shortest part of a form that is hidden.
+    /// Minimum length of a fragment that is masked.
     window: usize,
-    /// Which pieces of four bytes occur in a form, by their hash. Hardly any other text has one.
+    /// Bitmap of the hashed 4-grams of all forms. Few other texts match.
     filter: Vec<u64>,
-    /// Finds the whole key. `None` if the key may be a word.
-    whole: Option<Finder<'static>>,
-    /// The key as it would stand in the name of a header.
-    in_name: Finder<'static>,
+    /// Finds the full key; `None` if the key may be a word.
+    full_key: Option<Finder<'static>>,
+    /// Finds the key in header names.
+    name_finder: Finder<'static>,
 }
 
 impl KeyRedactor {
-    /// `None` if the key is too short to be a secret.
+    /// Returns `None` if the key is too short to be a secret.
     pub(crate) fn new(key: &str) -> Option<Self> {
-        if key.len() < SHORTEST_KEY {
+        if key.len() < MIN_KEY_LEN {
             return None;
         }
-        let window = key.len().min(LONGEST_SHOWN + 1);
+        let window = key.len().min(MAX_SHOWN_LEN + 1);
         let mut forms: Vec<Vec<u8>> = Vec::new();
         for form in forms_of(key) {
             let form: Vec<u8> = form.bytes().map(fold).collect();
@@ -58,22 +58,22 @@ impl KeyRedactor {
         }
         let mut filter = vec![0; 1 << (FILTER_BITS - 6)];
         for gram in forms.iter().flat_map(|form| form.windows(GRAM)) {
-            let (word, bit) = place(gram);
+            let (word, bit) = filter_slot(gram);
             filter[word] |= 1 << bit;
         }
-        let is_long = key.len() >= SHORTEST_IN_ANSWERS;
-        let whole = is_long.then(|| Finder::new(key.as_bytes()).into_owned());
-        let in_name = Finder::new(key.to_ascii_lowercase().as_bytes()).into_owned();
-        Some(Self { forms, window, filter, whole, in_name })
+        let is_long_enough = key.len() >= MIN_KEY_LEN_IN_BODIES;
+        let full_key = is_long_enough.then(|| Finder::new(key.as_bytes()).into_owned());
+        let name_finder = Finder::new(key.to_ascii_lowercase().as_bytes()).into_owned();
+        Some(Self { forms, window, filter, full_key, name_finder })
     }
 
-    /// Whether the whole key is in the name of a header. Parts of it may be words.
+    /// Whether a header name contains the full key. Fragments may be words.
     fn is_in_name(&self, name: &HeaderName) -> bool {
         let name = name.as_str().as_bytes();
-        name.len() >= self.in_name.needle().len() && self.in_name.find(name).is_some()
+        name.len() >= self.name_finder.needle().len() && self.name_finder.find(name).is_some()
     }
 
-    /// Hides the key in headers. A header whose name has it is removed.
+    /// Masks the key in header values. Removes headers whose name contains it.
     pub(crate) fn redact_headers(&self, headers: &mut HeaderMap) {
         let has_key = |(name, value): (&HeaderName, &HeaderValue)| {
             self.is_in_name(name) || self.find(value.as_bytes(), 0).is_some()
@@ -93,85 +93,85 @@ impl KeyRedactor {
         *headers = kept;
     }
 
-    /// A text in which the key and its parts are hidden; `None` if there are none.
+    /// Masks the key and its fragments in a text; `None` if there are none.
     pub(crate) fn redact(&self, text: &[u8]) -> Option<Vec<u8>> {
-        let mut found = self.find(text, 0)?;
+        let mut matched = self.find(text, 0)?;
         let mut masked = text.to_vec();
         loop {
-            let end = found.end;
-            masked[found].fill(MASK);
+            let end = matched.end;
+            masked[matched].fill(MASK);
             match self.find(text, end) {
-                Some(next) => found = next,
+                Some(next) => matched = next,
                 None => return Some(masked),
             }
         }
     }
 
-    /// Whether answers that are no errors are looked through.
-    pub(crate) const fn reads_answers(&self) -> bool {
-        self.whole.is_some()
+    /// Whether bodies other than errors are scanned.
+    pub(crate) const fn scans_bodies(&self) -> bool {
+        self.full_key.is_some()
     }
 
-    /// A piece of an answer in which the whole key is hidden.
-    pub(crate) fn redact_piece(&self, piece: Bytes) -> Bytes {
-        let Some(whole) = &self.whole else { return piece };
-        let Some(first) = whole.find(&piece) else { return piece };
-        let mut masked = piece.to_vec();
-        let length = whole.needle().len();
-        let mut found = Some(first);
-        while let Some(at) = found {
+    /// Masks the full key in a chunk of a body.
+    pub(crate) fn redact_chunk(&self, chunk: Bytes) -> Bytes {
+        let Some(full_key) = &self.full_key else { return chunk };
+        let Some(first) = full_key.find(&chunk) else { return chunk };
+        let mut masked = chunk.to_vec();
+        let length = full_key.needle().len();
+        let mut matched = Some(first);
+        while let Some(at) = matched {
             masked[at..at + length].fill(MASK);
-            found = whole.find(&piece[at + length..]).map(|next| at + length + next);
+            matched = full_key.find(&chunk[at + length..]).map(|next| at + length + next);
         }
         masked.into()
     }
 
-    /// How many bytes at the end of a piece may be the beginning of the key.
-    pub(crate) fn begun_in(&self, piece: &[u8]) -> usize {
-        let Some(key) = self.whole.as_ref().map(Finder::needle) else { return 0 };
+    /// Returns how many bytes at the end of a chunk may be the start of the key.
+    pub(crate) fn partial_key_len(&self, chunk: &[u8]) -> usize {
+        let Some(key) = self.full_key.as_ref().map(Finder::needle) else { return 0 };
         let Some(first) = key.first() else { return 0 };
-        let tail = &piece[piece.len().saturating_sub(key.len() - 1)..];
+        let tail = &chunk[chunk.len().saturating_sub(key.len() - 1)..];
         let mut starts = memchr::memchr_iter(*first, tail);
         starts.find(|start| key.starts_with(&tail[*start..])).map_or(0, |start| tail.len() - start)
     }
 
-    /// The next part of the key in a text.
+    /// Finds the next fragment of the key in a text.
     ///
-    /// A part that is as long as the window has a whole piece at one of the places that are looked
-    /// at.
+    /// It tests one n-gram per stride: any fragment as long as the window contains one of them
+    /// completely.
     fn find(&self, text: &[u8], from: usize) -> Option<Range<usize>> {
         let stride = self.window + 1 - GRAM;
         let mut at = from;
         while let Some(gram) = text.get(at..at + GRAM) {
-            let (word, bit) = place(gram);
+            let (word, bit) = filter_slot(gram);
             if self.filter[word] >> bit & 1 == 1
-                && let Some(found) = self.part_at(text, at, from)
+                && let Some(matched) = self.match_at(text, at, from)
             {
-                return Some(found);
+                return Some(matched);
             }
             at += stride;
         }
         None
     }
 
-    /// The part of a form around a place in a text, not before `from`.
-    fn part_at(&self, text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
+    /// Returns the longest fragment of a form around the offset `at`, not before `from`.
+    fn match_at(&self, text: &[u8], at: usize, from: usize) -> Option<Range<usize>> {
         let is_same = |(one, other): &(&u8, &u8)| fold(**one) == **other;
-        let parts = self.forms.iter().flat_map(|form| {
-            (0..form.len()).filter_map(move |place| {
-                let after = text[at..].iter().zip(&form[place..]).take_while(is_same).count();
+        let matches = self.forms.iter().flat_map(|form| {
+            (0..form.len()).filter_map(move |offset| {
+                let after = text[at..].iter().zip(&form[offset..]).take_while(is_same).count();
                 if after < GRAM {
                     return None;
                 }
-                let before = text[from..at].iter().rev().zip(form[..place].iter().rev());
+                let before = text[from..at].iter().rev().zip(form[..offset].iter().rev());
                 Some(at - before.take_while(is_same).count()..at + after)
             })
         });
-        parts.filter(|part| part.len() >= self.window).max_by_key(Range::len)
+        matches.filter(|found| found.len() >= self.window).max_by_key(Range::len)
     }
 }
 
-/// The key as it may be written: plain, in JSON, in a URL, and in base64 with anything around it.
+/// Returns the key in plain form, JSON-escaped, percent-encoded, and in base64 at any alignment.
 fn forms_of(key: &str) -> Vec<String> {
     let in_json = serde_json::Value::from(key).to_string();
     let in_json = in_json.trim_matches('"').to_owned();
@@ -184,7 +184,7 @@ fn forms_of(key: &str) -> Vec<String> {
     let mut forms = vec![key.to_owned(), in_json, with_slashes, in_url.collect()];
     for offset in 0..3 {
         let bytes = [&[0; 2][..offset.min(2)], key.as_bytes()].concat();
-        // Characters at both ends depend on what is around the key.
+        // The first and last characters depend on the bytes around the key.
         let start = (offset * 8).div_ceil(6);
         let end = bytes.len() * 8 / 6;
         for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
@@ -194,13 +194,13 @@ fn forms_of(key: &str) -> Vec<String> {
     forms
 }
 
-/// Lower case for letters; other characters may share a form.
+/// Lower-cases letters; other characters may collide.
 const fn fold(byte: u8) -> u8 {
     byte | 0x20
 }
 
-/// The bit of a piece in the filter.
-fn place(gram: &[u8]) -> (usize, u32) {
+/// Returns the word and bit of an n-gram in the filter.
+fn filter_slot(gram: &[u8]) -> (usize, u32) {
     let bytes = <[u8; GRAM]>::try_from(gram).unwrap_or_default();
     let folded = u32::from_le_bytes(bytes) | 0x2020_2020;
     let hash = folded.wrapping_mul(0x9e37_79b1) >> (32 - FILTER_BITS);

@@ -1,4 +1,4 @@
-//! Upstreams: providers as they are configured.
+//! The configuration of a provider.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use http::uri::Authority;
 use tidegate::pacer::PoolSize;
 use tidegate_core::breaker::BreakerSettings;
@@ -13,26 +14,26 @@ use tidegate_llm::client::{DEFAULT_CONNECT_TIMEOUT, Roots};
 use tidegate_llm::plan::{Constraint, Source};
 use tidegate_llm::proxy::Proxy;
 use tidegate_llm::rate_limit::{AccountLimits, default_concurrency};
-use tidegate_providers::request::{Base, RequestError, RoutePath, key_field};
+use tidegate_providers::request::{RequestError, key_field, parse_base_url};
 use tidegate_providers::{Credential, Dialect, Endpoint, Provider};
 
 use crate::error::GatewayError;
 use crate::request::endpoint_routes::EndpointRoutes;
 use crate::request::model_map::ModelMap;
 
-/// How long a call is held unless set otherwise.
-const MAX_WAIT: Duration = Duration::from_secs(120);
-/// Retries after the first attempt, and the delay before the first of them, unless set otherwise.
-const MAX_RETRIES: u32 = 8;
-const RETRY_BASE: Duration = Duration::from_secs(1);
-/// Calls that fail in a row before a provider is left alone, unless set otherwise.
-const BREAKER_FAILURES: u32 = 10;
-/// The longest that a provider is left alone, unless it is longer at first.
-const LONGEST_OPEN: Duration = Duration::from_secs(60);
-/// The longest time-out. A longer one could not be added to an instant.
+/// Default maximum wait.
+const DEFAULT_MAX_WAIT: Duration = Duration::from_secs(120);
+/// Default number of retries after the first attempt, and default delay before the first retry.
+const DEFAULT_MAX_RETRIES: u32 = 8;
+const DEFAULT_RETRY_BASE: Duration = Duration::from_secs(1);
+/// Default number of consecutive failures that open the breaker.
+const DEFAULT_BREAKER_FAILURES: u32 = 10;
+/// Maximum pause of an open breaker, unless the initial pause is longer.
+const MAX_OPEN_FOR: Duration = Duration::from_secs(60);
+/// Maximum timeout. A longer one could overflow an instant.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 86_400);
 
-/// How long each step of a request may take.
+/// Timeouts of the phases of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Timeouts {
     pub(crate) connect: Duration,
@@ -50,23 +51,24 @@ impl Default for Timeouts {
     }
 }
 
-/// Where requests go, and how long each step of one may take.
+/// Where requests are sent, and their timeouts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Destination {
-    pub(crate) address: Base,
+    pub(crate) base_url: Uri,
     pub(crate) timeouts: Timeouts,
-    /// Those of the system if there are none.
+    /// Root certificates; `None` for those of the system.
     pub(crate) roots: Option<Roots>,
     pub(crate) proxy: Option<Proxy>,
 }
 
 impl Destination {
-    pub(crate) fn authority(&self) -> &Authority {
-        self.address.authority()
+    /// Host and port, as in the `host` header.
+    pub(crate) fn authority(&self) -> &str {
+        self.base_url.authority().map_or("", Authority::as_str)
     }
 }
 
-/// One provider: its address, its limits, and what is done when it fails.
+/// One provider: its base URL, its limits, and how failures are handled.
 ///
 /// ```
 /// use std::time::Duration;
@@ -79,21 +81,21 @@ impl Destination {
 /// # Ok::<(), tidegate_gateway::GatewayError>(())
 /// ```
 #[derive(Clone, PartialEq)]
-#[must_use = "an upstream does nothing until a gateway has it"]
+#[must_use = "an upstream does nothing until it is passed to a gateway"]
 pub struct Upstream {
     pub(crate) name: Provider,
     pub(crate) dialect: Dialect,
-    pub(crate) base: Destination,
+    pub(crate) destination: Destination,
     pub(crate) credential: Option<Credential>,
     pub(crate) limits: AccountLimits,
     pub(crate) concurrency: PoolSize,
     pub(crate) endpoint_routes: EndpointRoutes,
-    /// Requests per minute to begin with, and how long until the limit is reached.
+    /// Initial requests per minute, and the time until the limit is reached.
     pub(crate) ramp: Option<(u64, Duration)>,
     pub(crate) max_retries: u32,
-    /// The delay before the first retry.
+    /// Delay before the first retry.
     pub(crate) retry_base: Duration,
-    /// `None` for those of the dialect.
+    /// `None` for the dialect's defaults.
     pub(crate) retry_statuses: Option<Vec<u16>>,
     pub(crate) breaker: Option<BreakerSettings>,
     pub(crate) max_wait: Duration,
@@ -104,10 +106,11 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// A provider below a name, which is the first segment of the paths that lead to it.
+    /// Creates a provider with default settings. `name` is the first segment of the paths that lead
+    /// to it.
     ///
     /// # Errors
-    /// If the name is no segment of a path, or the address is none.
+    /// If the name is not a valid path segment, or the base URL is invalid.
     pub fn new(name: &str, dialect: Dialect, base_url: &str) -> Result<Self, GatewayError> {
         let provider = Provider::new(name);
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -116,25 +119,26 @@ impl Upstream {
             return Err(GatewayError::Name(name.to_owned()));
         }
         if dialect == Dialect::Mock {
-            return Err(wrong(&provider, RequestError::Mock));
+            return Err(target_error(&provider, RequestError::Mock));
         }
-        let address = base_url.parse().map_err(|source| wrong(&provider, source))?;
+        let base_url =
+            parse_base_url(base_url).map_err(|source| target_error(&provider, source))?;
         let timeouts = Timeouts::default();
-        let base = Destination { address, timeouts, roots: None, proxy: None };
+        let destination = Destination { base_url, timeouts, roots: None, proxy: None };
         Ok(Self {
             name: provider,
             dialect,
-            base,
+            destination,
             credential: None,
             limits: AccountLimits::default(),
             concurrency: default_concurrency(dialect),
             endpoint_routes: EndpointRoutes::default(),
             ramp: None,
-            max_retries: MAX_RETRIES,
-            retry_base: RETRY_BASE,
+            max_retries: DEFAULT_MAX_RETRIES,
+            retry_base: DEFAULT_RETRY_BASE,
             retry_statuses: None,
-            breaker: Some(breaker_settings(BREAKER_FAILURES, Duration::from_secs(5))),
-            max_wait: MAX_WAIT,
+            breaker: Some(breaker_settings(DEFAULT_BREAKER_FAILURES, Duration::from_secs(5))),
+            max_wait: DEFAULT_MAX_WAIT,
             ask_for_usage: false,
             fallback: Vec::new(),
             fallback_models: HashMap::new(),
@@ -142,26 +146,27 @@ impl Upstream {
         })
     }
 
-    /// The key that calls are made with, whatever key the caller has. Default: the caller's own.
+    /// Sets the key for all calls, in place of the caller's. Default: the caller's own key.
     ///
     /// # Errors
-    /// If the key has characters that no header field can have.
+    /// If the key contains characters that are not allowed in a header.
     pub fn credential(mut self, credential: Credential) -> Result<Self, GatewayError> {
         let field = key_field(self.dialect, credential.reveal());
-        let field = field.map_err(|source| wrong(&self.name, source))?;
+        let field = field.map_err(|source| target_error(&self.name, source))?;
         self.credential = field.map(|_| credential);
         Ok(self)
     }
 
-    /// The limits of each account, for all models together. Default: what the provider tells.
+    /// Sets the limits of each account, over all models. Default: what the provider reports.
     pub fn limits(mut self, constraint: Constraint) -> Self {
         self.limits = self.limits.all(constraint, Source::Override);
         self
     }
 
-    /// Requests and tokens of a minute that all keys of callers together may use. Without a number it is
-    /// [`ALL_KEYS_MULTIPLE`](tidegate_llm::rate_limit::ALL_KEYS_MULTIPLE) times that of each account,
-    /// if that has one. It does not matter with a key of one's own, nor where keys are not checked.
+    /// Sets the limits over all callers' keys together, per minute. Without a value the limit is
+    /// [`ALL_KEYS_MULTIPLE`](tidegate_llm::rate_limit::ALL_KEYS_MULTIPLE) times that of each
+    /// account, if there is one. Has no effect if a key is configured, or if the provider does not
+    /// check keys.
     pub fn all_keys_limits(
         mut self,
         requests_per_minute: Option<NonZeroU32>,
@@ -171,125 +176,128 @@ impl Upstream {
         self
     }
 
-    /// Limits of one endpoint of each account, inside those of the account.
+    /// Sets the limits of one endpoint of each account, within those of the account.
     pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
         self.endpoint_routes.declare(endpoint.clone(), []);
         self.limits = self.limits.endpoint(endpoint, constraint);
         self
     }
 
-    /// Limits of the models of each account that match a pattern, inside those of the account.
+    /// Sets the limits of the models of each account that match a pattern, within those of the
+    /// account.
     pub fn model(mut self, pattern: &str, constraint: Constraint) -> Self {
         self.limits = self.limits.model(pattern, constraint);
         self
     }
 
-    /// How many calls may be under way, over all accounts, models and endpoints. Default: as many as
-    /// turn out to be answered, and one at Ollama.
+    /// Sets the limit on calls in flight, over all accounts, models and endpoints. Default: adapted
+    /// to what the provider handles; 1 for Ollama.
     pub fn concurrency(mut self, size: PoolSize) -> Self {
         self.concurrency = size;
         self
     }
 
-    /// Paths whose calls belong to an endpoint, also if they are none of those that use a model as far
-    /// as is known. Of several routes that a path belongs to, the most specific one counts. A caller
-    /// may name the endpoint itself, in `x-tidegate-endpoint`. Default: what the path is known for.
+    /// Assigns paths, as [`parse_route`](tidegate_providers::request::parse_route) returns them, to
+    /// an endpoint, even paths that are not known to use a model. If several match, the most
+    /// specific one applies. Callers may name the endpoint themselves in `x-tidegate-endpoint`.
+    /// Default: the endpoint that the path is known for.
     pub fn endpoint_paths(
         mut self,
         endpoint: Endpoint,
-        paths: impl IntoIterator<Item = RoutePath>,
+        paths: impl IntoIterator<Item = String>,
     ) -> Self {
         self.endpoint_routes.declare(endpoint, paths);
         self
     }
 
-    /// Calls of a model leave at `floor` requests per minute at first, and after a pause, and then
-    /// faster, up to the limit within `over`.
-    /// Default: at the limit at once.
+    /// Starts each model, and restarts it after a pause, at `floor` requests per minute, and raises
+    /// the rate to the limit within `over`. Default: the full limit at once.
     pub fn ramp_up(mut self, floor: u64, over: Duration) -> Self {
         self.ramp = Some((floor, over));
         self
     }
 
-    /// Retries after the first attempt. Default: 8.
+    /// Sets the number of retries after the first attempt. Default: 8.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// The delay before the first retry, which doubles with each. Default: 1 s.
+    /// Sets the delay before the first retry, which doubles with each further one. Default: 1 s.
     pub fn retry_base(mut self, delay: Duration) -> Self {
         self.retry_base = delay;
         self
     }
 
-    /// The statuses after which a call is tried again; others are passed on after one attempt. An
-    /// exhausted quota is never tried again. Default: those of the dialect
+    /// Sets the statuses that are retried; others are forwarded after one attempt. An exhausted
+    /// quota is never retried. Default: those of the dialect
     /// ([`retryable_statuses`](tidegate_providers::classify::retryable_statuses)).
     pub fn retry_statuses(mut self, statuses: impl IntoIterator<Item = u16>) -> Self {
         self.retry_statuses = Some(statuses.into_iter().collect());
         self
     }
 
-    /// Leaves the provider alone after so many calls in a row that failed by its fault: calls go to
-    /// fallbacks, or are refused, for `open_for` at first and for longer after each trial that fails.
-    /// Default: after 10, for 5 s.
+    /// Sets the circuit breaker. After `failures` consecutive failures caused by the provider,
+    /// calls go to fallbacks or are refused, for `open_for` at first and longer after each failed
+    /// trial. Default: 10 failures, 5 s.
     pub fn breaker(mut self, failures: NonZeroU32, open_for: Duration) -> Self {
         self.breaker = Some(breaker_settings(failures.get(), open_for.min(MAX_TIMEOUT)));
         self
     }
 
-    /// Calls the provider whatever becomes of the calls.
+    /// Disables the circuit breaker.
     pub fn without_breaker(mut self) -> Self {
         self.breaker = None;
         self
     }
 
-    /// How long a call is held before each attempt, unless it says so itself. A longer wait is
-    /// refused at once. Default: 120 s.
+    /// Sets the maximum wait before each attempt, unless the call sets its own. A call that would
+    /// wait longer is refused at once. Default: 120 s.
     pub fn max_wait(mut self, span: Duration) -> Self {
         self.max_wait = span;
         self
     }
 
-    /// How long making a connection may take: name resolution, TCP and TLS together. Default: 10 s.
+    /// Sets the connect timeout: name resolution, TCP and TLS together. Default: 10 s.
     pub fn connect_timeout(mut self, span: Duration) -> Self {
-        self.base.timeouts.connect = span.min(MAX_TIMEOUT);
+        self.destination.timeouts.connect = span.min(MAX_TIMEOUT);
         self
     }
 
-    /// How long the provider may take to begin its answer, from the last part of the request: until
-    /// the head of the answer is there, and of a stream its first event. Making a connection counts
-    /// in. If the body comes from the caller part by part, the time-out is at least 61 s, so that the
-    /// provider is not blamed for a caller that pauses. Default: 120 s.
+    /// Sets the first-byte timeout: from the last part of the request to the response head and, for
+    /// a stream, its first event. It includes connecting. If the body is streamed from the caller,
+    /// it is at least 61 s, so that the provider is not blamed for a pausing caller. Default: 120
+    /// s.
     pub fn first_byte_timeout(mut self, span: Duration) -> Self {
-        self.base.timeouts.first_byte = span.min(MAX_TIMEOUT);
+        self.destination.timeouts.first_byte = span.min(MAX_TIMEOUT);
         self
     }
 
-    /// How long the provider may send nothing in the middle of an answer. Default: 60 s.
+    /// Sets the idle timeout: how long the provider may send nothing in the middle of a response.
+    /// Default: 60 s.
     pub fn idle_timeout(mut self, span: Duration) -> Self {
-        self.base.timeouts.idle = span.min(MAX_TIMEOUT);
+        self.destination.timeouts.idle = span.min(MAX_TIMEOUT);
         self
     }
 
-    /// Whether streams of OpenAI's API are asked for their usage where the caller does not ask. What
-    /// comes of it is taken out again, so that the caller gets what it would have got without. Mistral
-    /// tells its usage unasked and is not asked. Default: `false`, and output is counted here.
+    /// Sets whether usage is requested from streams of the OpenAI API whose caller does not request
+    /// it. The additional data is removed again, so the caller sees no difference. Mistral always
+    /// reports usage and is not asked. Default: `false`; output tokens are then counted by the
+    /// gateway.
     pub fn ask_for_usage(mut self, ask: bool) -> Self {
         self.ask_for_usage = ask;
         self
     }
 
-    /// Whom to turn to, in this order. Those who speak another API, or have no key of their own,
-    /// are passed over with a warning.
+    /// Sets the fallbacks, in order. Providers with another API or without a configured key are
+    /// skipped with a warning.
     pub fn fallback<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
         self.fallback = names.into_iter().map(Provider::new).collect();
         self
     }
 
-    /// What models are called at a provider that calls fall back to, each by the name that callers ask
-    /// for; `*` is every model that is not named. Others have the same name there.
+    /// Sets the model names at a fallback, as pairs of requested and actual name; `*` matches every
+    /// model that is not listed. Other models keep their name.
     pub fn fallback_models<'n>(
         mut self,
         target: &str,
@@ -300,11 +308,11 @@ impl Upstream {
         self
     }
 
-    /// The root certificates, in DER, that the certificate of the provider is checked against.
-    /// Default: those of the system.
+    /// Sets the root certificates, in DER, for verifying the provider's certificate. Default: those
+    /// of the system.
     ///
     /// # Errors
-    /// If there is none, or one cannot be used.
+    /// If the list is empty or a certificate is invalid.
     pub fn roots(
         mut self,
         certificates: impl IntoIterator<Item = Vec<u8>>,
@@ -312,37 +320,37 @@ impl Upstream {
         let name = || self.name.as_str().to_owned();
         let roots = Roots::from_der(certificates);
         let roots = roots.map_err(|source| GatewayError::Roots { name: name(), source })?;
-        self.base.roots = Some(roots);
+        self.destination.roots = Some(roots);
         Ok(self)
     }
 
-    /// The proxy on the way to the provider. Default: none.
+    /// Sets the proxy for connections to the provider. Default: none.
     pub fn proxy(mut self, proxy: Proxy) -> Self {
-        self.base.proxy = Some(proxy);
+        self.destination.proxy = Some(proxy);
         self
     }
 
-    /// Models that have a name in metrics; all others are `other`.
+    /// Sets the models that have their own label in metrics; all others are `other`.
     pub fn models<'n>(mut self, names: impl IntoIterator<Item = &'n str>) -> Self {
         self.models = names.into_iter().map(Arc::from).collect();
         self
     }
 
-    /// The name.
+    /// Returns the provider's name.
     #[must_use]
     pub const fn name(&self) -> &Provider {
         &self.name
     }
 }
 
-/// A breaker whose pause goes on growing if it opens again soon after it closed.
+/// Returns breaker settings whose pause keeps growing if the breaker reopens soon after it closed.
 fn breaker_settings(failures: u32, open_for: Duration) -> BreakerSettings {
     BreakerSettings::after_failures(failures)
-        .pause(open_for, open_for.max(LONGEST_OPEN))
+        .pause(open_for, open_for.max(MAX_OPEN_FOR))
         .relapse_within(open_for * 2)
 }
 
-fn wrong(name: &Provider, source: RequestError) -> GatewayError {
+fn target_error(name: &Provider, source: RequestError) -> GatewayError {
     GatewayError::Target { name: name.as_str().to_owned(), source }
 }
 
@@ -351,7 +359,7 @@ impl fmt::Debug for Upstream {
         f.debug_struct("Upstream")
             .field("name", &self.name)
             .field("dialect", &self.dialect)
-            .field("base", &self.base)
+            .field("destination", &self.destination)
             .field("credential", &self.credential)
             .field("limits", &self.limits)
             .field("concurrency", &self.concurrency)

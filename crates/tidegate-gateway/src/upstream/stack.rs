@@ -1,13 +1,14 @@
-//! The stack of an account: `Retry(Fallback(RateLimit(Breaker(attempt))))`, made once for each configuration.
+//! The stack of an account: `Retry(Fallback(RateLimit(Breaker(attempt))))`, built once per
+//! configuration.
 //!
-//! The layers of `tidegate-llm` are used as functions over futures, not as services. One box holds an
-//! attempt under its limits: retry and fallback keep copies of the future that they poll, and a call
-//! that waits would take many times its size without the box.
+//! The layers of `tidegate-llm` are used as functions over futures, not as services. Each
+//! rate-limited attempt is boxed: retry and fallback hold copies of the future that they poll, so a
+//! waiting call would otherwise need many times its size.
 //!
-//! The breaker is asked twice. Before a call waits for a permit, since nobody should queue for a
-//! provider that is left alone; and when it has one, since the breaker may have opened meanwhile. Then
-//! the permit is given back, and the call waits between attempts, as long as it accepts to wait. A
-//! call that comes while the breaker is open is refused at once, if it has no fallback.
+//! The breaker is checked twice: before a call waits for a permit, since calls should not queue for
+//! an open provider; and after it got one, since the breaker may have opened meanwhile. In the
+//! second case the permit is returned and the call waits between attempts, within its maximum wait.
+//! A call that arrives while the breaker is open is refused at once unless it has a fallback.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,20 +19,20 @@ use tidegate_llm::fallback::{FallbackLayer, Target};
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
 
-use crate::request::call::{Call, OutgoingRequest, Repetition};
+use crate::request::call::{Call, OutgoingRequest, ResendPolicy};
 use crate::request::model_map::ModelMap;
 use crate::response::upstream_response::UpstreamResponse;
 use crate::state::accounts::AccountEntry;
 use crate::upstream::attempt::UpstreamClient;
 use crate::upstream::breaker::ProviderBreaker;
 
-/// Says which model answered, where that is not the one that was asked for.
-const MODEL: HeaderName = HeaderName::from_static("x-tidegate-model");
+/// Names the model that responded, if it is not the requested one.
+const MODEL_HEADER: HeaderName = HeaderName::from_static("x-tidegate-model");
 
 /// A chain of fallbacks.
 pub(crate) type Chain = FallbackLayer<Call, UpstreamResponse>;
 
-/// What makes the calls of one account.
+/// Makes the calls of one account.
 pub(crate) struct Stack {
     pub(crate) account: Account,
     pub(crate) breaker: ProviderBreaker,
@@ -42,20 +43,21 @@ pub(crate) struct Stack {
 
 impl Stack {
     /// Makes a call, with retries and fallbacks. A streamed body can be sent once, so it has one
-    /// attempt. Fallbacks are for requests whose meaning is known.
+    /// attempt. Only requests whose purpose is known use fallbacks.
     pub(crate) async fn call(&self, call: Call) -> Result<UpstreamResponse, CallError> {
-        if !call.request.content.is_repeatable() {
-            return self.limited(call).await;
+        if !call.request.content.is_replayable() {
+            return self.attempt_with_permit(call).await;
         }
-        let may_repeat = call.request.repetition == Repetition::Always;
-        if self.chain.is_none() || !may_repeat {
+        let may_resend = call.request.resend_policy == ResendPolicy::AnyFailure;
+        if self.chain.is_none() || !may_resend {
             let key = self.account.credential_id();
             self.breaker.check(key, call.request.model_name())?;
         }
-        if !may_repeat {
-            // What may have been acted on is over for the retries, and a failure for the caller.
+        if !may_resend {
+            // A request that may have been processed must not be retried. Report it as a result to
+            // the retry layer and as an error to the caller.
             let attempt = |call: Call| async {
-                match self.limited(call).await {
+                match self.attempt_with_permit(call).await {
                     Err(error) if may_have_acted(&error) => Ok(Err(error)),
                     result => result.map(Ok),
                 }
@@ -63,29 +65,30 @@ impl Stack {
             return self.retry.run(call, attempt).await?;
         }
         let attempt = |call: Call| async {
-            let Some(chain) = &self.chain else { return self.limited(call).await };
-            let first = self.limited(call.clone());
+            let Some(chain) = &self.chain else { return self.attempt_with_permit(call).await };
+            let first = self.attempt_with_permit(call.clone());
             chain.run(call, first).await
         };
         self.retry.run(call, attempt).await
     }
 
-    fn limited(
+    fn attempt_with_permit(
         &self,
         call: Call,
     ) -> Pin<Box<impl Future<Output = Result<UpstreamResponse, CallError>>>> {
-        limited(&self.account, &self.breaker, &self.client, call)
+        attempt_with_permit(&self.account, &self.breaker, &self.client, call)
     }
 }
 
-/// Whether the provider may have acted on a request that failed.
+/// Whether the provider may have processed a request that failed.
 fn may_have_acted(error: &CallError) -> bool {
     let status = error.failure().map(|failure| failure.status);
     error.was_sent() && status != Some(StatusCode::TOO_MANY_REQUESTS)
 }
 
-/// A fallback: another provider, with the account of its own key and its own names of models.
-pub(crate) fn fallback(
+/// Returns a fallback target: another provider with the account of its configured key and its own
+/// model names.
+pub(crate) fn fallback_target(
     entry: &AccountEntry,
     client: &Arc<UpstreamClient>,
     breaker: &ProviderBreaker,
@@ -105,15 +108,15 @@ pub(crate) fn fallback(
             if let Some(renamed) = renamed {
                 call.request = Arc::new(renamed);
             }
-            let mut answer = limited(&account, &breaker, &client, call).await?;
-            answer.head.headers.extend(model.map(|model| (MODEL, model)));
-            Ok(answer)
+            let mut response = attempt_with_permit(&account, &breaker, &client, call).await?;
+            response.head.headers.extend(model.map(|model| (MODEL_HEADER, model)));
+            Ok(response)
         }
     })
 }
 
-/// An attempt under the limits of an account, if its provider is not left alone.
-fn limited<'a>(
+/// Makes an attempt within the limits of an account, unless the breaker is open.
+fn attempt_with_permit<'a>(
     account: &'a Account,
     breaker: &'a ProviderBreaker,
     client: &'a Arc<UpstreamClient>,
@@ -124,16 +127,16 @@ fn limited<'a>(
         breaker.check(key, call.request.model_name())?;
         let reservation = account.reserve(call.request.model_name(), &call).await?;
         match attempt(breaker, key, client, call).await {
-            Ok(mut answer) => {
-                answer.keep(reservation);
-                Ok(answer)
+            Ok(mut response) => {
+                response.attach_reservation(reservation);
+                Ok(response)
             }
             Err(error) => Err(reservation.failed(error)),
         }
     })
 }
 
-/// An attempt whose outcome the breaker counts.
+/// Makes an attempt and reports its result to the breaker.
 async fn attempt(
     breaker: &ProviderBreaker,
     key: &str,
@@ -141,11 +144,11 @@ async fn attempt(
     call: Call,
 ) -> Result<UpstreamResponse, CallError> {
     let request = call.request.clone();
-    let pass = breaker.admit(key, request.model_name(), call.context.id.number())?;
+    let admitted = breaker.admit(key, request.model_name(), call.context.id.number())?;
     let result = client.attempt(call).await;
     if request.content.error().is_none() {
-        pass.settle(&result);
+        admitted.settle(&result);
     }
-    // Else the caller broke off, which says nothing about the provider.
+    // Otherwise the caller aborted its upload, which says nothing about the provider.
     result
 }

@@ -1,4 +1,4 @@
-//! What an observer is told: every call, once.
+//! Observers are notified of every call, once.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,122 +7,128 @@ use tidegate_gateway::{CallObserver, FinishedCall, Gateway, Outcome, Upstream};
 use tidegate_sim::{Delay, Fault, Simulator};
 use tokio::time::timeout;
 
-use crate::stage::{
-    FAMILIES, LABEL, MODEL, PEER, SECOND, Want, account, ask, chat, per_minute, settle, simulator,
-    upstream,
+use crate::support::{
+    ACCOUNT, FAMILIES, MODEL, Mode, PEER, SECOND, account, chat, per_minute, send, settle,
+    simulator, upstream,
 };
-use crate::wire;
+use crate::transport;
 
 #[derive(Debug, Default)]
-struct Heard(Mutex<Vec<Note>>);
+struct RecordingObserver(Mutex<Vec<RecordedCall>>);
 
 #[derive(Clone, Debug, PartialEq)]
-struct Note {
+struct RecordedCall {
     model: String,
     outcome: Outcome,
     wait: Duration,
     limited_by: Option<&'static str>,
     attempts: u32,
-    throttled: u32,
+    upstream_429s: u32,
     tokens: Option<(u64, u64)>,
     status: Option<u16>,
 }
 
-impl CallObserver for Heard {
+impl CallObserver for RecordingObserver {
     fn finished(&self, call: &FinishedCall<'_>) {
-        self.0.lock().unwrap().push(Note {
+        self.0.lock().unwrap().push(RecordedCall {
             model: call.model.to_owned(),
             outcome: call.outcome,
             wait: call.wait,
             limited_by: call.limited_by,
             attempts: call.attempts,
-            throttled: call.upstream_429s,
-            tokens: call.usage.map(|measured| (measured.usage.input, measured.usage.output)),
+            upstream_429s: call.upstream_429s,
+            tokens: call.usage.map(|usage| (usage.input, usage.output)),
             status: call.status.map(|status| status.as_u16()),
         });
     }
 }
 
-impl Heard {
-    fn take(&self) -> Vec<Note> {
+impl RecordingObserver {
+    fn take(&self) -> Vec<RecordedCall> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    fn one(&self) -> Note {
-        let mut notes = self.take();
-        assert_eq!(notes.len(), 1, "{notes:?}");
-        notes.remove(0)
+    fn take_one(&self) -> RecordedCall {
+        let mut calls = self.take();
+        assert_eq!(calls.len(), 1, "{calls:?}");
+        calls.remove(0)
     }
 }
 
-fn watched(simulator: &Simulator, upstream: Upstream) -> (Gateway, Arc<Heard>) {
-    let heard = Arc::new(Heard::default());
-    let builder = Gateway::builder(&crate::stage::engine()).http(wire::http(simulator));
-    let gateway = builder.upstream(upstream).call_observer(heard.clone()).build().unwrap();
-    (gateway, heard)
+fn observed_gateway(
+    simulator: &Simulator,
+    upstream: Upstream,
+) -> (Gateway, Arc<RecordingObserver>) {
+    let observer = Arc::new(RecordingObserver::default());
+    let builder = Gateway::builder(&crate::support::engine()).http(transport::http(simulator));
+    let gateway = builder.upstream(upstream).call_observer(observer.clone()).build().unwrap();
+    (gateway, observer)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_is_told_with_what_it_used() {
+async fn finished_calls_report_their_usage() {
     for (name, dialect, sim) in FAMILIES {
-        for want in [Want::Whole, Want::Stream] {
+        for mode in [Mode::Single, Mode::Stream] {
             let simulator = simulator(account(sim));
-            let (gateway, heard) = watched(&simulator, upstream(name, dialect).models([MODEL]));
-            ask(&gateway, chat(name, want)).await;
-            let note = heard.one();
-            assert_eq!((note.outcome, note.status), (Outcome::Answered, Some(200)), "{name}");
-            assert_eq!((note.model.as_str(), note.attempts), (MODEL, 1));
-            assert_eq!(note.tokens, Some((2, 10)), "{name} {want:?}");
+            let (gateway, observer) =
+                observed_gateway(&simulator, upstream(name, dialect).models([MODEL]));
+            send(&gateway, chat(name, mode)).await;
+            let call = observer.take_one();
+            assert_eq!((call.outcome, call.status), (Outcome::Answered, Some(200)), "{name}");
+            assert_eq!((call.model.as_str(), call.attempts), (MODEL, 1));
+            assert_eq!(call.tokens, Some((2, 10)), "{name} {mode:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_end_is_told_once() {
+async fn every_outcome_is_reported_once() {
     let (name, dialect, sim) = FAMILIES[0];
     let simulator = simulator(account(sim).per_token(Delay::fixed(SECOND)));
-    let (gateway, heard) = watched(&simulator, upstream(name, dialect).limits(per_minute(60)));
-    simulator.inject(LABEL, Fault::RateLimited { retry_after: Some(SECOND) }, 1).unwrap();
-    ask(&gateway, chat(name, Want::Whole)).await;
-    let note = heard.one();
-    assert_eq!((note.throttled, note.attempts, note.model.as_str()), (1, 2, "other"));
-    assert!(note.wait >= SECOND, "{note:?}");
+    let (gateway, observer) =
+        observed_gateway(&simulator, upstream(name, dialect).limits(per_minute(60)));
+    simulator.inject(ACCOUNT, Fault::RateLimited { retry_after: Some(SECOND) }, 1).unwrap();
+    send(&gateway, chat(name, Mode::Single)).await;
+    let call = observer.take_one();
+    assert_eq!((call.upstream_429s, call.attempts, call.model.as_str()), (1, 2, "other"));
+    assert!(call.wait >= SECOND, "{call:?}");
 
-    simulator.inject(LABEL, Fault::Cut { after: 3 }, 1).unwrap();
-    let response = gateway.handle(chat(name, Want::Stream), PEER).await;
-    crate::stage::read(response).await.unwrap_err();
-    assert_eq!(heard.one().outcome, Outcome::Broken);
+    simulator.inject(ACCOUNT, Fault::Cut { after: 3 }, 1).unwrap();
+    let response = gateway.handle(chat(name, Mode::Stream), PEER).await;
+    crate::support::read(response).await.unwrap_err();
+    assert_eq!(observer.take_one().outcome, Outcome::Broken);
 
-    drop(timeout(SECOND * 3, gateway.handle(chat(name, Want::Stream), PEER)).await);
+    drop(timeout(SECOND * 3, gateway.handle(chat(name, Mode::Stream), PEER)).await);
     settle().await;
-    let note = heard.one();
-    assert_eq!((note.outcome, note.attempts), (Outcome::Cancelled, 1));
+    let call = observer.take_one();
+    assert_eq!((call.outcome, call.attempts), (Outcome::Cancelled, 1));
 
-    let mut quick = chat(name, Want::Whole);
-    quick.headers_mut().insert("x-tidegate-max-wait-ms", "0".parse().unwrap());
-    let first = gateway.handle(chat(name, Want::Stream), PEER).await;
-    assert_eq!(ask(&gateway, quick).await.status, 429);
-    let note = heard.one();
-    assert_eq!((note.outcome, note.attempts, note.status), (Outcome::Refused, 0, Some(429)));
+    let mut no_wait = chat(name, Mode::Single);
+    no_wait.headers_mut().insert("x-tidegate-max-wait-ms", "0".parse().unwrap());
+    let first = gateway.handle(chat(name, Mode::Stream), PEER).await;
+    assert_eq!(send(&gateway, no_wait).await.status, 429);
+    let call = observer.take_one();
+    assert_eq!((call.outcome, call.attempts, call.status), (Outcome::Refused, 0, Some(429)));
     drop(first);
     settle().await;
-    heard.take();
+    observer.take();
 
     gateway.drain();
-    ask(&gateway, chat(name, Want::Whole)).await;
-    assert_eq!(heard.one().outcome, Outcome::Drained);
+    send(&gateway, chat(name, Mode::Single)).await;
+    assert_eq!(observer.take_one().outcome, Outcome::Drained);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_is_told_with_its_reason() {
+async fn waits_report_the_limiting_dimension() {
     let (name, dialect, sim) = FAMILIES[0];
     let simulator = simulator(account(sim));
-    let (gateway, heard) = watched(&simulator, upstream(name, dialect).limits(per_minute(60)));
-    ask(&gateway, chat(name, Want::Whole)).await;
-    let answer = ask(&gateway, chat(name, Want::Whole)).await;
-    assert_eq!(answer.field("x-tidegate-limited-by"), "requests");
-    assert!((900..=1_100).contains(&answer.number("x-tidegate-wait-ms")));
-    let notes = heard.take();
-    assert_eq!(notes[1].limited_by, Some("requests"));
+    let (gateway, observer) =
+        observed_gateway(&simulator, upstream(name, dialect).limits(per_minute(60)));
+    send(&gateway, chat(name, Mode::Single)).await;
+    let response = send(&gateway, chat(name, Mode::Single)).await;
+    assert_eq!(response.header("x-tidegate-limited-by"), "requests");
+    assert!((900..=1_100).contains(&response.number("x-tidegate-wait-ms")));
+    let calls = observer.take();
+    assert_eq!(calls[1].limited_by, Some("requests"));
     assert_eq!(gateway.status()[0].binding, Some("requests"));
 }

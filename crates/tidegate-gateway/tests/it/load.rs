@@ -1,4 +1,4 @@
-//! Agents that ask for more than a provider allows, in virtual time.
+//! Agents that demand more than a provider allows, in virtual time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,29 +14,35 @@ use tidegate_providers::Dialect;
 use tidegate_sim::{Account, Delay, Fault, Faults, Limits, Output, Simulator};
 use tokio::time::Instant;
 
-use crate::stage::{LABEL, MILLI, MODEL, SECOND, ask, is_idle};
-use crate::wire;
+use crate::support::{ACCOUNT, MILLI, MODEL, SECOND, is_idle, send};
+use crate::transport;
 
-fn limits(requests: i64, tokens: i64, places: Option<i64>) -> Constraint {
+fn limits(requests: i64, tokens: i64, max_concurrent: Option<i64>) -> Constraint {
     let raw = RawConstraint {
         requests_per_minute: Some(requests),
         tokens_per_minute: Some(tokens),
-        max_concurrent_requests: places,
+        max_concurrent_requests: max_concurrent,
         ..RawConstraint::default()
     };
     Constraint::try_new(&raw).unwrap()
 }
 
 fn gateway(simulator: &Simulator, upstream: Upstream, seed: u64) -> Gateway {
-    let http = wire::http(simulator).jittering(seed);
-    Gateway::builder(&crate::stage::engine()).http(http).upstream(upstream).build().unwrap()
+    let http = transport::http(simulator).with_jitter(seed);
+    Gateway::builder(&crate::support::engine()).http(http).upstream(upstream).build().unwrap()
 }
 
-/// A chat of so many words, as a tenant, with a key.
-fn chat(words: usize, most: u64, stream: bool, tenant: &str, key: &str) -> Request<Full<Bytes>> {
+/// A chat request of `words` words, for a tenant, with a key.
+fn chat(
+    words: usize,
+    max_tokens: u64,
+    stream: bool,
+    tenant: &str,
+    key: &str,
+) -> Request<Full<Bytes>> {
     let text = "tide ".repeat(words);
     let body = json!({
-        "model": MODEL, "max_tokens": most, "stream": stream,
+        "model": MODEL, "max_tokens": max_tokens, "stream": stream,
         "messages": [{ "role": "user", "content": text }],
     });
     Request::post("/openai/v1/chat/completions")
@@ -47,9 +53,9 @@ fn chat(words: usize, most: u64, stream: bool, tenant: &str, key: &str) -> Reque
         .unwrap()
 }
 
-/// Forty clients of twenty-five requests, all at once, of eight tenants.
+/// Forty clients of eight tenants send 25 requests each, all at once.
 #[tokio::test(start_paused = true)]
-async fn a_burst_of_forty_clients_uses_the_quota_and_sees_no_error() {
+async fn a_burst_of_forty_clients_uses_the_quota_without_errors() {
     for seed in 0..4_u64 {
         let phase = MILLI * u32::try_from(seed * 237 % 1_000).unwrap();
         let quota = Limits::new()
@@ -58,7 +64,7 @@ async fn a_burst_of_forty_clients_uses_the_quota_and_sees_no_error() {
             .concurrency(8)
             .slice(SECOND)
             .phase(phase);
-        let account = Account::new(tidegate_sim::Dialect::OpenAi, LABEL, "sk-1")
+        let account = Account::new(tidegate_sim::Dialect::OpenAi, ACCOUNT, "sk-1")
             .model(MODEL, quota)
             .output(Output::between(10..=60))
             .first_token(Delay::between(MILLI * 200..=MILLI * 800));
@@ -74,16 +80,16 @@ async fn a_burst_of_forty_clients_uses_the_quota_and_sees_no_error() {
                     for number in 0..25 {
                         let request =
                             chat(20, 60, number % 2 == 0, &format!("t-{}", client % 8), "sk-1");
-                        let answer = ask(&gateway, request).await;
-                        assert_eq!(answer.status, 200, "{:?}", answer.body);
+                        let response = send(&gateway, request).await;
+                        assert_eq!(response.status, 200, "{:?}", response.body);
                         ends.push(start.elapsed());
                     }
                     ends
                 })
             })
             .collect();
-        // Eight tenants of five clients, each from its first answer to its last but one: who is
-        // last of all is a matter of chance.
+        // Measured from the first response of each client to its last but one: which client is last
+        // is a matter of chance.
         let (mut last, mut cycles) = (Duration::ZERO, [Duration::ZERO; 8]);
         for (client, ends) in clients.into_iter().enumerate() {
             let ends = ends.await.unwrap();
@@ -92,44 +98,44 @@ async fn a_burst_of_forty_clients_uses_the_quota_and_sees_no_error() {
         }
         let (least, most) = (*cycles.iter().min().unwrap(), *cycles.iter().max().unwrap());
         let ledger = simulator.ledger();
-        let about = format!(
+        let summary = format!(
             "seed {seed}: {least:?} to {most:?}, {last:?}, {} of {}",
             ledger.throttled(),
             ledger.seen()
         );
-        assert!(ledger.throttled() * 200 <= ledger.seen(), "{about}");
+        assert!(ledger.throttled() * 200 <= ledger.seen(), "{summary}");
         // A thousand requests at ten a second.
-        assert!(last <= SECOND * 105, "{about}");
-        assert!(least.as_secs_f64() >= most.as_secs_f64() * 0.95, "{about}");
-        let usage = simulator.usage(LABEL, MODEL, SECOND * 10..SECOND * 90).unwrap();
-        assert!(usage.ratio() >= 0.97, "{about}: {usage:?}");
-        assert!(is_idle(&gateway), "{about}");
+        assert!(last <= SECOND * 105, "{summary}");
+        assert!(least.as_secs_f64() >= most.as_secs_f64() * 0.95, "{summary}");
+        let usage = simulator.usage(ACCOUNT, MODEL, SECOND * 10..SECOND * 90).unwrap();
+        assert!(usage.ratio() >= 0.97, "{summary}: {usage:?}");
+        assert!(is_idle(&gateway), "{summary}");
     }
 }
 
-/// What came of some minutes of agents.
-struct Minutes {
+/// Result of a load run.
+struct LoadResult {
     simulator: Simulator,
     errors: u64,
-    /// Waits of the modest tenants.
+    /// Waits of the tenants with few agents, sorted.
     waits: Vec<Duration>,
 }
 
-impl Minutes {
+impl LoadResult {
     fn p99(&self) -> Duration {
         self.waits[self.waits.len() * 99 / 100]
     }
 }
 
-/// Two hundred agents on two keys: twenty tenants of five agents for each, one of which may have
-/// many more.
-async fn agents(greedy: usize, span: Duration) -> Minutes {
+/// Runs agents on two keys: twenty tenants of five agents per key; the first tenant has `greedy`
+/// agents if that is not zero.
+async fn agents(greedy: usize, span: Duration) -> LoadResult {
     let account = |label: &str, key: &str| {
         let quota = Limits::new().requests_per_minute(4_000).tokens_per_minute(2_000_000);
         Account::new(tidegate_sim::Dialect::OpenAi, label, key)
             .model(MODEL, quota)
             .output(Output::between(20..=200))
-            // Half of all calls take 1.2 s at most, and one in a hundred 6 s.
+            // Half of all calls take at most 1.2 s, and one in a hundred takes 6 s.
             .faults(Faults::new().by_chance(1, 60, Fault::SlowStart(MILLI * 4_800)))
             .first_token(Delay::between(MILLI * 300..=MILLI * 800))
             .per_token(Delay::between(MILLI..=MILLI * 12))
@@ -155,11 +161,11 @@ async fn agents(greedy: usize, span: Duration) -> Minutes {
                     while start.elapsed() < span {
                         number += 1;
                         let request = chat(500, 400, number % 2 == 0, &format!("t-{tenant}"), key);
-                        let answer = ask(&gateway, request).await;
+                        let response = send(&gateway, request).await;
                         let mut waits = waits.lock().unwrap();
-                        waits.0 += u64::from(answer.status != 200);
+                        waits.0 += u64::from(response.status != 200);
                         if tenant > 0 && start.elapsed() > SECOND * 30 {
-                            let wait = answer.number("x-tidegate-wait-ms");
+                            let wait = response.number("x-tidegate-wait-ms");
                             waits.1.push(Duration::from_millis(wait));
                         }
                     }
@@ -173,21 +179,24 @@ async fn agents(greedy: usize, span: Duration) -> Minutes {
     let (errors, mut waits) = std::mem::take(&mut *waits.lock().unwrap());
     waits.sort();
     assert!(is_idle(&gateway));
-    Minutes { simulator, errors, waits }
+    LoadResult { simulator, errors, waits }
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_hundred_agents_use_two_keys_and_none_can_crowd_out_another() {
+async fn a_greedy_tenant_does_not_delay_others() {
     let span = SECOND * 90;
     let equal = agents(0, span).await;
     let crowded = agents(60, span).await;
-    for (name, minutes) in [("equal", &equal), ("crowded", &crowded)] {
-        assert_eq!(minutes.errors, 0, "{name}");
+    for (name, result) in [("equal", &equal), ("crowded", &crowded)] {
+        assert_eq!(result.errors, 0, "{name}");
         for label in ["one", "two"] {
-            let usage = minutes.simulator.usage(label, MODEL, SECOND * 30..span).unwrap();
+            let usage = result.simulator.usage(label, MODEL, SECOND * 30..span).unwrap();
             assert!(usage.ratio() >= 0.95, "{name} {label}: {usage:?}");
         }
     }
-    let (alone, beside) = (equal.p99(), crowded.p99());
-    assert!(beside.as_secs_f64() <= alone.as_secs_f64() * 1.2, "{alone:?} and {beside:?}");
+    let (equal_p99, crowded_p99) = (equal.p99(), crowded.p99());
+    assert!(
+        crowded_p99.as_secs_f64() <= equal_p99.as_secs_f64() * 1.2,
+        "{equal_p99:?} and {crowded_p99:?}"
+    );
 }

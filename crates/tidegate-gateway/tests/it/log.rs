@@ -1,4 +1,4 @@
-//! What the log is told, in lines.
+//! Captures log lines.
 
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -7,24 +7,25 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Dispatch, Event, Metadata, Subscriber};
 
-/// A log that is kept. Clones are the same one.
+/// Captured log lines. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
-/// With one listener alone, a place that logs for the first time goes by whether its own thread
-/// listens, and remembers that: a test beside could silence it.
-static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
+/// With a single dispatcher, a callsite caches whether the thread that reached it first was
+/// interested. A second dispatcher prevents a concurrent test from disabling it.
+static SECOND_DISPATCH: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
-    /// Does something, and hears what is logged of it.
-    pub(crate) fn hear(&self, something: impl FnOnce()) {
-        LazyLock::force(&SECOND);
-        tracing::subscriber::with_default(self.clone(), something);
+    /// Runs `action` and captures its log.
+    pub(crate) fn capture(&self, action: impl FnOnce()) {
+        LazyLock::force(&SECOND_DISPATCH);
+        tracing::subscriber::with_default(self.clone(), action);
     }
 
-    /// How many lines have these words. A line is the message, and then the fields.
-    pub(crate) fn count(&self, words: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|line| line.contains(words)).count()
+    /// Returns the number of lines that contain `text`. A line is the message followed by the
+    /// fields.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
     }
 }
 
@@ -57,7 +58,7 @@ struct Line(String);
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
-            // Comes first, whatever the order.
+            // The message comes first, whatever the order of the fields.
             "message" => self.0.insert_str(0, &format!("{value:?}")),
             name => self.0.push_str(&format!(" {name}={value:?}")),
         }

@@ -1,22 +1,22 @@
-//! The gateway, against the simulator of providers and against scripts.
+//! Integration tests of the gateway against the provider simulator and scripted providers.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod accounts;
+mod body_limits;
 mod call_observer;
-mod calls;
-mod changing;
-mod greed;
-mod keys;
-mod leaving;
+mod cancellation;
+mod credentials;
+mod fairness;
+mod forwarding;
 mod load;
 mod log;
-mod passing;
+mod reconfiguration;
 mod refusals;
-mod sizes;
-mod slow_bodies;
+mod request_kinds;
+mod retries;
+mod slow_callers;
 mod sockets;
-mod stage;
 mod streams;
+mod support;
 mod timeouts;
-mod trying;
-mod wire;
+mod transport;

@@ -1,4 +1,5 @@
-//! Answers in pieces: when they pass, what they cost, and what a cut one costs.
+//! Streamed responses: when chunks are forwarded, what they cost, and what a truncated stream
+//! costs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,19 +14,19 @@ use tokio::time::{Instant, timeout};
 use tower::BoxError;
 use tower::service_fn;
 
-use crate::stage::{
-    FAMILIES, KEY, LABEL, MILLI, MODEL, PEER, SECOND, Want, account, ask, chat, gateway, is_idle,
-    read, settle, simulator, upstream,
+use crate::support::{
+    ACCOUNT, FAMILIES, KEY, MILLI, MODEL, Mode, PEER, SECOND, account, chat, gateway, is_idle,
+    read, send, settle, simulator, upstream,
 };
-use crate::wire::Drip;
+use crate::transport::SlowBody;
 
 #[tokio::test(start_paused = true)]
-async fn pieces_pass_as_they_come() {
+async fn chunks_are_forwarded_as_they_arrive() {
     for (name, dialect, sim) in FAMILIES {
         let slow = account(sim).first_token(Delay::fixed(SECOND)).per_token(Delay::fixed(SECOND));
         let gateway = gateway(&simulator(slow), upstream(name, dialect));
         let start = Instant::now();
-        let mut response = gateway.handle(chat(name, Want::Stream), PEER).await;
+        let mut response = gateway.handle(chat(name, Mode::Stream), PEER).await;
         let mut times = Vec::new();
         while let Some(frame) = response.body_mut().frame().await {
             frame.unwrap();
@@ -38,28 +39,28 @@ async fn pieces_pass_as_they_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_as_the_first_thing_of_a_stream_is_tried_again() {
-    // The others say something before, and then it is too late.
+async fn an_error_as_the_first_event_is_retried() {
+    // The other dialects send an event before the error, and then it is too late.
     for (name, dialect, sim) in FAMILIES.into_iter().skip(2) {
         let simulator = simulator(account(sim));
         let gateway = gateway(&simulator, upstream(name, dialect));
-        simulator.inject(LABEL, Fault::StreamError { after: 0 }, 1).unwrap();
-        let answer = ask(&gateway, chat(name, Want::Stream)).await;
-        assert_eq!(answer.status, 200, "{name}");
-        assert_eq!(answer.number("x-tidegate-attempts"), 2, "{name}: {:?}", answer.body);
-        assert!(!answer.body.windows(5).any(|word| word == b"error"), "{name}");
+        simulator.inject(ACCOUNT, Fault::StreamError { after: 0 }, 1).unwrap();
+        let response = send(&gateway, chat(name, Mode::Stream)).await;
+        assert_eq!(response.status, 200, "{name}");
+        assert_eq!(response.number("x-tidegate-attempts"), 2, "{name}: {:?}", response.body);
+        assert!(!response.body.windows(5).any(|word| word == b"error"), "{name}");
         assert!(is_idle(&gateway), "{name}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_fails_in_the_middle_is_passed_on_as_it_is_and_settled() {
+async fn a_stream_failing_midway_is_forwarded_and_settled() {
     for (name, dialect, sim) in FAMILIES {
         for fault in [Fault::StreamError { after: 3 }, Fault::Cut { after: 3 }] {
             let simulator = simulator(account(sim));
             let gateway = gateway(&simulator, upstream(name, dialect));
-            simulator.inject(LABEL, fault, 1).unwrap();
-            let response = gateway.handle(chat(name, Want::Stream), PEER).await;
+            simulator.inject(ACCOUNT, fault, 1).unwrap();
+            let response = gateway.handle(chat(name, Mode::Stream), PEER).await;
             let read = read(response).await;
             match fault {
                 Fault::Cut { .. } => {
@@ -67,16 +68,16 @@ async fn a_stream_that_fails_in_the_middle_is_passed_on_as_it_is_and_settled() {
                 }
                 _ => assert!(read.unwrap().body.windows(5).any(|word| word == b"error"), "{name}"),
             }
-            assert_eq!(simulator.ledger().seen(), 1, "what has begun is not begun again");
+            assert_eq!(simulator.ledger().seen(), 1, "a started stream is not retried");
             assert!(is_idle(&gateway), "{name}");
         }
     }
 }
 
-/// Numbers that are the same in every run.
-struct Dice(u64);
+/// A deterministic random number generator.
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (self.0 >> 33) % bound
@@ -84,30 +85,31 @@ impl Dice {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_streams_that_are_cut_at_any_moment_leave_nothing_behind() {
-    let mut dice = Dice(7);
-    // One that settles what was used.
-    let slow = tidegate_sim::Account::new(tidegate_sim::Dialect::Mistral, LABEL, KEY)
+async fn a_thousand_cancelled_streams_are_all_settled() {
+    let mut rng = Rng(7);
+    // A provider that charges actual usage.
+    let slow = tidegate_sim::Account::new(tidegate_sim::Dialect::Mistral, ACCOUNT, KEY)
         .model(MODEL, Limits::new().tokens_per_minute(10_000_000))
         .first_token(Delay::between(MILLI * 50..=MILLI * 300))
         .per_token(Delay::between(MILLI * 5..=MILLI * 60))
         .output(Output::between(5..=20));
     let simulator = simulator(slow);
     let gateway = gateway(&simulator, upstream("mistral", tidegate_llm::Dialect::Mistral));
-    // How this model counts is learned from calls that come to their ends.
+    // Complete calls teach the gateway how the model counts tokens.
     for _ in 0..20 {
-        ask(&gateway, chat("mistral", Want::Stream)).await;
+        send(&gateway, chat("mistral", Mode::Stream)).await;
     }
     let mut streams = Vec::new();
     for _ in 0..1_000 {
-        let patience = MILLI * u32::try_from(dice.below(15_000)).unwrap();
+        let cancel_after = MILLI * u32::try_from(rng.below(15_000)).unwrap();
         let gateway = gateway.clone();
         streams.push(tokio::spawn(async move {
-            let asked = async {
-                let answer = read(gateway.handle(chat("mistral", Want::Stream), PEER).await).await;
-                assert_eq!(answer.unwrap().status, 200);
+            let call = async {
+                let response =
+                    read(gateway.handle(chat("mistral", Mode::Stream), PEER).await).await;
+                assert_eq!(response.unwrap().status, 200);
             };
-            timeout(patience, asked).await.is_ok()
+            timeout(cancel_after, call).await.is_ok()
         }));
     }
     let mut complete = 0;
@@ -121,40 +123,42 @@ async fn a_thousand_streams_that_are_cut_at_any_moment_leave_nothing_behind() {
     let seen = gateway.inspect().await.remove(0);
     let limits = seen.queues().flat_map(tidegate_llm::rate_limit::QueueView::all_limits);
     let mut tokens = limits.filter(|(_, limit)| limit.dimension == Some(Dimension::Tokens));
-    let (_, here) = tokens.next().unwrap();
-    let there: u64 = simulator.ledger().entries().iter().map(|one| one.charged.total()).sum();
-    let off = here.charged.abs_diff(there) as f64 / there as f64;
-    assert!(off < 0.01, "{} here, {there} there, {complete} complete", here.charged);
+    let (_, ours) = tokens.next().unwrap();
+    let theirs: u64 = simulator.ledger().entries().iter().map(|entry| entry.charged.total()).sum();
+    let off = ours.charged.abs_diff(theirs) as f64 / theirs as f64;
+    assert!(off < 0.01, "{} ours, {theirs} theirs, {complete} complete", ours.charged);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_piece_that_is_late_is_no_failure() {
+async fn a_late_first_event_is_not_a_failure() {
     let (name, dialect, sim) = FAMILIES[1];
     let simulator = simulator(account(sim).first_token(Delay::fixed(SECOND * 119)));
     let gateway = gateway(&simulator, upstream(name, dialect));
-    let answer = ask(&gateway, chat(name, Want::Stream)).await;
-    assert_eq!((answer.status.as_u16(), answer.number("x-tidegate-attempts")), (200, 1));
+    let response = send(&gateway, chat(name, Mode::Stream)).await;
+    assert_eq!((response.status.as_u16(), response.number("x-tidegate-attempts")), (200, 1));
     settle().await;
     assert!(is_idle(&gateway));
 }
 
-const FAILING: [&str; 2] = ["data: {\"error\":{\"mess", "age\":\"overloaded\",\"code\":503}}\n\n"];
-const FINE: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\ndata: [DONE]\n\n";
+const ERROR_CHUNKS: [&str; 2] =
+    ["data: {\"error\":{\"mess", "age\":\"overloaded\",\"code\":503}}\n\n"];
+const OK_STREAM: &str =
+    "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\ndata: [DONE]\n\n";
 
-/// A gateway to a provider that answers in these pieces: first with some, then with others.
-fn dripping(
+/// A gateway to a provider that sends `first` as its first response and `then` afterwards.
+fn streaming_gateway(
     first: &'static [(Duration, &'static str)],
     then: &'static [(Duration, &'static str)],
 ) -> Gateway {
-    let asked = Arc::new(AtomicUsize::new(0));
+    let call = Arc::new(AtomicUsize::new(0));
     let http = service_fn(move |_: Request<RequestBody>| {
-        let number = asked.fetch_add(1, Ordering::Relaxed);
-        let body = Drip::new(if number == 0 { first } else { then });
+        let number = call.fetch_add(1, Ordering::Relaxed);
+        let body = SlowBody::new(if number == 0 { first } else { then });
         let response = Response::builder().header("content-type", "text/event-stream").body(body);
         std::future::ready(Ok::<_, BoxError>(response.unwrap()))
     });
     let (name, dialect, _) = FAMILIES[0];
-    Gateway::builder(&crate::stage::engine())
+    Gateway::builder(&crate::support::engine())
         .http(http)
         .upstream(upstream(name, dialect))
         .build()
@@ -162,32 +166,32 @@ fn dripping(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_in_parts_or_behind_a_comment_is_seen_before_the_first_byte() {
-    const SPLIT: &[(Duration, &str)] = &[(MILLI, FAILING[0]), (MILLI, FAILING[1])];
+async fn a_split_or_delayed_error_event_is_detected() {
+    const SPLIT: &[(Duration, &str)] = &[(MILLI, ERROR_CHUNKS[0]), (MILLI, ERROR_CHUNKS[1])];
     const BEHIND: &[(Duration, &str)] =
-        &[(MILLI, ": keep-alive\n\n"), (MILLI, FAILING[0]), (MILLI, FAILING[1])];
+        &[(MILLI, ": keep-alive\n\n"), (MILLI, ERROR_CHUNKS[0]), (MILLI, ERROR_CHUNKS[1])];
     for first in [SPLIT, BEHIND] {
-        let gateway = dripping(first, &[(MILLI, FINE)]);
-        let answer = ask(&gateway, chat("openai", Want::Stream)).await;
-        assert_eq!(&answer.body[..], FINE.as_bytes());
-        assert_eq!(answer.number("x-tidegate-attempts"), 2);
+        let gateway = streaming_gateway(first, &[(MILLI, OK_STREAM)]);
+        let response = send(&gateway, chat("openai", Mode::Stream)).await;
+        assert_eq!(&response.body[..], OK_STREAM.as_bytes());
+        assert_eq!(response.number("x-tidegate-attempts"), 2);
         assert!(is_idle(&gateway));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_comment_is_held_for_a_second_and_not_longer() {
+async fn comments_are_held_for_at_most_a_second() {
     const WAITING: &[(Duration, &str)] = &[
         (MILLI, ": keep-alive\n\n"),
         (Duration::from_millis(600), ": keep-alive\n\n"),
-        (Duration::from_secs(59), FINE),
+        (Duration::from_secs(59), OK_STREAM),
     ];
-    let gateway = dripping(WAITING, &[]);
+    let gateway = streaming_gateway(WAITING, &[]);
     let start = Instant::now();
-    let mut response = gateway.handle(chat("openai", Want::Stream), PEER).await;
+    let mut response = gateway.handle(chat("openai", Mode::Stream), PEER).await;
     let first = response.body_mut().frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(&first[..], b": keep-alive\n\n: keep-alive\n\n");
     assert!((SECOND..SECOND + MILLI * 10).contains(&start.elapsed()), "{:?}", start.elapsed());
-    assert_eq!(&read(response).await.unwrap().body[..], FINE.as_bytes());
+    assert_eq!(&read(response).await.unwrap().body[..], OK_STREAM.as_bytes());
     assert!(is_idle(&gateway));
 }

@@ -1,5 +1,5 @@
-//! Bodies that are read in one go, with a bound on their size, on the silence between pieces and on
-//! all of their time: whoever sends a byte now and then is not listened to for ever.
+//! Reads complete bodies, with bounds on their size, on the gaps between pieces and on the total
+//! time, so that a server that sends a byte now and then cannot hold a call forever.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -12,86 +12,89 @@ use tokio::time::{Instant, timeout};
 
 use crate::call::{BoxError, Broken};
 
-/// The most bytes of an answer: 64 MiB.
+/// Maximum size of a response: 64 MiB.
 const MAX_BODY: usize = 64 * 1_024 * 1_024;
-/// The most bytes of an error: 1 MiB.
+/// Maximum size of an error body: 1 MiB.
 const MAX_ERROR: usize = 1_024 * 1_024;
-/// How many silences an answer may take in all. A provider may keep its callers awake while they
-/// are in its queue; two minutes of silence make ten of them, which is how long DeepSeek does so.
-const MOST_SILENCES: u32 = 5;
-/// How long the body of an error may take. The status and the header fields are known already, and
-/// they say most of what there is to know.
-const ERROR_SPAN: Duration = Duration::from_secs(5);
+/// Total time of a response as a multiple of the idle time-out. Providers may send keep-alives
+/// while a call is queued; with the default of two minutes this allows ten, which is DeepSeek's
+/// maximum.
+const MAX_IDLE_TIMEOUTS: u32 = 5;
+/// Total time of an error body. Status and headers are known already and carry most of the
+/// information.
+const ERROR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a body is read.
+/// Bounds for reading a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// Between any two pieces.
-    silence: Duration,
-    /// Until its end.
-    span: Duration,
-    /// In bytes.
+    /// Maximum time between two pieces.
+    idle: Duration,
+    /// Maximum time until the end.
+    total: Duration,
+    /// Maximum size in bytes.
     size: usize,
-    beyond: Beyond,
+    on_excess: OnExcess,
 }
 
-/// What becomes of a body that goes beyond its bounds.
+/// What to do with a body that exceeds its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beyond {
-    /// Its beginning will do. Whatever ends it, what came until then is good.
+enum OnExcess {
+    /// Return what was read, also if the body fails.
     Truncate,
-    /// It is refused.
-    Refuse,
+    /// Fail.
+    Reject,
 }
 
 impl Bounds {
-    /// Of an answer in one piece, from a provider that may be silent for so long.
-    pub(super) const fn of_answer(silence: Duration) -> Self {
-        let span = silence.saturating_mul(MOST_SILENCES);
-        Self { silence, span, size: MAX_BODY, beyond: Beyond::Refuse }
+    /// Returns the bounds of a response in one piece, given the idle time-out.
+    pub(super) const fn for_response(idle: Duration) -> Self {
+        let total = idle.saturating_mul(MAX_IDLE_TIMEOUTS);
+        Self { idle, total, size: MAX_BODY, on_excess: OnExcess::Reject }
     }
 
-    /// Of an error.
-    pub(super) const fn of_error() -> Self {
-        let (silence, span) = (ERROR_SPAN, ERROR_SPAN);
-        Self { silence, span, size: MAX_ERROR, beyond: Beyond::Truncate }
+    /// Returns the bounds of an error body.
+    pub(super) const fn for_error() -> Self {
+        let (idle, total) = (ERROR_TIMEOUT, ERROR_TIMEOUT);
+        Self { idle, total, size: MAX_ERROR, on_excess: OnExcess::Truncate }
     }
 }
 
 /// Why a body could not be read to its end.
 #[derive(Debug)]
-pub(super) enum Unread {
-    Broken(Broken, Option<BoxError>),
+pub(super) enum BodyError {
+    Connection(Broken, Option<BoxError>),
     TooLong(DecodeError),
 }
 
-/// All of a body.
-pub(super) async fn collect<B>(body: B, bounds: Bounds) -> Result<Bytes, Unread>
+/// Reads a body to its end.
+pub(super) async fn collect<B>(body: B, bounds: Bounds) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let Bounds { silence, span, size: limit, beyond } = bounds;
+    let Bounds { idle, total, size: limit, on_excess } = bounds;
     let mut body = pin!(body);
     let mut read = BytesMut::new();
-    let begin = Instant::now();
+    let started = Instant::now();
     let ended = loop {
-        let left = span.saturating_sub(begin.elapsed()).min(silence);
-        let frame = match timeout(left, body.frame()).await {
+        let remaining = total.saturating_sub(started.elapsed()).min(idle);
+        let frame = match timeout(remaining, body.frame()).await {
             Ok(None) => break Ok(()),
             Ok(Some(Ok(frame))) => frame,
-            Ok(Some(Err(error))) => break Err(Unread::Broken(Broken::Cut, Some(error.into()))),
-            Err(_) => break Err(Unread::Broken(Broken::TimedOut, None)),
+            Ok(Some(Err(error))) => {
+                break Err(BodyError::Connection(Broken::Cut, Some(error.into())));
+            }
+            Err(_) => break Err(BodyError::Connection(Broken::TimedOut, None)),
         };
         let Ok(data) = frame.into_data() else { continue };
-        let room = limit - read.len();
-        read.extend_from_slice(data.get(..room).unwrap_or(&data));
-        if data.len() > room {
-            break Err(Unread::TooLong(DecodeError::TooLong { limit }));
+        let free = limit - read.len();
+        read.extend_from_slice(data.get(..free).unwrap_or(&data));
+        if data.len() > free {
+            break Err(BodyError::TooLong(DecodeError::TooLong { limit }));
         }
     };
-    match (ended, beyond) {
-        (Ok(()), _) | (Err(_), Beyond::Truncate) => Ok(read.freeze()),
-        (Err(unread), Beyond::Refuse) => Err(unread),
+    match (ended, on_excess) {
+        (Ok(()), _) | (Err(_), OnExcess::Truncate) => Ok(read.freeze()),
+        (Err(error), OnExcess::Reject) => Err(error),
     }
 }

@@ -1,4 +1,4 @@
-//! What the head of an answer tells beside its status.
+//! The head of a response: reported limits and request id.
 
 use http::HeaderMap;
 use tidegate_providers::response::request_id;
@@ -6,21 +6,22 @@ use tidegate_providers::{Failure, ReportedLimits};
 
 use crate::call::CallError;
 
-/// What a head told.
+/// Information from the head of a response.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
-    pub(super) told: ReportedLimits,
+    pub(super) reported_limits: ReportedLimits,
     pub(super) request_id: Option<String>,
 }
 
 impl Head {
-    pub(super) fn read(headers: &HeaderMap, told: ReportedLimits) -> Self {
-        Self { told, request_id: request_id(headers) }
+    pub(super) fn read(headers: &HeaderMap, reported_limits: ReportedLimits) -> Self {
+        Self { reported_limits, request_id: request_id(headers) }
     }
 
-    /// A failure, with what was told along with it. What the failure itself says comes first.
+    /// Creates the error of a failure, completed with the limits and id of the head. Values of the
+    /// failure take precedence.
     pub(super) fn failed(&self, mut failure: Failure) -> CallError {
-        for (dimension, reading) in self.told.iter() {
+        for (dimension, reading) in self.reported_limits.iter() {
             failure.reported_limits.add(dimension, *reading);
         }
         failure.request_id = failure.request_id.or_else(|| self.request_id.clone());
@@ -43,17 +44,17 @@ mod tests {
     }
 
     fn head(id: &str) -> Head {
-        let mut told = ReportedLimits::nothing();
-        told.add(Dimension::Requests, reading(1));
-        told.add(Dimension::Tokens, reading(2));
+        let mut reported_limits = ReportedLimits::nothing();
+        reported_limits.add(Dimension::Requests, reading(1));
+        reported_limits.add(Dimension::Tokens, reading(2));
         let mut headers = HeaderMap::new();
         headers.insert("x-request-id", id.parse().unwrap());
         headers.insert("apim-request-id", "second".parse().unwrap());
-        Head::read(&headers, told)
+        Head::read(&headers, reported_limits)
     }
 
     #[test]
-    fn a_failure_has_what_the_head_told_unless_it_knows_better() {
+    fn failure_is_completed_from_the_head() {
         let mut failure = Failure::new("sim".into(), Class::Transient, StatusCode::OK);
         failure.reported_limits.add(Dimension::Tokens, reading(0));
         let error = head("first").failed(failure.clone());
@@ -67,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_name_is_passed_over() {
+    fn invalid_request_id_is_ignored() {
         assert_eq!(head("").request_id.as_deref(), Some("second"));
         assert_eq!(head(&"x".repeat(257)).request_id.as_deref(), Some("second"));
     }

@@ -1,7 +1,7 @@
-//! Answers: a stream of events, or all of it at once.
+//! Responses to calls, as a stream of events.
 //!
-//! An answer holds the permit of its call to its end. Dropping it in the middle gives the permit
-//! back, charged with what has come until then.
+//! A response holds the permit of its call until its end. Dropping it early settles the permit with
+//! the usage so far.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,25 +15,25 @@ use tidegate_providers::{Event, Provider, Reply, ReportedLimits, Usage};
 use super::error::CallError;
 use crate::rate_limit::Reservation;
 
-/// Events as they come.
+/// Events as they arrive.
 type Events = Pin<Box<dyn Stream<Item = Result<Event, CallError>> + Send>>;
 
-/// An answer: read it event by event, or [`whole`](Self::whole).
-#[must_use = "an answer that is not read is broken off"]
+/// Response to a call. Read it event by event, or as a [`whole`](Self::whole).
+#[must_use = "dropping a response aborts it"]
 pub struct Answer {
     provider: Provider,
-    told: ReportedLimits,
+    reported_limits: ReportedLimits,
     request_id: Option<String>,
-    /// What is known already.
+    /// Events received already.
     ready: VecDeque<Event>,
-    /// What is still to come.
+    /// Events still to come.
     events: Option<Events>,
     reservation: Option<Reservation>,
     usage: Option<Usage>,
 }
 
 impl Answer {
-    /// An answer that is all here.
+    /// Creates a response from a complete reply.
     pub fn complete(provider: Provider, reply: Reply) -> Self {
         let calls = reply.calls.into_iter().enumerate();
         let texts =
@@ -48,7 +48,7 @@ impl Answer {
         Self { ready, usage: reply.usage, ..Self::empty(provider) }
     }
 
-    /// An answer that comes piece by piece.
+    /// Creates a response from a stream of events.
     pub fn streamed(provider: Provider, events: Events) -> Self {
         Self { events: Some(events), ..Self::empty(provider) }
     }
@@ -56,7 +56,7 @@ impl Answer {
     fn empty(provider: Provider) -> Self {
         Self {
             provider,
-            told: ReportedLimits::nothing(),
+            reported_limits: ReportedLimits::nothing(),
             request_id: None,
             ready: VecDeque::new(),
             events: None,
@@ -65,36 +65,36 @@ impl Answer {
         }
     }
 
-    /// With what its head told about limits, and the provider's name for the request.
-    pub fn told(mut self, told: ReportedLimits, request_id: Option<String>) -> Self {
-        (self.told, self.request_id) = (told, request_id);
+    /// Sets the limits and the request id that the head of the response reported.
+    pub fn told(mut self, reported: ReportedLimits, request_id: Option<String>) -> Self {
+        (self.reported_limits, self.request_id) = (reported, request_id);
         self
     }
 
-    /// Who answers.
+    /// Returns the provider that responded.
     #[must_use]
     pub const fn provider(&self) -> &Provider {
         &self.provider
     }
 
-    /// What the provider calls this request, for its support.
+    /// Returns the provider's id of the request, for support cases.
     #[must_use]
     pub fn request_id(&self) -> Option<&str> {
         self.request_id.as_deref()
     }
 
-    /// The next event; `None` at the end.
+    /// Returns the next event; `None` at the end.
     ///
     /// # Errors
-    /// When the provider fails in the middle, typed as if it had failed at the start.
+    /// Fails if the provider fails midway, with the same error as for a failure at the start.
     pub async fn next(&mut self) -> Option<Result<Event, CallError>> {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }
 
-    /// All of it.
+    /// Reads the whole response.
     ///
     /// # Errors
-    /// When the provider fails in the middle.
+    /// Fails if the provider fails midway.
     pub async fn whole(mut self) -> Result<Reply, CallError> {
         let mut reply = Reply::default();
         while let Some(event) = self.next().await {
@@ -117,7 +117,7 @@ impl Stream for Answer {
             Poll::Ready(next) => next,
         };
         match &next {
-            Some(Ok(event)) => self.note(event),
+            Some(Ok(event)) => self.record(event),
             Some(Err(error)) => {
                 self.events = None;
                 if let Some(reservation) = self.reservation.take() {
@@ -134,7 +134,7 @@ impl Stream for Answer {
 }
 
 impl Answer {
-    fn note(&mut self, event: &Event) {
+    fn record(&mut self, event: &Event) {
         if let Event::Usage(usage) = event {
             self.usage = Some(*usage);
         }
@@ -151,14 +151,14 @@ impl Answer {
 }
 
 impl Answer {
-    /// What its head told about limits.
+    /// Returns the limits that the head of the response reported.
     pub(crate) const fn reported_limits(&self) -> &ReportedLimits {
-        &self.told
+        &self.reported_limits
     }
 
-    /// Takes the reservation of the call, to be settled with what the call turns out to use.
+    /// Attaches the reservation of the call, which is settled with the real usage.
     pub(crate) fn keep(&mut self, mut reservation: Reservation) {
-        // What is here already was made, whether anybody reads it or not.
+        // The provider charges for events received already, even if the caller never reads them.
         self.ready.iter().for_each(|event| reservation.came(event));
         self.reservation = Some(reservation);
         if self.events.is_none() {
@@ -171,7 +171,7 @@ impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer")
             .field("provider", &self.provider)
-            .field("told", &self.told)
+            .field("reported_limits", &self.reported_limits)
             .field("usage", &self.usage)
             .finish_non_exhaustive()
     }

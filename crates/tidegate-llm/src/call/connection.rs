@@ -1,6 +1,6 @@
-//! How a connection fails: the kind of failure, the typed errors below it, and the text about it.
+//! Connection failures: kinds, typed errors and their text.
 //!
-//! Only typed errors and the kinds of I/O errors become text. The words of any other error are not
+//! Only typed errors and kinds of I/O errors appear in text. Messages of other errors are not
 //! quoted, since an HTTP service may put a URL with a key into them.
 
 use std::borrow::Cow;
@@ -10,16 +10,18 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use http::StatusCode;
+
 use super::error::BoxError;
 
-/// The most names of a certificate that an error shows.
+/// Maximum number of names of a certificate that an error shows.
 const MAX_NAMES: usize = 5;
 
 /// How a connection failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Broken {
-    /// The connection was refused: no server listens there.
+    /// The connection was refused: no server listens at the address.
     Refused,
     /// The host name cannot be resolved.
     HostNotFound,
@@ -27,23 +29,23 @@ pub enum Broken {
     Tls,
     /// No connection was made within the connect time-out.
     ConnectTimedOut,
-    /// No connection was made for another reason.
+    /// The connection failed for another reason.
     NotConnected,
-    /// Nothing came for too long.
+    /// The server sent nothing for too long.
     TimedOut,
-    /// It ended in the middle.
+    /// The connection ended before the response was complete.
     Cut,
 }
 
 impl Broken {
-    /// Whether there was a connection, so that a request may have been sent.
+    /// Returns whether there was a connection, so that the request may have been sent.
     #[must_use]
     pub const fn was_connected(self) -> bool {
         matches!(self, Self::TimedOut | Self::Cut)
     }
 
-    /// Whether another attempt within seconds or minutes may succeed. A rejected certificate or a
-    /// failed handshake stays until somebody changes the server or the configuration.
+    /// Returns whether a retry within seconds or minutes may succeed. A rejected certificate or a
+    /// failed handshake persists until the server or the configuration changes.
     #[must_use]
     pub const fn may_heal_soon(self) -> bool {
         !matches!(self, Self::Tls)
@@ -57,7 +59,7 @@ impl Broken {
         }
     }
 
-    /// What is known of the reason without the error below.
+    /// Returns the reason implied by the kind, used if there is no source error.
     const fn detail(self) -> Option<&'static str> {
         match self {
             Self::Refused => Some("connection refused"),
@@ -76,110 +78,173 @@ impl fmt::Display for Broken {
     }
 }
 
-/// Why there is no connection, or no answer on it in time. An adapter looks for it in the sources of
-/// what an HTTP service fails with; the client of this crate always provides it.
+/// Why a connection failed, or brought no response. Adapters look for it among the sources of an
+/// HTTP service's error. It is the error type of this crate's client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectionError {
     /// The host name cannot be resolved.
     #[error("host name {host:?} cannot be resolved")]
     HostNotFound {
-        /// The name.
+        /// The host name.
         host: String,
-        /// What the resolver said.
+        /// Error of the resolver.
         #[source]
         source: BoxError,
     },
-    /// No server listens at the address.
-    #[error("connection refused by {}", Peer(.host, .addresses))]
+    /// The connection was refused: no server listens at the address.
+    #[error("connection refused by {}", Addresses(.host, .addresses))]
     Refused {
-        /// The host that was asked for.
+        /// Host of the request.
         host: String,
-        /// The addresses of the host. If there are several, the last one that was tried refused.
+        /// Addresses of the host. If there are several, the last one tried refused.
         addresses: Vec<SocketAddr>,
-        /// What the operating system said.
+        /// Error of the operating system.
         #[source]
         source: BoxError,
     },
     /// The certificate of the server was rejected.
     #[error("certificate of {host:?} ({}) is not trusted: {reason}", Names(.names))]
     Certificate {
-        /// The host that was asked for.
+        /// Host of the request.
         host: String,
-        /// The DNS names that the certificate is for.
+        /// DNS names in the certificate.
         names: Vec<String>,
-        /// Why it was rejected, such as `unknown issuer`.
+        /// Reason of the rejection, such as `unknown issuer`.
         reason: Cow<'static, str>,
     },
-    /// The TLS handshake failed for another reason than the certificate.
+    /// The TLS handshake failed for a reason other than the certificate.
     #[error("TLS handshake with {host:?} failed: {source}")]
     Handshake {
-        /// The host that was asked for.
+        /// Host of the request.
         host: String,
-        /// What TLS said.
+        /// Error of the TLS library.
         #[source]
         source: BoxError,
     },
-    /// There are no root certificates to check the certificate of a server against.
+    /// The root certificates of the system could not be loaded.
     #[error("the root certificates of the system cannot be loaded: {0}")]
     NoRoots(#[source] io::Error),
     /// Name resolution, TCP and TLS together took longer than the connect time-out.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
-    /// The proxy on the way cannot be reached itself.
+    /// The proxy itself cannot be reached.
     #[error("proxy {proxy} cannot be reached: {source}")]
     ProxyUnreachable {
         /// Host and port of the proxy.
         proxy: String,
-        /// Why.
+        /// Reason.
         #[source]
         source: Box<ConnectionError>,
     },
-    /// The proxy on the way opened no tunnel to the server.
-    #[error("proxy {proxy} opened no tunnel to {host:?}: {reason}")]
+    /// The proxy did not open a tunnel to the server.
+    #[error("proxy {proxy} did not open a tunnel to {host:?}: {reason}")]
     Tunnel {
         /// Host and port of the proxy.
         proxy: String,
-        /// The host that was asked for.
+        /// Host of the request.
         host: String,
-        /// What the proxy said.
+        /// Reason, such as the status of the proxy's response.
         reason: Cow<'static, str>,
     },
-    /// A request was sent, and the answer did not begin in time.
-    #[error("first-byte time-out: the answer did not begin within {0:?}")]
+    /// The request was sent, and the response did not begin in time.
+    #[error("first-byte time-out: the response did not begin within {0:?}")]
     FirstByte(Duration),
-    /// The answer had begun and stopped.
+    /// The response began and then stalled.
     #[error("idle time-out: nothing received for {0:?}")]
     Idle(Duration),
-    /// Anything else.
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    TlsSetup(#[source] BoxError),
+    /// A set of root certificates is empty.
+    #[error("no root certificate: pass at least one")]
+    EmptyRoots,
+    /// A root certificate cannot be used.
+    #[error("root certificate {number} cannot be used: {source}")]
+    Root {
+        /// Position of the certificate, counted from one.
+        number: usize,
+        /// Reason.
+        #[source]
+        source: BoxError,
+    },
+    /// The proxy cannot reach the server.
+    #[error("proxy {proxy} returned status {status}")]
+    ProxyStatus {
+        /// Host and port of the proxy.
+        proxy: String,
+        /// Status of its response.
+        status: StatusCode,
+    },
+    /// The proxy did not respond.
+    #[error("proxy {proxy} did not respond")]
+    ProxyTimedOut {
+        /// Host and port of the proxy.
+        proxy: String,
+    },
+    /// The request was not sent because there was no connection.
+    #[error("the request was not sent: no connection{}", Because(&**.0))]
+    NotSent(#[source] BoxError),
+    /// The connection failed after the request, or a part of it, was sent.
+    #[error("the request got no response: {0}")]
+    NoResponse(#[source] BoxError),
+    /// Any other failure.
     #[error("connection to {host:?} failed{}", Because(&**.source))]
     Other {
-        /// The host that was asked for.
+        /// Host of the request.
         host: String,
-        /// What was seen below.
+        /// Underlying error.
         #[source]
         source: BoxError,
     },
 }
 
 impl ConnectionError {
-    /// The kind of failure.
+    /// Returns the kind of failure.
     #[must_use]
-    pub const fn broken(&self) -> Broken {
+    pub fn broken(&self) -> Broken {
         match self {
             Self::ProxyUnreachable { source, .. } => source.broken(),
+            Self::NotSent(source) => find_kind(&**source).unwrap_or(Broken::NotConnected),
+            Self::NoResponse(source) => find_kind(&**source).unwrap_or(Broken::Cut),
             Self::HostNotFound { .. } => Broken::HostNotFound,
             Self::Refused { .. } => Broken::Refused,
-            Self::Certificate { .. } | Self::Handshake { .. } | Self::NoRoots(_) => Broken::Tls,
+            Self::Certificate { .. }
+            | Self::Handshake { .. }
+            | Self::NoRoots(_)
+            | Self::TlsSetup(_)
+            | Self::EmptyRoots
+            | Self::Root { .. } => Broken::Tls,
             Self::TimedOut(_) => Broken::ConnectTimedOut,
             Self::FirstByte(_) | Self::Idle(_) => Broken::TimedOut,
-            Self::Tunnel { .. } | Self::Other { .. } => Broken::NotConnected,
+            Self::Tunnel { .. }
+            | Self::ProxyStatus { .. }
+            | Self::ProxyTimedOut { .. }
+            | Self::Other { .. } => Broken::NotConnected,
         }
+    }
+
+    /// Returns whether the error only wraps another one that may be more specific.
+    const fn is_wrapper(&self) -> bool {
+        matches!(self, Self::NotSent(_) | Self::NoResponse(_))
     }
 }
 
-/// `: ` and the reason that an error has among its sources, if there is one.
-pub(crate) struct Because<'e>(pub(crate) &'e (dyn Error + 'static));
+/// Returns the kind of failure according to the sources of an error: that of a [`ConnectionError`],
+/// or [`Broken::Refused`] for an I/O error of that kind.
+pub(crate) fn find_kind(error: &(dyn Error + 'static)) -> Option<Broken> {
+    chain(error).find_map(|error| {
+        if let Some(error) = error.downcast_ref::<ConnectionError>() {
+            return Some(error.broken());
+        }
+        let io = error.downcast_ref::<io::Error>();
+        io.is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused)
+            .then_some(Broken::Refused)
+    })
+}
+
+/// Displays `: ` and the reason found among the sources of an error, if any.
+struct Because<'e>(&'e (dyn Error + 'static));
 
 impl fmt::Display for Because<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,7 +252,7 @@ impl fmt::Display for Because<'_> {
     }
 }
 
-/// The text about a failed connection, with the reason as far as it is known.
+/// Displays a connection failure with its reason, as far as known.
 pub(super) struct Described<'e>(pub(super) Broken, pub(super) Option<&'e BoxError>);
 
 impl fmt::Display for Described<'_> {
@@ -199,13 +264,14 @@ impl fmt::Display for Described<'_> {
     }
 }
 
-/// The reason of a failed connection.
+/// Returns the reason of a connection failure.
 pub(super) fn reason_of(broken: Broken, source: Option<&BoxError>) -> Option<String> {
     let found = source.and_then(|source| reason(&**source)).map(|reason| reason.to_string());
     found.or_else(|| broken.detail().map(str::to_owned))
 }
 
-/// An error and its sources. That of an I/O error is what it wraps, which `source` skips.
+/// Iterates over an error and its sources. Includes the error wrapped in an I/O error, which
+/// `source` skips.
 pub(crate) fn chain<'e>(
     error: &'e (dyn Error + 'static),
 ) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
@@ -215,18 +281,19 @@ pub(crate) fn chain<'e>(
     })
 }
 
-/// What may be quoted of an error.
+/// Part of an error that is safe to show.
 enum Reason<'e> {
     Connection(&'e ConnectionError),
     Io(io::ErrorKind),
 }
 
 fn reason<'e>(error: &'e (dyn Error + 'static)) -> Option<Reason<'e>> {
-    let typed = chain(error).find_map(|error| error.downcast_ref().map(Reason::Connection));
+    let mut typed = chain(error).filter_map(|error| error.downcast_ref::<ConnectionError>());
+    let typed = typed.find(|error| !error.is_wrapper()).map(Reason::Connection);
     typed.or_else(|| io_kind(error).map(Reason::Io))
 }
 
-/// The kind of the I/O error among the sources of an error, if it says something.
+/// Returns the kind of the innermost I/O error among the sources, unless it is `Other`.
 fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let kinds = chain(error).filter_map(|error| Some(error.downcast_ref::<io::Error>()?.kind()));
     kinds.filter(|kind| *kind != io::ErrorKind::Other).last()
@@ -241,10 +308,10 @@ impl fmt::Display for Reason<'_> {
     }
 }
 
-/// The address of a host, or all of them.
-struct Peer<'e>(&'e str, &'e [SocketAddr]);
+/// Displays the address of a host, or all of them.
+struct Addresses<'e>(&'e str, &'e [SocketAddr]);
 
-impl fmt::Display for Peer<'_> {
+impl fmt::Display for Addresses<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
             [] => write!(f, "{:?}", self.0),
@@ -258,7 +325,7 @@ impl fmt::Display for Peer<'_> {
     }
 }
 
-/// The names of a certificate.
+/// Displays the names of a certificate.
 struct Names<'e>(&'e [String]);
 
 impl fmt::Display for Names<'_> {
@@ -284,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_without_a_connection_was_not_sent() {
+    fn was_connected_and_may_heal_soon_by_kind() {
         let all = [
             (Broken::Refused, false, true),
             (Broken::HostNotFound, false, true),
@@ -301,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_address_or_all_that_it_may_be() {
+    fn refused_error_shows_all_addresses() {
         assert_eq!(refused(&["127.0.0.1:9"]).to_string(), "connection refused by 127.0.0.1:9");
         assert_eq!(
             refused(&["[::1]:9", "127.0.0.1:9"]).to_string(),
@@ -310,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_a_certificate_are_bounded() {
+    fn shown_certificate_names_are_bounded() {
         let certificate = |count: usize| {
             let names = (0..count).map(|number| format!("{number}.test")).collect();
             let (host, reason) = ("localhost".to_owned(), "unknown issuer".into());
@@ -324,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_unknown_errors_is_not_quoted_but_the_kind_of_an_io_error_is() {
+    fn unknown_errors_are_not_quoted_but_io_kinds_are() {
         let secret = io::Error::other("GET https://host/path?key=secret");
         let source: BoxError = secret.into();
         assert_eq!(Described(Broken::Cut, Some(&source)).to_string(), "broke the connection");

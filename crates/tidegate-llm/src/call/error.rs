@@ -1,4 +1,4 @@
-//! Why a call has no answer, or not the end of one.
+//! Errors of calls.
 
 use std::error::Error;
 use std::time::Duration;
@@ -9,102 +9,101 @@ use tidegate_providers::{Class, Failure, Provider};
 use super::connection::{self, Broken, Described};
 use crate::plan::Invalid;
 
-/// Any error below.
+/// Any underlying error.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a call has no answer, or not the end of one.
+/// Why a call failed, before or during its response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The provider answered with an error.
+    /// The provider returned an error.
     #[error("{0}")]
     Provider(#[from] Box<Failure>),
     /// The connection failed.
     #[error("{provider} {}", Described(*.broken, .source.as_ref()))]
     Connection {
-        /// Who was called.
+        /// The provider.
         provider: Provider,
-        /// How it failed.
+        /// Kind of the failure.
         broken: Broken,
-        /// What was seen below.
+        /// Underlying error, if known.
         #[source]
         source: Option<BoxError>,
     },
-    /// What the provider sent is not what it should be.
-    #[error("the answer of {provider} cannot be read: {source}")]
+    /// The response of the provider cannot be decoded.
+    #[error("cannot decode the response of {provider}: {source}")]
     Unreadable {
-        /// Who was called.
+        /// The provider.
         provider: Provider,
-        /// What is wrong with it.
+        /// Underlying error.
         #[source]
         source: BoxError,
     },
-    /// There is no permit for the call: the wait would be too long, or the queue is full. Nothing
-    /// was sent.
+    /// No permit was granted: the wait would be too long, or the queue is full. Nothing was sent.
     #[error("no permit for a call to {provider}: {source}")]
     NoPermit {
-        /// Who was to be called.
+        /// The provider.
         provider: Provider,
-        /// Why there is none.
+        /// Reason.
         #[source]
         source: AcquireError,
-        /// What it would have to wait for, by the name of the dimension or `concurrency`, if that
-        /// is known.
+        /// The limit to wait for, if known: the name of a dimension, or `concurrency`.
         limited_by: Option<&'static str>,
-        /// When there may be one, if that is known.
+        /// Time until a permit may be available, if known.
         after: Option<Duration>,
     },
-    /// A quota of a long time is used up, as the provider said to an earlier call. Nothing was sent.
-    #[error("nothing was sent, since a quota is used up: {0}")]
+    /// A quota is exhausted, as the provider reported to an earlier call. Nothing was sent.
+    #[error("not sent because a quota is exhausted: {0}")]
     Closed(Box<Failure>),
-    /// The provider has failed so often that it is left alone for a while. Nothing was sent.
+    /// The circuit breaker of the provider is open after repeated failures. Nothing was sent.
     #[error(
-        "nothing was sent to {provider}, which keeps failing: the circuit breaker is open for {}s more",
+        "not sent to {provider} after repeated failures: the circuit breaker is open for {}s more",
         after.as_secs_f64().ceil()
     )]
     Open {
-        /// Who was to be called.
+        /// The provider.
         provider: Provider,
-        /// For how long.
+        /// Time until the next trial.
         after: Duration,
     },
-    /// The request cannot be put into the provider's words. Nothing was sent.
-    #[error("the request to {provider} cannot be made: {source}")]
+    /// The request cannot be encoded for the provider. Nothing was sent.
+    #[error("cannot build the request to {provider}: {source}")]
     Request {
-        /// Who was to be called.
+        /// The provider.
         provider: Provider,
-        /// What is wrong with it.
+        /// Underlying error.
         #[source]
         source: BoxError,
     },
-    /// The limits that were asked for with the call make no sense. Nothing was sent.
+    /// The limits requested with the call are invalid. Nothing was sent.
     #[error(transparent)]
     Plan(#[from] Invalid),
-    /// The provider failed, and so did another that was turned to, in a way that matters to whoever
-    /// tries again: it may do better later though the first will not, or it was asked though the
-    /// first was left alone. To the caller it is the failure of the first, whose class and answer it
-    /// has; when to come back is up to the one that is worth it.
-    #[error("{first}, and {other}")]
+    /// Both the provider and a fallback failed, and the failure of the fallback matters for
+    /// retries: it is retryable though the first is not, or it was sent though the first was not.
+    /// Class and failure are those of the first; the delay until a retry is that of the retryable
+    /// one.
+    #[error("{first}; the fallback failed too: {other}")]
     Unrescued {
-        /// Why the provider failed that was asked for.
+        /// Error of the provider that was called first.
         #[source]
         first: Box<CallError>,
-        /// Why the other one failed.
+        /// Error of the fallback.
         other: Box<CallError>,
     },
     /// All attempts failed.
     #[error("{attempts} attempts failed, the last one: {last}")]
     Exhausted {
-        /// How many there were.
+        /// Number of attempts.
         attempts: u32,
-        /// Why the last one failed.
+        /// Error of the last attempt.
         #[source]
         last: Box<CallError>,
     },
 }
 
 impl CallError {
-    /// What helps. An error of ours is classed as what it comes to.
+    /// Returns the class of the failure. Local errors have the class of an equivalent provider
+    /// error.
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
@@ -119,7 +118,7 @@ impl CallError {
         }
     }
 
-    /// When to come back, if that is known.
+    /// Returns the delay until a retry, if known.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
@@ -128,7 +127,8 @@ impl CallError {
         }
     }
 
-    /// What the provider answered, if it did. Of several that were turned to it is the first.
+    /// Returns the failure reported by the provider, if any. With fallbacks it is that of the first
+    /// provider.
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -139,8 +139,8 @@ impl CallError {
         }
     }
 
-    /// Why the connection failed, as far as typed errors and the kinds of I/O errors tell. Of several
-    /// providers it is that of the first. It contains no path and no key.
+    /// Returns why the connection failed, as far as typed errors and kinds of I/O errors tell. With
+    /// fallbacks it is the reason of the first provider. It contains neither paths nor keys.
     #[must_use]
     pub fn connection_reason(&self) -> Option<String> {
         match self {
@@ -153,7 +153,7 @@ impl CallError {
         }
     }
 
-    /// Whether a request was sent at all.
+    /// Returns whether a request may have been sent.
     #[must_use]
     pub fn was_sent(&self) -> bool {
         match self {
@@ -169,8 +169,8 @@ impl CallError {
         }
     }
 
-    /// Whether the same call may do better later. A permit that is not to be had is the caller's
-    /// own limit, and what was tried often enough below is not tried as often again.
+    /// Returns whether the same call may succeed later. A missing permit is a limit of the caller,
+    /// and calls that exhausted the retries of an inner layer are not retried again.
     pub(crate) fn is_worth_a_retry(&self) -> bool {
         match self {
             Self::NoPermit { .. } | Self::Exhausted { .. } => false,
@@ -183,8 +183,8 @@ impl CallError {
         }
     }
 
-    /// The failure that says what helps: of several providers that of the first, unless another is
-    /// worth a retry and it is not.
+    /// Returns the error that determines retries: that of the first provider, unless only the
+    /// fallback's is retryable.
     pub(crate) fn decisive(&self) -> &Self {
         match self {
             Self::Unrescued { first, other } if !first.is_worth_a_retry() => other.decisive(),
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delay_of_a_class_without_one_is_kept() {
+    fn delay_is_kept_for_classes_without_one() {
         let provider = Provider::new("anthropic");
         let mut failure = Failure::new(provider, Class::Overloaded, StatusCode::OK);
         failure.after = Some(Duration::from_secs(5));

@@ -1,7 +1,7 @@
-//! Services, and whether they are ready.
+//! Helpers for the readiness of tower services.
 //!
-//! A service that was polled until it was ready may hold a place for the call that follows, and a
-//! clone of it is not ready.
+//! A service that was polled to readiness may have reserved capacity for the next call; a clone of
+//! it is not ready.
 
 use std::future::poll_fn;
 use std::mem;
@@ -11,16 +11,16 @@ use tower_service::Service;
 
 use super::error::CallError;
 
-/// A call under way.
+/// Future of a call in progress.
 pub(crate) type Answering<T> = Pin<Box<dyn Future<Output = Result<T, CallError>> + Send>>;
 
-/// Takes out the service that was polled until it was ready, and leaves one that was not.
+/// Takes the service that is ready, and leaves a clone that is not.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let other = service.clone();
     mem::replace(service, other)
 }
 
-/// Waits until a service is ready, and calls it.
+/// Waits until a service is ready, then calls it.
 pub(crate) async fn call<S, R>(mut service: S, request: R) -> Result<S::Response, S::Error>
 where
     S: Service<R>,

@@ -1,15 +1,15 @@
-//! Scopes: whose limit it is.
+//! Scopes of limits.
 //!
-//! A provider counts by account, and most by model and endpoint too. A scope names the parts that
-//! share one limit; a part that is not given means all of its kind.
+//! Providers count by account, and most of them by model and endpoint too. A scope names what
+//! shares one limit; a part that is not set includes all values.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate_providers::{Credential, Endpoint, Provider};
 
-/// Those who share a limit: a provider, one of its credentials, and perhaps a model and an
-/// endpoint. Its `Display` names a bucket, and shows no secret.
+/// Scope of a limit: a provider, a credential, and optionally a model and an endpoint. Its
+/// `Display` is the name of a bucket and shows no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Scope {
     provider: Provider,
@@ -19,40 +19,40 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Everything that is done with one credential at one provider.
+    /// Creates the scope of all calls with one credential at one provider.
     pub(crate) fn new(provider: impl Into<Provider>, credential: &Credential) -> Self {
         let credential = credential.id().into();
         Self { provider: provider.into(), credential, model: None, endpoint: None }
     }
 
-    /// One model of it; case does not matter.
+    /// Restricts the scope to a model, ignoring case.
     pub(crate) fn model(mut self, model: &str) -> Self {
         self.model = Some(model.to_lowercase().into());
         self
     }
 
-    /// One endpoint of it.
+    /// Restricts the scope to an endpoint.
     pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
         self.endpoint = Some(endpoint);
         self
     }
 
-    /// The provider.
+    /// Returns the provider.
     pub(crate) const fn provider(&self) -> &Provider {
         &self.provider
     }
 
-    /// The hash of the credential.
+    /// Returns the hash of the credential.
     pub(crate) fn credential_id(&self) -> &str {
         &self.credential
     }
 
-    /// The model, if the limit is of one.
+    /// Returns the model, if the scope is restricted to one.
     pub(crate) fn model_name(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// The model and the endpoint, where the limit is of one.
+    /// Returns the model and the endpoint that the scope is restricted to.
     pub(crate) fn model_and_endpoint(&self) -> (Option<Arc<str>>, Option<Endpoint>) {
         (self.model.clone(), self.endpoint.clone())
     }

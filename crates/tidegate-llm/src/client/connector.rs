@@ -1,5 +1,4 @@
-//! Makes connections: name resolution, TCP and TLS together within one time-out, and a typed error
-//! if there is none.
+//! Connects to servers: name resolution, TCP and TLS within one time-out, with typed errors.
 
 use std::future::poll_fn;
 use std::io;
@@ -23,16 +22,16 @@ use crate::call::connection::chain;
 use crate::call::{BoxError, ConnectionError};
 use crate::proxy::Proxy;
 
-/// How often a silent connection is asked whether it is still there.
+/// Interval of TCP keep-alive probes.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// Makes connections with one connect time-out. Cheap to clone.
+/// Connector with fixed options. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Connector {
     pub(super) tls: Arc<ClientConfig>,
     pub(super) timeout: Duration,
     pub(super) proxy: Option<Proxy>,
-    /// For proxies that are themselves asked over TLS.
+    /// For connections to the proxy itself.
     pub(super) proxy_tls: Arc<ClientConfig>,
 }
 
@@ -51,7 +50,8 @@ impl Connector {
         let mut http = HttpConnector::new_with_resolver(resolver);
         http.enforce_http(false);
         http.set_nodelay(true);
-        // Divided among the addresses of a host, so that a dead one leaves time for the others.
+        // Divided among the addresses of a host, so that an unreachable one leaves time for the
+        // others.
         http.set_connect_timeout(Some(self.timeout));
         http.set_keepalive(Some(KEEPALIVE));
         http
@@ -80,7 +80,7 @@ impl Service<Uri> for Connector {
             };
             match timeout(limit, connecting).await {
                 Ok(connected) => {
-                    connected.map_err(|error| peer.failed(error, resolver.found(), limit))
+                    connected.map_err(|error| peer.connection_error(error, resolver.found(), limit))
                 }
                 Err(_) => Err(ConnectionError::TimedOut(limit)),
             }
@@ -88,7 +88,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Whom a connection is made to.
+/// Host and port of a connection.
 pub(super) struct Peer {
     pub(super) host: String,
     port: u16,
@@ -97,10 +97,10 @@ pub(super) struct Peer {
 impl Peer {
     pub(super) fn of(uri: &Uri) -> Self {
         let host = uri.host().unwrap_or_default();
-        let plain = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let usual = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
-        let port = uri.port_u16().unwrap_or(usual);
-        Self { host: plain.unwrap_or(host).to_owned(), port }
+        let without_brackets = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let default_port = if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 };
+        let port = uri.port_u16().unwrap_or(default_port);
+        Self { host: without_brackets.unwrap_or(host).to_owned(), port }
     }
 
     fn addresses(&self, found: &[IpAddr]) -> Vec<SocketAddr> {
@@ -109,20 +109,20 @@ impl Peer {
         all.map(|address| SocketAddr::new(*address, self.port)).collect()
     }
 
-    /// Host and port, with brackets around an IPv6 address.
+    /// Returns host and port, with brackets around an IPv6 address.
     pub(super) fn host_port(&self) -> String {
         let Self { host, port } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// The typed error.
-    pub(super) fn failed(
+    /// Converts an error of the underlying connectors to a typed one.
+    pub(super) fn connection_error(
         self,
         error: BoxError,
         found: &[IpAddr],
         limit: Duration,
     ) -> ConnectionError {
-        // That of a proxy is typed already.
+        // Errors of a proxy are typed already.
         let error = match error.downcast::<ConnectionError>() {
             Ok(typed) => return *typed,
             Err(error) => error,
@@ -141,7 +141,7 @@ impl Peer {
     }
 }
 
-/// What an error of the connectors below says.
+/// Cause of an error of the underlying connectors.
 enum Cause {
     Unresolved,
     Refused,
@@ -158,12 +158,12 @@ impl Cause {
                 return Self::Unresolved;
             }
             if let Some(error) = error.downcast_ref::<rustls::Error>() {
-                return rejection(error)
+                return certificate_error(error)
                     .map_or_else(|| Self::Tls(error.clone()), Self::Certificate);
             }
             match error.downcast_ref::<io::Error>() {
                 Some(io) if io.kind() == io::ErrorKind::ConnectionRefused => return Self::Refused,
-                // That of the operating system is another one, and has its own name.
+                // A time-out of the operating system is not ours and is reported as such.
                 Some(io) if io.kind() == io::ErrorKind::TimedOut && io.raw_os_error().is_none() => {
                     return Self::TimedOut;
                 }
@@ -174,8 +174,8 @@ impl Cause {
     }
 }
 
-/// What the verifier said of a certificate.
-fn rejection(error: &rustls::Error) -> Option<ConnectionError> {
+/// Extracts the error of our certificate verifier.
+fn certificate_error(error: &rustls::Error) -> Option<ConnectionError> {
     let rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(error))) = error
     else {
         return None;

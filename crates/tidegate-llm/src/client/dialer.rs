@@ -1,4 +1,4 @@
-//! The first part of a connection: TCP to the server, or to a proxy that leads to it.
+//! Opens TCP connections to a server, directly or through a proxy.
 
 use std::io;
 use std::pin::Pin;
@@ -22,22 +22,22 @@ use super::tunnel;
 use crate::call::{BoxError, ConnectionError};
 use crate::proxy::Proxy;
 
-/// Makes connections to servers, through a proxy if there is one.
+/// Opens connections to servers, through a proxy if one is set.
 pub(super) struct Dialer {
     pub(super) http: HttpConnector<Resolver>,
     pub(super) resolver: Resolver,
     pub(super) proxy: Option<Proxy>,
-    /// For proxies that are themselves asked over TLS.
+    /// For connections to the proxy itself.
     pub(super) proxy_tls: Arc<ClientConfig>,
     pub(super) timeout: Duration,
 }
 
-/// A connection to a server, or to a proxy that leads to it.
+/// Connection to a server, direct or through a proxy.
 pub(super) enum Dialed {
     Direct(TokioIo<TcpStream>),
-    /// Through a tunnel that is open, after which the proxy passes every byte on.
+    /// Through an open tunnel: the proxy forwards every byte.
     Tunnel(Box<MaybeHttpsStream<TokioIo<TcpStream>>>),
-    /// To a proxy that has to be told the whole URL of each request.
+    /// To a proxy that expects requests in absolute form.
     Proxy(Box<MaybeHttpsStream<TokioIo<TcpStream>>>),
 }
 
@@ -62,7 +62,7 @@ impl Service<Uri> for Dialer {
         let connecting = to_proxy.call(proxy.uri().clone());
         Box::pin(async move {
             let connected = connecting.await.map_err(|error| {
-                let source = Peer::of(proxy.uri()).failed(error, resolver.found(), limit);
+                let source = Peer::of(proxy.uri()).connection_error(error, resolver.found(), limit);
                 let proxy = proxy.host_port().to_owned();
                 ConnectionError::ProxyUnreachable { proxy, source: Box::new(source) }
             });
@@ -86,12 +86,12 @@ impl Connection for Dialed {
     }
 }
 
-/// What both kinds of streams do, done by the one there is.
-macro_rules! delegated {
-    ($self:ident, $stream:ident => $done:expr) => {
+/// Delegates a call to the stream of any variant.
+macro_rules! delegate {
+    ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {
-            Dialed::Direct($stream) => $done,
-            Dialed::Tunnel($stream) | Dialed::Proxy($stream) => $done,
+            Dialed::Direct($stream) => $call,
+            Dialed::Tunnel($stream) | Dialed::Proxy($stream) => $call,
         }
     };
 }
@@ -102,7 +102,7 @@ impl Read for Dialed {
         context: &mut Context<'_>,
         buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        delegated!(self, stream => Pin::new(stream).poll_read(context, buffer))
+        delegate!(self, stream => Pin::new(stream).poll_read(context, buffer))
     }
 }
 
@@ -112,15 +112,15 @@ impl Write for Dialed {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        delegated!(self, stream => Pin::new(stream).poll_write(context, bytes))
+        delegate!(self, stream => Pin::new(stream).poll_write(context, bytes))
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegated!(self, stream => Pin::new(stream).poll_flush(context))
+        delegate!(self, stream => Pin::new(stream).poll_flush(context))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegated!(self, stream => Pin::new(stream).poll_shutdown(context))
+        delegate!(self, stream => Pin::new(stream).poll_shutdown(context))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -135,6 +135,6 @@ impl Write for Dialed {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        delegated!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
+        delegate!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
     }
 }

@@ -1,4 +1,4 @@
-//! A request under way.
+//! Response future of the client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -7,36 +7,36 @@ use http::Response;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
 
-use super::ClientError;
+use crate::call::ConnectionError;
 
-/// A request under way: sent, or failed before.
+/// Future of a request that was sent, or failed before.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
-pub struct ClientFuture(Result<legacy::ResponseFuture, Option<ClientError>>);
+pub struct ClientFuture(Result<legacy::ResponseFuture, Option<ConnectionError>>);
 
 impl ClientFuture {
     pub(super) const fn sent(response: legacy::ResponseFuture) -> Self {
         Self(Ok(response))
     }
 
-    pub(super) const fn failed(error: ClientError) -> Self {
+    pub(super) const fn failed(error: ConnectionError) -> Self {
         Self(Err(Some(error)))
     }
 }
 
 impl Future for ClientFuture {
-    type Output = Result<Response<Incoming>, ClientError>;
+    type Output = Result<Response<Incoming>, ConnectionError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Ok(sent) => Pin::new(sent).poll(context).map_err(|error| {
                 if error.is_connect() {
-                    ClientError::NotConnected(error.into())
+                    ConnectionError::NotSent(error.into())
                 } else {
-                    ClientError::Broken(error.into())
+                    ConnectionError::NoResponse(error.into())
                 }
             }),
-            // As with others, there is nothing to wait for after the end.
+            // Polled again after completion: stays pending.
             Err(failed) => failed.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
         }
     }

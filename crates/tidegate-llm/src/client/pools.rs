@@ -1,4 +1,4 @@
-//! Pools of connections, one for each runtime and way of connecting.
+//! Connection pools, one per runtime and set of connect options.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use super::connector::Connector;
 use super::roots::Roots;
 use crate::proxy::Proxy;
 
-/// How long a connection is kept that nobody uses. Providers close theirs after a minute or more,
-/// and one that is closed from their side may take a call with it.
+/// How long an idle connection is kept. Providers close idle connections after a minute or more,
+/// and a call sent on a connection that is being closed fails.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Pools that are kept: some for each runtime and each provider that is reached in a way of its own.
-/// Beyond that the oldest are let go.
+/// Maximum number of pools: a few for each runtime and each provider with its own connect options.
+/// Beyond that, the oldest are dropped.
 const MAX_POOLS: usize = 1_024;
 
-/// Connections of one runtime, made in one way.
+/// Connections of one runtime with the same connect options.
 pub(super) type Pool<B> = legacy::Client<Connector, B>;
 
-/// How connections are made. Those that are made in another way are not shared.
+/// Options of a connection. Only requests with equal options share connections.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Way {
+pub(super) struct ConnectOptions {
     pub(super) connect_timeout: Duration,
-    /// Those of the system if there are none.
+    /// Root certificates; those of the system if unset.
     pub(super) roots: Option<Roots>,
     pub(super) proxy: Option<Proxy>,
 }
@@ -38,21 +38,21 @@ pub(super) struct Way {
 pub(super) struct Pools<B> {
     /// TLS with the roots of the system.
     tls: Arc<ClientConfig>,
-    /// Connections end with the runtime that they live in, and one that lives elsewhere has to be
-    /// woken by another thread for every byte.
+    /// Per runtime, because connections end with their runtime, and using one from another runtime
+    /// requires a thread switch for every read.
     all: ArcSwap<Vec<(Key, Pool<B>)>>,
 }
 
-type Key = (Id, Way);
+type Key = (Id, ConnectOptions);
 
 impl<B> Pools<B> {
     pub(super) fn new(tls: Arc<ClientConfig>) -> Self {
         Self { tls, all: ArcSwap::default() }
     }
 
-    /// What makes connections in this way.
-    pub(super) fn connector(&self, way: Way) -> Connector {
-        let Way { connect_timeout, roots, proxy } = way;
+    /// Returns a connector with these options.
+    pub(super) fn connector(&self, options: ConnectOptions) -> Connector {
+        let ConnectOptions { connect_timeout, roots, proxy } = options;
         let tls = roots.map_or_else(|| self.tls.clone(), |roots| roots.tls().clone());
         Connector { tls, timeout: connect_timeout, proxy, proxy_tls: self.tls.clone() }
     }
@@ -63,9 +63,9 @@ where
     B: Body + Send + 'static,
     B::Data: Send,
 {
-    /// The connections of the runtime that this is called in, made in this way.
-    pub(super) fn get(&self, way: Way) -> Pool<B> {
-        let key = (Handle::current().id(), way);
+    /// Returns the pool of the current runtime for these options.
+    pub(super) fn get(&self, options: ConnectOptions) -> Pool<B> {
+        let key = (Handle::current().id(), options);
         let find = |pools: &Vec<(Key, Pool<B>)>| {
             pools.iter().find(|(other, _)| *other == key).map(|(_, pool)| pool.clone())
         };
@@ -97,31 +97,31 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
-    use crate::client::roots::trusting_nobody;
+    use crate::client::roots::tls_without_roots;
 
-    fn way(seconds: u64) -> Way {
-        Way { connect_timeout: Duration::from_secs(seconds), roots: None, proxy: None }
+    fn options(seconds: u64) -> ConnectOptions {
+        ConnectOptions { connect_timeout: Duration::from_secs(seconds), roots: None, proxy: None }
     }
 
     fn pools() -> Pools<Full<Bytes>> {
-        Pools::new(Arc::new(trusting_nobody().unwrap()))
+        Pools::new(Arc::new(tls_without_roots().unwrap()))
     }
 
     #[tokio::test]
     async fn each_connect_timeout_has_one_pool() {
         let pools = pools();
         for seconds in [1, 2, 1, 2, 2] {
-            pools.get(way(seconds));
+            pools.get(options(seconds));
         }
         assert_eq!(pools.all.load().len(), 2);
         for seconds in 0..2_000 {
-            pools.get(way(seconds));
+            pools.get(options(seconds));
         }
         assert_eq!(pools.all.load().len(), MAX_POOLS);
     }
 
     #[tokio::test]
-    async fn other_roots_and_other_proxies_have_pools_of_their_own() {
+    async fn roots_and_proxies_have_separate_pools() {
         let pools = pools();
         let root = || {
             let params = CertificateParams::new([]).unwrap();
@@ -131,11 +131,11 @@ mod tests {
         let (one, other) = (root(), root());
         for root in [&one, &other, &one] {
             let roots = Some(Roots::from_der([root.clone()]).unwrap());
-            pools.get(Way { roots, ..way(1) });
+            pools.get(ConnectOptions { roots, ..options(1) });
         }
         assert_eq!(pools.all.load().len(), 2);
         for proxy in ["http://a:1", "http://b:1", "http://a:1", "http://user:x@a:1"] {
-            pools.get(Way { proxy: Some(proxy.parse().unwrap()), ..way(1) });
+            pools.get(ConnectOptions { proxy: Some(proxy.parse().unwrap()), ..options(1) });
         }
         assert_eq!(pools.all.load().len(), 5);
     }

@@ -1,4 +1,4 @@
-//! Whether a server can be reached, found out without a key and without a cost.
+//! Connectivity check of a server, without a key and without cost.
 
 use std::time::Duration;
 
@@ -12,41 +12,47 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::timeout;
 use tower_service::Service as _;
 
-use super::pools::Way;
-use super::{Client, ClientError, Roots};
+use super::pools::ConnectOptions;
+use super::{Client, Roots};
+use crate::call::ConnectionError;
 use crate::proxy::Proxy;
 
 impl<B> Client<B> {
-    /// Finds out whether a server can be reached as a request of these extensions would reach it:
-    /// name resolution, TCP and TLS within the time-out, through the proxy if there is one. Nothing is
-    /// sent to the server, but for a plain `HEAD` where a proxy takes whole URLs (`http://`), since
-    /// only its answer tells.
+    /// Checks whether a server can be reached with these options: name resolution, TCP and TLS
+    /// within the time-out, through the proxy if one is set. Nothing is sent to the server, except
+    /// for a `HEAD` request if an `http://` URL goes through a proxy, since only the response tells
+    /// then.
     ///
     /// # Errors
-    /// Why it cannot be reached.
+    /// Fails with the reason why the server cannot be reached.
     pub async fn probe(
         &self,
         uri: Uri,
         connect_timeout: Duration,
         roots: Option<Roots>,
         proxy: Option<Proxy>,
-    ) -> Result<(), ClientError> {
-        let way = Way { connect_timeout, roots, proxy };
-        if let Some(error) = self.no_roots(uri.scheme(), &way) {
-            return Err(error.into());
+    ) -> Result<(), ConnectionError> {
+        let options = ConnectOptions { connect_timeout, roots, proxy };
+        if let Some(error) = self.no_roots(uri.scheme(), &options) {
+            return Err(error);
         }
-        self.inner.pools.connector(way.clone()).call(uri.clone()).await?;
-        match way.proxy.clone() {
+        self.inner.pools.connector(options.clone()).call(uri.clone()).await?;
+        match options.proxy.clone() {
             Some(proxy) if uri.scheme() == Some(&Scheme::HTTP) => {
-                self.probe_through(&proxy, uri, way).await
+                self.probe_through(&proxy, uri, options).await
             }
             _ => Ok(()),
         }
     }
 
-    /// Asks a proxy for the head of what is at a URL.
-    async fn probe_through(&self, proxy: &Proxy, uri: Uri, way: Way) -> Result<(), ClientError> {
-        let limit = way.connect_timeout;
+    /// Sends a `HEAD` request for a URL to a proxy.
+    async fn probe_through(
+        &self,
+        proxy: &Proxy,
+        uri: Uri,
+        options: ConnectOptions,
+    ) -> Result<(), ConnectionError> {
+        let limit = options.connect_timeout;
         let host = uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
         let mut request = Request::new(Empty::<Bytes>::new());
         *request.method_mut() = Method::HEAD;
@@ -55,23 +61,23 @@ impl<B> Client<B> {
         if let Some(value) = proxy.authorization() {
             request.headers_mut().insert(PROXY_AUTHORIZATION, value.clone());
         }
-        let connector = self.inner.pools.connector(way);
+        let connector = self.inner.pools.connector(options);
         let client = legacy::Client::builder(TokioExecutor::new()).build(connector);
         match timeout(limit, client.request(request)).await {
-            Ok(Ok(response)) if refused(response.status()) => {
+            Ok(Ok(response)) if is_proxy_failure(response.status()) => {
                 let (proxy, status) = (proxy.host_port().to_owned(), response.status());
-                Err(ClientError::Proxy { proxy, status })
+                Err(ConnectionError::ProxyStatus { proxy, status })
             }
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) | Err(_) => {
-                Err(ClientError::SilentProxy { proxy: proxy.host_port().to_owned() })
+                Err(ConnectionError::ProxyTimedOut { proxy: proxy.host_port().to_owned() })
             }
         }
     }
 }
 
-/// Whether a status is that of a proxy that does not get through.
-const fn refused(status: StatusCode) -> bool {
+/// Returns whether a proxy uses this status to report that it cannot reach the server.
+const fn is_proxy_failure(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::PROXY_AUTHENTICATION_REQUIRED

@@ -1,4 +1,4 @@
-//! Name resolution that remembers what it found, for the text of errors.
+//! Name resolution that records the addresses for error messages.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,14 +10,14 @@ use std::vec;
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower_service::Service;
 
-/// Resolves host names by the system, for one connection. Clones share what was found.
+/// System resolver for one connection. Clones share the recorded addresses.
 #[derive(Clone, Debug)]
 pub(super) struct Resolver {
     system: GaiResolver,
     found: Arc<OnceLock<Vec<IpAddr>>>,
 }
 
-/// A host name cannot be resolved.
+/// The host name cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Unresolved(#[source] io::Error);
@@ -27,7 +27,7 @@ impl Resolver {
         Self { system: GaiResolver::new(), found: Arc::default() }
     }
 
-    /// The addresses that were found; none before, or if the host is an address itself.
+    /// Returns the resolved addresses; empty before resolution, or if the host is an address.
     pub(super) fn found(&self) -> &[IpAddr] {
         self.found.get().map_or(&[], Vec::as_slice)
     }
@@ -43,10 +43,10 @@ impl Service<Name> for Resolver {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let (asked, found) = (self.system.call(name), self.found.clone());
+        let (lookup, found) = (self.system.call(name), self.found.clone());
         Box::pin(async move {
-            let addresses: Vec<_> = asked.await.map_err(Unresolved)?.collect();
-            // A resolver is used once; a second set of addresses would not be kept.
+            let addresses: Vec<_> = lookup.await.map_err(Unresolved)?.collect();
+            // A resolver is used once, so the cell is still empty.
             let _ = found.set(addresses.iter().map(SocketAddr::ip).collect());
             Ok(addresses.into_iter())
         })

@@ -1,4 +1,4 @@
-//! Root certificates: those of the system, or those of a file.
+//! Root certificates: those of the system, or a custom set.
 
 use std::fmt;
 use std::io;
@@ -7,14 +7,13 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::ClientError;
 use super::verifier::Verifier;
+use crate::call::ConnectionError;
 
-/// Root certificates that the servers of a request are checked against, in place of those of the
-/// system. A request carries them among its [extensions](http::Extensions). Cheap to clone; equal
-/// if the certificates are.
+/// Root certificates to verify servers against, instead of those of the system. Set them in the
+/// [extensions](http::Extensions) of a request. Cheap to clone; equal if the certificates are.
 ///
-/// Connections are shared only by requests with equal roots.
+/// Only requests with equal roots share connections.
 #[derive(Clone)]
 pub struct Roots(Arc<Inner>);
 
@@ -24,23 +23,25 @@ struct Inner {
 }
 
 impl Roots {
-    /// Roots from certificates in DER.
+    /// Creates a set of roots from certificates in DER.
     ///
     /// # Errors
-    /// If there is none, or one cannot be used.
-    pub fn from_der(certificates: impl IntoIterator<Item = Vec<u8>>) -> Result<Self, ClientError> {
+    /// Fails if there is no certificate, or one cannot be used.
+    pub fn from_der(
+        certificates: impl IntoIterator<Item = Vec<u8>>,
+    ) -> Result<Self, ConnectionError> {
         let certificates: Vec<_> = certificates.into_iter().map(CertificateDer::from).collect();
         let mut roots = RootCertStore::empty();
         for (index, certificate) in certificates.iter().enumerate() {
             let number = index + 1;
             roots
                 .add(certificate.clone())
-                .map_err(|source| ClientError::Root { number, source: source.into() })?;
+                .map_err(|source| ConnectionError::Root { number, source: source.into() })?;
         }
         if certificates.is_empty() {
-            return Err(ClientError::NoRoots);
+            return Err(ConnectionError::EmptyRoots);
         }
-        Ok(Self(Arc::new(Inner { certificates, tls: Arc::new(checking(roots)?) })))
+        Ok(Self(Arc::new(Inner { certificates, tls: Arc::new(tls_with_roots(roots)?) })))
     }
 
     pub(super) fn tls(&self) -> &Arc<ClientConfig> {
@@ -62,28 +63,27 @@ impl fmt::Debug for Roots {
     }
 }
 
-/// TLS that checks certificates against these roots, of which there is at least one.
-pub(super) fn checking(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+/// Creates a TLS configuration that verifies servers against these roots, which must not be empty.
+pub(super) fn tls_with_roots(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
     let verifier = Verifier::new(roots, provider)
         .map_err(|error| rustls::Error::General(error.to_string()))?;
-    // The verifier is that of rustls; ours only adds to what a rejection says.
+    // Verification is that of rustls; our wrapper only adds details to rejections.
     let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
     Ok(builder.with_no_client_auth())
 }
 
-/// TLS that trusts nobody, for a machine without roots.
-pub(super) fn trusting_nobody() -> Result<ClientConfig, rustls::Error> {
+/// Creates a TLS configuration that rejects all servers, for a system without roots.
+pub(super) fn tls_without_roots() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
-/// The root certificates of the system. Systems carry some that rustls does not understand; those
-/// are left out.
+/// Loads the root certificates of the system, except those that rustls cannot parse.
 pub(super) fn native() -> Result<RootCertStore, io::Error> {
     let loaded = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
@@ -91,8 +91,8 @@ pub(super) fn native() -> Result<RootCertStore, io::Error> {
     if added > 0 {
         return Ok(roots);
     }
-    let why = loaded.errors.first().map_or_else(|| "none found".to_owned(), ToString::to_string);
-    Err(io::Error::new(io::ErrorKind::NotFound, why))
+    let reason = loaded.errors.first().map_or_else(|| "none found".to_owned(), ToString::to_string);
+    Err(io::Error::new(io::ErrorKind::NotFound, reason))
 }
 
 #[cfg(test)]
@@ -117,8 +117,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_root_is_refused_by_its_number() {
-        assert!(matches!(Roots::from_der([]), Err(ClientError::NoRoots)));
+    fn invalid_root_is_rejected_by_its_number() {
+        assert!(matches!(Roots::from_der([]), Err(ConnectionError::EmptyRoots)));
         let error = Roots::from_der([authority(), b"no certificate".to_vec()]).unwrap_err();
         assert!(error.to_string().starts_with("root certificate 2 cannot be used: "), "{error}");
     }

@@ -1,4 +1,4 @@
-//! A tunnel through a proxy: `CONNECT`, and what the proxy says to it.
+//! Tunnels through a proxy with `CONNECT`.
 
 use hyper::rt::{Read, Write};
 use hyper_util::rt::TokioIo;
@@ -8,7 +8,7 @@ use super::connector::Peer;
 use crate::call::ConnectionError;
 use crate::proxy::Proxy;
 
-/// The longest answer of a proxy that is read.
+/// Maximum size of a proxy's response head.
 const MAX_HEAD: usize = 16 << 10;
 
 /// Opens a tunnel to a server on a connection to a proxy.
@@ -32,7 +32,7 @@ pub(super) async fn open(
                 let status = status(&head).ok_or_else(|| failed(TunnelFailure::NotHttp))?;
                 let rest = head.len() - end - 4;
                 return match status {
-                    // In a tunnel to a TLS server the client speaks first.
+                    // With TLS the client sends first, so no data may follow the head.
                     200..=299 if rest == 0 => Ok(()),
                     200..=299 => Err(failed(TunnelFailure::NotHttp)),
                     407 => Err(failed(TunnelFailure::Credentials)),
@@ -58,21 +58,21 @@ fn request(server: &Peer, proxy: &Proxy) -> Vec<u8> {
     head
 }
 
-/// The status of an answer.
+/// Parses the status of a response.
 fn status(head: &[u8]) -> Option<u16> {
     let line = head.strip_prefix(b"HTTP/1.")?;
     let digits = line.get(2..5).filter(|_| line.get(1) == Some(&b' '))?;
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Why there is no tunnel.
+/// Why a tunnel could not be opened.
 #[derive(Debug, thiserror::Error)]
 enum TunnelFailure {
-    #[error("it closed the connection")]
+    #[error("the proxy closed the connection")]
     Closed,
-    #[error("its answer is not that of an HTTP proxy")]
+    #[error("the response is not that of an HTTP proxy")]
     NotHttp,
-    #[error("status 407, it asks for other credentials")]
+    #[error("status 407, proxy authentication required: check the user and password of the proxy")]
     Credentials,
     #[error("status {0}")]
     Status(u16),

@@ -1,4 +1,4 @@
-//! Certificates are checked as rustls checks them; a rejection names the host, the names in the
+//! Certificate verification of rustls, with rejections that name the host, the names in the
 //! certificate and the reason.
 
 use std::borrow::Cow;
@@ -17,12 +17,12 @@ use webpki::EndEntityCert;
 
 use crate::call::ConnectionError;
 
-/// Checks the certificates of servers.
+/// Verifies the certificates of servers.
 #[derive(Debug)]
 pub(super) struct Verifier(Arc<WebPkiServerVerifier>);
 
 impl Verifier {
-    /// Checks against these roots. Fails if there are none.
+    /// Creates a verifier with these roots. Fails if there are none.
     pub(super) fn new(
         roots: RootCertStore,
         provider: Arc<CryptoProvider>,
@@ -84,7 +84,7 @@ fn rejected(
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
 }
 
-/// Why a certificate is rejected, in plain words.
+/// Returns a short text for the reason of a rejection.
 fn reason(error: &CertificateError) -> Cow<'static, str> {
     match error {
         CertificateError::UnknownIssuer => "unknown issuer".into(),
@@ -107,7 +107,7 @@ fn reason(error: &CertificateError) -> Cow<'static, str> {
         }
         CertificateError::Other(OtherError(error)) => match error.downcast_ref() {
             Some(webpki::Error::CaUsedAsEndEntity) => {
-                "it is the certificate of an authority, not of a server".into()
+                "it is a CA certificate, not a server certificate".into()
             }
             _ => error.to_string().into(),
         },
@@ -131,8 +131,8 @@ mod tests {
     /// 2025-01-01.
     const NOW: UnixTime = UnixTime::since_unix_epoch(Duration::from_secs(1_735_689_600));
 
-    /// An authority that is trusted, and what becomes of a certificate that it signs.
-    fn checked(host: &str, change: impl FnOnce(&mut CertificateParams)) -> Result<(), String> {
+    /// Verifies a certificate signed by a trusted authority.
+    fn verify(host: &str, change: impl FnOnce(&mut CertificateParams)) -> Result<(), String> {
         let key = KeyPair::generate().unwrap();
         let mut authority = CertificateParams::new([]).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -155,29 +155,29 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_of_a_trusted_authority_is_accepted() {
-        assert_eq!(checked("example.org", |_| ()), Ok(()));
+    fn certificate_of_a_trusted_authority_is_accepted() {
+        assert_eq!(verify("example.org", |_| ()), Ok(()));
     }
 
     #[test]
-    fn a_rejection_names_the_host_the_names_and_the_reason() {
-        let told = |host, reason| {
+    fn rejection_shows_host_names_and_reason() {
+        let rejection = |host, reason| {
             Err(format!("certificate of {host:?} (names: example.org) is not trusted: {reason}"))
         };
-        let other = checked("other.test", |_| ());
-        assert_eq!(other, told("other.test", "not valid for this host name"));
-        let expired = checked("example.org", |it| it.not_after = date_time_ymd(2024, 1, 1));
-        assert_eq!(expired, told("example.org", "expired at 2024-01-01T00:00:00Z"));
-        let early = checked("example.org", |it| it.not_before = date_time_ymd(2026, 1, 1));
-        assert_eq!(early, told("example.org", "not valid before 2026-01-01T00:00:00Z"));
+        let other = verify("other.test", |_| ());
+        assert_eq!(other, rejection("other.test", "not valid for this host name"));
+        let expired = verify("example.org", |it| it.not_after = date_time_ymd(2024, 1, 1));
+        assert_eq!(expired, rejection("example.org", "expired at 2024-01-01T00:00:00Z"));
+        let early = verify("example.org", |it| it.not_before = date_time_ymd(2026, 1, 1));
+        assert_eq!(early, rejection("example.org", "not valid before 2026-01-01T00:00:00Z"));
         let authority =
-            checked("example.org", |it| it.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
-        let reason = "it is the certificate of an authority, not of a server";
-        assert_eq!(authority, told("example.org", reason));
+            verify("example.org", |it| it.is_ca = IsCa::Ca(BasicConstraints::Unconstrained));
+        let reason = "it is a CA certificate, not a server certificate";
+        assert_eq!(authority, rejection("example.org", reason));
     }
 
     #[test]
-    fn without_roots_there_is_no_verifier() {
+    fn verifier_requires_roots() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         assert!(Verifier::new(RootCertStore::empty(), provider).is_err());
     }

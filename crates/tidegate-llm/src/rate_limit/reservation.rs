@@ -1,6 +1,7 @@
 //! A reservation: the charges and the slot of one call, and their settlement.
 
 mod refusal;
+mod text_counter;
 mod usage_so_far;
 
 use std::fmt;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::pacer::{CallOutcome, Permit, WaitPart};
 use tidegate_core::Time;
-use tidegate_providers::{Class, Dimension, Event, MeasuredUsage, ReportedLimits, Usage};
+use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 
 use usage_so_far::UsageSoFar;
 
@@ -271,10 +272,10 @@ impl Reservation {
 
     /// Returns the usage so far as reported by the provider, else as counted here.
     #[must_use]
-    pub fn measured(&self) -> MeasuredUsage {
+    pub fn measured(&self) -> Usage {
         match &self.call {
             Some(call) => call.measured(),
-            None => MeasuredUsage::of_input(0),
+            None => Usage::estimated_input(0),
         }
     }
 
@@ -290,10 +291,10 @@ impl Reservation {
         let Some(mut call) = self.call.take() else { return };
         call.set_final_usage(usage);
         let measured = call.measured();
-        let MeasuredUsage { usage, is_input_reported, is_output_reported } = measured;
-        if usage.output > 0 || is_input_reported && is_output_reported {
-            let input = if is_input_reported { usage.input } else { 0 };
-            call.model_limits.learn(call.estimate.counted, input, usage.output);
+        let is_estimated = measured.is_input_estimated || measured.is_output_estimated;
+        if measured.output > 0 || !is_estimated {
+            let input = if measured.is_input_estimated { 0 } else { measured.input };
+            call.model_limits.learn(call.estimate.counted, input, measured.output);
         }
         let settlement = call.settlement_of(measured);
         call.end(settlement, CallOutcome::Success);
@@ -358,17 +359,17 @@ impl ActiveCall {
         }
     }
 
-    fn measured(&self) -> MeasuredUsage {
+    fn measured(&self) -> Usage {
         let input = self.estimate.expected.input.saturating_add(self.extra_input());
-        self.used.as_ref().map_or(MeasuredUsage::of_input(input), |used| used.measured(input))
+        self.used.as_ref().map_or(Usage::estimated_input(input), |used| used.measured(input))
     }
 
     fn extra_input(&self) -> u64 {
         self.extra_input.as_ref().map_or(0, |count| count())
     }
 
-    fn settlement_of(&self, measured: MeasuredUsage) -> Settlement {
-        Settlement::Used(self.queue.settings().accounting.used(&measured.usage))
+    fn settlement_of(&self, measured: Usage) -> Settlement {
+        Settlement::Used(self.queue.settings().accounting.used(&measured))
     }
 
     /// Settles the charges and releases the slot.

@@ -1,5 +1,4 @@
-//! Calls in every dialect: against the simulator, against answers that are written down, over a
-//! socket, and of the mock.
+//! Adapters in every dialect: against the simulator, canned responses, real sockets and the mock.
 
 mod failing;
 mod mocked;
@@ -20,7 +19,7 @@ use tower::ServiceExt as _;
 
 use crate::wire::{self, Wire};
 
-/// What the simulator calls each dialect.
+/// Dialects of the simulator and their equivalents.
 const DIALECTS: [(tidegate_sim::Dialect, Dialect); 11] = [
     (tidegate_sim::Dialect::OpenAi, Dialect::OpenAi),
     (tidegate_sim::Dialect::AzureOpenAi, Dialect::Azure),
@@ -44,16 +43,16 @@ fn simulator(account: Account) -> Simulator {
     Simulator::builder().account(account).build().unwrap()
 }
 
-/// The model `m` of that account, with some header fields of the simulator's own.
-fn target(dialect: Dialect, base_url: &str, fields: &[(&'static str, &'static str)]) -> Target {
+/// The model `m` of that account, with extra headers for the simulator.
+fn target(dialect: Dialect, base_url: &str, headers: &[(&'static str, &'static str)]) -> Target {
     let key = Credential::new("secret-key");
     let target = Target::new(dialect, base_url, "m", &key).unwrap();
-    fields.iter().fold(target, |target, (name, value)| {
+    headers.iter().fold(target, |target, (name, value)| {
         target.field(HeaderName::from_static(name), HeaderValue::from_static(value))
     })
 }
 
-/// Answers of ten tokens, unless the simulator is told otherwise.
+/// An adapter whose responses have ten tokens.
 fn adapter(simulator: &Simulator, dialect: Dialect) -> Adapter<Wire> {
     let target = target(dialect, "http://sim", &[("x-sim-output-tokens", "10")]);
     Adapter::new(wire::http(simulator), "sim", target)
@@ -63,6 +62,6 @@ fn call() -> Call {
     Call::new(Chat::user("12345678"))
 }
 
-async fn ask(adapter: &Adapter<Wire>, call: Call) -> Result<Answer, CallError> {
+async fn send(adapter: &Adapter<Wire>, call: Call) -> Result<Answer, CallError> {
     adapter.clone().oneshot(call).await
 }

@@ -1,4 +1,4 @@
-//! HTTP to a simulator without a network: one connection inside the process for each request.
+//! In-process HTTP connections to a simulator, one per request.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,13 +14,13 @@ use tidegate_sim::Simulator;
 use tower::BoxError;
 use tower::Service;
 
-/// The HTTP service under an adapter.
+/// HTTP service that connects to a simulator.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire {
     simulator: Simulator,
 }
 
-/// HTTP to this simulator.
+/// Creates an HTTP service for a simulator.
 pub(crate) fn http(simulator: &Simulator) -> Wire {
     Wire { simulator: simulator.clone() }
 }

@@ -168,38 +168,44 @@ mod mapped {
     mod pages {
         use std::ptr::{NonNull, null_mut};
 
-        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-
         use crate::table::line::Line;
 
         pub(super) fn map(bytes: usize) -> Option<NonNull<Line>> {
+            let private = libc::MAP_PRIVATE | libc::MAP_ANON;
             #[cfg(target_os = "linux")]
-            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            let flags = private | libc::MAP_NORESERVE;
             #[cfg(not(target_os = "linux"))]
-            let flags = MapFlags::PRIVATE;
-            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = private;
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
             // SAFETY: a new mapping at an address chosen by the system affects no other memory.
-            let base = unsafe { mmap_anonymous(null_mut(), bytes, prot, flags) };
-            NonNull::new(base.ok()?.cast())
+            let base = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
+            if base == libc::MAP_FAILED { None } else { NonNull::new(base.cast()) }
         }
 
         pub(super) fn unmap(base: NonNull<Line>, bytes: usize) {
             // SAFETY: this is the mapping created by `map`, and there are no references into it.
-            let _ = unsafe { munmap(base.as_ptr().cast(), bytes) };
+            let _ = unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
         }
 
         #[cfg(target_os = "linux")]
         pub(super) fn release(base: NonNull<Line>, from: usize, to: usize) {
-            let page = rustix::param::page_size();
+            let Some(page) = page_size() else { return };
             let (from, to) = (from.next_multiple_of(page), to / page * page);
             if from < to {
                 // SAFETY: the pages are inside the mapping. They contain only closed lines, which
                 // are zero, and read as zero afterwards, so the contents do not change.
                 let _ = unsafe {
                     let start = base.as_ptr().cast::<u8>().add(from).cast();
-                    rustix::mm::madvise(start, to - from, rustix::mm::Advice::LinuxDontNeed)
+                    libc::madvise(start, to - from, libc::MADV_DONTNEED)
                 };
             }
+        }
+
+        #[cfg(target_os = "linux")]
+        fn page_size() -> Option<usize> {
+            // SAFETY: `sysconf` has no preconditions.
+            let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+            usize::try_from(bytes).ok().filter(|bytes| *bytes > 0)
         }
 
         /// Other systems have no portable way to release pages that guarantees zeros afterwards.

@@ -1,4 +1,4 @@
-//! Rules of the user, which win over the tables.
+//! Classification rules of the user, which take precedence over the built-in tables.
 
 use std::sync::Arc;
 
@@ -7,40 +7,72 @@ use crate::dialect::Dialect;
 use crate::failure::Class;
 use crate::provider::Provider;
 
-/// What the user knows better than the tables; the first rule that fits decides.
+/// Classification rules that take precedence over the built-in tables. The first rule that matches
+/// an error decides.
+///
+/// A rule that assigns [`Class::RateLimited`] without a delay or a dimension takes them from the
+/// provider's response.
 ///
 /// ```
 /// use tidegate_providers::Class;
-/// use tidegate_providers::classify::{Rule, Rules};
+/// use tidegate_providers::classify::Rules;
 /// let rules = Rules::new()
-///     .rule(Rule::for_status(418, Class::Transient).provider("my-vllm"))
-///     .rule(Rule::for_kind("model_loading", Class::Overloaded));
+///     .status(418, Class::Transient)
+///     .only_for("my-vllm")
+///     .kind("model_loading", Class::Overloaded);
 /// # let _ = rules;
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use = "rules do nothing until something is classed by them"]
+#[must_use = "rules have no effect until they are used to classify an error"]
 pub struct Rules {
     rules: Vec<Rule>,
-    /// What is retried in place of the dialect's list.
+    /// Statuses that are retried instead of the dialect's list.
     retried: Option<Arc<[u16]>>,
 }
 
+/// One rule. Every condition that is set must match.
+#[derive(Clone, Debug)]
+struct Rule {
+    status: Option<u16>,
+    kind: Option<String>,
+    provider: Option<Provider>,
+    class: Class,
+}
+
 impl Rules {
-    /// None: the tables decide.
+    /// Creates an empty list: the built-in tables decide.
     pub const fn new() -> Self {
         Self { rules: Vec::new(), retried: None }
     }
 
-    /// Another rule, after those that are there.
-    pub fn rule(mut self, rule: Rule) -> Self {
-        self.rules.push(rule);
+    /// Adds a rule for responses with this status, and for errors in streams that carry it as their
+    /// code.
+    pub fn status(self, status: u16, class: Class) -> Self {
+        self.add(Some(status), None, class)
+    }
+
+    /// Adds a rule for errors whose type, code or reason is `kind`, as the provider spells it.
+    pub fn kind(self, kind: impl Into<String>, class: Class) -> Self {
+        self.add(None, Some(kind.into()), class)
+    }
+
+    /// Adds a rule for errors that have both this status and this kind.
+    pub fn status_and_kind(self, status: u16, kind: impl Into<String>, class: Class) -> Self {
+        self.add(Some(status), Some(kind.into()), class)
+    }
+
+    /// Restricts the rule added last to one provider. Default: all providers.
+    pub fn only_for(mut self, provider: impl Into<Provider>) -> Self {
+        if let Some(rule) = self.rules.last_mut() {
+            rule.provider = Some(provider.into());
+        }
         self
     }
 
-    /// The statuses after which calls are tried again, in place of the dialect's
-    /// [`retryable_statuses`]. Others are final after one attempt; what their errors say about limits
-    /// and about the provider counts as before. A listed status that the tables know nothing about is
-    /// [`Class::Transient`]. [`NEVER_RETRIED`] are left out.
+    /// Sets the statuses after which calls are retried, instead of the dialect's
+    /// [`retryable_statuses`]. A response with any other status is final after one attempt; what it
+    /// reports about limits and about the provider still counts. A listed status that the tables do
+    /// not know is [`Class::Transient`]. [`NEVER_RETRIED`] statuses are ignored.
     ///
     /// ```
     /// use tidegate_providers::classify::Rules;
@@ -53,63 +85,29 @@ impl Rules {
         self
     }
 
-    /// Whether a call is tried again after this status.
+    /// Returns whether a call is retried after this status.
     pub(crate) fn retries(&self, dialect: Dialect, status: u16) -> bool {
         let statuses = self.retried.as_deref().unwrap_or_else(|| retryable_statuses(dialect));
         statuses.contains(&status)
     }
 
-    /// Whether the user lists this status.
+    /// Returns whether the user listed this status as retryable.
     pub(crate) fn lists(&self, status: u16) -> bool {
         self.retried.as_ref().is_some_and(|statuses| statuses.contains(&status))
     }
 
     pub(crate) fn find(&self, evidence: &Evidence<'_>) -> Option<Class> {
-        self.rules.iter().find(|rule| rule.fits(evidence)).map(|rule| rule.class)
+        self.rules.iter().find(|rule| rule.matches(evidence)).map(|rule| rule.class)
     }
-}
 
-/// An error, and its class. All that is said of the error must fit. A [`Class::RateLimited`] that has
-/// no delay or no dimension gets those that the provider tells.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct Rule {
-    status: Option<u16>,
-    kind: Option<String>,
-    provider: Option<Provider>,
-    class: Class,
+    fn add(mut self, status: Option<u16>, kind: Option<String>, class: Class) -> Self {
+        self.rules.push(Rule { status, kind, provider: None, class });
+        self
+    }
 }
 
 impl Rule {
-    /// For answers with a status, and for errors in streams that name it as their code.
-    pub const fn for_status(status: u16, class: Class) -> Self {
-        Self { status: Some(status), kind: None, provider: None, class }
-    }
-
-    /// For errors with a type, a code or a reason of this name, as the provider writes it.
-    pub fn for_kind(name: impl Into<String>, class: Class) -> Self {
-        Self { status: None, kind: Some(name.into()), provider: None, class }
-    }
-
-    /// Only with this status.
-    pub const fn status(mut self, status: u16) -> Self {
-        self.status = Some(status);
-        self
-    }
-
-    /// Only with a type, a code or a reason of this name.
-    pub fn kind(mut self, name: impl Into<String>) -> Self {
-        self.kind = Some(name.into());
-        self
-    }
-
-    /// Only of this provider. Default: of all.
-    pub fn provider(mut self, provider: impl Into<Provider>) -> Self {
-        self.provider = Some(provider.into());
-        self
-    }
-
-    fn fits(&self, evidence: &Evidence<'_>) -> bool {
+    fn matches(&self, evidence: &Evidence<'_>) -> bool {
         let Self { status, kind, provider, .. } = self;
         let is_status = |status: &u16| evidence.status.is_some_and(|known| known == *status);
         status.as_ref().is_none_or(is_status)

@@ -1,4 +1,4 @@
-//! Anthropic's messages: turns of blocks, events with types, and counts that add up.
+//! Anthropic's Messages API.
 
 use serde_json::{Map, Value, json};
 
@@ -11,19 +11,19 @@ use crate::request::RequestError;
 use crate::response::DecodeError;
 use crate::usage::Usage;
 
-/// The version of the API that this module speaks.
+/// Version of the API, sent with every request.
 pub(crate) const VERSION: &str = "2023-06-01";
 
-/// The most tokens of an answer if a chat does not say, since Anthropic wants a number: 4,096, the
-/// most that all of its models accept.
+/// Maximum output tokens if a chat sets none, since Anthropic requires a number: 4,096, the most
+/// that all of its models accept.
 const DEFAULT_MAX_TOKENS: u64 = 4_096;
 
-/// Where a chat goes.
+/// Returns the route of chat requests.
 pub(crate) fn route() -> Route {
     Route { root: "/v1", rest: "/messages".to_owned() }
 }
 
-/// The body of a request.
+/// Builds the body of a request.
 pub(crate) fn body(
     model: &str,
     chat: &Chat,
@@ -33,7 +33,7 @@ pub(crate) fn body(
     set(&mut body, "model", Some(model));
     set(&mut body, "max_tokens", Some(chat.max_tokens.unwrap_or(DEFAULT_MAX_TOKENS)));
     set(&mut body, "system", chat.system.as_deref());
-    set(&mut body, "messages", Some(turns(&chat.messages)?));
+    set(&mut body, "messages", Some(messages(&chat.messages)?));
     set(&mut body, "tools", tools(chat));
     set(&mut body, "temperature", chat.temperature);
     set(&mut body, "top_p", chat.top_p);
@@ -42,32 +42,32 @@ pub(crate) fn body(
     Ok(body)
 }
 
-fn turns(messages: &[Message]) -> Result<Vec<Value>, RequestError> {
-    let words = |text: &str| json!({ "type": "text", "text": text });
-    let mut turns = Vec::new();
+fn messages(messages: &[Message]) -> Result<Vec<Value>, RequestError> {
+    let text_block = |text: &str| json!({ "type": "text", "text": text });
+    let mut encoded = Vec::new();
     for message in messages {
         match message {
-            Message::User(text) => append(&mut turns, "user", "content", words(text)),
+            Message::User(text) => append(&mut encoded, "user", "content", text_block(text)),
             Message::Assistant { text, calls } => {
-                // An empty block is refused.
+                // Anthropic rejects an empty block.
                 if !text.is_empty() {
-                    append(&mut turns, "assistant", "content", words(text));
+                    append(&mut encoded, "assistant", "content", text_block(text));
                 }
                 for call in calls {
                     let input = arguments(call)?;
                     let block = json!({
                         "type": "tool_use", "id": call.id, "name": call.name, "input": input,
                     });
-                    append(&mut turns, "assistant", "content", block);
+                    append(&mut encoded, "assistant", "content", block);
                 }
             }
             Message::Tool { id, content, .. } => {
                 let block = json!({ "type": "tool_result", "tool_use_id": id, "content": content });
-                append(&mut turns, "user", "content", block);
+                append(&mut encoded, "user", "content", block);
             }
         }
     }
-    Ok(turns)
+    Ok(encoded)
 }
 
 fn tools(chat: &Chat) -> Option<Vec<Value>> {
@@ -81,10 +81,10 @@ fn tools(chat: &Chat) -> Option<Vec<Value>> {
     (!chat.tools.is_empty()).then(|| described.collect())
 }
 
-/// Reads answers.
+/// Decodes responses.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
-    /// The call whose block is open.
+    /// The tool call whose block is open.
     open: Option<OpenCall>,
     counts: Counts,
     state: State,
@@ -94,8 +94,8 @@ pub(crate) struct Reader {
 struct OpenCall {
     block: u64,
     index: usize,
-    /// Whether any of its arguments have come.
-    has_spoken: bool,
+    /// Whether any of its arguments were received.
+    has_arguments: bool,
 }
 
 impl family::Reader for Reader {
@@ -104,15 +104,15 @@ impl family::Reader for Reader {
             return Err(DecodeError::failed(event));
         }
         match event["type"].as_str().unwrap_or_default() {
-            "message_start" => self.counted(&event["message"]["usage"], events),
+            "message_start" => self.add_usage(&event["message"]["usage"], events),
             "content_block_start" => {
                 self.block(&event["content_block"], count(event, "index"), events);
             }
             "content_block_delta" => self.delta(&event["delta"], count(event, "index"), events),
             "content_block_stop" => self.close(events),
             "message_delta" => {
-                self.stopped(&event["delta"]);
-                self.counted(&event["usage"], events);
+                self.set_stop(&event["delta"]);
+                self.add_usage(&event["usage"], events);
             }
             "message_stop" => self.state.progress = Progress::Over,
             _ => {}
@@ -131,8 +131,8 @@ impl family::Reader for Reader {
             self.block(block, index, events);
             self.close(events);
         }
-        self.stopped(body);
-        self.counted(&body["usage"], events);
+        self.set_stop(body);
+        self.add_usage(&body["usage"], events);
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Reader {
         };
         let Some(event) = self.state.calls.next(part) else { return };
         if let Event::ToolCall { index, .. } = event {
-            self.open = Some(OpenCall { block: number, index, has_spoken: input.is_some() });
+            self.open = Some(OpenCall { block: number, index, has_arguments: input.is_some() });
         }
         events.push(event);
     }
@@ -168,26 +168,26 @@ impl Reader {
         events.extend(text(delta, "thinking").map(|words| Event::Reasoning(words.to_owned())));
         let Some(open) = self.open.as_mut().filter(|open| open.block == number) else { return };
         let Some(json) = text(delta, "partial_json") else { return };
-        open.has_spoken = true;
+        open.has_arguments = true;
         let part = ToolCall { arguments: json.to_owned(), ..ToolCall::default() };
         events.push(Event::ToolCall { index: open.index, part });
     }
 
-    /// The end of a block. A call without arguments has some nevertheless: an empty object.
+    /// Ends a block. A call without arguments gets an empty object.
     fn close(&mut self, events: &mut Vec<Event>) {
-        if let Some(OpenCall { index, has_spoken: false, .. }) = self.open.take() {
+        if let Some(OpenCall { index, has_arguments: false, .. }) = self.open.take() {
             let part = ToolCall { arguments: "{}".to_owned(), ..ToolCall::default() };
             events.push(Event::ToolCall { index, part });
         }
     }
 
-    fn stopped(&mut self, delta: &Value) {
+    fn set_stop(&mut self, delta: &Value) {
         if let Some(reason) = text(delta, "stop_reason") {
             self.state.stop = Some(stop_reason(reason));
         }
     }
 
-    fn counted(&mut self, usage: &Value, events: &mut Vec<Event>) {
+    fn add_usage(&mut self, usage: &Value, events: &mut Vec<Event>) {
         if usage.is_object() {
             self.counts.update(usage);
             events.push(Event::Usage(self.counts.usage()));
@@ -195,8 +195,8 @@ impl Reader {
     }
 }
 
-/// Counts as they are told. Those of a stream are of all that came so far: the last one holds, and
-/// one that is not told again stays.
+/// Token counts so far. Counts in a stream are cumulative: the last one applies, and a count that
+/// is not repeated is kept.
 #[derive(Debug, Default)]
 struct Counts {
     input: u64,
@@ -225,12 +225,12 @@ impl Counts {
             output: self.output,
             cache_read: self.cache_read,
             cache_write: self.cache_write,
-            reasoning: 0,
+            ..Usage::default()
         }
     }
 }
 
-/// Counts of a message in one piece.
+/// Reads the usage of a message.
 pub(crate) fn used(usage: &Value) -> Usage {
     let mut counts = Counts::default();
     counts.update(usage);

@@ -1,4 +1,4 @@
-//! The four families of APIs, and what each of them must be able to do.
+//! The four families of APIs, and what each implements.
 
 use serde_json::{Map, Value};
 
@@ -11,10 +11,10 @@ use crate::reply::{Event, StopReason};
 use crate::request::RequestError;
 use crate::response::DecodeError;
 
-/// APIs that look alike: a request of one dialect is a request of any other of its family.
+/// Family of APIs. Requests are interchangeable between the dialects of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
-    /// OpenAI, and all who speak its API.
+    /// OpenAI and compatible providers.
     OpenAi,
     /// Anthropic.
     Anthropic,
@@ -24,7 +24,8 @@ pub(crate) enum Family {
     Ollama,
 }
 
-/// Where a request goes below the base URL: a root, which a base URL may have already, and the rest.
+/// Path of a request below the base URL: the API root, which the base URL may already include, and
+/// the rest.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) root: &'static str,
@@ -32,7 +33,7 @@ pub(crate) struct Route {
 }
 
 impl Family {
-    /// The family of a dialect.
+    /// Returns the family of a dialect.
     pub(crate) const fn of(dialect: Dialect) -> Self {
         match dialect {
             Dialect::Anthropic => Self::Anthropic,
@@ -50,7 +51,7 @@ impl Family {
         }
     }
 
-    /// The body of a request, without what the chat has extra.
+    /// Builds the body of a request, without the extra members of the chat.
     pub(crate) fn body(
         self,
         dialect: Dialect,
@@ -66,7 +67,7 @@ impl Family {
         }
     }
 
-    /// Where a chat goes.
+    /// Returns the route of chat requests.
     pub(crate) fn route(self, dialect: Dialect, model: &str, mode: Mode) -> Route {
         match self {
             Self::OpenAi => openai::route(dialect),
@@ -86,19 +87,19 @@ impl Family {
     }
 }
 
-/// How far an answer has come.
+/// Progress of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// More must come.
+    /// More must follow.
     #[default]
     Open,
-    /// More may come, but need not.
+    /// More may follow.
     Complete,
-    /// Nothing more comes that matters.
+    /// Nothing relevant follows.
     Over,
 }
 
-/// What is known of an answer while it is read.
+/// State of a response while it is decoded.
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(super) calls: Calls,
@@ -106,22 +107,22 @@ pub(crate) struct State {
     pub(crate) progress: Progress,
 }
 
-/// One family's way of reading an answer. It remembers what is needed to read the next piece.
+/// Decoder of one family. It keeps the state that later pieces need.
 pub(crate) trait Reader: Send + Sync {
-    /// Reads one piece of a stream.
+    /// Reads one record of a stream.
     fn read(&mut self, piece: &Value, events: &mut Vec<Event>) -> Result<(), DecodeError>;
 
-    /// Reads an answer in one piece.
+    /// Reads a response received in one piece.
     fn read_whole(&mut self, body: &Value, events: &mut Vec<Event>) -> Result<(), DecodeError>;
 
     fn state(&mut self) -> &mut State;
 
-    /// Why the answer ends, if that was said. It is told last, whenever it was said. For some
-    /// providers calls are no reason of their own.
+    /// Takes the stop reason, if known. Some providers have no separate reason for tool calls, so
+    /// an ordinary end after tool calls becomes [`StopReason::Tools`].
     fn take_stop(&mut self) -> Option<StopReason> {
         let state = self.state();
         let stop = state.stop.take()?;
-        let wants_calls = stop == StopReason::End && !state.calls.is_empty();
-        Some(if wants_calls { StopReason::Tools } else { stop })
+        let ends_with_calls = stop == StopReason::End && !state.calls.is_empty();
+        Some(if ends_with_calls { StopReason::Tools } else { stop })
     }
 }

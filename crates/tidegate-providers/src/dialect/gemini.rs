@@ -1,10 +1,10 @@
-//! Gemini's `generateContent`: turns of parts, calls that are signed, and counts in every chunk.
+//! Gemini's `generateContent` API. Tool calls carry signatures, and every chunk reports usage.
 
 use serde_json::{Map, Value, json};
 
 use super::family::{self, Progress, Route, State};
 use super::json::{append, arguments, count, is_error, list, set, text};
-use super::tool_calls::Whole;
+use super::tool_calls::CompleteCall;
 use crate::chat::Mode;
 use crate::chat::{Chat, Message, ToolCall};
 use crate::reply::{Event, StopReason};
@@ -13,14 +13,14 @@ use crate::request::escaped;
 use crate::response::DecodeError;
 use crate::usage::Usage;
 
-/// What our own names of calls begin with, where the model gave none. They are not sent.
-const OWN_ID: &str = "gemini-call-";
+/// Prefix of call ids that we generate if the model sends none. Such ids are not sent back.
+const GENERATED_ID: &str = "gemini-call-";
 
-/// What stands for the signature of a call that was not made by Gemini, as documented: models that
-/// think refuse a turn of calls without one.
+/// Documented placeholder for the signature of a call that Gemini did not make. Reasoning models
+/// reject tool calls without a signature.
 const NO_SIGNATURE: &str = "skip_thought_signature_validator";
 
-/// Where a chat goes.
+/// Returns the route of chat requests.
 pub(crate) fn route(model: &str, mode: Mode) -> Route {
     let model = escaped(model.strip_prefix("models/").unwrap_or(model));
     let method = match mode {
@@ -30,7 +30,7 @@ pub(crate) fn route(model: &str, mode: Mode) -> Route {
     Route { root: "/v1beta", rest: format!("/models/{model}:{method}") }
 }
 
-/// The body of a request.
+/// Builds the body of a request.
 pub(crate) fn body(chat: &Chat) -> Result<Map<String, Value>, RequestError> {
     let mut config = Map::new();
     set(&mut config, "maxOutputTokens", chat.max_tokens);
@@ -40,49 +40,49 @@ pub(crate) fn body(chat: &Chat) -> Result<Map<String, Value>, RequestError> {
     let system = chat.system.as_ref().map(|text| json!({ "parts": [{ "text": text }] }));
     let mut body = Map::new();
     set(&mut body, "systemInstruction", system);
-    set(&mut body, "contents", Some(turns(&chat.messages)?));
+    set(&mut body, "contents", Some(messages(&chat.messages)?));
     set(&mut body, "tools", tools(chat));
     set(&mut body, "generationConfig", (!config.is_empty()).then_some(config));
     Ok(body)
 }
 
-fn turns(messages: &[Message]) -> Result<Vec<Value>, RequestError> {
-    let mut turns = Vec::new();
+fn messages(messages: &[Message]) -> Result<Vec<Value>, RequestError> {
+    let mut encoded = Vec::new();
     for message in messages {
         match message {
-            Message::User(text) => append(&mut turns, "user", "parts", json!({ "text": text })),
+            Message::User(text) => append(&mut encoded, "user", "parts", json!({ "text": text })),
             Message::Assistant { text, calls } => {
                 if !text.is_empty() {
-                    append(&mut turns, "model", "parts", json!({ "text": text }));
+                    append(&mut encoded, "model", "parts", json!({ "text": text }));
                 }
                 let is_signed = calls.iter().any(|call| call.signature.is_some());
-                for (place, call) in calls.iter().enumerate() {
-                    // Of calls that belong together only the first is signed.
-                    let stand_in = (place == 0 && !is_signed).then_some(NO_SIGNATURE);
-                    append(&mut turns, "model", "parts", called(call, stand_in)?);
+                for (index, call) in calls.iter().enumerate() {
+                    // Only the first of parallel calls is signed.
+                    let placeholder = (index == 0 && !is_signed).then_some(NO_SIGNATURE);
+                    append(&mut encoded, "model", "parts", function_call(call, placeholder)?);
                 }
             }
             Message::Tool { id, name, content } => {
-                append(&mut turns, "user", "parts", came_of(id, name, content));
+                append(&mut encoded, "user", "parts", function_response(id, name, content));
             }
         }
     }
-    Ok(turns)
+    Ok(encoded)
 }
 
-fn called(call: &ToolCall, stand_in: Option<&str>) -> Result<Value, RequestError> {
+fn function_call(call: &ToolCall, placeholder: Option<&str>) -> Result<Value, RequestError> {
     let mut function = Map::new();
     set(&mut function, "id", sent_id(&call.id));
     set(&mut function, "name", Some(call.name.as_str()));
     set(&mut function, "args", Some(arguments(call)?));
     let mut part = Map::new();
     set(&mut part, "functionCall", Some(function));
-    set(&mut part, "thoughtSignature", call.signature.as_deref().or(stand_in));
+    set(&mut part, "thoughtSignature", call.signature.as_deref().or(placeholder));
     Ok(Value::Object(part))
 }
 
-/// What came of a call has to be an object, and becomes one if it is none.
-fn came_of(id: &str, name: &str, content: &str) -> Value {
+/// Encodes the result of a call, which must be an object; other results are wrapped in one.
+fn function_response(id: &str, name: &str, content: &str) -> Value {
     let object = serde_json::from_str(content).ok().filter(Value::is_object);
     let mut function = Map::new();
     set(&mut function, "id", sent_id(id));
@@ -92,7 +92,7 @@ fn came_of(id: &str, name: &str, content: &str) -> Value {
 }
 
 fn sent_id(id: &str) -> Option<&str> {
-    (!id.is_empty() && !id.starts_with(OWN_ID)).then_some(id)
+    (!id.is_empty() && !id.starts_with(GENERATED_ID)).then_some(id)
 }
 
 fn tools(chat: &Chat) -> Option<Value> {
@@ -100,7 +100,7 @@ fn tools(chat: &Chat) -> Option<Value> {
         let mut declared = Map::new();
         set(&mut declared, "name", Some(tool.name.as_str()));
         set(&mut declared, "description", tool.description.as_deref());
-        // The other member for this, `parameters`, knows a part of JSON Schema only.
+        // The alternative, `parameters`, supports only a subset of JSON Schema.
         set(&mut declared, "parametersJsonSchema", Some(tool.parameters.clone()));
         Value::Object(declared)
     });
@@ -108,15 +108,15 @@ fn tools(chat: &Chat) -> Option<Value> {
     (!declared.is_empty()).then(|| json!([{ "functionDeclarations": declared }]))
 }
 
-/// Reads answers.
+/// Decodes responses.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     state: State,
 }
 
 impl family::Reader for Reader {
-    /// A chunk, or a list of them, which is what the provider sends where it does not speak in
-    /// events: errors, for one.
+    /// Reads a chunk, or a list of chunks, which the provider sends outside of event streams, for
+    /// errors for example.
     fn read(&mut self, chunk: &Value, events: &mut Vec<Event>) -> Result<(), DecodeError> {
         match chunk {
             Value::Array(chunks) => chunks.iter().try_for_each(|chunk| self.chunk(chunk, events)),
@@ -171,13 +171,13 @@ impl Reader {
         }
         let function = &part["functionCall"];
         let Some(name) = text(function, "name") else { return };
-        let call = Whole {
+        let call = CompleteCall {
             id: text(function, "id"),
             name,
             arguments: &function["args"],
             signature: text(part, "thoughtSignature"),
         };
-        events.extend(self.state.calls.whole(OWN_ID, call));
+        events.extend(self.state.calls.complete(GENERATED_ID, call));
     }
 }
 
@@ -192,7 +192,8 @@ fn stop_reason(reason: &str) -> StopReason {
     }
 }
 
-/// Thoughts are counted apart from the answer, and what tools put into the prompt apart from it.
+/// Reads the usage. Gemini counts reasoning separately from the output, and tool prompts separately
+/// from the input.
 pub(crate) fn used(usage: &Value) -> Usage {
     let thoughts = count(usage, "thoughtsTokenCount");
     Usage {
@@ -200,7 +201,7 @@ pub(crate) fn used(usage: &Value) -> Usage {
             .saturating_add(count(usage, "toolUsePromptTokenCount")),
         output: count(usage, "candidatesTokenCount").saturating_add(thoughts),
         cache_read: count(usage, "cachedContentTokenCount"),
-        cache_write: 0,
         reasoning: thoughts,
+        ..Usage::default()
     }
 }

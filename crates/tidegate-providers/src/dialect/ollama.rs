@@ -1,11 +1,11 @@
-//! Ollama's chat: lines of JSON, settings in an object of their own, arguments that are objects.
+//! Ollama's chat API: lines of JSON, options in a nested object, arguments as objects.
 
 use serde_json::{Map, Value, json};
 
 use super::family::{self, Progress, Route, State};
 use super::json::{arguments, count, is_error, list, set, text};
 use super::openai;
-use super::tool_calls::Whole;
+use super::tool_calls::CompleteCall;
 use crate::chat::Mode;
 use crate::chat::{Chat, Message, ToolCall};
 use crate::reply::{Event, StopReason};
@@ -13,15 +13,15 @@ use crate::request::RequestError;
 use crate::response::DecodeError;
 use crate::usage::Usage;
 
-/// What our names of calls begin with, where the model gave none.
-const OWN_ID: &str = "ollama-call-";
+/// Prefix of call ids that we generate if the model sends none.
+const GENERATED_ID: &str = "ollama-call-";
 
-/// Where a chat goes.
+/// Returns the route of chat requests.
 pub(crate) fn route() -> Route {
     Route { root: "/api", rest: "/chat".to_owned() }
 }
 
-/// The body of a request.
+/// Builds the body of a request.
 pub(crate) fn body(
     model: &str,
     chat: &Chat,
@@ -40,7 +40,7 @@ pub(crate) fn body(
     set(&mut body, "messages", Some(messages));
     set(&mut body, "tools", openai::tools(&chat.tools));
     set(&mut body, "options", (!options.is_empty()).then_some(options));
-    // It streams unless it is told not to.
+    // Ollama streams by default.
     set(&mut body, "stream", Some(mode == Mode::Stream));
     Ok(body)
 }
@@ -52,21 +52,21 @@ fn message(message: &Message) -> Result<Value, RequestError> {
             json!({ "role": "assistant", "content": text })
         }
         Message::Assistant { text, calls } => {
-            let called = |call: &ToolCall| {
+            let encode = |call: &ToolCall| {
                 let function = json!({ "name": call.name, "arguments": arguments(call)? });
                 Ok(json!({ "function": function }))
             };
-            let calls = calls.iter().map(called).collect::<Result<Vec<_>, RequestError>>()?;
+            let calls = calls.iter().map(encode).collect::<Result<Vec<_>, RequestError>>()?;
             json!({ "role": "assistant", "content": text, "tool_calls": calls })
         }
-        // Calls are told apart by the name of their tool, and by their order.
+        // Ollama matches results to calls by tool name and order.
         Message::Tool { name, content, .. } => {
             json!({ "role": "tool", "tool_name": name, "content": content })
         }
     })
 }
 
-/// Reads answers.
+/// Decodes responses.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     state: State,
@@ -79,18 +79,18 @@ impl family::Reader for Reader {
         }
         let message = &line["message"];
         events.extend(text(message, "thinking").map(|words| Event::Reasoning(words.to_owned())));
-        // Completions of a prompt have their words elsewhere.
+        // `/api/generate` puts the text elsewhere.
         let words = text(message, "content").or_else(|| text(line, "response"));
         events.extend(words.map(|words| Event::Text(words.to_owned())));
         for call in list(message, "tool_calls") {
             let function = &call["function"];
-            let call = Whole {
+            let call = CompleteCall {
                 id: text(call, "id"),
                 name: text(function, "name").unwrap_or_default(),
                 arguments: &function["arguments"],
                 signature: None,
             };
-            events.extend(self.state.calls.whole(OWN_ID, call));
+            events.extend(self.state.calls.complete(GENERATED_ID, call));
         }
         if line["done"] == true {
             self.state.progress = Progress::Over;
@@ -121,14 +121,13 @@ fn stop_reason(reason: &str) -> StopReason {
     }
 }
 
-/// Counts come with the last line only, and a count of zero may be left out.
+/// Reads the usage, which only the last line has. A count of zero may be omitted.
 pub(crate) fn used(line: &Value) -> Option<Usage> {
-    let is_counted = ["prompt_eval_count", "eval_count"].iter().any(|name| line[*name].is_u64());
-    is_counted.then(|| Usage {
+    let has_counts = ["prompt_eval_count", "eval_count"].iter().any(|name| line[*name].is_u64());
+    has_counts.then(|| Usage {
         input: count(line, "prompt_eval_count"),
         output: count(line, "eval_count"),
         cache_read: count(line, "prompt_eval_cached_count"),
-        cache_write: 0,
-        reasoning: 0,
+        ..Usage::default()
     })
 }

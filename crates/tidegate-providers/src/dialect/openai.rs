@@ -1,7 +1,7 @@
-//! OpenAI's chat completions, and those of everybody who speaks them.
+//! OpenAI's Chat Completions API, and that of compatible providers.
 //!
-//! What differs between providers is named where it matters. One choice is read; texts may be lists
-//! of parts (Mistral), reasoning has two names, and the counts of a stream two places (Groq).
+//! Text may be a list of parts (Mistral), reasoning has two names, and a stream reports usage in
+//! one of two places (Groq).
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ use crate::reply::{Event, StopReason};
 use crate::response::DecodeError;
 use crate::usage::Usage;
 
-/// Where a chat goes.
+/// Returns the route of chat requests.
 pub(crate) fn route(dialect: Dialect) -> Route {
     let root = match dialect {
         Dialect::Groq => "/openai/v1",
@@ -26,7 +26,7 @@ pub(crate) fn route(dialect: Dialect) -> Route {
     Route { root, rest: "/chat/completions".to_owned() }
 }
 
-/// The body of a request.
+/// Builds the body of a request.
 pub(crate) fn body(dialect: Dialect, model: &str, chat: &Chat, mode: Mode) -> Map<String, Value> {
     let system = chat.system.as_ref().map(|text| json!({ "role": "system", "content": text }));
     let messages: Vec<Value> =
@@ -41,7 +41,7 @@ pub(crate) fn body(dialect: Dialect, model: &str, chat: &Chat, mode: Mode) -> Ma
     set(&mut body, "stop", (!chat.stop.is_empty()).then(|| chat.stop.clone()));
     if mode == Mode::Stream {
         set(&mut body, "stream", Some(true));
-        // Mistral tells the usage unasked, and refuses members that it does not know.
+        // Mistral reports usage anyway, and rejects unknown members.
         if dialect != Dialect::Mistral {
             set(&mut body, "stream_options", Some(json!({ "include_usage": true })));
         }
@@ -49,8 +49,8 @@ pub(crate) fn body(dialect: Dialect, model: &str, chat: &Chat, mode: Mode) -> Ma
     body
 }
 
-/// What bounds the answer. OpenAI has renamed it, and its models that reason refuse the old name, at
-/// Azure too. Others know the old name all, and some of them only that.
+/// Returns the name of the output limit. OpenAI renamed it, and its reasoning models reject the old
+/// name, on Azure too. All other providers accept the old name, and some only that.
 const fn max_tokens(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::OpenAi | Dialect::Azure => "max_completion_tokens",
@@ -84,7 +84,7 @@ fn call(call: &ToolCall) -> Value {
     })
 }
 
-/// Tools in the form that Ollama has taken over.
+/// Encodes tools. Ollama uses the same form.
 pub(crate) fn tools(tools: &[Tool]) -> Option<Vec<Value>> {
     let described = |tool: &Tool| {
         let mut function = Map::new();
@@ -96,7 +96,7 @@ pub(crate) fn tools(tools: &[Tool]) -> Option<Vec<Value>> {
     (!tools.is_empty()).then(|| tools.iter().map(described).collect())
 }
 
-/// Reads answers.
+/// Decodes responses.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     state: State,
@@ -107,13 +107,13 @@ impl family::Reader for Reader {
         if responses::is_event(chunk) {
             return responses::read(chunk, &mut self.state, events);
         }
-        self.take(chunk, "delta", events)
+        self.read_choices(chunk, "delta", events)
     }
 
     fn read_whole(&mut self, body: &Value, events: &mut Vec<Event>) -> Result<(), DecodeError> {
-        self.take(body, "message", events)?;
-        let is_answered = !list(body, "choices").is_empty();
-        if is_answered { Ok(()) } else { Err(DecodeError::Missing("choices")) }
+        self.read_choices(body, "message", events)?;
+        let has_choices = !list(body, "choices").is_empty();
+        if has_choices { Ok(()) } else { Err(DecodeError::Missing("choices")) }
     }
 
     fn state(&mut self) -> &mut State {
@@ -122,21 +122,21 @@ impl family::Reader for Reader {
 }
 
 impl Reader {
-    fn take(
+    fn read_choices(
         &mut self,
         body: &Value,
-        said: &str,
+        message_name: &str,
         events: &mut Vec<Event>,
     ) -> Result<(), DecodeError> {
         let choices = list(body, "choices");
         let choice = choices.iter().find(|choice| count(choice, "index") == 0);
-        // OpenRouter fails in a chunk that may still have words in it.
+        // OpenRouter reports errors in a chunk that may still contain text.
         if is_error(body) || choice.is_some_and(|choice| choice["finish_reason"] == "error") {
             return Err(DecodeError::failed(body));
         }
         if let Some(choice) = choice {
-            self.words(&choice[said], events);
-            // Completions of a prompt, which came before chats.
+            self.read_message(&choice[message_name], events);
+            // The legacy Completions API.
             events.extend(text(choice, "text").map(|words| Event::Text(words.to_owned())));
             if let Some(reason) = text(choice, "finish_reason") {
                 self.state.stop = Some(stop_reason(reason));
@@ -144,17 +144,17 @@ impl Reader {
             }
         }
         let others = choices.iter().filter(|choice| count(choice, "index") != 0);
-        events.extend(others.flat_map(|other| alternative(other, said)));
+        events.extend(others.flat_map(|other| alternative(other, message_name)));
         let usage = [&body["usage"], &body["x_groq"]["usage"]];
         let usage = usage.into_iter().find(|usage| usage.is_object());
         events.extend(usage.map(|usage| Event::Usage(used(usage))));
         Ok(())
     }
 
-    fn words(&mut self, message: &Value, events: &mut Vec<Event>) {
+    fn read_message(&mut self, message: &Value, events: &mut Vec<Event>) {
         let reasoning = text(message, "reasoning_content").or_else(|| text(message, "reasoning"));
         events.extend(reasoning.map(|words| Event::Reasoning(words.to_owned())));
-        // A refusal is what the model says instead.
+        // A refusal replaces the content.
         let words = text(message, "content").or_else(|| text(message, "refusal"));
         events.extend(words.map(|words| Event::Text(words.to_owned())));
         for part in list(message, "content") {
@@ -162,11 +162,12 @@ impl Reader {
             events.extend(thoughts.map(|words| Event::Reasoning(words.to_owned())));
             events.extend(text(part, "text").map(|words| Event::Text(words.to_owned())));
         }
-        // Calls as they were before there were several.
+        // The legacy form of a single call.
         let call = text(&message["function_call"], "arguments");
         events.extend(call.map(|words| Event::Text(words.to_owned())));
-        for (place, call) in list(message, "tool_calls").iter().enumerate() {
-            let index = call["index"].as_u64().map_or(Some(place), |index| index.try_into().ok());
+        for (position, call) in list(message, "tool_calls").iter().enumerate() {
+            let index =
+                call["index"].as_u64().map_or(Some(position), |index| index.try_into().ok());
             let member = |object: &Value, name| text(object, name).unwrap_or_default().to_owned();
             let function = &call["function"];
             let part = ToolCall {
@@ -180,9 +181,9 @@ impl Reader {
     }
 }
 
-/// The words of a choice that is not the first.
-fn alternative<'a>(choice: &'a Value, said: &str) -> impl Iterator<Item = Event> + 'a {
-    let message = &choice[said];
+/// Returns the text of a choice other than the first.
+fn alternative<'a>(choice: &'a Value, message_name: &str) -> impl Iterator<Item = Event> + 'a {
+    let message = &choice[message_name];
     let words = ["content", "refusal", "reasoning_content", "reasoning"];
     let words = words.into_iter().filter_map(|name| text(message, name));
     let parts = list(message, "content").iter().filter_map(|part| text(part, "text"));
@@ -192,7 +193,7 @@ fn alternative<'a>(choice: &'a Value, said: &str) -> impl Iterator<Item = Event>
     all.map(|words| Event::Alternative(words.to_owned()))
 }
 
-/// Arguments as text; some servers write them as an object.
+/// Returns arguments as text. Some servers send an object.
 fn arguments(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -219,9 +220,10 @@ pub(crate) fn used(usage: &Value) -> Usage {
     Usage {
         input: count(usage, "prompt_tokens"),
         output: count(usage, "completion_tokens"),
-        // DeepSeek has its own name for it.
+        // DeepSeek uses its own name.
         cache_read: count(input, "cached_tokens").max(count(usage, "prompt_cache_hit_tokens")),
         cache_write: count(input, "cache_write_tokens"),
         reasoning: count(&usage["completion_tokens_details"], "reasoning_tokens"),
+        ..Usage::default()
     }
 }

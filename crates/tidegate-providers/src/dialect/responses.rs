@@ -1,5 +1,5 @@
-//! OpenAI's Responses API, as far as its answers tell what was used: events with types, and a whole
-//! response inside the last of them.
+//! Stream events of OpenAI's Responses API, as far as counting usage requires. The last event
+//! contains the complete response.
 
 use serde_json::Value;
 
@@ -9,10 +9,10 @@ use crate::reply::{Event, StopReason};
 use crate::response::DecodeError;
 use crate::usage::Usage;
 
-/// What types of its events begin with.
+/// Prefix of the event types.
 const PREFIX: &str = "response.";
 
-/// Whether this is an event of a response.
+/// Returns whether this is an event of the Responses API.
 pub(super) fn is_event(event: &Value) -> bool {
     event["type"].as_str().is_some_and(|name| name.starts_with(PREFIX))
 }
@@ -25,15 +25,15 @@ pub(super) fn read(
 ) -> Result<(), DecodeError> {
     let name = event["type"].as_str().unwrap_or_default();
     let response = &event["response"];
-    let said = text(event, "delta").map(str::to_owned);
+    let delta = text(event, "delta").map(str::to_owned);
     match name.strip_prefix(PREFIX).unwrap_or_default() {
         "failed" => return Err(DecodeError::failed(event)),
-        "output_text.delta" | "refusal.delta" => events.extend(said.map(Event::Text)),
+        "output_text.delta" | "refusal.delta" => events.extend(delta.map(Event::Text)),
         "function_call_arguments.delta" | "custom_tool_call_input.delta" => {
-            events.extend(said.map(Event::Text));
+            events.extend(delta.map(Event::Text));
         }
         "reasoning_text.delta" | "reasoning_summary_text.delta" => {
-            events.extend(said.map(Event::Reasoning));
+            events.extend(delta.map(Event::Reasoning));
         }
         "completed" | "incomplete" => {
             let is_complete = name.ends_with("completed");
@@ -47,13 +47,13 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Counts under the names of this API.
+/// Reads the usage under the names of this API.
 pub(super) fn used(usage: &Value) -> Usage {
     Usage {
         input: count(usage, "input_tokens"),
         output: count(usage, "output_tokens"),
         cache_read: count(&usage["input_tokens_details"], "cached_tokens"),
-        cache_write: 0,
         reasoning: count(&usage["output_tokens_details"], "reasoning_tokens"),
+        ..Usage::default()
     }
 }

@@ -1,19 +1,19 @@
-//! The calls of tools in a stream: which there were, and what of them was said already.
+//! Tool calls of a stream, and which of them are already named.
 
 use serde_json::Value;
 
 use crate::chat::ToolCall;
 use crate::reply::{Event, MAX_CALLS};
 
-/// The calls of one answer so far.
+/// Tool calls of one response so far.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     named: Vec<bool>,
 }
 
-/// A call in one piece.
+/// A tool call received in one piece.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whole<'a> {
+pub(super) struct CompleteCall<'a> {
     pub(super) id: Option<&'a str>,
     pub(super) name: &'a str,
     pub(super) arguments: &'a Value,
@@ -25,26 +25,26 @@ impl Calls {
         self.named.is_empty()
     }
 
-    /// A call that is new, with its index.
+    /// Adds a new call.
     pub(super) fn next(&mut self, part: ToolCall) -> Option<Event> {
         self.part(self.named.len(), part)
     }
 
-    /// A call that comes in one piece, with the arguments as an object. Where the model gave it no
-    /// name of its own, it gets one that begins with `prefix`.
-    pub(super) fn whole(&mut self, prefix: &str, call: Whole<'_>) -> Option<Event> {
-        let own = || format!("{prefix}{}", self.named.len());
+    /// Adds a call received in one piece, with its arguments as an object. If the model sent no id,
+    /// one that begins with `prefix` is generated.
+    pub(super) fn complete(&mut self, prefix: &str, call: CompleteCall<'_>) -> Option<Event> {
+        let generated = || format!("{prefix}{}", self.named.len());
         let arguments = call.arguments.as_object().map(|_| call.arguments.to_string());
         self.next(ToolCall {
-            id: call.id.map_or_else(own, str::to_owned),
+            id: call.id.map_or_else(generated, str::to_owned),
             name: call.name.to_owned(),
             arguments: arguments.unwrap_or_else(|| "{}".to_owned()),
             signature: call.signature.map(str::to_owned),
         })
     }
 
-    /// A part of a call. A stream names a call once; servers that name it with every part would
-    /// otherwise give it a name that is repeated.
+    /// Adds a part of a call. Parts are concatenated, so id and name are dropped after the first:
+    /// some servers repeat them with every part.
     pub(super) fn part(&mut self, index: usize, mut part: ToolCall) -> Option<Event> {
         if index >= MAX_CALLS {
             return None;

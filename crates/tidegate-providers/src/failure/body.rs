@@ -1,31 +1,31 @@
-//! The structured fields of an error, wherever a provider has them.
+//! Structured fields of an error body.
 //!
-//! The error is the member `error`, as an object or as a text (Ollama); that of `response` in the
-//! events of OpenAI's Responses API; or the body itself (Mistral). Gemini's streaming endpoint puts
-//! it into an array.
+//! The error is the member `error`, an object or a string (Ollama); the member `response.error` in
+//! events of OpenAI's Responses API; or the body itself (Mistral). Gemini's streaming endpoint
+//! wraps it in an array.
 
 use http::StatusCode;
 use serde_json::Value;
 
 use super::google::Google;
 
-/// No type, code or id is longer than this.
+/// Maximum length of a type, code or id in bytes. Longer ones are ignored.
 const MAX_NAME: usize = 100;
 
-/// What was found. All of it is optional.
+/// Fields found in an error body, all optional.
 #[derive(Debug, Default)]
 pub(super) struct Fields<'a> {
-    /// Type, code and reasons, the one that says most to a reader first.
+    /// Type, code and reasons, most specific first.
     pub(super) names: Vec<String>,
-    /// The status that an error in a stream names.
+    /// Status that an error in a stream carries as its code.
     pub(super) status: Option<StatusCode>,
     pub(super) message: Option<&'a str>,
     pub(super) request_id: Option<&'a str>,
-    /// When to come back, as it is written.
+    /// Delay until a retry, as written in the body.
     pub(super) delay: Option<&'a str>,
-    /// What Google has in `details`.
+    /// Google's `details`.
     pub(super) google: Google<'a>,
-    /// What OpenRouter repeats of header fields.
+    /// Headers of the upstream provider, repeated by OpenRouter.
     headers: Option<&'a serde_json::Map<String, Value>>,
 }
 
@@ -47,29 +47,29 @@ impl<'a> Fields<'a> {
             &error["details"]["error_code"],
             &metadata["limit_source"],
         ];
-        // From an envelope that says that it is an error, nothing is learned.
+        // The type `error` of an envelope says nothing about the error.
         let names = names.into_iter().filter_map(text_or_number).filter(|name| name != "error");
         let messages = [&error["message"], &root["error"], &root["message"], &root["detail"]];
         Self {
             names: names.chain(google.reasons.iter().cloned()).collect(),
             status: [&error["code"], &error["raw_status_code"]].into_iter().find_map(status),
             message: messages.into_iter().find_map(Value::as_str),
-            request_id: [root, error].iter().find_map(|place| place["request_id"].as_str()),
+            request_id: [root, error].iter().find_map(|object| object["request_id"].as_str()),
             delay: google.delay.or_else(|| metadata["resets_at"].as_str()),
             headers: metadata["headers"].as_object(),
             google,
         }
     }
 
-    /// A header field that the body repeats, whatever its case.
+    /// Returns a header that the body repeats, ignoring case.
     pub(super) fn header(&self, name: &str) -> Option<&'a str> {
         let mut fields = self.headers?.iter().take(MAX_NAME);
         fields.find(|(known, _)| known.eq_ignore_ascii_case(name))?.1.as_str()
     }
 }
 
-/// A text that may be shown: short, and of one word. Neither a line break nor a part of somebody's
-/// request gets into a log by it.
+/// Returns a text that is safe to log: short and without whitespace, so that neither line breaks
+/// nor parts of a prompt reach the log.
 pub(super) fn name(text: &str) -> Option<String> {
     let is_name = !text.is_empty()
         && text.len() <= MAX_NAME
@@ -85,7 +85,7 @@ fn text_or_number(value: &Value) -> Option<String> {
     }
 }
 
-/// A code that is the status of an error.
+/// Parses a code that is an HTTP error status.
 fn status(value: &Value) -> Option<StatusCode> {
     let code = text_or_number(value)?.parse().ok()?;
     let status = StatusCode::from_u16(code).ok()?;

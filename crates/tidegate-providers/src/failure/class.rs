@@ -1,41 +1,41 @@
-//! Classes of failure: what to do about one.
+//! Classes of failure, by what the caller can do about them.
 
 use std::time::Duration;
 
 use crate::reported_limits::Dimension;
 
-/// What kind of failure it is, and so what helps.
+/// Class of a failure: what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Class {
-    /// Trying again soon may help: a server error, a time-out, a broken connection.
+    /// A retry may help: server error, time-out or broken connection.
     Transient,
-    /// The provider is overloaded: trying again may help, with fewer calls at a time.
+    /// The provider is overloaded: a retry may help, with fewer concurrent calls.
     Overloaded,
-    /// The provider asks for a lower rate.
+    /// The provider asks for a lower request rate.
     SlowDown,
-    /// A limit of a short time was reached.
+    /// A rate limit with a short window was exceeded.
     RateLimited {
-        /// When to come back, if it was told.
+        /// Delay until a retry, if the provider reports it.
         after: Option<Duration>,
-        /// Which limit it was, if it was told.
+        /// The limit that was exceeded, if the provider reports it.
         dimension: Option<Dimension>,
     },
-    /// A limit of a long time was reached, of a day or of money: waiting does not help soon.
+    /// A daily quota or a budget is exhausted: waiting does not help soon.
     ExhaustedQuota {
-        /// When it is over, if that is known.
+        /// Time until the quota resets, if known.
         after: Option<Duration>,
     },
-    /// The credential is not accepted, and will not be.
+    /// The credential is rejected; a retry does not help.
     CredentialRejected,
-    /// The request is larger than the provider accepts, and always will be.
+    /// The request is larger than the provider accepts; a retry does not help.
     TooLarge,
-    /// The request is wrong in another way: nothing but another request helps.
+    /// The request is invalid for another reason; only a different request can succeed.
     BadRequest,
 }
 
 impl Class {
-    /// Whether the same request may do better later.
+    /// Returns whether the same request may succeed later.
     #[must_use]
     pub const fn is_retryable(self) -> bool {
         matches!(
@@ -44,13 +44,13 @@ impl Class {
         )
     }
 
-    /// Whether another provider may do better with the same request.
+    /// Returns whether the same request may succeed at another provider.
     #[must_use]
     pub const fn may_fall_back(self) -> bool {
         !matches!(self, Self::BadRequest)
     }
 
-    /// When to come back, if it was told.
+    /// Returns the delay until a retry or the reset of the quota, if known.
     #[must_use]
     pub const fn after(self) -> Option<Duration> {
         match self {
@@ -59,7 +59,7 @@ impl Class {
         }
     }
 
-    /// The name in metrics and logs.
+    /// Returns the name used in metrics and logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! The error that a provider answered with.
+//! The error type for failures reported by a provider.
 
 use std::error::Error;
 use std::fmt;
@@ -10,34 +10,34 @@ use super::class::Class;
 use crate::provider::Provider;
 use crate::reported_limits::ReportedLimits;
 
-/// An error that a provider answered with, as a status or in the middle of a stream.
+/// Error reported by a provider, by an error status or in the middle of a stream.
 ///
-/// Neither `Display` nor `Debug` has the text of the provider, since that may quote the request.
+/// Neither `Display` nor `Debug` shows the provider's message, which may quote the request.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Failure {
-    /// Who answered.
+    /// The provider that reported the error.
     pub provider: Provider,
-    /// What helps.
+    /// What the caller can do about it.
     pub class: Class,
-    /// The status of the answer: 200 if it failed in the middle.
+    /// Status of the response: 200 for an error inside a stream.
     pub status: StatusCode,
-    /// The type or the code of the error, as the provider calls it.
+    /// Type or code of the error, as the provider names it.
     pub kind: Option<String>,
-    /// What the provider says about it. It may quote the request: not for logs.
+    /// Message of the provider. It may quote the request, so do not log it.
     pub message: Option<String>,
-    /// What the provider calls this request, for its support.
+    /// The provider's id of the request, for support cases.
     pub request_id: Option<String>,
-    /// What was reported about limits.
+    /// Limits reported with the error.
     pub reported_limits: ReportedLimits,
-    /// When to come back, if the provider said so, also of classes that have no such time.
+    /// Delay until a retry, if the provider reports it, for any class.
     pub after: Option<Duration>,
-    /// Whether its status is none of those after which calls to this provider are tried again.
+    /// Whether the status is not among those that are retried for this provider.
     pub is_final: bool,
 }
 
 impl Failure {
-    /// A failure of which nothing but the status is known.
+    /// Creates a failure of which only the class and the status are known.
     #[must_use]
     pub fn new(provider: Provider, class: Class, status: StatusCode) -> Self {
         let reported_limits = ReportedLimits::nothing();
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// Whether the same call may be tried again: its class and its status allow it.
+    /// Returns whether the call may be retried: both class and status allow it.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         !self.is_final && self.class.is_retryable()
@@ -66,7 +66,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let provider = &self.provider;
         if self.status.is_success() {
-            write!(f, "{provider} broke off its answer")?;
+            write!(f, "{provider} failed after its response began")?;
         } else {
             write!(f, "{provider} answered {}", self.status.as_u16())?;
         }

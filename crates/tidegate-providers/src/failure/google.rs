@@ -1,7 +1,7 @@
-//! What Google has in the details of an error: a delay, a reason, and the quotas that were exceeded.
+//! Details of Google's errors: a delay, reasons and the exceeded quotas.
 //!
-//! The delay is of use for quotas of a minute alone. For one of a day it says seconds as well, so a
-//! quota is known by its id.
+//! The delay is valid for per-minute quotas only. Google sends a few seconds for daily quotas too,
+//! so those are recognized by their id.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use serde_json::Value;
 use crate::classify::Quota;
 use crate::reported_limits::{Dimension, Reading};
 
-/// How many details, and violations in them, are looked at.
+/// Maximum number of details, and of violations in each, that are read.
 const MAX_ITEMS: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Google<'a> {
-    /// Of `google.rpc.RetryInfo`, as it is written.
+    /// Delay from `google.rpc.RetryInfo`, as written.
     pub(super) delay: Option<&'a str>,
-    /// Of `google.rpc.ErrorInfo`.
+    /// Reasons from `google.rpc.ErrorInfo`.
     pub(super) reasons: Vec<String>,
     violations: Vec<Violation>,
 }
 
-/// A quota that was exceeded.
+/// An exceeded quota.
 #[derive(Debug)]
 struct Violation {
     dimension: Option<Dimension>,
@@ -45,12 +45,12 @@ impl<'a> Google<'a> {
         }
     }
 
-    /// The longest of the quotas that were exceeded, if one of them is long.
+    /// Returns the longest exceeded quota, unless all are short.
     pub(super) fn quota(&self) -> Option<Quota> {
         if self.violations.iter().any(|violation| violation.limit == Some(0)) {
-            return Some(Quota::Nothing);
+            return Some(Quota::Zero);
         }
-        self.violations.iter().any(Violation::is_of_a_day).then_some(Quota::Day)
+        self.violations.iter().any(Violation::is_daily).then_some(Quota::Day)
     }
 
     pub(super) fn readings(&self) -> impl Iterator<Item = (Dimension, Reading)> {
@@ -87,12 +87,12 @@ impl Violation {
         Self { dimension, window, limit }
     }
 
-    fn is_of_a_day(&self) -> bool {
+    fn is_daily(&self) -> bool {
         self.window == Some(Self::DAY)
     }
 }
 
-/// The details of a type, whatever its prefix.
+/// Returns the details of a type, ignoring its URL prefix.
 fn of_type<'a>(details: &'a Value, name: &'static str) -> impl Iterator<Item = &'a Value> {
     let details = details.as_array().into_iter().flatten().take(MAX_ITEMS);
     details.filter(move |detail| detail["@type"].as_str().is_some_and(|kind| kind.ends_with(name)))

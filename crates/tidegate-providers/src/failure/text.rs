@@ -1,19 +1,19 @@
-//! What some providers have no field for: a delay and the number of a limit, in a sentence.
+//! Delays and limits in error messages, for providers that have no field for them.
 //!
-//! Nothing here makes a class. A message that says neither is no error.
+//! Messages never determine the class of an error.
 
 use std::time::Duration;
 
 use crate::reported_limits::{Dimension, Reading, delay};
 
-/// What stands before a delay. In lower case.
+/// Texts that precede a delay, in lower case.
 const BEFORE_DELAY: [&str; 3] = ["try again in ", "retry in ", "retry after "];
 
-/// How units are written out, and as a span has them.
+/// Prefixes of unit names, and the abbreviations that `delay::span` parses.
 const UNITS: [(&str, &str); 4] = [("milli", "ms"), ("sec", "s"), ("min", "m"), ("hour", "h")];
 
-/// What a limit is called in parentheses, its dimension and its window in seconds. Tokens of a day
-/// have no dimension.
+/// Abbreviation of a limit, its dimension and its window in seconds. Tokens per day have no
+/// dimension.
 const LIMITS: [(&str, Dimension, u64); 5] = [
     ("(RPM)", Dimension::Requests, 60),
     ("(RPD)", Dimension::RequestsPerDay, 86_400),
@@ -22,7 +22,8 @@ const LIMITS: [(&str, Dimension, u64); 5] = [
     ("(OTPM)", Dimension::OutputTokens, 60),
 ];
 
-/// `Please try again in 976ms.`, `Please retry after 37 seconds.`, `Please retry in 10.68s.`
+/// Parses the delay of a message such as `Please try again in 976ms.`, `Please retry after 37
+/// seconds.` or `Please retry in 10.68s.`
 pub(super) fn delay(message: &str) -> Option<Duration> {
     let message = message.to_ascii_lowercase();
     let after = BEFORE_DELAY.iter().find_map(|before| Some(message.split_once(before)?.1))?;
@@ -35,12 +36,13 @@ pub(super) fn delay(message: &str) -> Option<Duration> {
     })
 }
 
+/// Parses the limit of a message such as
 /// `… on tokens per min (TPM): Limit 30000, Used 28000, Requested 5000. …`
 pub(super) fn limit(message: &str) -> Option<(Dimension, Reading)> {
     let of = |(name, _, _): &&(&str, Dimension, u64)| message.contains(name);
     let (_, dimension, seconds) = LIMITS.iter().find(of)?;
     let limit = number_after(message, "Limit ").filter(|limit| *limit > 0)?;
-    // Without a use it is the request that is larger than the limit, not what is left smaller.
+    // Without `Used`, the request alone exceeds the limit, and nothing is known of what remains.
     let remaining = number_after(message, "Used ").map(|_| 0);
     let window = Duration::from_secs(*seconds);
     Some((*dimension, Reading { limit: Some(limit), remaining, reset: None, window }))
@@ -59,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_are_found_in_sentences() {
+    fn delays_are_parsed_from_messages() {
         for (message, millis) in [
             ("Limit 3, Used 3, Requested 1. Please try again in 976ms. See the docs.", 976),
             ("Please try again in 6m0s.", 360_000),
@@ -78,15 +80,15 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_found_in_sentences() {
-        let told = |message| limit(message).map(|(of, reading)| (of, reading.limit.unwrap()));
+    fn limits_are_parsed_from_messages() {
+        let parsed = |message| limit(message).map(|(of, reading)| (of, reading.limit.unwrap()));
         let rpm = "Reached for m on requests per min (RPM): Limit 3, Used 3, Requested 1.";
-        assert_eq!(told(rpm), Some((Dimension::Requests, 3)));
+        assert_eq!(parsed(rpm), Some((Dimension::Requests, 3)));
         assert_eq!(limit(rpm).unwrap().1.remaining, Some(0));
         let rpd = "on requests per day (RPD): Limit 200, Used 200, Requested 1.";
-        assert_eq!(told(rpd), Some((Dimension::RequestsPerDay, 200)));
+        assert_eq!(parsed(rpd), Some((Dimension::RequestsPerDay, 200)));
         let large = "Too large for m on tokens per min (TPM): Limit 100, Requested 101.";
-        assert_eq!(told(large), Some((Dimension::Tokens, 100)));
+        assert_eq!(parsed(large), Some((Dimension::Tokens, 100)));
         assert_eq!(limit(large).unwrap().1.remaining, None);
         for message in ["", "Limit 3", "(TPD): Limit 5, Used 5", "(RPM): Limit x", "(RPM) Limit 0"]
         {

@@ -1,11 +1,11 @@
-//! Spans of time as providers write them.
+//! Parser for durations and dates as providers write them.
 //!
-//! One reader for all of them: durations as Go and protobuf print them (`12ms`, `7.66s`, `6m0s`),
-//! bare numbers, RFC 3339 and the dates of HTTP. A point in time becomes the span until then; one
-//! that is over is no wait at all. What is longer than a year is a mistake of somebody, and is
-//! ignored like what cannot be read: no hint is better than a wrong one.
+//! Accepts durations as Go and protobuf print them (`12ms`, `7.66s`, `6m0s`), bare numbers, RFC
+//! 3339 and HTTP dates. A date becomes the time until then; a date in the past is a delay of zero.
+//! Values beyond a year are taken for mistakes and ignored like values that cannot be parsed: no
+//! delay is better than a wrong one.
 //!
-//! No clock is read here: `now` is when the answer was sent, as its own `date` has it.
+//! No clock is read here: `now` is when the response was sent, according to its `date` header.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use tidegate_core::WallTime;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 const MILLISECOND: u64 = 1_000_000;
-/// The longest span that is believed.
-const LONGEST: Duration = Duration::from_secs(365 * 86_400);
-/// No form of a span or a date is longer than this.
+/// Maximum delay that is accepted.
+const MAX_DELAY: Duration = Duration::from_secs(365 * 86_400);
+/// Maximum length of a duration or date in bytes.
 const MAX_TEXT: usize = 64;
-/// From here on a bare number is a point in time, in seconds since 1970.
+/// Bare numbers above this are Unix times in seconds.
 const EPOCH_SECONDS: u128 = 1_000_000_000;
-/// From here on it is one in milliseconds.
+/// Bare numbers above this are Unix times in milliseconds.
 const EPOCH_MILLIS: u128 = 1_000_000_000_000;
 
-/// The units of Go, in nanoseconds. A longer name stands before the one that it begins with.
+/// Go's duration units in nanoseconds. A unit precedes any other that is a prefix of it.
 const UNITS: [(&str, u64); 7] = [
     ("ns", 1),
     ("us", 1_000),
@@ -39,13 +39,13 @@ const UNITS: [(&str, u64); 7] = [
     ("h", 3_600 * SECOND),
 ];
 
-/// When an answer was sent: its `date`, or `now` if it has none that can be read.
+/// Returns when a response was sent: its `date` header, or `now` if that is missing or invalid.
 pub(crate) fn sent_at(headers: &HeaderMap, now: WallTime) -> WallTime {
     let date = headers.get(DATE).and_then(|value| value.to_str().ok());
-    date.and_then(point).unwrap_or(now)
+    date.and_then(timestamp).unwrap_or(now)
 }
 
-/// A span in any of the forms, or the time until a date.
+/// Parses a duration in any accepted form, or the time until a date.
 pub(crate) fn read(text: &str, now: WallTime) -> Option<Duration> {
     let text = text.trim();
     if text.is_empty() || text.len() > MAX_TEXT {
@@ -54,10 +54,10 @@ pub(crate) fn read(text: &str, now: WallTime) -> Option<Duration> {
     if let Some(nanos) = decimal(text, SECOND) {
         return number(nanos, now);
     }
-    span(text).or_else(|| until(point(text)?, now))
+    span(text).or_else(|| until(timestamp(text)?, now))
 }
 
-/// A span with units: `12ms`, `6m0s`, `10.689924287s`.
+/// Parses a duration with units: `12ms`, `6m0s`, `10.689924287s`.
 pub(crate) fn span(text: &str) -> Option<Duration> {
     if text.is_empty() || text.len() > MAX_TEXT {
         return None;
@@ -71,19 +71,20 @@ pub(crate) fn span(text: &str) -> Option<Duration> {
         nanos = nanos.checked_add(decimal(number, *unit)?)?;
         rest = after.strip_prefix(name)?;
     }
-    believable(nanos)
+    accepted(nanos)
 }
 
-/// A bare number of milliseconds.
+/// Parses a bare number of milliseconds.
 pub(crate) fn millis(text: &str) -> Option<Duration> {
     let text = text.trim();
     if text.len() > MAX_TEXT {
         return None;
     }
-    believable(decimal(text, MILLISECOND)?)
+    accepted(decimal(text, MILLISECOND)?)
 }
 
-/// A bare number, in nanoseconds if it was seconds: a span, or one of two points in time.
+/// Interprets a bare number, given as nanoseconds on the assumption that it was in seconds: a
+/// duration, or a Unix time in seconds or milliseconds.
 fn number(nanos: u128, now: WallTime) -> Option<Duration> {
     let second = u128::from(SECOND);
     let nanos_since_1970 = if nanos > EPOCH_MILLIS * second {
@@ -91,54 +92,54 @@ fn number(nanos: u128, now: WallTime) -> Option<Duration> {
     } else if nanos > EPOCH_SECONDS * second {
         nanos
     } else {
-        return believable(nanos);
+        return accepted(nanos);
     };
     until(WallTime::from_nanos(u64::try_from(nanos_since_1970).ok()?), now)
 }
 
-/// A date, as RFC 3339 or as HTTP has it. The two old forms of HTTP dates are not read: nobody
-/// sends them.
-fn point(text: &str) -> Option<WallTime> {
+/// Parses a date in RFC 3339 or HTTP format. The two obsolete HTTP formats are not supported.
+fn timestamp(text: &str) -> Option<WallTime> {
     let text = text.trim();
     if text.len() > MAX_TEXT {
         return None;
     }
     let time = text.parse::<Timestamp>().ok();
     let time = time.or_else(|| rfc2822::parse(text).ok().map(|date| date.timestamp()))?;
-    // What was before 1970 is over, and so is 1970.
+    // Any time before 1970 is in the past, so 1970 does as well.
     Some(WallTime::from_nanos(u64::try_from(time.as_nanosecond().max(0)).ok()?))
 }
 
-fn until(point: WallTime, now: WallTime) -> Option<Duration> {
-    let span = point.since(now);
-    (span <= LONGEST).then_some(span)
+fn until(time: WallTime, now: WallTime) -> Option<Duration> {
+    let span = time.since(now);
+    (span <= MAX_DELAY).then_some(span)
 }
 
-fn believable(nanos: u128) -> Option<Duration> {
+fn accepted(nanos: u128) -> Option<Duration> {
     let span = Duration::from_nanos(u64::try_from(nanos).ok()?);
-    (span <= LONGEST).then_some(span)
+    (span <= MAX_DELAY).then_some(span)
 }
 
-/// Digits with perhaps a fraction, as a multiple of a unit. Exact, and without floating point: what
-/// is less than a nanosecond is cut off. A sign, an exponent or a word is no number here.
+/// Parses a decimal number as a multiple of a unit. Exact: uses no floating point, and truncates
+/// below a nanosecond. Signs and exponents are rejected.
 fn decimal(text: &str, unit: u64) -> Option<u128> {
-    let (whole, part) = parts(text)?;
+    let (whole, fraction) = decimal_parts(text)?;
     let unit = u128::from(unit);
     let whole = if whole.is_empty() { 0 } else { whole.parse::<u128>().ok()? };
     let mut nanos = whole.checked_mul(unit)?;
-    let mut place = unit;
-    for digit in part.bytes() {
-        place /= 10;
-        nanos = nanos.checked_add(u128::from(digit - b'0') * place)?;
+    let mut digit_value = unit;
+    for digit in fraction.bytes() {
+        digit_value /= 10;
+        nanos = nanos.checked_add(u128::from(digit - b'0') * digit_value)?;
     }
     Some(nanos)
 }
 
-/// The digits before and after the point of a number without a sign.
-pub(crate) fn parts(text: &str) -> Option<(&str, &str)> {
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    let mut digits = whole.bytes().chain(part.bytes()).peekable();
-    (digits.peek().is_some() && digits.all(|byte| byte.is_ascii_digit())).then_some((whole, part))
+/// Splits an unsigned decimal number into the digits before and after the point.
+pub(crate) fn decimal_parts(text: &str) -> Option<(&str, &str)> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut digits = whole.bytes().chain(fraction.bytes()).peekable();
+    (digits.peek().is_some() && digits.all(|byte| byte.is_ascii_digit()))
+        .then_some((whole, fraction))
 }
 
 #[cfg(test)]
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_with_units_are_read_to_the_nanosecond() {
+    fn durations_with_units_are_exact_to_the_nanosecond() {
         for (text, nanos) in [
             ("12ms", 12_000_000),
             ("1s", 1_000_000_000),
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_number_is_seconds_or_a_point_in_time() {
+    fn bare_number_is_seconds_or_unix_time() {
         assert_eq!(millis_of("37"), Some(37_000));
         assert_eq!(millis_of("0.25"), Some(250));
         assert_eq!(millis_of("1769860837"), Some(37_000));
@@ -184,21 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn dates_become_the_time_until_then() {
+    fn date_becomes_the_time_until_then() {
         assert_eq!(millis_of("2026-01-31T12:00:59Z"), Some(59_000));
         assert_eq!(millis_of("2026-01-31T13:00:59.5+01:00"), Some(59_500));
         assert_eq!(millis_of("Sat, 31 Jan 2026 12:02:00 GMT"), Some(120_000));
     }
 
     #[test]
-    fn what_is_over_is_no_wait() {
+    fn past_date_is_a_zero_delay() {
         for text in ["2026-01-31T11:59:59Z", "1769860799", "1900-01-01T00:00:00Z"] {
             assert_eq!(millis_of(text), Some(0), "{text}");
         }
     }
 
     #[test]
-    fn the_absurd_is_ignored() {
+    fn invalid_and_excessive_values_are_ignored() {
         for text in [
             "",
             " ",
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_of_an_answer_is_now() {
+    fn date_header_overrides_now() {
         let mut headers = HeaderMap::new();
         assert_eq!(sent_at(&headers, NOW), NOW);
         headers.insert(DATE, HeaderValue::from_static("Sat, 31 Jan 2026 12:02:00 GMT"));
@@ -238,19 +239,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_is_read_as_more_than_a_year(text in "\\PC{0,70}") {
-            prop_assert!(read(&text, NOW).is_none_or(|span| span <= LONGEST));
+        fn no_text_parses_to_more_than_a_year(text in "\\PC{0,70}") {
+            prop_assert!(read(&text, NOW).is_none_or(|span| span <= MAX_DELAY));
         }
 
         #[test]
-        fn nothing_that_looks_like_a_span_panics(text in "[0-9.:+TZhmsnuµ-]{0,66}", now: u64) {
+        fn duration_like_text_does_not_panic(text in "[0-9.:+TZhmsnuµ-]{0,66}", now: u64) {
             let span = read(&text, WallTime::from_nanos(now));
-            prop_assert!(span.is_none_or(|span| span <= LONGEST));
-            prop_assert!(millis(&text).is_none_or(|span| span <= LONGEST));
+            prop_assert!(span.is_none_or(|span| span <= MAX_DELAY));
+            prop_assert!(millis(&text).is_none_or(|span| span <= MAX_DELAY));
         }
 
         #[test]
-        fn spans_are_read_back(hours in 0_u64..8_000, minutes in 0_u64..60, ms in 0_u64..60_000) {
+        fn formatted_durations_round_trip(hours in 0_u64..8_000, minutes in 0_u64..60, ms in 0_u64..60_000) {
             let text = format!("{hours}h{minutes}m{}.{:03}s", ms / 1_000, ms % 1_000);
             let span = Duration::from_millis((hours * 60 + minutes) * 60_000 + ms);
             prop_assert_eq!(read(&text, NOW), Some(span));

@@ -1,9 +1,9 @@
-//! Limits as providers report them in header fields.
+//! Limits that providers report in response headers.
 //!
-//! One table for each dialect: which names belong together, what they count and of which window.
-//! Every dimension is read for itself; resets are never merged. A limit that is negative, zero or
-//! no number says that the provider does not know, and all of its family is ignored; so are the
-//! windows of plans (`anthropic-ratelimit-unified-*`) and of months, which no dimension stands for.
+//! A table for each dialect says which headers belong together, what they count and in which
+//! window. Dimensions are read separately; resets are never merged. A limit that is negative, zero
+//! or not a number means that the provider does not know it, and its header family is ignored. So
+//! are windows of plans (`anthropic-ratelimit-unified-*`) and months, which have no dimension.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::reported_limits::{Dimension, Reading, ReportedLimits};
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
-/// A limit that takes longer than this to come back is no minute's, whatever its name says.
-const NOT_A_MINUTE: Duration = Duration::from_secs(600);
+/// A limit with a longer reset is not per minute, whatever its header name says.
+const MAX_MINUTE_RESET: Duration = Duration::from_secs(600);
 
 impl ReportedLimits {
-    /// What was reported about limits in the header fields of an answer. Dates are read against the
-    /// answer's own `date`, or against `now` if there is none.
+    /// Reads the limits in the headers of a response. Dates are relative to the `date` header, or
+    /// to `now` if there is none.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -44,12 +44,12 @@ impl ReportedLimits {
     }
 }
 
-/// Limits in header fields of an answer that was sent at a known time.
+/// Reads the limits in the headers of a response that was sent at `now`.
 pub(crate) fn read_at(dialect: Dialect, headers: &HeaderMap, now: WallTime) -> ReportedLimits {
     read_fields(dialect, |name| headers.get(name)?.to_str().ok(), now)
 }
 
-/// Limits in any place that has names and values.
+/// Reads the limits from any source of header names and values.
 pub(crate) fn read_fields<'a>(
     dialect: Dialect,
     field: impl Fn(&str) -> Option<&'a str>,
@@ -58,36 +58,36 @@ pub(crate) fn read_fields<'a>(
     let mut reported = ReportedLimits::nothing();
     for family in families(dialect) {
         if let Some(reading) = family.read(&field, now) {
-            let (dimension, window) = family.counts(&reading);
+            let (dimension, window) = family.dimension_and_window(&reading);
             reported.add(dimension, Reading { window, ..reading });
         }
     }
     reported
 }
 
-/// How long to wait, as header fields have it: `retry-after-ms`, which is finer, before
-/// `retry-after` in seconds or as a date.
+/// Reads the delay until a retry: `retry-after-ms`, which is more precise, or else `retry-after` in
+/// seconds or as a date.
 pub(crate) fn retry_after(headers: &HeaderMap, now: WallTime) -> Option<Duration> {
     let field = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let fine = field("retry-after-ms").and_then(delay::millis);
-    fine.or_else(|| delay::read(field("retry-after")?, now))
+    let millis = field("retry-after-ms").and_then(delay::millis);
+    millis.or_else(|| delay::read(field("retry-after")?, now))
 }
 
-/// The fields that tell of one limit.
+/// Headers that describe one limit.
 struct Family {
     dimension: Dimension,
     window: Window,
     limit: &'static str,
     remaining: &'static str,
-    /// The names that the reset goes by; the first that is there counts.
+    /// Names of the reset header; the first one present is used.
     reset: &'static [&'static str],
 }
 
-/// Which window a limit is of.
+/// Window of a limit.
 enum Window {
-    /// Always this one.
-    Is(Duration),
-    /// A minute, or a day if the numbers say so: the same names stand for either.
+    /// Always this window.
+    Fixed(Duration),
+    /// A minute, or a day if the values indicate so: the provider uses the same names for both.
     MinuteOrDay,
 }
 
@@ -105,38 +105,38 @@ impl Family {
         Some(Reading { limit, remaining, reset, window: MINUTE })
     }
 
-    fn counts(&self, reading: &Reading) -> (Dimension, Duration) {
+    fn dimension_and_window(&self, reading: &Reading) -> (Dimension, Duration) {
         match self.window {
-            Window::Is(window) => (self.dimension, window),
-            Window::MinuteOrDay if is_of_a_day(reading) => (Dimension::RequestsPerDay, DAY),
+            Window::Fixed(window) => (self.dimension, window),
+            Window::MinuteOrDay if is_daily(reading) => (Dimension::RequestsPerDay, DAY),
             Window::MinuteOrDay => (self.dimension, MINUTE),
         }
     }
 }
 
-/// A limit that comes back evenly tells its window by what is gone and how long that takes:
-/// `reset * limit / (limit - remaining)`. Resets are rounded, and some windows are fixed, so that
-/// only what comes to about a day is one. A fixed window is known by a reset that no minute has.
-fn is_of_a_day(reading: &Reading) -> bool {
+/// Returns whether a limit is daily. The window of a limit that refills continuously is `reset *
+/// limit / (limit - remaining)`. Resets are rounded and some windows are fixed, so anything near a
+/// day counts. A fixed daily window is recognized by a reset too long for a minute.
+fn is_daily(reading: &Reading) -> bool {
     let (Some(limit), Some(remaining), Some(reset)) =
         (reading.limit, reading.remaining, reading.reset)
     else {
         return false;
     };
     let used = limit.saturating_sub(remaining);
-    // `reset` is less than a year and fits into 55 bits of nanoseconds.
+    // `reset` is at most a year, which fits into 55 bits of nanoseconds.
     let window = (reset.as_nanos() * u128::from(limit)).checked_div(used.into());
     let about_a_day = DAY.as_nanos() / 2..=DAY.as_nanos() * 2;
-    reset > NOT_A_MINUTE || window.is_some_and(|window| about_a_day.contains(&window))
+    reset > MAX_MINUTE_RESET || window.is_some_and(|window| about_a_day.contains(&window))
 }
 
-/// A count as it is written; a fraction of it is dropped, a negative one is none.
+/// Parses a count. A fraction is dropped; a negative number is rejected.
 fn count(text: &str) -> Option<u64> {
-    let (whole, _) = delay::parts(text.trim())?;
+    let (whole, _) = delay::decimal_parts(text.trim())?;
     whole.parse().ok()
 }
 
-/// A family whose three names end alike.
+/// Defines a family whose three names share a suffix.
 macro_rules! family {
     ($dimension:ident, $window:expr, $name:literal) => {
         Family {
@@ -150,7 +150,7 @@ macro_rules! family {
     (anthropic $dimension:ident, $name:literal) => {
         Family {
             dimension: Dimension::$dimension,
-            window: Window::Is(MINUTE),
+            window: Window::Fixed(MINUTE),
             limit: concat!("anthropic-ratelimit-", $name, "-limit"),
             remaining: concat!("anthropic-ratelimit-", $name, "-remaining"),
             reset: &[concat!("anthropic-ratelimit-", $name, "-reset")],
@@ -174,16 +174,16 @@ fn families(dialect: Dialect) -> &'static [Family] {
 
 static OPENAI: &[Family] = &[
     family!(Requests, Window::MinuteOrDay, "-requests"),
-    family!(Tokens, Window::Is(MINUTE), "-tokens"),
-    // Beside `-tokens` it says the same, and the first counts.
-    family!(Tokens, Window::Is(MINUTE), "-tokens_usage_based"),
+    family!(Tokens, Window::Fixed(MINUTE), "-tokens"),
+    // Duplicates `-tokens`; the first one present is used.
+    family!(Tokens, Window::Fixed(MINUTE), "-tokens_usage_based"),
 ];
 
 static AZURE: &[Family] = &[
-    family!(Requests, Window::Is(MINUTE), "-requests"),
+    family!(Requests, Window::Fixed(MINUTE), "-requests"),
     Family {
         reset: &["x-ratelimit-reset-tokens", "x-rate-limit-reset-tokens"],
-        ..family!(Tokens, Window::Is(MINUTE), "-tokens")
+        ..family!(Tokens, Window::Fixed(MINUTE), "-tokens")
     },
 ];
 
@@ -195,20 +195,20 @@ static ANTHROPIC: &[Family] = &[
 ];
 
 static GROQ: &[Family] = &[
-    family!(RequestsPerDay, Window::Is(DAY), "-requests"),
-    family!(Tokens, Window::Is(MINUTE), "-tokens"),
+    family!(RequestsPerDay, Window::Fixed(DAY), "-requests"),
+    family!(Tokens, Window::Fixed(MINUTE), "-tokens"),
 ];
 
 static MISTRAL: &[Family] = &[
-    family!(Requests, Window::Is(MINUTE), "-req-minute"),
-    family!(Tokens, Window::Is(MINUTE), "-tokens-minute"),
+    family!(Requests, Window::Fixed(MINUTE), "-req-minute"),
+    family!(Tokens, Window::Fixed(MINUTE), "-tokens-minute"),
 ];
 
 static TOGETHER: &[Family] = &[
-    family!(Requests, Window::Is(SECOND), ""),
+    family!(Requests, Window::Fixed(SECOND), ""),
     Family {
         dimension: Dimension::Tokens,
-        window: Window::Is(SECOND),
+        window: Window::Fixed(SECOND),
         limit: "x-tokenlimit-limit",
         remaining: "x-tokenlimit-remaining",
         reset: &["x-tokenlimit-reset"],
@@ -217,11 +217,11 @@ static TOGETHER: &[Family] = &[
 
 static OPENROUTER: &[Family] = &[family!(Requests, Window::MinuteOrDay, "")];
 
-/// OpenAI's names, and those that say the window, as Cerebras sends them.
+/// OpenAI's names, and names that include the window, as Cerebras sends them.
 static COMPATIBLE: &[Family] = &[
-    family!(Requests, Window::Is(MINUTE), "-requests-minute"),
-    family!(RequestsPerDay, Window::Is(DAY), "-requests-day"),
-    family!(Tokens, Window::Is(MINUTE), "-tokens-minute"),
+    family!(Requests, Window::Fixed(MINUTE), "-requests-minute"),
+    family!(RequestsPerDay, Window::Fixed(DAY), "-requests-day"),
+    family!(Tokens, Window::Fixed(MINUTE), "-tokens-minute"),
     family!(Requests, Window::MinuteOrDay, "-requests"),
-    family!(Tokens, Window::Is(MINUTE), "-tokens"),
+    family!(Tokens, Window::Fixed(MINUTE), "-tokens"),
 ];

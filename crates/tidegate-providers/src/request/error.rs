@@ -1,47 +1,57 @@
-//! Why a request cannot be made. No error has a text of a prompt in it.
+//! Errors of building requests. None of them contains text of a prompt.
 
-/// Why there can be no request: to a target, to a path, or of a chat.
+/// Why a request cannot be built: its base URL, proxy, credential, route or chat is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The base URL is no URL.
+    /// The base URL cannot be parsed.
     #[error("the base URL is not a URL: it must be like `https://api.openai.com/v1`")]
     NoUrl,
-    /// The base URL begins with something else than `http://` or `https://` and a host.
+    /// The base URL does not begin with `http://` or `https://` and a host.
     #[error("the base URL must begin with `http://` or `https://` and a host")]
     NoHost,
-    /// The base URL has a query, which has no place before a path.
+    /// The base URL has a query, which cannot precede a path.
     #[error("the base URL has a query: remove everything from `?` on")]
     Query,
-    /// The base URL has a user or a password in it.
-    #[error("the base URL has credentials in it: give them as a credential")]
+    /// The base URL contains a user or a password.
+    #[error("the base URL contains credentials: pass them as a credential")]
     Credentials,
-    /// The model has no name.
+    /// The name of the model is empty.
     #[error("the name of the model is empty")]
     NoModel,
-    /// The key has characters that no header field can have.
-    #[error("the credential has characters that a header field cannot have: use printable ASCII")]
+    /// The key has characters that are not allowed in a header.
+    #[error("the credential has characters that are not allowed in a header: use printable ASCII")]
     Key,
-    /// The mock has no API.
-    #[error("the mock takes no requests over HTTP: give it as a backend")]
+    /// The mock has no HTTP API.
+    #[error("the mock provider has no HTTP API: pass it as a backend")]
     Mock,
-    /// A text is no route.
+    /// The text is not a route of an endpoint.
     #[error(
         "must be the path of a provider's API, such as \"/v1/chat/completions\", or all paths below \
          one, such as \"/v1/vision/*\"; at most 256 characters, without a query"
     )]
     RoutePath,
-    /// The arguments of a call in the conversation are no JSON object, which this provider wants.
+    /// The text is not the address of a proxy.
+    #[error(
+        "must be the address of an HTTP proxy, such as http://proxy.internal:3128, perhaps with \
+         user:password@ before the host"
+    )]
+    ProxyAddress,
+    /// The proxy speaks SOCKS.
+    #[error("must be an HTTP proxy, http:// or https://; SOCKS is not supported")]
+    SocksProxy,
+    /// The arguments of a tool call in the chat are not a JSON object, which this provider
+    /// requires.
     #[error("the arguments of a call to the tool `{tool}` are not a JSON object")]
     Arguments {
-        /// The name of the tool.
+        /// Name of the tool.
         tool: String,
     },
-    /// The address is no address with the name of the model in it.
-    #[error("the address cannot be written with this model: {0}")]
+    /// The name of the model or the path cannot be part of a URL.
+    #[error("cannot build the URL for this model: {0}")]
     Address(String),
-    /// The body cannot be written.
-    #[error("the body cannot be written as JSON: {0}")]
+    /// The body cannot be serialized.
+    #[error("cannot serialize the body as JSON: {0}")]
     Body(String),
 }
 

@@ -1,47 +1,49 @@
-//! Requests that are free: those that change something at a provider without using what it limits.
+//! Free requests: those that use nothing that the provider limits.
 //!
-//! Every other request that is not GET, HEAD or OPTIONS is a call and takes a permit, also on paths
-//! that nobody has heard of. Reading is free, unless the request can be read as another method.
+//! GET, HEAD and OPTIONS are free unless a server may take the request for another method, and so
+//! are a few listed requests. Any other request is a call and takes a permit, even on unknown
+//! paths.
 
 use http::Method;
 
 use super::path::percent_decoded;
 use super::path_shape;
 
-/// A request that takes no permit.
+/// Pattern of a request that takes no permit.
 struct Free {
     method: Method,
-    /// The segments of its path below a root; `*` is an id.
+    /// Segments of the path below the API root; `*` matches an id.
     shape: &'static str,
 }
 
-/// Removing something, and stopping work: both use no model, and the sooner they arrive the less is
-/// used.
+/// Deletions and cancellations: they use no model, and a cancellation that arrives early saves
+/// work.
 const FREE: &[Free] = &[
-    // Removes a file or its copy in a cache.
+    // Deletes a file or cached content.
     Free { method: Method::DELETE, shape: "files/*" },
     Free { method: Method::DELETE, shape: "cachedContents/*" },
-    // Removes a model that was trained.
+    // Deletes a fine-tuned model.
     Free { method: Method::DELETE, shape: "models/*" },
-    // Removes what is kept of a conversation.
+    // Deletes stored conversations and their data.
     Free { method: Method::DELETE, shape: "responses/*" },
     Free { method: Method::DELETE, shape: "conversations/*" },
     Free { method: Method::DELETE, shape: "threads/*" },
     Free { method: Method::DELETE, shape: "assistants/*" },
     Free { method: Method::DELETE, shape: "vector_stores/*" },
     Free { method: Method::DELETE, shape: "messages/batches/*" },
-    // Stops work that goes on.
+    // Cancels work in progress.
     Free { method: Method::POST, shape: "responses/*/cancel" },
     Free { method: Method::POST, shape: "batches/*/cancel" },
     Free { method: Method::POST, shape: "messages/batches/*/cancel" },
     Free { method: Method::POST, shape: "threads/*/runs/*/cancel" },
 ];
 
-/// Query parameters that a free request may have. Some servers take a path or a method from others.
+/// Query parameters that a free request may have. Some servers take a path or a method from others,
+/// so any other parameter makes the request a call.
 const FREE_QUERY: [&str; 4] = ["api-version", "key", "alt", "beta"];
 
-/// Names by which some servers take the method or the path of a request from elsewhere than its first
-/// line, in lower case and without what is between the words.
+/// Headers and parameters with which some servers override the method or path of a request, in
+/// lower case and without separators.
 const OVERRIDES: [&str; 15] = [
     "xhttpmethodoverride",
     "xhttpmethod",
@@ -60,8 +62,8 @@ const OVERRIDES: [&str; 15] = [
     "xrewriteuri",
 ];
 
-/// Whether a request without a body takes no permit: by its method, its path as it was written, and
-/// its query.
+/// Returns whether a request without a body takes no permit, by its method, its raw path and its
+/// query.
 ///
 /// ```
 /// use http::Method;
@@ -73,26 +75,26 @@ const OVERRIDES: [&str; 15] = [
 /// ```
 #[must_use]
 pub fn is_free(method: &Method, path: &str, query: Option<&str>) -> bool {
-    let members = || query.into_iter().flat_map(|query| query.split(['&', ';']));
+    let parameters = || query.into_iter().flat_map(|query| query.split(['&', ';']));
     if is_reading(method) {
-        return !members().any(names_method);
+        return !parameters().any(overrides_method);
     }
     let is_listed = |free: &Free| free.method == *method && path_shape::matches(free.shape, path);
-    let is_harmless = |member: &str| {
-        let name = member.split('=').next().unwrap_or_default();
+    let is_harmless = |parameter: &str| {
+        let name = parameter.split('=').next().unwrap_or_default();
         FREE_QUERY.contains(&name)
     };
-    members().all(is_harmless) && FREE.iter().any(is_listed)
+    parameters().all(is_harmless) && FREE.iter().any(is_listed)
 }
 
-/// Whether a method only reads.
+/// Returns whether a method only reads: GET, HEAD or OPTIONS.
 #[must_use]
 pub fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// Whether some servers take the method or the path of a request from a header of this name. Servers
-/// differ in which signs between the words they take for the same.
+/// Returns whether some servers take the method or path of a request from a header of this name.
+/// Separators are ignored because servers differ in which ones they treat alike.
 ///
 /// ```
 /// use tidegate_providers::request::is_override;
@@ -101,7 +103,7 @@ pub fn is_reading(method: &Method) -> bool {
 /// ```
 #[must_use]
 pub fn is_override(name: &str) -> bool {
-    // Few names are compared: most begin otherwise.
+    // Fast path: most headers begin with another letter.
     matches!(name.as_bytes().first(), Some(b'x' | b'X' | b'h' | b'H' | b'm' | b'M'))
         && OVERRIDES.iter().any(|known| {
             let letters = name.bytes().filter(u8::is_ascii_alphanumeric);
@@ -109,9 +111,9 @@ pub fn is_override(name: &str) -> bool {
         })
 }
 
-/// Whether a query parameter names a method, such as `_method=POST`.
-fn names_method(member: &str) -> bool {
-    let name = percent_decoded(member.split('=').next().unwrap_or_default().as_bytes());
+/// Returns whether a query parameter may override the method, such as `_method=POST`.
+fn overrides_method(parameter: &str) -> bool {
+    let name = percent_decoded(parameter.split('=').next().unwrap_or_default().as_bytes());
     let Ok(name) = String::from_utf8(name) else { return true };
     let is_marked = name.starts_with(['_', '$', '.', '-']);
     is_override(&name) || is_marked && name.to_ascii_lowercase().contains("method")
@@ -122,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_listed_is_charged() {
+    fn only_listed_requests_are_free() {
         for (method, path) in [
             ("DELETE", "/v1/files/file-1"),
             ("DELETE", "/v1beta/files/abc"),
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_does_not_hide_a_call() {
+    fn query_cannot_make_a_call_free() {
         let cancel = "/v1/responses/r_1/cancel";
         assert!(is_free(&Method::POST, cancel, Some("api-version=2025-04-01")));
         for query in ["path=/v1/responses", "_method=PUT", "key=1&r=/v1/chat", "key=1;x=2", "x"] {
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn overrides_are_known_in_every_spelling() {
+    fn overrides_are_recognized_with_any_separators() {
         for name in [
             "X-HTTP-Method-Override",
             "x-http-method",

@@ -1,12 +1,13 @@
-//! Where a request names its model: in its body, and in its path.
+//! Finds and replaces the model in a request: in its body or its path.
 
 use std::ops::Range;
 
-/// No request names its model more often.
-const MOST_NAMES: usize = 8;
+/// Maximum number of `model` members in a body.
+const MAX_MEMBERS: usize = 8;
 
-/// Where the model is named in a body of JSON: the values of the members `model` at the top, with
-/// their quotes. Nothing if the body is no object, ends too early, or has more than 8 such members.
+/// Returns the positions of the model in a JSON body: the values of its top-level `model` members,
+/// including quotes. Empty if the body is not an object, is truncated, or has more than 8 such
+/// members.
 ///
 /// ```
 /// use tidegate_providers::request::model_spans;
@@ -22,8 +23,8 @@ pub fn model_spans(body: &[u8]) -> Vec<Range<usize>> {
     scanner.members(&mut spans).map_or_else(Vec::new, |()| spans)
 }
 
-/// A path and query with another model in the place of this one, where the path names it: as Gemini
-/// does (`models/NAME:method`), or as Azure does (`deployments/NAME/`). `None` if it does not.
+/// Replaces the model `from` by `to` in a path and query that names it as Gemini does
+/// (`models/NAME:method`) or as Azure does (`deployments/NAME/`). Returns `None` if it does not.
 ///
 /// ```
 /// use tidegate_providers::request::with_model;
@@ -46,35 +47,35 @@ pub fn with_model(target: &str, from: &str, to: &str) -> Option<String> {
     ends.then(|| [target.get(..start).unwrap_or_default(), to, after].concat())
 }
 
-/// Goes over JSON without reading it.
+/// Scans JSON without building a tree.
 struct Scanner<'b> {
     body: &'b [u8],
     at: usize,
 }
 
 impl Scanner<'_> {
-    /// Goes over the members of the object at the top.
+    /// Scans the members of the top-level object.
     fn members(&mut self, spans: &mut Vec<Range<usize>>) -> Option<()> {
-        self.skip_spaces();
+        self.skip_whitespace();
         self.expect(b'{')?;
         loop {
-            self.skip_spaces();
+            self.skip_whitespace();
             if self.peek()? == b'}' {
                 return Some(());
             }
             let name = self.string()?;
-            self.skip_spaces();
+            self.skip_whitespace();
             self.expect(b':')?;
-            self.skip_spaces();
+            self.skip_whitespace();
             let is_text = self.peek()? == b'"';
             let value = self.value()?;
             if is_text && self.body.get(name)? == b"\"model\"" {
-                if spans.len() == MOST_NAMES {
+                if spans.len() == MAX_MEMBERS {
                     return None;
                 }
                 spans.push(value);
             }
-            self.skip_spaces();
+            self.skip_whitespace();
             match self.peek()? {
                 b',' => self.at += 1,
                 b'}' => return Some(()),
@@ -83,7 +84,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Goes over a value of any kind.
+    /// Skips a value and returns its position.
     fn value(&mut self) -> Option<Range<usize>> {
         let start = self.at;
         let mut depth = 0_usize;
@@ -103,19 +104,19 @@ impl Scanner<'_> {
                 b',' | b'}' | b']' if depth == 0 => return Some(start..self.at),
                 _ => self.at += 1,
             }
-            if depth == 0 && self.is_closed(start) {
+            if depth == 0 && self.is_delimited(start) {
                 return Some(start..self.at);
             }
         }
     }
 
-    /// Whether the value that began at `start` is of a kind that ends with a sign of its own, and not
-    /// with what follows it.
-    fn is_closed(&self, start: usize) -> bool {
+    /// Returns whether the value at `start` has a closing delimiter: a string, an object or an
+    /// array.
+    fn is_delimited(&self, start: usize) -> bool {
         matches!(self.body.get(start), Some(b'"' | b'{' | b'['))
     }
 
-    /// Goes over a text in quotes.
+    /// Skips a string and returns its position.
     fn string(&mut self) -> Option<Range<usize>> {
         let start = self.at;
         self.expect(b'"')?;
@@ -131,7 +132,7 @@ impl Scanner<'_> {
         }
     }
 
-    fn skip_spaces(&mut self) {
+    fn skip_whitespace(&mut self) {
         while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
             self.at += 1;
         }
@@ -150,12 +151,12 @@ impl Scanner<'_> {
 mod tests {
     use super::*;
 
-    fn named(body: &str) -> Vec<&str> {
+    fn models_in(body: &str) -> Vec<&str> {
         model_spans(body.as_bytes()).into_iter().map(|span| &body[span]).collect()
     }
 
     #[test]
-    fn only_models_at_the_top_are_found() {
+    fn only_top_level_models_are_found() {
         for (body, models) in [
             (r#"{"model":"a"}"#, vec![r#""a""#]),
             (r#" { "model" : "a" , "x" : 1 } "#, vec![r#""a""#]),
@@ -170,19 +171,19 @@ mod tests {
             ("{}", vec![]),
             ("", vec![]),
         ] {
-            assert_eq!(named(body), models, "{body}");
+            assert_eq!(models_in(body), models, "{body}");
         }
     }
 
     #[test]
-    fn a_body_with_very_many_models_has_none() {
+    fn body_with_too_many_models_has_none() {
         let body = |many| format!("{{{}\"x\":1}}", r#""model":"a","#.repeat(many));
-        assert_eq!(named(&body(8)).len(), 8);
-        assert!(named(&body(9)).is_empty());
+        assert_eq!(models_in(&body(8)).len(), 8);
+        assert!(models_in(&body(9)).is_empty());
     }
 
     #[test]
-    fn a_path_names_the_model_in_one_place() {
+    fn model_in_a_path_is_replaced() {
         let azure = "/openai/deployments/gpt-4o/chat/completions?api-version=1";
         assert_eq!(
             with_model(azure, "gpt-4o", "mini").unwrap(),

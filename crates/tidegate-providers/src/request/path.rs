@@ -1,21 +1,20 @@
-//! Paths of providers' APIs: what they are for, and how they are to be read.
+//! Meaning of the paths of providers' APIs.
 //!
-//! A table of endings for each family, as providers put their APIs below different roots. A path
-//! that is in no table is a call of the endpoint `other`: new APIs use models too. Only the requests of
-//! a short list are free ([`is_free`](super::is_free)).
+//! Each family has a table of path suffixes, because providers put their APIs below different
+//! roots. A path in no table is a call of the endpoint `other`, since new APIs use models too. Only
+//! a short list of requests is free ([`is_free`](super::is_free)).
 //!
-//! Servers are lenient about how a path is written. Whoever lets others choose it looks at
-//! [`plain_path`], or limits are passed by with a percent sign.
+//! Servers are lenient about the spelling of paths. If callers choose the path, normalize it with
+//! [`plain_path`] first; otherwise percent-encoding bypasses limits.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use super::path_shape;
-use crate::chat::Mode;
 use crate::dialect::{Dialect, Family};
 use crate::provider::Endpoint;
 
-/// What a path is for.
+/// What a path of a provider's API is for.
 ///
 /// ```
 /// use tidegate_providers::Dialect;
@@ -31,15 +30,15 @@ use crate::provider::Endpoint;
 #[non_exhaustive]
 pub struct Purpose<'a> {
     kind: Kind,
-    /// Whose words requests and answers of this path are in. Some providers speak several APIs.
+    /// Dialect of requests and responses on this path. Some providers offer several APIs.
     pub dialect: Dialect,
-    /// The model, where the path names it.
+    /// The model, if the path names it.
     pub model: Option<&'a str>,
-    /// How it is answered, where the path says so.
-    pub mode: Option<Mode>,
+    /// Whether the response is streamed, where the path determines it.
+    pub(crate) is_streamed: Option<bool>,
 }
 
-/// How often a path may be decoded on its way.
+/// How many times a path may be percent-decoded on its way to the provider.
 const MAX_DECODINGS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +53,16 @@ enum Kind {
     Ocr,
     Videos,
     Batches,
-    /// Files that are sent, which no model reads yet.
+    /// File uploads, which no model reads yet.
     Files,
     /// A path that is in no table.
     Other,
-    /// A path that only the user knows.
+    /// A path declared by the user.
     Declared,
 }
 
-/// The names of the endpoints that paths are known for, in the order of the kinds.
+// In the order of `Kind`.
+/// Names of the well-known endpoints.
 pub const ENDPOINT_NAMES: [&str; 12] = [
     "chat",
     "embeddings",
@@ -124,8 +124,8 @@ const OLLAMA: &[(&str, Kind)] = &[
     ("/api/embeddings", Kind::Embeddings),
 ];
 
-/// Paths that use no tokens of a minute: a batch has limits of its own, and a file is read later. As
-/// they count nothing but a request, they must match as a whole.
+/// Paths that use no tokens per minute: batches have their own limits, and files are read later.
+/// They are charged one request only, so the whole path must match.
 const WITHOUT_TOKENS: &[(&str, Kind)] = &[
     ("batches", Kind::Batches),
     ("files", Kind::Files),
@@ -137,19 +137,19 @@ const WITHOUT_TOKENS: &[(&str, Kind)] = &[
 ];
 
 impl<'a> Purpose<'a> {
-    /// What a path of a provider is for; `None` if it is in no table.
+    /// Looks up a path; `None` if it is in no table.
     #[must_use]
     pub fn of(dialect: Dialect, path: &'a str) -> Option<Self> {
         let path = path.strip_suffix('/').unwrap_or(path);
         let native = match Family::of(dialect) {
             Family::Gemini => gemini(dialect, path),
-            Family::Anthropic => ended(ANTHROPIC, dialect, path),
-            Family::Ollama => ended(OLLAMA, dialect, path),
-            Family::OpenAi => ended(OPENAI, dialect, path),
+            Family::Anthropic => by_suffix(ANTHROPIC, dialect, path),
+            Family::Ollama => by_suffix(OLLAMA, dialect, path),
+            Family::OpenAi => by_suffix(OPENAI, dialect, path),
         };
-        // Most speak OpenAI's API as well, and some Anthropic's.
-        let native = native.or_else(|| ended(OPENAI, Dialect::Compatible, path));
-        let native = native.or_else(|| ended(ANTHROPIC, Dialect::Anthropic, path));
+        // Most providers offer OpenAI's API as well, and some Anthropic's.
+        let native = native.or_else(|| by_suffix(OPENAI, Dialect::Compatible, path));
+        let native = native.or_else(|| by_suffix(ANTHROPIC, Dialect::Anthropic, path));
         let mut purpose = native.or_else(|| without_tokens(dialect, path))?;
         if dialect == Dialect::Azure {
             purpose.model = deployment(path);
@@ -157,8 +157,8 @@ impl<'a> Purpose<'a> {
         Some(purpose)
     }
 
-    /// A path that is in no table. It is read in the dialect of its provider, and names its model as
-    /// known paths of that provider do.
+    /// Creates the purpose of a path in no table. Its dialect is that of the provider, and the
+    /// model is taken from the path as in known paths of that provider.
     #[must_use]
     pub fn other(dialect: Dialect, path: &'a str) -> Self {
         let model = match dialect {
@@ -167,30 +167,34 @@ impl<'a> Purpose<'a> {
             _ => None,
         };
         let model = model.map(|(model, _)| model).filter(|model| !model.is_empty());
-        Self { kind: Kind::Other, dialect, model, mode: None }
+        Self { kind: Kind::Other, dialect, model, is_streamed: None }
     }
 
-    /// A path that no table has and that the user says uses a model. It is read in the dialect of its
-    /// provider.
+    /// Creates the purpose of a path in no table that the user declared to use a model.
     #[must_use]
     pub const fn declared(dialect: Dialect) -> Self {
-        Self { kind: Kind::Declared, dialect, model: None, mode: None }
+        Self { kind: Kind::Declared, dialect, model: None, is_streamed: None }
     }
 
-    /// This purpose without its model, which is the only thing in it that is borrowed.
+    /// Returns the purpose without its model, which is the only borrowed part.
     #[must_use]
     pub const fn without_model(&self) -> Purpose<'static> {
-        Purpose { kind: self.kind, dialect: self.dialect, model: None, mode: self.mode }
+        Purpose {
+            kind: self.kind,
+            dialect: self.dialect,
+            model: None,
+            is_streamed: self.is_streamed,
+        }
     }
 
-    /// The endpoint that limits can be set for, where no route of the user's says another.
+    /// Returns the endpoint whose limits apply, unless a route of the user selects another.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         let index = self.kind as usize;
         ENDPOINTS.get(index).cloned().unwrap_or_default()
     }
 
-    /// Whether it is answered with words of a model, so that output tokens are used.
+    /// Returns whether the response uses output tokens.
     #[must_use]
     pub const fn has_output(&self) -> bool {
         matches!(
@@ -205,28 +209,28 @@ impl<'a> Purpose<'a> {
         )
     }
 
-    /// Whether what is asked is in the body, so that it can be counted. A batch is charged to
-    /// limits of its own kind, and is as long as it likes. So is a file.
+    /// Returns whether the input is in the body and counts against the limits of this endpoint.
+    /// Batches and files have their own limits and may be arbitrarily long.
     #[must_use]
     pub const fn is_readable(&self) -> bool {
         !matches!(self.kind, Kind::Batches | Kind::Files)
     }
 
-    /// Whether images, sounds or films are sent to it, as they are rather than in JSON.
+    /// Returns whether requests carry raw images, audio or video rather than JSON.
     #[must_use]
     pub const fn takes_media(&self) -> bool {
         matches!(self.kind, Kind::Images | Kind::Audio | Kind::Videos)
     }
 
-    /// Whether the path is in no table, and nobody has declared it.
+    /// Returns whether the path is in no table and not declared by the user.
     #[must_use]
     pub const fn is_other(&self) -> bool {
         matches!(self.kind, Kind::Other)
     }
 }
 
-/// A path as servers may come to read it: decoded, without parameters of segments, and without
-/// empty segments. To find out what it is for, and not to be sent.
+/// Normalizes a path as servers may interpret it: decoded, without segment parameters and without
+/// empty segments. For classification only; send the original.
 ///
 /// ```
 /// use tidegate_providers::request::plain_path;
@@ -239,7 +243,7 @@ pub fn plain_path(path: &str) -> Cow<'_, str> {
         return Cow::Borrowed(path);
     }
     let mut decoded = path.as_bytes().to_vec();
-    // What is decoded by a proxy may be decoded by a server again.
+    // A proxy and the server may both decode it.
     for _ in 0..MAX_DECODINGS {
         decoded = percent_decoded(&decoded);
     }
@@ -262,36 +266,35 @@ pub(super) fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Some servers do not mind capitals.
-fn ended<'a>(table: &[(&str, Kind)], dialect: Dialect, path: &'a str) -> Option<Purpose<'a>> {
-    let ends = |ending: &str| {
-        let start = path.len().checked_sub(ending.len())?;
-        path.get(start..)?.eq_ignore_ascii_case(ending).then_some(())
+/// Finds a path by its suffix. Case is ignored, as some servers do.
+fn by_suffix<'a>(table: &[(&str, Kind)], dialect: Dialect, path: &'a str) -> Option<Purpose<'a>> {
+    let has_suffix = |suffix: &str| {
+        let start = path.len().checked_sub(suffix.len())?;
+        path.get(start..)?.eq_ignore_ascii_case(suffix).then_some(())
     };
-    let (_, kind) = table.iter().find(|(ending, _)| ends(ending).is_some())?;
-    Some(Purpose { kind: *kind, dialect, model: None, mode: None })
+    let (_, kind) = table.iter().find(|(suffix, _)| has_suffix(suffix).is_some())?;
+    Some(Purpose { kind: *kind, dialect, model: None, is_streamed: None })
 }
 
 fn without_tokens(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
     let mut shapes = WITHOUT_TOKENS.iter();
     let (_, kind) = shapes.find(|(shape, _)| path_shape::matches(shape, path))?;
-    Some(Purpose { kind: *kind, dialect, model: None, mode: None })
+    Some(Purpose { kind: *kind, dialect, model: None, is_streamed: None })
 }
 
-/// Azure names a deployment where others name a model.
+/// Returns the deployment in a path of Azure, which takes the place of the model.
 fn deployment(path: &str) -> Option<&str> {
     let (_, rest) = path.split_once("/deployments/")?;
     rest.split('/').next().filter(|name| !name.is_empty())
 }
 
-/// Gemini names the model and the method in the last segment.
+/// Looks up a path of Gemini, whose last segment is `model:method`.
 fn gemini(dialect: Dialect, path: &str) -> Option<Purpose<'_>> {
     let (_, last) = path.rsplit_once('/')?;
     let (model, method) = last.split_once(':')?;
     let (name, kind) = GEMINI.iter().find(|(name, _)| name.eq_ignore_ascii_case(method))?;
-    let mode = if name.starts_with("stream") { Mode::Stream } else { Mode::Whole };
     let model = Some(model).filter(|model| !model.is_empty());
-    Some(Purpose { kind: *kind, dialect, model, mode: Some(mode) })
+    Some(Purpose { kind: *kind, dialect, model, is_streamed: Some(name.starts_with("stream")) })
 }
 
 #[cfg(test)]
@@ -304,7 +307,7 @@ mod tests {
 
     /// Found by libFuzzer: an empty name became a model of its own.
     #[test]
-    fn a_path_with_an_empty_name_has_no_model() {
+    fn path_with_an_empty_model_name_has_no_model() {
         for (dialect, path) in [
             (Dialect::Gemini, "/v1beta/models/:streamGenerateContent"),
             (Dialect::Gemini, "/v1beta/models/:generateAnswer"),
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_has_its_paths() {
+    fn paths_of_every_family_are_known() {
         for (dialect, path, expected) in [
             (Dialect::OpenAi, "/v1/chat/completions", "chat"),
             (Dialect::OpenAi, "/v1/responses", "chat"),
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_written_oddly_is_the_same_path() {
+    fn unusual_spellings_normalize_to_the_same_path() {
         for (dialect, path) in [
             (Dialect::OpenAi, "/v1/chat/completion%73"),
             (Dialect::OpenAi, "/v1/chat%2Fcompletions"),
@@ -375,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_in_no_table_may_name_its_model() {
+    fn unknown_path_may_name_its_model() {
         for (dialect, path, model) in [
             (Dialect::Gemini, "/v1beta/models/gemini-2:generateAnswer", Some("gemini-2")),
             (Dialect::Gemini, "/v1beta/cachedContents", None),
@@ -388,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_says_whose_words_follow() {
+    fn path_determines_dialect_and_model() {
         let ollama = Purpose::of(Dialect::Ollama, "/v1/chat/completions").unwrap();
         assert_eq!(ollama.dialect, Dialect::Compatible);
         let path = "/openai/deployments/gpt-4o/chat/completions";

@@ -1,18 +1,18 @@
-//! Whole paths by their segments, for paths that are charged less than others.
+//! Exact matching of paths, for paths that are charged less than others.
 //!
-//! Callers choose their paths, so such a path must match as a whole: an ending could be put behind the
-//! path of a call.
+//! Callers choose their paths, so such a path must match as a whole: a suffix could be appended to
+//! the path of a call.
 
-/// What paths of providers' APIs begin with. A base URL may have it instead of the path.
+/// Roots of providers' APIs. The root may be part of the base URL instead of the path.
 const ROOTS: [&str; 8] =
     ["", "/v1", "/openai/v1", "/api/v1", "/openai", "/v1beta", "/v1beta/openai", "/api"];
-/// A segment that is an id of the provider.
+/// Pattern of a segment that is an id.
 const ID: &str = "*";
-/// No id is longer than this.
-const LONGEST_ID: usize = 128;
+/// Maximum length of an id in bytes.
+const MAX_ID: usize = 128;
 
-/// Whether a path is a root with exactly these segments behind it. Segments are compared byte by byte,
-/// and an id has no characters that any server gives a meaning to.
+/// Returns whether a path is a root followed by exactly these segments. Comparison is byte by byte,
+/// and ids have no characters that are special to any server.
 pub(super) fn matches(shape: &str, path: &str) -> bool {
     let mut below = ROOTS.iter().filter_map(|root| path.strip_prefix(root)?.strip_prefix('/'));
     below.any(|rest| {
@@ -30,7 +30,7 @@ pub(super) fn matches(shape: &str, path: &str) -> bool {
 
 fn is_id(segment: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=LONGEST_ID).contains(&segment.len()) && segment.bytes().all(is_plain)
+    (1..=MAX_ID).contains(&segment.len()) && segment.bytes().all(is_plain)
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_paths_match() {
+    fn only_complete_paths_match() {
         for path in ["/v1/files/f-1", "/files/f_1", "/openai/v1/files/1"] {
             assert!(matches("files/*", path), "{path}");
         }
@@ -59,6 +59,6 @@ mod tests {
         ] {
             assert!(!matches("files/*", path), "{path}");
         }
-        assert!(!matches("files/*", &format!("/v1/files/{}", "a".repeat(LONGEST_ID + 1))));
+        assert!(!matches("files/*", &format!("/v1/files/{}", "a".repeat(MAX_ID + 1))));
     }
 }

@@ -1,15 +1,15 @@
-//! How large a request may be, where a provider says so.
+//! Documented size limits of requests.
 //!
-//! A request that is too large is refused at the edge of the provider, after all of it was sent.
-//! Whoever knows the limit need not send it.
+//! A provider rejects a request that is too large only after it has been sent. Checking the known
+//! limit first avoids that.
 
 use crate::dialect::Dialect;
 use crate::provider::Endpoint;
 
 const MIB: usize = 1_024 * 1_024;
 
-/// What Anthropic accepts, by endpoint. It says MB, which is read as the larger of its meanings, so
-/// that nothing is refused that the provider would take.
+/// Anthropic's limits by endpoint. The documentation says MB; this is read as MiB, so that nothing
+/// is rejected that the provider would accept.
 const ANTHROPIC: &[(&str, usize)] = &[
     ("chat", 32 * MIB),
     ("messages", 32 * MIB),
@@ -18,7 +18,7 @@ const ANTHROPIC: &[(&str, usize)] = &[
     ("files", 500 * MIB),
 ];
 
-/// The most bytes of a request's body; `None` where nothing is known.
+/// Returns the maximum size of a request body in bytes; `None` if it is not known.
 ///
 /// ```
 /// use tidegate_providers::request::size_limit;

@@ -1,7 +1,7 @@
-//! Targets: where requests go, made once and used for every call.
+//! Targets of requests, created once and used for every call.
 //!
-//! Everything that can be wrong with an address or a key is found out here. What is left to fail for
-//! a single chat is the chat.
+//! Addresses and keys are validated on creation, so that encoding can only fail because of the
+//! chat.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,28 +10,27 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 
-use super::base::Base;
+use super::base_url::{parse_base_url, path_prefix, with_path};
 use super::error::RequestError;
 use crate::chat::{Chat, Mode};
 use crate::dialect::json::merge;
 use crate::dialect::{Dialect, Family, Route, anthropic};
 use crate::provider::Credential;
 
-/// The version of Azure's API that is asked for unless [`api_version`](Target::api_version) says
-/// another.
+/// Default version of Azure's API; see [`api_version`](Target::api_version).
 pub const AZURE_API_VERSION: &str = "2024-10-21";
 
-/// Who asks, for the logs of providers.
-const NAME: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
+/// Value of the `user-agent` header.
+const PRODUCT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"));
 
-/// Where requests go: a dialect, an address, a model and a key. Cheap to clone.
+/// Where requests go: dialect, base URL, model and key. Cheap to clone.
 ///
 /// ```
 /// use tidegate_providers::request::Target;
-/// use tidegate_providers::{Chat, Credential, Dialect, Mode};
+/// use tidegate_providers::{Chat, Credential, Dialect};
 /// let key = Credential::new("sk-secret");
 /// let target = Target::new(Dialect::OpenAi, "https://proxy.example/llm/", "gpt-4o", &key)?;
-/// let request = target.encode(&Chat::user("hello"), Mode::Whole)?;
+/// let request = target.encode(&Chat::user("hello"))?;
 /// assert_eq!(request.uri(), "https://proxy.example/llm/v1/chat/completions");
 /// assert!(!format!("{request:?}").contains("secret"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -44,20 +43,20 @@ pub struct Target {
 #[derive(Clone)]
 struct Inner {
     dialect: Dialect,
-    base: Base,
+    base: Uri,
     model: String,
     api_version: String,
     fields: HeaderMap,
 }
 
 impl Target {
-    /// A model at an address. A path of the base URL stays in front of the provider's own; a slash
-    /// at its end makes no difference, and neither does the provider's own root, such as `/v1`.
+    /// Creates a target. A path of the base URL is kept as a prefix; a slash at its end and the API
+    /// root of the provider, such as `/v1`, are optional.
     ///
     /// # Errors
     ///
-    /// If the base URL is none, if the model has no name, if the key cannot be sent, or for the
-    /// mock, which takes no requests.
+    /// Fails if the base URL is invalid, the name of the model is empty, the key cannot be sent in
+    /// a header, or the dialect is the mock, which has no HTTP API.
     pub fn new(
         dialect: Dialect,
         base_url: &str,
@@ -72,14 +71,14 @@ impl Target {
         }
         let mut fields = HeaderMap::new();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        fields.insert(USER_AGENT, HeaderValue::from_static(NAME));
+        fields.insert(USER_AGENT, HeaderValue::from_static(PRODUCT));
         if dialect == Dialect::Anthropic {
             fields.insert("anthropic-version", HeaderValue::from_static(anthropic::VERSION));
         }
         fields.extend(key_field(dialect, credential.reveal())?);
         let inner = Inner {
             dialect,
-            base: base_url.parse()?,
+            base: parse_base_url(base_url)?,
             model: model.to_owned(),
             api_version: AZURE_API_VERSION.to_owned(),
             fields,
@@ -87,38 +86,51 @@ impl Target {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Asks for another version of Azure's API; others have none that can be chosen.
+    /// Sets the version of Azure's API. Has no effect for other providers.
     #[must_use]
     pub fn api_version(mut self, version: &str) -> Self {
         Arc::make_mut(&mut self.inner).api_version = version.to_owned();
         self
     }
 
-    /// Sends one more header field with every request, instead of another of that name.
+    /// Sets a header of every request, replacing any header of that name.
     #[must_use]
     pub fn field(mut self, name: HeaderName, value: HeaderValue) -> Self {
         Arc::make_mut(&mut self.inner).fields.insert(name, value);
         self
     }
 
-    /// The dialect.
+    /// Returns the dialect.
     #[must_use]
     pub fn dialect(&self) -> Dialect {
         self.inner.dialect
     }
 
-    /// The model.
+    /// Returns the name of the model.
     #[must_use]
     pub fn model(&self) -> &str {
         &self.inner.model
     }
 
-    /// The request that asks for this.
+    /// Encodes a chat as a request whose response comes in one piece.
     ///
     /// # Errors
     ///
-    /// If the chat has something in it that the provider has no words for.
-    pub fn encode(&self, chat: &Chat, mode: Mode) -> Result<Request<Bytes>, RequestError> {
+    /// Fails if the chat contains something that the provider's API cannot express.
+    pub fn encode(&self, chat: &Chat) -> Result<Request<Bytes>, RequestError> {
+        self.encode_for(chat, Mode::Whole)
+    }
+
+    /// Encodes a chat as a request whose response is streamed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the chat contains something that the provider's API cannot express.
+    pub fn encode_streamed(&self, chat: &Chat) -> Result<Request<Bytes>, RequestError> {
+        self.encode_for(chat, Mode::Stream)
+    }
+
+    fn encode_for(&self, chat: &Chat, mode: Mode) -> Result<Request<Bytes>, RequestError> {
         let Inner { dialect, model, .. } = &*self.inner;
         let mut body = Family::of(*dialect).body(*dialect, model, chat, mode)?;
         merge(&mut body, &chat.extra);
@@ -135,12 +147,13 @@ impl Target {
             Dialect::Azure => azure(model, api_version),
             dialect => Family::of(*dialect).route(*dialect, model, mode),
         };
-        let path = base.path().strip_suffix(root).unwrap_or(base.path());
-        base.with_path(&format!("{path}{root}{rest}"))
+        let prefix = path_prefix(base);
+        let prefix = prefix.strip_suffix(root).unwrap_or(prefix);
+        with_path(base, &format!("{prefix}{root}{rest}"))
     }
 }
 
-/// The name of the header field that has the key.
+/// Returns the name of the header that carries the key.
 #[must_use]
 pub const fn key_name(dialect: Dialect) -> HeaderName {
     match dialect {
@@ -151,10 +164,10 @@ pub const fn key_name(dialect: Dialect) -> HeaderName {
     }
 }
 
-/// The header field that has the key, if there is one. It is marked as a secret.
+/// Returns the header that carries the key, if there is a key. Its value is marked as sensitive.
 ///
 /// # Errors
-/// If the key has characters that no header field can have.
+/// Fails if the key has characters that are not allowed in a header.
 pub fn key_field(
     dialect: Dialect,
     key: Option<&str>,
@@ -167,14 +180,14 @@ pub fn key_field(
     Ok(Some((name, value)))
 }
 
-/// Azure names the deployment in the path, and the version of its API in the query.
+/// Returns the route of Azure: deployment in the path, API version in the query.
 fn azure(deployment: &str, version: &str) -> Route {
     let (deployment, version) = (escaped(deployment), escaped(version));
     let rest = format!("/deployments/{deployment}/chat/completions?api-version={version}");
     Route { root: "/openai", rest }
 }
 
-/// A text as a segment of a path, or as a value in a query.
+/// Percent-encodes a text as a path segment or query value.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

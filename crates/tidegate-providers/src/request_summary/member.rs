@@ -1,4 +1,4 @@
-//! Members of a request's texts: which have words in them, and which pictures.
+//! Kinds of members inside messages: which contain text, and which contain images.
 
 use std::fmt;
 
@@ -8,20 +8,20 @@ use serde::de::{
 
 use super::texts::Counter;
 
-/// What a member of this name has in it.
+/// Content of a member, by its name.
 #[derive(Clone, Copy)]
 pub(super) enum Member {
-    /// Texts that a model reads.
+    /// Text that the model reads.
     Text,
-    /// A text or a file, as its type says, which may come later.
+    /// Text or a file, depending on a type that may follow later.
     Data,
-    /// What kind of part it is.
+    /// Type of a part.
     Type,
-    /// An image, or what is read as one.
+    /// An image, or a file that is charged like one.
     Image,
     /// A list of images.
     Images,
-    /// Nothing that counts.
+    /// Nothing that counts as input.
     Other,
 }
 
@@ -32,7 +32,7 @@ impl Member {
             "type" => Self::Type,
             "inlineData" | "inline_data" | "fileData" | "file_data" => Self::Image,
             "images" => Self::Images,
-            // An image by its address has a type beside it, which is counted.
+            // An image given by URL is counted by the type next to it.
             "role" | "id" | "tool_call_id" | "tool_use_id" | "call_id" | "cache_control"
             | "image_url" | "input_audio" | "audio" | "b64_json" | "signature"
             | "thoughtSignature" | "encrypted_content" => Self::Other,
@@ -59,13 +59,13 @@ impl<'de> Deserialize<'de> for Member {
     }
 }
 
-/// A text or a list of texts, each of which is shown to the counter; anything else is passed over.
-pub(super) struct Few<'c> {
+/// Visits a string or a list of strings and passes each to the counter. Skips anything else.
+pub(super) struct Strings<'c> {
     pub(super) counter: &'c mut Counter,
-    pub(super) see: fn(&mut Counter, &str),
+    pub(super) on_string: fn(&mut Counter, &str),
 }
 
-impl<'de> DeserializeSeed<'de> for Few<'_> {
+impl<'de> DeserializeSeed<'de> for Strings<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -73,7 +73,7 @@ impl<'de> DeserializeSeed<'de> for Few<'_> {
     }
 }
 
-/// Values that count for nothing.
+/// Ignores scalar values.
 macro_rules! nothing {
     ($($visit:ident($value:ty)),*) => {
         $(fn $visit<E>(self, _: $value) -> Result<(), E> {
@@ -82,7 +82,7 @@ macro_rules! nothing {
     };
 }
 
-impl<'de> Visitor<'de> for Few<'_> {
+impl<'de> Visitor<'de> for Strings<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,13 +96,13 @@ impl<'de> Visitor<'de> for Few<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        (self.see)(self.counter, text);
+        (self.on_string)(self.counter, text);
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Few { counter, see } = self;
-        while list.next_element_seed(Few { counter: &mut *counter, see })?.is_some() {}
+        let Strings { counter, on_string } = self;
+        while list.next_element_seed(Strings { counter: &mut *counter, on_string })?.is_some() {}
         Ok(())
     }
 

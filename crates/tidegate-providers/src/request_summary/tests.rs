@@ -1,80 +1,79 @@
-//! What is read of requests, in the words of four families.
+//! Summaries of requests of all four API families.
 
 use serde_json::json;
 
 use super::*;
 
-fn asked(dialect: Dialect, path: &str, body: &serde_json::Value) -> RequestSummary {
+fn summary(dialect: Dialect, path: &str, body: &serde_json::Value) -> RequestSummary {
     let purpose = Purpose::of(dialect, path).unwrap();
     RequestSummary::read(&purpose, body.to_string().as_bytes())
 }
 
 #[test]
-fn every_family_says_it_in_its_own_place() {
+fn fields_of_every_family_are_read() {
     let gemini = json!({
         "contents": [{ "role": "user", "parts": [{ "text": "A river?" }] }],
         "generationConfig": { "maxOutputTokens": 40, "candidateCount": 2 },
     });
-    let gemini = asked(Dialect::Gemini, "/v1beta/models/g:streamGenerateContent", &gemini);
+    let gemini = summary(Dialect::Gemini, "/v1beta/models/g:streamGenerateContent", &gemini);
     assert_eq!(gemini.model.as_deref(), Some("g"));
-    assert_eq!((gemini.max_output, gemini.mode), (Some(80), Mode::Stream));
+    assert_eq!((gemini.max_output, gemini.is_streamed), (Some(80), true));
     let ollama = json!({ "model": "llama3", "prompt": "hi", "options": { "num_predict": 7 } });
-    let ollama = asked(Dialect::Ollama, "/api/generate", &ollama);
-    assert_eq!((ollama.max_output, ollama.mode), (Some(7), Mode::Stream), "unless told not to");
+    let ollama = summary(Dialect::Ollama, "/api/generate", &ollama);
+    assert_eq!((ollama.max_output, ollama.is_streamed), (Some(7), true), "streamed by default");
     let anthropic = json!({
         "model": "claude", "max_tokens": 9, "system": "be brief",
         "metadata": { "user_id": "u-1", "model": "none", "stream": true }, "messages": [],
     });
-    let anthropic = asked(Dialect::Anthropic, "/v1/messages", &anthropic);
-    assert_eq!((anthropic.max_output, anthropic.mode), (Some(9), Mode::Whole));
+    let anthropic = summary(Dialect::Anthropic, "/v1/messages", &anthropic);
+    assert_eq!((anthropic.max_output, anthropic.is_streamed), (Some(9), false));
     assert_eq!(anthropic.user.as_deref(), Some("u-1"));
     assert_eq!(anthropic.model.as_deref(), Some("claude"));
     let embeddings = json!({ "model": "e", "input": ["one", "two"], "max_tokens": 5 });
-    let embeddings = asked(Dialect::OpenAi, "/v1/embeddings", &embeddings);
-    assert_eq!(embeddings.max_output, Some(0), "vectors are no words");
+    let embeddings = summary(Dialect::OpenAi, "/v1/embeddings", &embeddings);
+    assert_eq!(embeddings.max_output, Some(0), "embeddings have no output tokens");
     assert!((2..=14).contains(&embeddings.input_tokens), "{}", embeddings.input_tokens);
 }
 
 #[test]
-fn pictures_are_not_counted_as_text() {
+fn images_are_not_counted_as_text() {
     let words = json!([{ "type": "text", "text": "What is this?" }]);
     let mut seen = json!([{ "type": "text", "text": "What is this?" }]);
-    let picture = "QUJD".repeat(10_000);
+    let image = "QUJD".repeat(10_000);
     let parts = [
-        json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{picture}") } }),
-        json!({ "type": "image", "source": { "type": "base64", "data": picture } }),
-        json!({ "inlineData": { "mimeType": "image/png", "data": picture } }),
-        json!({ "type": "input_image", "url": format!("data:image/png;base64,{picture}") }),
+        json!({ "type": "image_url", "image_url": { "url": format!("data:image/png;base64,{image}") } }),
+        json!({ "type": "image", "source": { "type": "base64", "data": image } }),
+        json!({ "inlineData": { "mimeType": "image/png", "data": image } }),
+        json!({ "type": "input_image", "url": format!("data:image/png;base64,{image}") }),
     ];
     seen.as_array_mut().unwrap().extend(parts);
     let count = |content: &serde_json::Value| {
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": content }] });
-        asked(Dialect::OpenAi, "/v1/chat/completions", &body).input_tokens
+        summary(Dialect::OpenAi, "/v1/chat/completions", &body).input_tokens
     };
     let (without, with) = (count(&words), count(&seen));
     let images = 4 * 1_000;
     assert!((images..images + 40).contains(&(with - without)), "{with} and {without}");
-    let body =
-        json!({ "model": "m", "messages": [{ "content": "", "images": [picture, picture] }] });
-    let local = asked(Dialect::Ollama, "/api/chat", &body).input_tokens;
+    let body = json!({ "model": "m", "messages": [{ "content": "", "images": [image, image] }] });
+    let local = summary(Dialect::Ollama, "/api/chat", &body).input_tokens;
     assert!((2_000..2_020).contains(&local), "{local}");
 }
 
 #[test]
-fn a_prompt_of_tokens_has_as_many() {
+fn prompt_of_token_ids_counts_each() {
     for input in [json!(vec![7; 1_000]), json!([vec![7; 500], vec![7; 500]])] {
         let body = json!({ "model": "e", "input": input });
-        let tokens = asked(Dialect::OpenAi, "/v1/embeddings", &body).input_tokens;
+        let tokens = summary(Dialect::OpenAi, "/v1/embeddings", &body).input_tokens;
         assert!((1_000..=1_010).contains(&tokens), "{tokens}");
     }
 }
 
 #[test]
-fn what_only_looks_like_a_file_is_counted() {
+fn text_that_looks_like_a_file_is_counted() {
     let words = "the tide comes in and the tide goes out, ".repeat(100);
     let count = |content: serde_json::Value| {
         let body = json!({ "model": "m", "messages": [{ "role": "user", "content": content }] });
-        asked(Dialect::Anthropic, "/v1/messages", &body).input_tokens
+        summary(Dialect::Anthropic, "/v1/messages", &body).input_tokens
     };
     let plain = count(json!(words));
     assert!(plain > 900, "{plain}");
@@ -91,29 +90,29 @@ fn what_only_looks_like_a_file_is_counted() {
 }
 
 #[test]
-fn a_long_prompt_is_counted_in_part_and_taken_to_be_alike() {
+fn long_prompt_is_extrapolated_from_its_beginning() {
     let words = "the tide comes in and the tide goes out, ".repeat(1_000);
     let count = |times: usize| {
         let body = json!({ "prompt": words.repeat(times) });
-        asked(Dialect::OpenAi, "/v1/completions", &body).input_tokens
+        summary(Dialect::OpenAi, "/v1/completions", &body).input_tokens
     };
     let (one, twenty) = (count(1), count(20));
     assert!(twenty.abs_diff(one * 20) < one / 4, "{one} and {twenty}");
 }
 
 #[test]
-fn a_thin_beginning_does_not_hide_a_dense_rest() {
+fn leading_spaces_do_not_hide_the_rest() {
     let words = "the tide comes in and the tide goes out, ".repeat(10_000);
     let count = |prompt: String| {
         let body = json!({ "prompt": prompt });
-        asked(Dialect::OpenAi, "/v1/completions", &body).input_tokens
+        summary(Dialect::OpenAi, "/v1/completions", &body).input_tokens
     };
-    let (plain, hidden) = (count(words.clone()), count(" ".repeat(64 * 1_024) + &words));
-    assert!(hidden * 2 > plain, "{hidden} and {plain}");
+    let (plain, padded) = (count(words.clone()), count(" ".repeat(64 * 1_024) + &words));
+    assert!(padded * 2 > plain, "{padded} and {plain}");
 }
 
 #[test]
-fn what_cannot_be_read_is_unknown_and_no_error() {
+fn unreadable_fields_are_unknown_and_no_error() {
     let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
     let odd = json!({
         "model": 7, "stream": "yes", "max_tokens": -1, "n": null, "metadata": [1, { "a": 2 }],
@@ -121,16 +120,16 @@ fn what_cannot_be_read_is_unknown_and_no_error() {
     });
     let odd = RequestSummary::read(&purpose, odd.to_string().as_bytes());
     assert_eq!((odd.model, odd.max_output, odd.user), (None, None, None));
-    assert_eq!(RequestSummary::read(&purpose, b"").mode, Mode::Whole);
+    assert!(!RequestSummary::read(&purpose, b"").is_streamed);
     let cut =
         RequestSummary::read(&purpose, br#"{"model":"gpt-4o","messages":[{"content":"half of"#);
-    assert_eq!(cut.model.as_deref(), Some("gpt-4o"), "what came before counts");
+    assert_eq!(cut.model.as_deref(), Some("gpt-4o"), "fields before the end are kept");
     let deep = format!("{{\"model\":\"m\",\"messages\":{}", "[".repeat(100_000));
     assert_eq!(RequestSummary::read(&purpose, deep.as_bytes()).model.as_deref(), Some("m"));
 }
 
 #[test]
-fn a_body_that_was_not_read_to_its_end_says_so() {
+fn is_complete_only_if_read_to_the_end() {
     let purpose = Purpose::of(Dialect::OpenAi, "/v1/chat/completions").unwrap();
     let is_complete = |body: &[u8]| RequestSummary::read(&purpose, body).is_complete;
     assert!(is_complete(b" {\"model\":\"m\"}\n") && is_complete(b"{}"));
@@ -141,7 +140,7 @@ fn a_body_that_was_not_read_to_its_end_says_so() {
 }
 
 #[test]
-fn on_a_path_that_is_not_known_every_text_counts() {
+fn all_text_counts_on_an_unknown_path() {
     let other = Purpose::other(Dialect::OpenAi, "/generate");
     let words = "the tide comes in and the tide goes out, ".repeat(10);
     for body in [

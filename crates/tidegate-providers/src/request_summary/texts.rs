@@ -1,41 +1,42 @@
-//! Texts in JSON, counted as they pass.
+//! Counts the tokens of text in JSON while it is parsed.
 //!
-//! Counting is bounded: of a long prompt the beginning is counted, and the rest is taken to be like
-//! it, but never thinner than any language is: a beginning of spaces would hide the rest. Images, sounds and signatures are long texts that no model reads as such; they are passed
-//! over by the name of their member, or by what they look like. Images are counted one by one, as
-//! what they cost is not in their bytes.
+//! Counting is bounded: the beginning of a long prompt is counted and the rest is extrapolated,
+//! with a lower bound on its density, since leading spaces would otherwise hide it. Images, audio
+//! and signatures are long strings that a model does not read as text. They are skipped by member
+//! name or by form. Images are counted individually because their cost does not depend on their
+//! bytes.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::member::{Few, Member};
+use super::member::{Member, Strings};
 use crate::tokens;
 
-/// How many bytes of a request's texts are counted one by one.
-const COUNTED: u64 = 64 * 1_024;
-/// At most so many bytes of the rest are a token. Languages have four or five, and fewer.
-const MOST_BYTES_PER_TOKEN: u64 = 6;
-/// What a turn costs beside its text, for the marks around it.
-const AROUND: u64 = 4;
-/// A shorter text is no picture.
-const SHORTEST_BLOB: usize = 64;
-/// No data URL has a longer beginning.
-const LONGEST_TYPE: usize = 128;
+/// Bytes of text that are counted exactly.
+const MAX_COUNTED: u64 = 64 * 1_024;
+/// Maximum bytes per token assumed for the rest. Languages have five or fewer.
+const MAX_BYTES_PER_TOKEN: u64 = 6;
+/// Tokens that delimit each message.
+const OVERHEAD: u64 = 4;
+/// Minimum length of a string that is taken for binary data.
+const MIN_BLOB: usize = 64;
+/// Maximum length of the media type of a data URL.
+const MAX_MEDIA_TYPE: usize = 128;
 
-/// Tokens so far.
+/// Token counts so far.
 #[derive(Default)]
 pub(super) struct Counter {
     tokens: u64,
     counted_bytes: u64,
-    /// Bytes that are only measured.
-    other_bytes: u64,
-    around: u64,
+    /// Bytes beyond [`MAX_COUNTED`].
+    uncounted_bytes: u64,
+    overhead: u64,
     images: u64,
 }
 
 impl Counter {
-    /// The type of a part.
+    /// Counts an image if this is the type of an image part.
     fn add_if_image(&mut self, name: &str) {
         self.images += u64::from(matches!(name, "image" | "image_url" | "input_image"));
     }
@@ -45,66 +46,66 @@ impl Counter {
     }
 
     fn add(&mut self, text: &str) {
-        let left = usize::try_from(COUNTED - self.counted_bytes).unwrap_or(usize::MAX);
+        let left = usize::try_from(MAX_COUNTED - self.counted_bytes).unwrap_or(usize::MAX);
         let end = (0..=left.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
         let (counted, rest) = text.split_at(end.unwrap_or(0));
         if !counted.is_empty() {
             self.tokens = self.tokens.saturating_add(tokens::count(counted));
             self.counted_bytes += length(counted);
         }
-        self.other_bytes = self.other_bytes.saturating_add(length(rest));
+        self.uncounted_bytes = self.uncounted_bytes.saturating_add(length(rest));
         if !rest.is_empty() {
-            // A character that did not fit must not open the door again.
-            self.counted_bytes = COUNTED;
+            // A character that did not fit must not let later text be counted.
+            self.counted_bytes = MAX_COUNTED;
         }
     }
 
-    /// All of them, the rest taken to be like the beginning, with so many for an image.
+    /// Returns the total, with the rest extrapolated and `per_image` tokens for each image.
     pub(super) fn tokens(&self, per_image: u64) -> u64 {
         let images = self.images.saturating_mul(per_image);
-        let rest = u128::from(self.other_bytes) * u128::from(self.tokens)
+        let rest = u128::from(self.uncounted_bytes) * u128::from(self.tokens)
             / u128::from(self.counted_bytes.max(1));
         let rest = u64::try_from(rest).unwrap_or(u64::MAX);
-        let rest = rest.max(self.other_bytes / MOST_BYTES_PER_TOKEN);
-        self.tokens.saturating_add(rest).saturating_add(self.around).saturating_add(images)
+        let rest = rest.max(self.uncounted_bytes / MAX_BYTES_PER_TOKEN);
+        self.tokens.saturating_add(rest).saturating_add(self.overhead).saturating_add(images)
     }
 }
 
-/// Whether it is bytes in base64 rather than words.
+/// Returns whether a string is base64 rather than text.
 fn is_blob(text: &str) -> bool {
     let is_digit = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=' | b'\n')
     };
-    text.len() >= SHORTEST_BLOB && text.bytes().all(is_digit)
+    text.len() >= MIN_BLOB && text.bytes().all(is_digit)
 }
 
-/// Whether it is an image, a sound or a file as a URL, and not a text that begins like one.
+/// Returns whether a string is a base64 data URL, and not text that begins like one.
 fn is_data_url(text: &str) -> bool {
     let Some((head, data)) = text.strip_prefix("data:").and_then(|rest| rest.split_once(','))
     else {
         return false;
     };
-    let is_head = head.len() <= LONGEST_TYPE && head.ends_with(";base64");
-    is_head && (data.len() < SHORTEST_BLOB || is_blob(data))
+    let is_head = head.len() <= MAX_MEDIA_TYPE && head.ends_with(";base64");
+    is_head && (data.len() < MIN_BLOB || is_blob(data))
 }
 
 fn length(text: &str) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
 }
 
-/// Counts every text of a value.
+/// Counts all text in a value.
 pub(super) struct Texts<'c> {
     counter: &'c mut Counter,
     depth: Depth,
 }
 
-/// Where in a request a value is.
+/// Position of a value in the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Depth {
-    /// It is a member of the body: what is in its list are turns, tools or texts.
+    /// A member of the body, whose list elements are messages, tools or strings.
     Top,
     Inside,
-    /// It may be a file rather than a text.
+    /// A member that may be a file rather than text.
     Data,
 }
 
@@ -118,10 +119,10 @@ impl<'c> Texts<'c> {
     }
 }
 
-/// What was counted.
+/// What a value was counted as.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// A token by its number.
+    /// A token id.
     Token,
     #[default]
     Other,
@@ -150,9 +151,9 @@ impl<'de> Visitor<'de> for Texts<'_> {
         Ok(Piece::Other)
     }
 
-    /// A token by its number, in a prompt that is a list of them.
+    /// Counts a token id of a prompt given as token ids.
     fn visit_u64<E>(self, _: u64) -> Result<Piece, E> {
-        self.counter.around += 1;
+        self.counter.overhead += 1;
         Ok(Piece::Token)
     }
 
@@ -175,7 +176,7 @@ impl<'de> Visitor<'de> for Texts<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Piece, A::Error> {
         while let Some(piece) = list.next_element_seed(Texts::inside(self.counter))? {
             if self.depth == Depth::Top && piece == Piece::Other {
-                self.counter.around += AROUND;
+                self.counter.overhead += OVERHEAD;
             }
         }
         Ok(Piece::Other)
@@ -185,8 +186,8 @@ impl<'de> Visitor<'de> for Texts<'_> {
         while let Some(member) = map.next_key::<Member>()? {
             match member {
                 Member::Text => {
-                    // Names of members count where they are a schema; elsewhere it is not much.
-                    self.counter.around += 1;
+                    // Member names count in schemas; elsewhere the error is small.
+                    self.counter.overhead += 1;
                     map.next_value_seed(Texts::inside(self.counter))?;
                 }
                 Member::Data => {
@@ -195,11 +196,11 @@ impl<'de> Visitor<'de> for Texts<'_> {
                 }
                 Member::Type => {
                     let counter = &mut *self.counter;
-                    map.next_value_seed(Few { counter, see: Counter::add_if_image })?;
+                    map.next_value_seed(Strings { counter, on_string: Counter::add_if_image })?;
                 }
                 Member::Images => {
                     let counter = &mut *self.counter;
-                    map.next_value_seed(Few { counter, see: Counter::add_image })?;
+                    map.next_value_seed(Strings { counter, on_string: Counter::add_image })?;
                 }
                 Member::Image => {
                     self.counter.images += 1;
@@ -212,11 +213,11 @@ impl<'de> Visitor<'de> for Texts<'_> {
     }
 }
 
-/// Reads one value with a visitor; what that does not accept is passed over.
+/// Reads a value with a visitor, and skips a value that the visitor does not accept.
 pub(super) struct Lenient<V>(pub(super) V);
 
-/// Values that are given to the visitor, or passed over if it wants none of them.
-macro_rules! pass_over {
+/// Passes scalar values to the visitor, with a default if it does not accept them.
+macro_rules! or_default {
     ($($visit:ident($value:ty)),*) => {
         $(fn $visit<E: Error>(self, value: $value) -> Result<V::Value, E> {
             Ok(self.0.$visit::<E>(value).unwrap_or_default())
@@ -226,7 +227,7 @@ macro_rules! pass_over {
 
 impl<'de, V> Visitor<'de> for Lenient<V>
 where
-    V: Visitor<'de> + OfObjects,
+    V: Visitor<'de> + AcceptsObjects,
     V::Value: Default,
 {
     type Value = V::Value;
@@ -235,7 +236,7 @@ where
         self.0.expecting(f)
     }
 
-    pass_over!(visit_str(&str), visit_bool(bool), visit_u64(u64), visit_i64(i64), visit_f64(f64));
+    or_default!(visit_str(&str), visit_bool(bool), visit_u64(u64), visit_i64(i64), visit_f64(f64));
 
     fn visit_unit<E: Error>(self) -> Result<V::Value, E> {
         Ok(V::Value::default())
@@ -247,7 +248,7 @@ where
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<V::Value, A::Error> {
-        if V::WANTS_OBJECTS {
+        if V::ACCEPTS_OBJECTS {
             return self.0.visit_map(map);
         }
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
@@ -255,7 +256,8 @@ where
     }
 }
 
-/// Whether a visitor reads objects: one that was begun cannot be passed over any more.
-pub(super) trait OfObjects {
-    const WANTS_OBJECTS: bool;
+/// Whether a visitor accepts objects. Known in advance, since an object cannot be skipped once its
+/// visitor has started to read it.
+pub(super) trait AcceptsObjects {
+    const ACCEPTS_OBJECTS: bool;
 }

@@ -1,34 +1,34 @@
-//! Why an answer cannot be read. No error has a text of an answer in it.
+//! Errors of decoding responses. None of them contains text of a response.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Why an answer cannot be read.
+/// Why a response cannot be decoded.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The provider says that it failed, in this JSON. It may quote the request, so that neither
-    /// `Debug` nor `Display` shows it.
+    /// The response is this error of the provider. It may quote the request, so neither `Debug` nor
+    /// `Display` shows it.
     #[error("the provider reports an error")]
     Failed(Box<Value>),
-    /// It is no JSON.
-    #[error("it is not JSON (line {}, column {})", .0.line(), .0.column())]
+    /// The body or an event is not JSON.
+    #[error("not valid JSON (line {}, column {})", .0.line(), .0.column())]
     Json(#[from] serde_json::Error),
-    /// Something that every answer has is not there.
-    #[error("it has no field `{0}`")]
+    /// A required field is missing.
+    #[error("field `{0}` is missing")]
     Missing(&'static str),
-    /// It, or one event of it, is larger than any answer.
-    #[error("it is larger than {limit} bytes")]
+    /// The body, or one event, is too large.
+    #[error("larger than {limit} bytes")]
     TooLong {
-        /// What it may have.
+        /// Maximum size in bytes.
         limit: usize,
     },
-    /// It ends before it is complete.
-    #[error("it ends before it is complete")]
+    /// The response ends before it is complete.
+    #[error("ends before it is complete")]
     Cut,
-    /// It follows something that could not be read.
-    #[error("it follows a part that cannot be read")]
+    /// An earlier part of the stream could not be decoded.
+    #[error("an earlier part could not be decoded")]
     Spoilt,
 }
 
@@ -39,7 +39,7 @@ impl DecodeError {
 }
 
 impl fmt::Debug for DecodeError {
-    /// The text of the error, since the body of a provider's error may quote the request.
+    /// Shows the `Display` text only, since the provider's error may quote the request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DecodeError({self})")
     }

@@ -1,48 +1,48 @@
-//! Lines out of pieces of bytes, wherever the pieces end.
+//! Splits chunks of bytes into lines, wherever the chunks end.
 //!
-//! A line ends with CR, LF or both, as in event streams; lines of JSON have neither inside of them.
-//! Every byte is looked at once. A line that never ends is an error, not a full memory.
+//! A line ends with CR, LF or CRLF, as in event streams. Each byte is examined once. A line that
+//! exceeds the maximum length is an error, so memory stays bounded.
 
 use super::error::DecodeError;
 use super::stream::MAX_EVENT;
 
-/// What some servers put before the first line.
+/// UTF-8 byte order mark, which some servers send before the first line.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// A splitter, with the line that has not ended yet.
+/// Line splitter with a buffer for the incomplete line.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     line: Vec<u8>,
-    /// The last byte was a CR, so that an LF now belongs to it.
-    after_return: bool,
+    /// The last byte was a CR; an LF that follows belongs to it.
+    is_after_cr: bool,
     is_past_first: bool,
 }
 
 impl Lines {
-    /// Takes bytes, and hands out every line that ends in them, without its end.
+    /// Calls `each` with every line completed by `bytes`, without its terminator.
     pub(super) fn feed(
         &mut self,
         mut bytes: &[u8],
         mut each: impl FnMut(&[u8]) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
-        if self.after_return && !bytes.is_empty() {
-            self.after_return = false;
+        if self.is_after_cr && !bytes.is_empty() {
+            self.is_after_cr = false;
             bytes = bytes.strip_prefix(b"\n").unwrap_or(bytes);
         }
         while let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
             let (line, rest) = bytes.split_at(end);
-            self.keep(line)?;
+            self.buffer(line)?;
             self.finish(&mut each)?;
             bytes = match rest {
                 [b'\r', b'\n', rest @ ..] | [_, rest @ ..] => rest,
                 [] => rest,
             };
-            self.after_return = rest == b"\r";
+            self.is_after_cr = rest == b"\r";
         }
-        self.keep(bytes)
+        self.buffer(bytes)
     }
 
-    /// Hands out what stands after the last end of a line, if there is anything.
+    /// Calls `each` with the text after the last line terminator, unless it is empty.
     pub(super) fn end(
         &mut self,
         mut each: impl FnMut(&[u8]) -> Result<(), DecodeError>,
@@ -50,7 +50,7 @@ impl Lines {
         if self.line.is_empty() { Ok(()) } else { self.finish(&mut each) }
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+    fn buffer(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         if self.line.len() + bytes.len() > MAX_EVENT {
             return Err(DecodeError::TooLong { limit: MAX_EVENT });
         }
@@ -92,19 +92,19 @@ mod tests {
     }
 
     #[test]
-    fn a_line_ends_with_either_or_both() {
+    fn line_ends_with_cr_lf_or_both() {
         assert_eq!(split(&[b"a\nb\rc\r\nd\n\re"]), ["a", "b", "c", "d", "", "e"]);
         assert_eq!(split(&[b"a\r", b"\nb\r", b"", b"\n", b"\nc"]), ["a", "b", "", "c"]);
         assert_eq!(split(&[b"a\n\n"]), ["a", ""]);
     }
 
     #[test]
-    fn a_mark_before_the_first_line_is_no_part_of_it() {
+    fn byte_order_mark_is_removed_from_the_first_line() {
         assert_eq!(split(&[b"\xEF\xBB", b"\xBFa\n\xEF\xBB\xBFb"]), ["a", "\u{feff}b"]);
     }
 
     #[test]
-    fn a_line_that_never_ends_is_refused() {
+    fn endless_line_is_rejected() {
         let mut lines = Lines::default();
         let mebibyte = vec![b' '; 1 << 20];
         for _ in 0..16 {

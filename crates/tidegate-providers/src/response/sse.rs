@@ -1,12 +1,12 @@
-//! Events out of lines: the data of server-sent events, and nothing else of them.
+//! Assembles the data of server-sent events from lines.
 //!
-//! Comments, which providers send to keep a connection awake, and the other fields are passed over:
-//! what an event is called stands in its data as well.
+//! Comments, which providers send as keep-alives, and other fields are ignored: the type of an
+//! event is in its data as well.
 
 use super::error::DecodeError;
 use super::stream::MAX_EVENT;
 
-/// The event that has not ended yet.
+/// Event parser with a buffer for the incomplete event.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     data: Vec<u8>,
@@ -14,7 +14,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Takes a line, and hands out the data of the event that it ends.
+    /// Adds a line. Calls `each` with the data of the event if the line ends one.
     pub(super) fn line(
         &mut self,
         line: &[u8],
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_data_counts_and_its_lines_are_put_together() {
+    fn data_lines_are_joined_and_other_fields_ignored() {
         let lines = [": keep-alive", "", "event: x", "data: a", "data:b", "data", "id: 1", "", ""];
         assert_eq!(events(&lines), ["a\nb\n"]);
         assert_eq!(events(&["data:  two spaces", "database: no", ""]), [" two spaces"]);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_of_many_lines_is_bounded_too() {
+    fn event_of_many_lines_is_bounded() {
         let mut events = Events::default();
         let line = [b"data:".as_slice(), &vec![b'x'; 1 << 20]].concat();
         let error = (0..17).find_map(|_| events.line(&line, |_| Ok(())).err()).unwrap();

@@ -1,8 +1,8 @@
-//! Answers that come in pieces.
+//! Decoder for streamed responses.
 //!
-//! A [`Decoder`] takes bytes as they come and gives events, the same however the bytes are cut. The
-//! reason to stop is always its last event. A stream that ends without saying that it is over is an
-//! error: half an answer is not a short one.
+//! A [`Decoder`] turns bytes into events; the events do not depend on how the bytes are split. The
+//! stop reason is always the last event. A stream that ends without its end marker is an error, so
+//! that a truncated response is not taken for a short one.
 
 use std::fmt;
 
@@ -12,13 +12,13 @@ use super::sse;
 use crate::dialect::{Dialect, Family, Progress, Reader};
 use crate::reply::Event;
 
-/// The most bytes of one event, and of an answer that is no stream where one was asked for: 16 MiB.
+/// Maximum size of one event, and of a response that is not streamed although requested: 16 MiB.
 pub(super) const MAX_EVENT: usize = 16 * 1_024 * 1_024;
 
-/// What OpenAI's streams end with.
+/// End marker of OpenAI's streams.
 const DONE: &[u8] = b"[DONE]";
 
-/// Reads one stream.
+/// Decodes one stream.
 ///
 /// ```
 /// use tidegate_providers::response::Decoder;
@@ -35,112 +35,112 @@ const DONE: &[u8] = b"[DONE]";
 pub struct Decoder {
     lines: Lines,
     records: Records,
-    /// Whether something could not be read. What follows it means nothing.
-    is_spoilt: bool,
+    /// Whether decoding failed. The rest of the stream has no meaning then.
+    has_failed: bool,
 }
 
-/// What the lines are made into.
+/// Turns lines into events.
 struct Records {
     framing: Framing,
     reader: Box<dyn Reader>,
     is_over: bool,
-    /// Whether anything was read.
+    /// Whether a record was read.
     has_begun: bool,
-    unreadable: Unreadable,
+    invalid_json: InvalidJson,
 }
 
-/// What becomes of a record that is no JSON.
+/// What to do with a record that is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unreadable {
-    Refused,
-    PassedOver,
+enum InvalidJson {
+    Reject,
+    Skip,
 }
 
-/// What lines are.
+/// How lines form records.
 #[derive(Debug)]
 enum Framing {
-    /// Not known yet: events, unless the first line says that it is JSON.
+    /// Not known yet: events, unless the first line begins like JSON.
     Unknown,
-    /// Lines of events.
+    /// Lines of server-sent events.
     Events(sse::Events),
-    /// One object each.
+    /// One JSON object per line.
     Objects,
-    /// Parts of one object, or of a list of them: the provider did not stream, or failed.
+    /// One object, or a list of objects, over several lines: the provider did not stream, or
+    /// failed.
     Whole(Vec<u8>),
 }
 
 impl Decoder {
-    /// A decoder of one stream.
+    /// Creates a decoder for one stream.
     #[must_use]
     pub fn new(dialect: Dialect) -> Self {
-        Self::with(dialect, Unreadable::Refused)
+        Self::with(dialect, InvalidJson::Reject)
     }
 
-    /// A decoder that passes over events that are no JSON, for those who pass the bytes on and only
-    /// want to know what they can.
+    /// Creates a decoder that skips events that are not JSON, for proxies that forward the bytes
+    /// and extract what they can.
     #[must_use]
     pub fn lenient(dialect: Dialect) -> Self {
-        Self::with(dialect, Unreadable::PassedOver)
+        Self::with(dialect, InvalidJson::Skip)
     }
 
-    fn with(dialect: Dialect, unreadable: Unreadable) -> Self {
+    fn with(dialect: Dialect, invalid_json: InvalidJson) -> Self {
         let family = Family::of(dialect);
         let framing = match family {
             Family::Ollama => Framing::Objects,
             Family::OpenAi | Family::Anthropic | Family::Gemini => Framing::Unknown,
         };
         let (reader, is_over, has_begun) = (family.reader(), false, false);
-        let records = Records { framing, reader, is_over, has_begun, unreadable };
-        Self { lines: Lines::default(), records, is_spoilt: false }
+        let records = Records { framing, reader, is_over, has_begun, invalid_json };
+        Self { lines: Lines::default(), records, has_failed: false }
     }
 
-    /// Takes some bytes, and adds the events that they complete.
+    /// Decodes bytes and appends the events that they complete.
     ///
     /// # Errors
     ///
-    /// If they cannot be read, or if the provider reports an error. Events that came before are
-    /// added. After an error nothing more is read, and every call fails.
+    /// Fails if the bytes cannot be decoded, or if the provider reports an error. Events before the
+    /// error are appended. After an error, every call fails.
     pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), DecodeError> {
-        self.unless_spoilt(|Self { lines, records, .. }| {
+        self.unless_failed(|Self { lines, records, .. }| {
             lines.feed(bytes, |line| records.line(line, events))
         })
     }
 
-    /// The bytes have ended as they should.
+    /// Finishes the stream after its last byte.
     ///
     /// # Errors
     ///
-    /// If the answer has not, or if something before could not be read.
+    /// Fails if the response is not complete, or if an earlier part could not be decoded.
     pub fn end(&mut self, events: &mut Vec<Event>) -> Result<(), DecodeError> {
-        self.unless_spoilt(|decoder| decoder.finish(events))
+        self.unless_failed(|decoder| decoder.finish(events))
     }
 
-    /// Whether the answer has said that nothing more comes. Bytes that come nevertheless are passed
-    /// over.
+    /// Returns whether the stream has sent its end marker. Bytes after it are ignored.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.records.is_over
     }
 
-    /// Whether a first event was read.
+    /// Returns whether a first event was read.
     #[must_use]
     pub fn has_begun(&self) -> bool {
         self.records.has_begun
     }
 
-    /// Reads on, unless there is nothing more to be read. An error is remembered.
-    fn unless_spoilt(
+    /// Calls `read` unless the stream is over or has failed, and records a failure.
+    fn unless_failed(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
-        if self.is_spoilt {
+        if self.has_failed {
             return Err(DecodeError::Spoilt);
         }
         if self.is_over() {
             return Ok(());
         }
         let done = read(self);
-        self.is_spoilt = done.is_err();
+        self.has_failed = done.is_err();
         done
     }
 
@@ -148,7 +148,7 @@ impl Decoder {
         let Self { lines, records, .. } = self;
         let rest = lines.end(|line| records.line(line, events)).and_then(|()| records.end(events));
         match rest {
-            // What stands at the end and is no JSON is the half of something.
+            // Invalid JSON at the end is a truncated record.
             Err(DecodeError::Json(_)) => return Err(DecodeError::Cut),
             rest => rest?,
         }
@@ -191,8 +191,8 @@ impl Records {
     ) -> Result<(), DecodeError> {
         match framing {
             Framing::Unknown => {}
-            Framing::Events(framed) => framed.line(line, |data| self.piece(data, events))?,
-            Framing::Objects => self.piece(line, events)?,
+            Framing::Events(framed) => framed.line(line, |data| self.record(data, events))?,
+            Framing::Objects => self.record(line, events)?,
             Framing::Whole(body) => {
                 if body.len() + line.len() >= MAX_EVENT {
                     return Err(DecodeError::TooLong { limit: MAX_EVENT });
@@ -204,10 +204,10 @@ impl Records {
         Ok(())
     }
 
-    /// What is left when the last line was read.
+    /// Processes what is buffered after the last line.
     fn end(&mut self, events: &mut Vec<Event>) -> Result<(), DecodeError> {
         match std::mem::replace(&mut self.framing, Framing::Objects) {
-            Framing::Events(mut framed) => framed.end(|data| self.piece(data, events)),
+            Framing::Events(mut framed) => framed.end(|data| self.record(data, events)),
             Framing::Whole(body) => {
                 self.is_over = true;
                 self.reader.read_whole(&serde_json::from_slice(&body)?, events)
@@ -221,8 +221,8 @@ impl Records {
         events.extend(self.reader.take_stop().map(Event::Stop));
     }
 
-    /// Reads the data of one event, or one line.
-    fn piece(&mut self, data: &[u8], events: &mut Vec<Event>) -> Result<(), DecodeError> {
+    /// Reads one record: the data of an event, or a line.
+    fn record(&mut self, data: &[u8], events: &mut Vec<Event>) -> Result<(), DecodeError> {
         let data = data.trim_ascii();
         if data.is_empty() {
             return Ok(());
@@ -233,7 +233,7 @@ impl Records {
             return Ok(());
         }
         let record = match serde_json::from_slice(data) {
-            Err(_) if self.unreadable == Unreadable::PassedOver => return Ok(()),
+            Err(_) if self.invalid_json == InvalidJson::Skip => return Ok(()),
             record => record?,
         };
         self.reader.read(&record, events)?;

@@ -1,7 +1,6 @@
-//! What an answer in one piece has used, without reading the rest of it.
+//! Usage of a response received in one piece, without decoding the rest.
 //!
-//! For those who pass answers on: the words are none of their business, and a body without words,
-//! such as a list of vectors, has counts too.
+//! For proxies that forward responses. Bodies without text, such as embeddings, report usage too.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,8 +9,8 @@ use crate::dialect::{Dialect, Family, anthropic, gemini, ollama, openai};
 use crate::usage::Usage;
 
 impl Usage {
-    /// What was used, if the body says so. A list of answers, as Gemini streams where it does not
-    /// speak in events, counts as its last.
+    /// Reads the usage from a body, if it is reported. For a list of responses, which Gemini sends
+    /// when it does not stream events, the last usage is returned.
     ///
     /// ```
     /// use tidegate_providers::{Dialect, Usage};
@@ -30,7 +29,8 @@ impl Usage {
 }
 
 impl Usage {
-    /// What was used, by the end of a body that was not kept whole: providers tell it last.
+    /// Reads the usage from the end of a body that was not kept as a whole, since providers report
+    /// it last.
     ///
     /// ```
     /// use tidegate_providers::{Dialect, Usage};
@@ -51,8 +51,8 @@ impl Usage {
     }
 }
 
-/// The value of the last member of this name, which is given in quotes. Inside of a text the quotes
-/// would be escaped.
+/// Returns the value of the last member with this quoted name. Inside a string the quotes would be
+/// escaped.
 fn last_member(end: &[u8], name: &str) -> Option<Value> {
     let mut found = (0..end.len()).rev().filter(|at| {
         let is_escaped = at.checked_sub(1).and_then(|before| end.get(before)) == Some(&b'\\');
@@ -63,14 +63,13 @@ fn last_member(end: &[u8], name: &str) -> Option<Value> {
     serde_json::Deserializer::from_slice(value).into_iter().next()?.ok()
 }
 
-/// The places where counts are.
+/// Members that contain token counts.
 #[derive(Deserialize)]
 struct Part {
     #[serde(default)]
     usage: Value,
     #[serde(default, rename = "usageMetadata")]
     metadata: Value,
-    /// Tokens of a request that was only to be counted.
     #[serde(default)]
     prompt_eval_count: Value,
     #[serde(default)]
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_family_has_its_place_for_counts() {
+    fn usage_of_every_family_is_read() {
         let chat = r#"{"choices":[{}],"usage":{"prompt_tokens":3,"completion_tokens":4}}"#;
         assert_eq!(used(Dialect::Groq, chat), (3, 4));
         let response = r#"{"object":"response","usage":{"input_tokens":3,"output_tokens":4}}"#;
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_body_is_enough() {
+    fn usage_is_read_from_the_end_of_a_body() {
         let end = r#"\"usage\":{\"prompt_tokens\":1}"}],"usage": {"prompt_tokens":3}}"#;
         assert_eq!(Usage::read_end(Dialect::OpenAi, end.as_bytes()).unwrap().input, 3);
         let end = r#"ok"}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":4}}"#;
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn no_counts_are_no_usage() {
+    fn body_without_counts_has_no_usage() {
         for body in ["", "[]", "{}", r#"{"usage":null}"#, r#"{"error":"x"}"#] {
             for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Gemini, Dialect::Ollama] {
                 assert_eq!(Usage::read(dialect, body.as_bytes()), None, "{body}");

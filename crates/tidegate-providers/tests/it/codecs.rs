@@ -1,4 +1,4 @@
-//! Requests and answers of every dialect: written down, and in pieces.
+//! Encoding of requests and decoding of responses in every dialect.
 
 mod answers;
 mod pieces;

@@ -1,4 +1,4 @@
-//! Errors of providers, read and classed.
+//! Classification of provider errors.
 
 mod bodies;
 mod limits;
@@ -15,10 +15,10 @@ use tidegate_core::WallTime;
 use tidegate_providers::classify::Rules;
 use tidegate_providers::{Class, Dialect, Dimension, Failure, Provider};
 
-/// When the answers of these tests are sent.
+/// Date header of the responses.
 const DATE: &str = "Sat, 31 Jan 2026 12:00:00 GMT";
 
-/// When they are read. Their own date counts.
+/// When the responses are read. Their date header takes precedence.
 const NOW: WallTime = WallTime::from_secs(1_800_000_000);
 
 const DIALECTS: [Dialect; 11] = [
@@ -45,12 +45,12 @@ fn headers(fields: &[(&str, &str)]) -> HeaderMap {
     headers
 }
 
-/// An answer with an error, as it is read.
+/// Classifies an error response.
 fn failed(dialect: Dialect, status: u16, fields: &[(&str, &str)], body: &Value) -> Failure {
-    failed_by(&Rules::new(), dialect, status, fields, body)
+    failed_with_rules(&Rules::new(), dialect, status, fields, body)
 }
 
-fn failed_by(
+fn failed_with_rules(
     rules: &Rules,
     dialect: Dialect,
     status: u16,
@@ -64,16 +64,16 @@ fn failed_by(
     Failure::of_response(dialect, &provider, &parts, body.to_string().as_bytes(), rules, NOW)
 }
 
-/// An error in a stream, as it is read.
-fn broken(dialect: Dialect, body: &Value) -> Failure {
+/// Classifies an error in a stream.
+fn failed_in_stream(dialect: Dialect, body: &Value) -> Failure {
     Failure::in_stream(dialect, &Provider::new("someone"), body, &Rules::new(), NOW)
 }
 
-const fn limited(after: Option<Duration>, dimension: Option<Dimension>) -> Class {
+const fn rate_limited(after: Option<Duration>, dimension: Option<Dimension>) -> Class {
     Class::RateLimited { after, dimension }
 }
 
-const fn spent(after: Option<Duration>) -> Class {
+const fn exhausted(after: Option<Duration>) -> Class {
     Class::ExhaustedQuota { after }
 }
 

@@ -1,4 +1,4 @@
-//! What providers say, written down and as the simulator of providers says it.
+//! Wire formats of providers, from recorded examples and from the simulator.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod codecs;

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tidegate_llm::telemetry::{Acquired, Observer, Stage};
-use tidegate_providers::{Class, MeasuredUsage, Provider};
+use tidegate_providers::{Class, Provider, Usage};
 
 use super::families::{
     FailureLabels, Families, ProviderSeries, RequestLabels, TokenLabels, WaitLabels,
@@ -27,7 +27,7 @@ pub(crate) struct Call<'a> {
     /// One of a few constants.
     pub(crate) outcome: &'static str,
     /// Tokens used, if any.
-    pub(crate) usage: Option<MeasuredUsage>,
+    pub(crate) usage: Option<Usage>,
     /// The provider that processed the tokens.
     pub(crate) used_at: &'a str,
     /// Failure class, if the response failed after it had begun.
@@ -115,9 +115,8 @@ impl LlmMetrics {
 }
 
 /// Returns each token count with its kind and source.
-const fn kinds(measured: &MeasuredUsage) -> [(&'static str, &'static str, u64); 5] {
-    let usage = &measured.usage;
-    let (input, output) = (measured.input_source(), measured.output_source());
+const fn kinds(usage: &Usage) -> [(&'static str, &'static str, u64); 5] {
+    let (input, output) = (usage.input_source(), usage.output_source());
     [
         ("input", input, usage.input),
         ("output", output, usage.output),

@@ -7,7 +7,7 @@ use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::breaker::BreakerState;
 use tidegate_llm::telemetry::{Acquired, Observer as _, Stage};
-use tidegate_providers::{Class, MeasuredUsage, Provider, Usage};
+use tidegate_providers::{Class, Provider, Usage};
 use tidegate_testkit::launch::check_metrics;
 
 use super::*;
@@ -121,7 +121,7 @@ fn record_calls(llm: &LlmMetrics) {
         provider: "openai",
         model: "gpt-5",
         outcome: "ok",
-        usage: Some(MeasuredUsage::reported(usage)),
+        usage: Some(usage),
         used_at: "openai",
         answer_failure: Some(Class::Overloaded),
     };
@@ -227,7 +227,7 @@ async fn unconfigured_names_add_no_series() {
                 provider: &name,
                 model: &name,
                 outcome: "ok",
-                usage: Some(MeasuredUsage::reported(Usage::default())),
+                usage: Some(Usage::default()),
                 used_at: &name,
                 answer_failure: Some(Class::Transient),
             };

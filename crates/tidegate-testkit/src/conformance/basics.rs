@@ -1,159 +1,159 @@
-//! One bucket, one charge: what every limiter must get right.
+//! One bucket, one charge: the basic behaviour of every limiter.
 
 use tidegate_core::{Charge, Policy, Retry};
 
-use super::stage::{SECOND, Stage, bucket, millis, named};
+use super::test_store::{SECOND, TestStore, bucket, millis, named};
 use crate::subject::Subject;
 
 /// R148, R154, R282: an unknown key is full; an allowed charge has no retry.
 pub async fn an_unknown_key_is_full(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    let decision = stage.take_of(&limit, "a", 1).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    let decision = store.take_from(&limit, "a", 1).await;
     assert!(decision.is_allowed());
     assert_eq!((decision.remaining(), decision.retry()), (9, None));
     let outcome = decision.outcomes()[0];
     assert_eq!((outcome.capacity, outcome.retry, outcome.reset), (10, None, Some(SECOND)));
 }
 
-/// R149, R283: the eleventh of ten is denied, with a hint.
+/// R149, R283: the eleventh charge on ten tokens is denied, with a retry hint.
 pub async fn the_eleventh_of_ten_is_denied(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     for call in 0..10 {
-        assert!(stage.take_of(&limit, "a", 1).await.is_allowed(), "call {call}");
+        assert!(store.take_from(&limit, "a", 1).await.is_allowed(), "call {call}");
     }
-    let decision = stage.take_of(&limit, "a", 1).await;
+    let decision = store.take_from(&limit, "a", 1).await;
     assert_eq!(decision.retry(), Some(Retry::After(SECOND)));
     assert_eq!((decision.remaining(), decision.binding()), (0, 0));
 }
 
 /// R284: a charge may cost several tokens.
 pub async fn a_charge_may_cost_several(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert_eq!(stage.take_of(&limit, "a", 3).await.remaining(), 7);
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert_eq!(store.take_from(&limit, "a", 3).await.remaining(), 7);
 }
 
 /// R153: a clock that steps back grants nothing and forgets nothing.
 pub async fn a_clock_that_steps_back_grants_nothing(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(10_000).await;
-    assert_eq!(stage.take_of(&limit, "a", 5).await.remaining(), 5);
-    stage.at(9_000).await;
-    // No last-seen time is stored, so the second that was taken back is missing.
-    assert_eq!(stage.take_of(&limit, "a", 1).await.remaining(), 3);
-    stage.at(10_000).await;
-    assert_eq!(stage.left(&limit, "a").await, 4);
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(10_000).await;
+    assert_eq!(store.take_from(&limit, "a", 5).await.remaining(), 5);
+    store.at(9_000).await;
+    // No last-seen time is stored, so the token of the lost second is missing.
+    assert_eq!(store.take_from(&limit, "a", 1).await.remaining(), 3);
+    store.at(10_000).await;
+    assert_eq!(store.remaining(&limit, "a").await, 4);
 }
 
-/// After a far step back the hint is at most capacity, debt and horizon away.
-pub async fn a_far_step_back_locks_nobody_out_for_long(subject: &dyn Subject) {
-    let stage = Stage(subject);
+/// After a large step back the retry hint is at most capacity, debt and horizon away.
+pub async fn the_wait_after_a_large_step_back_is_bounded(subject: &dyn Subject) {
+    let store = TestStore(subject);
     let policy = Policy::per_second(1).capacity(10).max_horizon(SECOND).build();
     let limit = named("client", policy.expect("a valid policy"));
-    stage.at(100 * 86_400_000).await;
-    assert!(stage.take_of(&limit, "a", 10).await.is_allowed());
-    stage.at(0).await;
-    let retry = stage.take_of(&limit, "a", 1).await.retry();
+    store.at(100 * 86_400_000).await;
+    assert!(store.take_from(&limit, "a", 10).await.is_allowed());
+    store.at(0).await;
+    let retry = store.take_from(&limit, "a", 1).await.retry();
     assert_eq!(retry, Some(Retry::After(12 * SECOND)), "capacity + debt + horizon - 9 tokens");
-    stage.at(11_999).await;
-    assert!(!stage.take_of(&limit, "a", 1).await.is_allowed());
-    stage.at(12_000).await;
-    assert!(stage.take_of(&limit, "a", 1).await.is_allowed(), "nobody is locked out for long");
+    store.at(11_999).await;
+    assert!(!store.take_from(&limit, "a", 1).await.is_allowed());
+    store.at(12_000).await;
+    assert!(store.take_from(&limit, "a", 1).await.is_allowed(), "the wait is bounded");
 }
 
-/// R155: refill is elapsed time by rate, capped.
+/// R155: refill is elapsed time multiplied by the rate, up to the capacity.
 pub async fn refill_is_time_by_rate(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 2, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&limit, "a", 6).await.is_allowed());
-    stage.at(2_000).await;
-    assert_eq!(stage.take_of(&limit, "a", 1).await.remaining(), 7);
-    stage.at(1_000_000).await;
-    assert_eq!(stage.left(&limit, "a").await, 10, "no more than the capacity");
+    let (store, limit) = (TestStore(subject), bucket("client", 2, 10));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "a", 6).await.is_allowed());
+    store.at(2_000).await;
+    assert_eq!(store.take_from(&limit, "a", 1).await.remaining(), 7);
+    store.at(1_000_000).await;
+    assert_eq!(store.remaining(&limit, "a").await, 10, "no more than the capacity");
 }
 
 /// R156: a denial spends nothing.
 pub async fn a_denial_spends_nothing(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&limit, "a", 7).await.is_allowed());
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "a", 7).await.is_allowed());
     for _ in 0..5 {
-        assert_eq!(stage.take_of(&limit, "a", 4).await.remaining(), 3);
+        assert_eq!(store.take_from(&limit, "a", 4).await.remaining(), 3);
     }
-    assert!(stage.take_of(&limit, "a", 3).await.is_allowed());
+    assert!(store.take_from(&limit, "a", 3).await.is_allowed());
 }
 
-/// R157, R158: the hint is exact: a millisecond earlier fails, at the hint it fits.
+/// R157, R158: the retry hint is exact: a millisecond earlier is denied, at the hint it fits.
 pub async fn the_hint_is_exact(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 2, 5));
-    stage.at(0).await;
-    assert!(stage.take_of(&limit, "a", 5).await.is_allowed());
-    let retry = stage.take_of(&limit, "a", 3).await.retry();
+    let (store, limit) = (TestStore(subject), bucket("client", 2, 5));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "a", 5).await.is_allowed());
+    let retry = store.take_from(&limit, "a", 3).await.retry();
     assert_eq!(retry, Some(Retry::After(millis(1_500))));
-    stage.at(1_499).await;
-    assert_eq!(stage.take_of(&limit, "a", 3).await.retry(), Some(Retry::After(millis(1))));
-    stage.at(1_500).await;
-    assert!(stage.take_of(&limit, "a", 3).await.is_allowed());
+    store.at(1_499).await;
+    assert_eq!(store.take_from(&limit, "a", 3).await.retry(), Some(Retry::After(millis(1))));
+    store.at(1_500).await;
+    assert!(store.take_from(&limit, "a", 3).await.is_allowed());
 }
 
 /// R159: remaining is rounded down.
 pub async fn remaining_is_whole(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&limit, "a", 10).await.is_allowed());
-    stage.at(900).await;
-    assert_eq!(stage.left(&limit, "a").await, 0);
-    stage.at(1_000).await;
-    assert_eq!(stage.left(&limit, "a").await, 1);
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "a", 10).await.is_allowed());
+    store.at(900).await;
+    assert_eq!(store.remaining(&limit, "a").await, 0);
+    store.at(1_000).await;
+    assert_eq!(store.remaining(&limit, "a").await, 1);
 }
 
 /// R149, R160, R286: a cost above the capacity never fits.
 pub async fn a_cost_above_capacity_never_fits(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     for cost in [11, 15, u64::MAX] {
-        let decision = stage.take_of(&limit, "a", cost).await;
+        let decision = store.take_from(&limit, "a", cost).await;
         assert_eq!((decision.retry(), decision.remaining()), (Some(Retry::Never), 10), "{cost}");
     }
 }
 
 /// A cost of zero reports and never denies.
 pub async fn a_cost_of_zero_reports(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert_eq!(stage.take_of(&limit, "a", 0).await.remaining(), 10);
-    assert!(stage.take_of(&limit, "a", 10).await.is_allowed());
-    let decision = stage.take_of(&limit, "a", 0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert_eq!(store.take_from(&limit, "a", 0).await.remaining(), 10);
+    assert!(store.take_from(&limit, "a", 10).await.is_allowed());
+    let decision = store.take_from(&limit, "a", 0).await;
     assert!(decision.is_allowed());
     assert_eq!(decision.remaining(), 0);
 }
 
-/// A peek says what a take would say, and spends nothing.
+/// A peek returns what a take would return, and spends nothing.
 pub async fn a_peek_spends_nothing(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     for cost in [4, 10, 11] {
         let charges = [Charge::new(&limit, "a", cost)];
-        let peeked = stage.peek(&charges).await;
-        assert_eq!(stage.peek(&charges).await.outcomes(), peeked.outcomes(), "cost {cost}");
-        let taken = stage.take(&charges).await;
+        let peeked = store.peek(&charges).await;
+        assert_eq!(store.peek(&charges).await.outcomes(), peeked.outcomes(), "cost {cost}");
+        let taken = store.take(&charges).await;
         assert_eq!(taken.is_allowed(), peeked.is_allowed(), "cost {cost}");
         assert_eq!(taken.outcomes(), peeked.outcomes(), "cost {cost}");
-        stage.reset(charges[0].target).await;
+        store.reset(charges[0].target).await;
     }
 }
 
 /// R293: a day of polling neither loses nor gains a token.
 pub async fn a_day_brings_no_drift(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let policy = Policy::per_minute(7).capacity(7).build().expect("a valid policy");
     let limit = named("client", policy);
     let mut admitted = 0;
     for minute in 0..=1_440_u64 {
-        stage.at(minute * 60_000).await;
-        while stage.take_of(&limit, "a", 1).await.is_allowed() {
+        store.at(minute * 60_000).await;
+        while store.take_from(&limit, "a", 1).await.is_allowed() {
             admitted += 1;
         }
     }
@@ -162,7 +162,7 @@ pub async fn a_day_brings_no_drift(subject: &dyn Subject) {
 
 /// R171, R172, R411: no fraction is lost at any polling rate.
 pub async fn no_fraction_is_lost_by_polling(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let runs = [
         ("one-100", "1/s", 10, 100, 100, 110),
         ("one-700", "1/s", 10, 700, 700, 710),
@@ -176,16 +176,16 @@ pub async fn no_fraction_is_lost_by_polling(subject: &dyn Subject) {
         let policy = Policy::rate(rate).capacity(capacity).build().expect("a valid policy");
         let limit = named(name, policy);
         let mut admitted: u64 = 0;
-        // The burst goes first, so that the bucket is never full while it is polled.
+        // The burst is spent first, so that the bucket is never full while it is polled.
         let (mut now, end) = (0, seconds * 1_000);
-        stage.at(0).await;
-        while stage.take_of(&limit, "a", 1).await.is_allowed() {
+        store.at(0).await;
+        while store.take_from(&limit, "a", 1).await.is_allowed() {
             admitted += 1;
         }
         while now < end {
             now += step;
-            stage.at(now).await;
-            admitted += u64::from(stage.take_of(&limit, "a", 1).await.is_allowed());
+            store.at(now).await;
+            admitted += u64::from(store.take_from(&limit, "a", 1).await.is_allowed());
         }
         assert_eq!(admitted, exact, "{name}");
     }

@@ -1,8 +1,8 @@
-//! Policy changes: what is left in a bucket when its limit is revised.
+//! Policy changes: what happens to a bucket when its limit is revised.
 
 use tidegate_core::{Change, Charge, Correction, Limit, Policy, Retry};
 
-use super::stage::{SECOND, Stage, bucket, millis, named};
+use super::test_store::{SECOND, TestStore, bucket, millis, named};
 use crate::subject::Subject;
 
 fn revised(limit: &Limit, per_second: u64, capacity: u64, change: Change) -> Limit {
@@ -10,145 +10,148 @@ fn revised(limit: &Limit, per_second: u64, capacity: u64, change: Change) -> Lim
     limit.revise(policy.expect("a valid policy"), change).expect("a named limit")
 }
 
-/// R427: tokens stay; a lower capacity cuts them, a higher one grants nothing at once.
+/// R427: tokens stay; a lower capacity caps them, a higher one adds none immediately.
 pub async fn tokens_stay(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert_eq!(stage.take_of(&old, "a", 2).await.remaining(), 8);
-    assert_eq!(stage.take_of(&old, "b", 7).await.remaining(), 3);
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert_eq!(store.take_from(&old, "a", 2).await.remaining(), 8);
+    assert_eq!(store.take_from(&old, "b", 7).await.remaining(), 3);
     let small = revised(&old, 1, 5, Change::KeepTokens);
-    assert_eq!(stage.take_of(&small, "a", 1).await.remaining(), 4);
-    assert_eq!(stage.take_of(&small, "b", 1).await.remaining(), 2);
+    assert_eq!(store.take_from(&small, "a", 1).await.remaining(), 4);
+    assert_eq!(store.take_from(&small, "b", 1).await.remaining(), 2);
     let large = revised(&small, 2, 100, Change::KeepTokens);
-    assert_eq!(stage.take_of(&large, "a", 1).await.remaining(), 3);
-    stage.at(1_000).await;
-    assert_eq!(stage.left(&large, "a").await, 5, "at the new rate");
-    assert_eq!(stage.left(&large, "never-seen").await, 100);
+    assert_eq!(store.take_from(&large, "a", 1).await.remaining(), 3);
+    store.at(1_000).await;
+    assert_eq!(store.remaining(&large, "a").await, 5, "at the new rate");
+    assert_eq!(store.remaining(&large, "never-seen").await, 100);
 }
 
-/// The filled part stays.
-pub async fn the_share_stays(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert_eq!(stage.take_of(&old, "a", 4).await.remaining(), 6);
+/// A proportional change keeps the filled share.
+pub async fn the_filled_share_stays(subject: &dyn Subject) {
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert_eq!(store.take_from(&old, "a", 4).await.remaining(), 6);
     let new = revised(&old, 1, 50, Change::Proportional);
-    assert_eq!(stage.left(&new, "a").await, 30);
+    assert_eq!(store.remaining(&new, "a").await, 30);
 }
 
-/// Every bucket starts full.
-pub async fn everybody_starts_full(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&old, "a", 10).await.is_allowed());
+/// A reset change starts every bucket full.
+pub async fn every_bucket_starts_full(subject: &dyn Subject) {
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&old, "a", 10).await.is_allowed());
     let new = revised(&old, 1, 5, Change::Reset);
-    assert_eq!(stage.take_of(&new, "a", 1).await.remaining(), 4);
+    assert_eq!(store.take_from(&new, "a", 1).await.remaining(), 4);
 }
 
-/// Debt stays debt, up to the new bound.
+/// Debt is kept, up to the new bound.
 pub async fn debt_stays(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    stage.settle(&[Correction::new(&old, "a", 16)], None).await;
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    store.settle(&[Correction::new(&old, "a", 16)], None).await;
     let new = revised(&old, 1, 4, Change::KeepTokens);
-    // Six below zero, but not more than the new debt of four; and four to full.
-    let outcome = stage.peek(&[Charge::new(&new, "a", 0)]).await.outcomes()[0];
+    // Six below zero, capped at the new maximum debt of four, plus four tokens to full.
+    let outcome = store.peek(&[Charge::new(&new, "a", 0)]).await.outcomes()[0];
     assert_eq!((outcome.remaining, outcome.reset), (0, Some(8 * SECOND)));
 }
 
-/// A policy change does not open a held key, and what has come since it reopened stays.
+/// A policy change does not reopen a held key, and tokens refilled since it reopened stay.
 pub async fn a_hold_survives_a_change(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    stage.hold(&old, "a", 5 * SECOND).await;
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    store.hold(&old, "a", 5 * SECOND).await;
     let new = revised(&old, 2, 10, Change::Reset);
-    assert!(!stage.take_of(&new, "a", 1).await.is_allowed());
-    stage.at(6_000).await;
-    assert_eq!(stage.take_of(&new, "a", 0).await.remaining(), 1, "it refills as before");
-    assert_eq!(stage.take_of(&new, "a", 1).await.remaining(), 0);
-    stage.at(7_000).await;
-    assert_eq!(stage.left(&new, "a").await, 2, "once touched, by the new policy");
+    assert!(!store.take_from(&new, "a", 1).await.is_allowed());
+    store.at(6_000).await;
+    assert_eq!(store.take_from(&new, "a", 0).await.remaining(), 1, "it refills as before");
+    assert_eq!(store.take_from(&new, "a", 1).await.remaining(), 0);
+    store.at(7_000).await;
+    assert_eq!(store.remaining(&new, "a").await, 2, "after a write, by the new policy");
 }
 
-/// A hold that has passed is over, whatever the limit becomes later.
+/// A hold that has expired stays expired, whatever the limit becomes later.
 pub async fn a_hold_that_has_passed_does_not_close_the_key_again(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    stage.hold(&old, "a", 5 * SECOND).await;
-    stage.hold(&old, "b", 5 * SECOND).await;
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    store.hold(&old, "a", 5 * SECOND).await;
+    store.hold(&old, "b", 5 * SECOND).await;
     let hourly = Policy::per(1, 3_600 * SECOND).capacity(10).build().expect("a valid policy");
     let new = old.revise(hourly, Change::KeepTokens).expect("a named limit");
-    stage.at(9_000).await;
-    assert_eq!(stage.left(&new, "b").await, 4, "what has come since stays");
-    assert_eq!(stage.take_of(&new, "b", 1).await.remaining(), 3);
-    assert_eq!(stage.left(&new, "b").await, 3);
-    stage.at(100_000).await;
-    assert_eq!(stage.left(&new, "a").await, 10, "full before the change, full after it");
+    store.at(9_000).await;
+    assert_eq!(store.remaining(&new, "b").await, 4, "tokens refilled since the hold stay");
+    assert_eq!(store.take_from(&new, "b", 1).await.remaining(), 3);
+    assert_eq!(store.remaining(&new, "b").await, 3);
+    store.at(100_000).await;
+    assert_eq!(store.remaining(&new, "a").await, 10, "full before the change, full after it");
 }
 
-/// A denial brings a bucket under the new policy: its hint holds, whether that is faster or slower.
-pub async fn a_hint_after_a_change_is_kept(subject: &dyn Subject) {
-    let stage = Stage(subject);
+/// A denial moves a bucket to the new policy, so its retry hint holds for faster and slower rates.
+pub async fn a_retry_hint_holds_after_a_change(subject: &dyn Subject) {
+    let store = TestStore(subject);
     let hourly = Policy::per(1, 3_600 * SECOND).capacity(1).build().expect("a valid policy");
     let old = named("faster", hourly);
-    stage.at(0).await;
-    assert!(stage.take_of(&old, "a", 1).await.is_allowed());
+    store.at(0).await;
+    assert!(store.take_from(&old, "a", 1).await.is_allowed());
     let new = revised(&old, 100, 1, Change::KeepTokens);
-    assert_eq!(stage.take_of(&new, "a", 1).await.retry(), Some(Retry::After(millis(10))));
-    stage.at(10).await;
-    assert!(stage.take_of(&new, "a", 1).await.is_allowed());
+    assert_eq!(store.take_from(&new, "a", 1).await.retry(), Some(Retry::After(millis(10))));
+    store.at(10).await;
+    assert!(store.take_from(&new, "a", 1).await.is_allowed());
 
     let old = bucket("slower", 1_000, 1_000);
-    stage.at(1_000).await;
-    assert!(stage.take_of(&old, "a", 1_000).await.is_allowed());
+    store.at(1_000).await;
+    assert!(store.take_from(&old, "a", 1_000).await.is_allowed());
     let new = revised(&old, 1, 1_000, Change::KeepTokens);
-    let retry = stage.take_of(&new, "a", 1_000).await.retry();
+    let retry = store.take_from(&new, "a", 1_000).await.retry();
     assert_eq!(retry, Some(Retry::After(1_000 * SECOND)));
-    stage.at(2_000).await;
-    assert!(!stage.take_of(&new, "a", 2).await.is_allowed(), "one token has come, not a thousand");
+    store.at(2_000).await;
+    assert!(
+        !store.take_from(&new, "a", 2).await.is_allowed(),
+        "one token was refilled, not a thousand"
+    );
 }
 
 /// A caller with an older revision adopts the newer one that the bucket was written under.
 pub async fn a_stale_caller_adopts_the_newer_revision(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&old, "a", 1).await.is_allowed());
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&old, "a", 1).await.is_allowed());
     let new = revised(&old, 1, 4, Change::KeepTokens);
-    assert_eq!(stage.take_of(&new, "a", 1).await.remaining(), 3);
-    let decision = stage.take_of(&old, "a", 1).await;
+    assert_eq!(store.take_from(&new, "a", 1).await.remaining(), 3);
+    let decision = store.take_from(&old, "a", 1).await;
     assert_eq!((decision.remaining(), decision.outcomes()[0].capacity), (2, 4));
-    assert!(!stage.take_of(&old, "a", 5).await.is_allowed(), "above the newer capacity");
-    assert_eq!(stage.left(&new, "a").await, 2, "and nothing was converted back");
+    assert!(!store.take_from(&old, "a", 5).await.is_allowed(), "above the newer capacity");
+    assert_eq!(store.remaining(&new, "a").await, 2, "and nothing was converted back");
 }
 
-/// Counted kinds keep what was used.
+/// Counted policies keep what was used.
 pub async fn counters_keep_what_was_used(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let allowance = |amount| Policy::allowance(amount).expect("a valid policy");
     let old = named("total", allowance(10));
-    stage.at(0).await;
-    assert_eq!(stage.take_of(&old, "a", 6).await.remaining(), 4);
+    store.at(0).await;
+    assert_eq!(store.take_from(&old, "a", 6).await.remaining(), 4);
     let revise = |limit: &Limit, amount| {
         limit.revise(allowance(amount), Change::KeepTokens).expect("a named limit")
     };
     let small = revise(&old, 5);
-    assert!(!stage.take_of(&small, "a", 1).await.is_allowed());
+    assert!(!store.take_from(&small, "a", 1).await.is_allowed());
     let large = revise(&small, 20);
-    assert_eq!(stage.take_of(&large, "a", 1).await.remaining(), 13);
+    assert_eq!(store.take_from(&large, "a", 1).await.remaining(), 13);
 }
 
-/// A reservation made under another revision gives nothing back before its start.
+/// Cancelling a reservation made under another revision refunds nothing before its start.
 pub async fn a_reservation_of_another_revision_is_dropped(subject: &dyn Subject) {
-    let (stage, old) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&old, "a", 10).await.is_allowed());
-    let decision = stage.reserve(&[Charge::new(&old, "a", 4)], 60 * SECOND).await;
+    let (store, old) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&old, "a", 10).await.is_allowed());
+    let decision = store.reserve(&[Charge::new(&old, "a", 4)], 60 * SECOND).await;
     let grant = decision.granted().expect("a reservation");
-    // Under twice the rate the bucket is full earlier than the receipt says: comparing the two
-    // instants would look as if nobody had built on anything.
+    // At twice the rate the bucket is full earlier than the receipt says. Comparing the two
+    // instants would wrongly suggest that no later reservation depends on this one.
     let new = revised(&old, 2, 10, Change::KeepTokens);
-    stage.at(1_000).await;
+    store.at(1_000).await;
     let back = [Correction::new(&new, "a", -4)];
-    let settlement = stage.settle(&back, Some(&grant.receipt)).await;
+    let settlement = store.settle(&back, Some(&grant.receipt)).await;
     assert_eq!(settlement.dropped, 1);
     assert_eq!(settlement.outcomes[0].reset, Some(millis(6_500)), "thirteen tokens are missing");
 }

@@ -1,67 +1,67 @@
-//! Holds: a key is closed for a time and reopens empty and paced.
+//! Holds: a key is closed until an instant, then reopens empty and refills at its rate.
 
 use tidegate_core::{Charge, Correction, Policy, Retry};
 
-use super::stage::{SECOND, Stage, bucket, named};
+use super::test_store::{SECOND, TestStore, bucket, named};
 use crate::subject::Subject;
 
-/// Denied until the hold ends, then one token at a time.
+/// A held key is denied until the hold ends, then refills one token at a time.
 pub async fn a_held_key_reopens_empty_and_paced(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert_eq!(stage.hold(&limit, "a", 5 * SECOND).await, 5 * SECOND);
-    assert_eq!(stage.take_of(&limit, "a", 1).await.retry(), Some(Retry::After(6 * SECOND)));
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert_eq!(store.hold(&limit, "a", 5 * SECOND).await, 5 * SECOND);
+    assert_eq!(store.take_from(&limit, "a", 1).await.retry(), Some(Retry::After(6 * SECOND)));
     let mut left = Vec::new();
     for second in [0, 4, 5, 6, 14, 15] {
-        stage.at(second * 1_000).await;
-        left.push(stage.left(&limit, "a").await);
+        store.at(second * 1_000).await;
+        left.push(store.remaining(&limit, "a").await);
     }
     assert_eq!(left, [0, 0, 0, 1, 9, 10]);
-    assert_eq!(stage.left(&limit, "b").await, 10, "other keys stay open");
+    assert_eq!(store.remaining(&limit, "b").await, 10, "other keys stay open");
 }
 
 /// A shorter hold does not shorten a longer one.
-pub async fn the_longer_hold_counts(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    stage.hold(&limit, "a", 10 * SECOND).await;
-    stage.at(1_000).await;
-    assert_eq!(stage.hold(&limit, "a", SECOND).await, 9 * SECOND);
-    assert_eq!(stage.hold(&limit, "a", 20 * SECOND).await, 20 * SECOND);
+pub async fn the_longer_hold_applies(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    store.hold(&limit, "a", 10 * SECOND).await;
+    store.at(1_000).await;
+    assert_eq!(store.hold(&limit, "a", SECOND).await, 9 * SECOND);
+    assert_eq!(store.hold(&limit, "a", 20 * SECOND).await, 20 * SECOND);
 }
 
-/// A refund does not open a held key, and the hold does not eat the refund.
+/// A refund does not reopen a held key, and the hold does not consume the refund.
 pub async fn settlement_does_not_touch_a_hold(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    let grant = stage.spend(&[Charge::new(&limit, "a", 10)]).await;
-    stage.hold(&limit, "a", 5 * SECOND).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    let grant = store.spend(&[Charge::new(&limit, "a", 10)]).await;
+    store.hold(&limit, "a", 5 * SECOND).await;
     let back = [Correction::new(&limit, "a", -10)];
-    let settlement = stage.settle(&back, Some(&grant.receipt)).await;
+    let settlement = store.settle(&back, Some(&grant.receipt)).await;
     assert_eq!(settlement.outcomes[0].remaining, 0);
-    stage.at(7_000).await;
-    assert_eq!(stage.left(&limit, "a").await, 2);
+    store.at(7_000).await;
+    assert_eq!(store.remaining(&limit, "a").await, 2);
 }
 
-/// A held bucket can be reserved from the end of the hold on.
+/// A held bucket can be reserved for a time after the hold ends.
 pub async fn a_reservation_waits_for_the_end_of_a_hold(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    stage.hold(&limit, "a", 5 * SECOND).await;
-    let decision = stage.reserve(&[Charge::new(&limit, "a", 2)], 60 * SECOND).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    store.hold(&limit, "a", 5 * SECOND).await;
+    let decision = store.reserve(&[Charge::new(&limit, "a", 2)], 60 * SECOND).await;
     assert_eq!(decision.granted().map(|grant| grant.wait), Some(7 * SECOND));
 }
 
-/// One held key denies a list, and nothing of the others is spent.
+/// One held key denies a list, and the other charges spend nothing.
 pub async fn a_held_key_denies_its_list(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
     let total = named("total", Policy::allowance(10).expect("a valid policy"));
-    stage.at(0).await;
-    stage.hold(&total, "a", 5 * SECOND).await;
+    store.at(0).await;
+    store.hold(&total, "a", 5 * SECOND).await;
     let list = [Charge::new(&limit, "a", 2), Charge::new(&total, "a", 1)];
-    let decision = stage.take(&list).await;
+    let decision = store.take(&list).await;
     assert_eq!((decision.binding(), decision.retry()), (1, Some(Retry::After(5 * SECOND))));
-    assert_eq!(stage.left(&limit, "a").await, 10);
-    stage.at(5_000).await;
-    assert!(stage.take(&list).await.is_allowed(), "what does not refill reopens as it was");
+    assert_eq!(store.remaining(&limit, "a").await, 10);
+    store.at(5_000).await;
+    assert!(store.take(&list).await.is_allowed(), "a limit that does not refill reopens unchanged");
 }

@@ -1,77 +1,77 @@
-//! What must not touch what: keys, limits, groups, inline parameters.
+//! Isolation between keys, limits, groups and inline parameters.
 
 use tidegate_core::{Charge, Key, Limit, Policy, Target};
 
-use super::stage::{SECOND, Stage, bucket};
+use super::test_store::{SECOND, TestStore, bucket};
 use crate::subject::Subject;
 
-/// R287, R292: one key's use is not another's.
+/// R287, R292: use of one key does not affect another.
 pub async fn keys_are_independent(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&limit, "user:1", 10).await.is_allowed());
-    assert_eq!(stage.take_of(&limit, "user:2", 1).await.remaining(), 9);
-    assert!(!stage.take_of(&limit, "user:1", 1).await.is_allowed());
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "user:1", 10).await.is_allowed());
+    assert_eq!(store.take_from(&limit, "user:2", 1).await.remaining(), 9);
+    assert!(!store.take_from(&limit, "user:1", 1).await.is_allowed());
 }
 
 /// R164-R166, R288, R289: two limits on one store never share a bucket, even for equal keys.
 pub async fn limits_are_independent(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let (cheap, expensive) = (bucket("cheap", 1, 10), bucket("expensive", 1, 5));
-    stage.at(0).await;
-    assert!(stage.take_of(&cheap, "user:1", 10).await.is_allowed());
-    assert_eq!(stage.take_of(&expensive, "user:1", 1).await.remaining(), 4);
-    let same = bucket("same-parameters-as-cheap", 1, 10);
-    assert_eq!(stage.take_of(&same, "user:1", 1).await.remaining(), 9);
+    store.at(0).await;
+    assert!(store.take_from(&cheap, "user:1", 10).await.is_allowed());
+    assert_eq!(store.take_from(&expensive, "user:1", 1).await.remaining(), 4);
+    let equal = bucket("same-parameters-as-cheap", 1, 10);
+    assert_eq!(store.take_from(&equal, "user:1", 1).await.remaining(), 9);
 }
 
-/// The boundary between the name of a limit and a key is not a place to collide.
-pub async fn names_and_keys_do_not_run_together(subject: &dyn Subject) {
-    let stage = Stage(subject);
+/// A limit name and a key that concatenate to the same text do not collide.
+pub async fn limit_names_and_keys_do_not_collide(subject: &dyn Subject) {
+    let store = TestStore(subject);
     let (short, long) = (bucket("a", 1, 10), bucket("ab", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&short, "bc", 10).await.is_allowed());
-    assert_eq!(stage.left(&long, "c").await, 10);
-    assert_eq!(stage.left(&short, Key::new("c").in_group("b")).await, 10);
-    assert_eq!(stage.left(&short, Key::new("b").in_group("c")).await, 10);
+    store.at(0).await;
+    assert!(store.take_from(&short, "bc", 10).await.is_allowed());
+    assert_eq!(store.remaining(&long, "c").await, 10);
+    assert_eq!(store.remaining(&short, Key::new("c").in_group("b")).await, 10);
+    assert_eq!(store.remaining(&short, Key::new("b").in_group("c")).await, 10);
 }
 
 /// The group of a key is part of its identity.
 pub async fn groups_are_part_of_the_identity(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     let acme = Key::new("alice").in_group("acme");
-    assert!(stage.take(&[Charge::new(&limit, acme, 10)]).await.is_allowed());
-    assert_eq!(stage.left(&limit, acme).await, 0);
-    assert_eq!(stage.left(&limit, Key::new("alice").in_group("other")).await, 10);
-    assert_eq!(stage.left(&limit, "alice").await, 10);
+    assert!(store.take(&[Charge::new(&limit, acme, 10)]).await.is_allowed());
+    assert_eq!(store.remaining(&limit, acme).await, 0);
+    assert_eq!(store.remaining(&limit, Key::new("alice").in_group("other")).await, 10);
+    assert_eq!(store.remaining(&limit, "alice").await, 10);
 }
 
-/// Inline limits are their parameters: equal ones share, others do not.
+/// Inline limits are identified by their parameters: equal ones share buckets, others do not.
 pub async fn inline_limits_are_their_parameters(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let inline = |capacity| {
         let policy = Policy::per_second(1).capacity(capacity).build();
         Limit::inline(policy.expect("a valid policy"))
     };
-    stage.at(0).await;
-    assert!(stage.take_of(&inline(10), "a", 10).await.is_allowed());
-    assert_eq!(stage.left(&inline(10), "a").await, 0);
-    assert_eq!(stage.left(&inline(11), "a").await, 11);
-    assert_eq!(stage.left(&bucket("client", 1, 10), "a").await, 10);
+    store.at(0).await;
+    assert!(store.take_from(&inline(10), "a", 10).await.is_allowed());
+    assert_eq!(store.remaining(&inline(10), "a").await, 0);
+    assert_eq!(store.remaining(&inline(11), "a").await, 11);
+    assert_eq!(store.remaining(&bucket("client", 1, 10), "a").await, 10);
 }
 
-/// A reset forgets use and hold of one key, and only of that one.
+/// A reset clears use and hold of one key, and of no other.
 pub async fn a_reset_forgets_one_key(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     for key in ["a", "b"] {
-        assert!(stage.take_of(&limit, key, 10).await.is_allowed());
-        stage.hold(&limit, key, 60 * SECOND).await;
+        assert!(store.take_from(&limit, key, 10).await.is_allowed());
+        store.hold(&limit, key, 60 * SECOND).await;
     }
-    assert!(stage.reset(Target::new(&limit, "a")).await, "there was something to forget");
-    assert!(!stage.reset(Target::new(&limit, "a")).await, "and now there is not");
-    assert!(!stage.reset(Target::new(&limit, "never-seen")).await);
-    assert_eq!(stage.take_of(&limit, "a", 10).await.remaining(), 0);
-    assert!(!stage.take_of(&limit, "b", 1).await.is_allowed());
+    assert!(store.reset(Target::new(&limit, "a")).await, "there was something to forget");
+    assert!(!store.reset(Target::new(&limit, "a")).await, "nothing is left to forget");
+    assert!(!store.reset(Target::new(&limit, "never-seen")).await);
+    assert_eq!(store.take_from(&limit, "a", 10).await.remaining(), 0);
+    assert!(!store.take_from(&limit, "b", 1).await.is_allowed());
 }

@@ -5,69 +5,69 @@ use tidegate_core::{
     Target,
 };
 
-use super::stage::{SECOND, Stage, bucket};
+use super::test_store::{SECOND, TestStore, bucket};
 use crate::subject::Subject;
 
-/// R170, R413: when one charge does not fit, none is spent; the longest wait binds.
+/// R170, R413: if one charge does not fit, none is spent; the longest wait is reported.
 pub async fn a_list_is_all_or_nothing(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let (client, organization) = (bucket("client", 1, 10), bucket("organization", 1, 5));
-    stage.at(0).await;
-    assert!(stage.take_of(&organization, "acme", 5).await.is_allowed());
+    store.at(0).await;
+    assert!(store.take_from(&organization, "acme", 5).await.is_allowed());
     let list = [Charge::new(&client, "alice", 4), Charge::new(&organization, "acme", 3)];
-    let decision = stage.take(&list).await;
+    let decision = store.take(&list).await;
     assert_eq!(decision.retry(), Some(Retry::After(3 * SECOND)));
     assert_eq!(decision.binding(), 1);
     let shown = decision.outcomes();
     assert_eq!((shown[0].remaining, shown[0].retry), (10, None), "the first alone would fit");
     assert_eq!((shown[1].remaining, shown[1].retry), (0, Some(Retry::After(3 * SECOND))));
-    assert_eq!(stage.left(&client, "alice").await, 10, "nothing of the first was spent");
-    stage.at(3_000).await;
-    let decision = stage.take(&list).await;
+    assert_eq!(store.remaining(&client, "alice").await, 10, "the first charge was not spent");
+    store.at(3_000).await;
+    let decision = store.take(&list).await;
     assert!(decision.is_allowed());
     let left: Vec<u64> = decision.outcomes().iter().map(|outcome| outcome.remaining).collect();
     assert_eq!((left, decision.binding()), (vec![6, 0], 1));
 }
 
-/// Never is longer than any wait, and the first of equal waits binds.
+/// `Never` is longer than any wait, and the first of equal waits is the binding one.
 pub async fn the_longest_wait_binds(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     for key in ["a", "b"] {
-        assert!(stage.take_of(&limit, key, 10).await.is_allowed());
+        assert!(store.take_from(&limit, key, 10).await.is_allowed());
     }
     let list = ["c", "a", "b"].map(|key| Charge::new(&limit, key, 2));
-    let decision = stage.take(&list).await;
+    let decision = store.take(&list).await;
     assert_eq!((decision.binding(), decision.retry()), (1, Some(Retry::After(2 * SECOND))));
     let list = [Charge::new(&limit, "a", 9), Charge::new(&limit, "c", 11)];
-    let decision = stage.take(&list).await;
+    let decision = store.take(&list).await;
     assert_eq!((decision.binding(), decision.retry()), (1, Some(Retry::Never)));
 }
 
 /// Equal buckets in a list are charged once, with the sum.
 pub async fn equal_buckets_are_merged(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     let list = |costs: [u64; 2]| costs.map(|cost| Charge::new(&limit, "a", cost));
-    let decision = stage.take(&list([6, 5])).await;
-    assert_eq!(decision.retry(), Some(Retry::Never), "each fits, the sum does not");
-    let decision = stage.take(&list([u64::MAX, 2])).await;
+    let decision = store.take(&list([6, 5])).await;
+    assert_eq!(decision.retry(), Some(Retry::Never), "each cost fits, the sum does not");
+    let decision = store.take(&list([u64::MAX, 2])).await;
     assert_eq!(decision.retry(), Some(Retry::Never), "the sum does not wrap around");
-    let decision = stage.take(&list([4, 3])).await;
+    let decision = store.take(&list([4, 3])).await;
     let left: Vec<u64> = decision.outcomes().iter().map(|outcome| outcome.remaining).collect();
     assert_eq!(left, [3, 3], "one outcome per charge, of the bucket after both");
-    let decision = stage.take(&list([2, 2])).await;
+    let decision = store.take(&list([2, 2])).await;
     assert_eq!(decision.retry(), Some(Retry::After(SECOND)));
     assert_eq!(decision.outcomes().len(), 2);
 }
 
 /// A charge of zero in a list denies nothing and spends nothing.
-pub async fn zero_in_a_list_only_reports(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&limit, "empty", 10).await.is_allowed());
+pub async fn a_zero_cost_in_a_list_only_reports(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "empty", 10).await.is_allowed());
     let list = [Charge::new(&limit, "a", 4), Charge::new(&limit, "empty", 0)];
-    let decision = stage.take(&list).await;
+    let decision = store.take(&list).await;
     assert!(decision.is_allowed());
     let left: Vec<u64> = decision.outcomes().iter().map(|outcome| outcome.remaining).collect();
     assert_eq!((left, decision.binding()), (vec![6, 0], 1));
@@ -75,20 +75,20 @@ pub async fn zero_in_a_list_only_reports(subject: &dyn Subject) {
 
 /// Sixteen charges are decided, seventeen and none are refused, and nothing is spent.
 pub async fn lists_are_bounded(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     let keys: Vec<String> = (0..17).map(|number| format!("key-{number}")).collect();
     let charges: Vec<Charge<'_>> = keys.iter().map(|key| Charge::new(&limit, key, 1)).collect();
-    let refused = |error: &StoreError, what: ChargeError| match error {
-        StoreError::Charge(error) => assert_eq!(*error, what),
-        other => panic!("{other:?} instead of {what:?}"),
+    let assert_refused = |error: &StoreError, expected: ChargeError| match error {
+        StoreError::Charge(error) => assert_eq!(*error, expected),
+        other => panic!("{other:?} instead of {expected:?}"),
     };
     for operation in [
         Operation::Take(&charges),
         Operation::Peek(&charges),
         Operation::Reserve { charges: &charges, horizon: SECOND },
     ] {
-        refused(&stage.error(operation).await, ChargeError::TooMany(17));
+        assert_refused(&store.error(operation).await, ChargeError::TooMany(17));
     }
     for operation in [
         Operation::Take(&[]),
@@ -96,24 +96,24 @@ pub async fn lists_are_bounded(subject: &dyn Subject) {
         Operation::Reserve { charges: &[], horizon: SECOND },
         Operation::Settle { corrections: &[], receipt: None },
     ] {
-        refused(&stage.error(operation).await, ChargeError::Empty);
+        assert_refused(&store.error(operation).await, ChargeError::Empty);
     }
     let corrections: Vec<Correction<'_>> =
         keys.iter().map(|key| Correction::new(&limit, key, 1)).collect();
     let settle = Operation::Settle { corrections: &corrections, receipt: None };
-    refused(&stage.error(settle).await, ChargeError::TooMany(17));
-    let decision = stage.take(&charges[..16]).await;
+    assert_refused(&store.error(settle).await, ChargeError::TooMany(17));
+    let decision = store.take(&charges[..16]).await;
     assert!(decision.is_allowed());
     assert!(decision.outcomes().iter().all(|outcome| outcome.remaining == 9));
-    // Seventeen are refused even when they are one bucket.
+    // Seventeen charges are refused even if they name one bucket.
     let same: Vec<Charge<'_>> = (0..17).map(|_| Charge::new(&limit, "same", 0)).collect();
-    refused(&stage.error(Operation::Take(&same)).await, ChargeError::TooMany(17));
+    assert_refused(&store.error(Operation::Take(&same)).await, ChargeError::TooMany(17));
 }
 
-/// A key that is empty or too long is refused by every operation, and nothing is spent.
+/// Every operation refuses an empty or overlong key, and spends nothing.
 pub async fn keys_are_bounded(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     let (longest, too_long) = ("x".repeat(MAX_KEY_BYTES), "x".repeat(MAX_KEY_BYTES + 1));
     let bad = [
         (Key::new(""), KeyError::Empty),
@@ -121,7 +121,7 @@ pub async fn keys_are_bounded(subject: &dyn Subject) {
         (Key::new(&too_long), KeyError::TooLong),
         (Key::new("a").in_group(&too_long), KeyError::TooLong),
     ];
-    for (key, wrong) in bad {
+    for (key, expected) in bad {
         let target = Target::new(&limit, key);
         let charges = [Charge::new(&limit, "alice", 1), Charge { target, cost: 1 }];
         let corrections = [Correction::new(&limit, "alice", 1), Correction { target, delta: 1 }];
@@ -139,21 +139,21 @@ pub async fn keys_are_bounded(subject: &dyn Subject) {
         let in_a_list = in_a_list.map(|operation| (1, operation));
         let alone = alone.map(|operation| (0, operation));
         for (index, operation) in in_a_list.into_iter().chain(alone) {
-            let error = stage.error(operation).await;
+            let error = store.error(operation).await;
             let StoreError::Charge(ChargeError::Key(place, found)) = error else {
-                panic!("{error:?} for a key that is {wrong:?}");
+                panic!("{error:?} for a key that is {expected:?}");
             };
-            assert_eq!((place, found), (index, wrong));
+            assert_eq!((place, found), (index, expected));
         }
     }
-    assert_eq!(stage.left(&limit, "alice").await, 10, "nothing was spent");
-    assert!(stage.take_of(&limit, &longest, 1).await.is_allowed());
+    assert_eq!(store.remaining(&limit, "alice").await, 10, "nothing was spent");
+    assert!(store.take_from(&limit, &longest, 1).await.is_allowed());
 }
 
 /// A batch is answered in order, and each operation sees the ones before it.
 pub async fn a_batch_is_answered_in_order(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     let (six, none) = ([Charge::new(&limit, "a", 6)], []);
     let operations = [Operation::Take(&six), Operation::Take(&none), Operation::Take(&six)];
     let mut answers = tidegate_core::Answers::new();
@@ -164,6 +164,6 @@ pub async fn a_batch_is_answered_in_order(subject: &dyn Subject) {
         other => panic!("{other:?} is not a decision"),
     };
     assert!(allowed(0));
-    assert!(answers[1].is_err(), "a bad operation fails alone");
+    assert!(answers[1].is_err(), "an invalid operation fails alone");
     assert!(!allowed(2), "the first six were spent");
 }

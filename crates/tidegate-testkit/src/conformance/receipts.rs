@@ -1,68 +1,68 @@
-//! Receipts: only the store that gave one takes it back, and only for what it names.
+//! Receipts: only the store that issued one accepts it, and only for the buckets it names.
 
 use tidegate_core::{Charge, Correction, Limit, Operation, Receipt, ReceiptError, StoreError};
 
-use super::stage::{Stage, bucket};
+use super::test_store::{TestStore, bucket};
 use crate::subject::Subject;
 
-async fn refused(
-    stage: Stage<'_>,
+async fn assert_refused(
+    store: TestStore<'_>,
     corrections: &[Correction<'_>],
     receipt: &Receipt,
     what: ReceiptError,
 ) {
     let settle = Operation::Settle { corrections, receipt: Some(receipt) };
-    match stage.error(settle).await {
+    match store.error(settle).await {
         StoreError::Receipt(error) => assert_eq!(error, what),
         other => panic!("{other:?} instead of {what:?}"),
     }
 }
 
-async fn spent(stage: Stage<'_>) -> (Limit, Receipt) {
+async fn spend_six(store: TestStore<'_>) -> (Limit, Receipt) {
     let limit = bucket("client", 1, 10);
-    stage.at(0).await;
-    let grant = stage.spend(&[Charge::new(&limit, "a", 6)]).await;
+    store.at(0).await;
+    let grant = store.spend(&[Charge::new(&limit, "a", 6)]).await;
     (limit, grant.receipt)
 }
 
-/// A receipt of another store, or from before a restart, is refused.
-pub async fn a_strangers_receipt_is_refused(subject: &dyn Subject) {
-    let stage = Stage(subject);
-    let (limit, receipt) = spent(stage).await;
+/// A receipt issued by another store, or before a restart, is refused.
+pub async fn a_foreign_receipt_is_refused(subject: &dyn Subject) {
+    let store = TestStore(subject);
+    let (limit, receipt) = spend_six(store).await;
     let forged =
         Receipt::new(receipt.issuer() ^ 1, receipt.start(), receipt.stamps().iter().copied());
-    refused(stage, &[Correction::new(&limit, "a", -6)], &forged, ReceiptError::Issuer).await;
-    assert_eq!(stage.left(&limit, "a").await, 4, "nothing was changed");
+    assert_refused(store, &[Correction::new(&limit, "a", -6)], &forged, ReceiptError::Issuer).await;
+    assert_eq!(store.remaining(&limit, "a").await, 4, "nothing was changed");
 }
 
-/// A receipt for other buckets than the ones named is refused.
+/// A receipt for other buckets than the corrected ones is refused.
 pub async fn a_receipt_names_its_buckets(subject: &dyn Subject) {
-    let stage = Stage(subject);
-    let (limit, receipt) = spent(stage).await;
+    let store = TestStore(subject);
+    let (limit, receipt) = spend_six(store).await;
     let other = bucket("other", 1, 10);
     let mismatch = ReceiptError::Mismatch;
-    refused(stage, &[Correction::new(&limit, "b", -6)], &receipt, mismatch).await;
-    refused(stage, &[Correction::new(&other, "a", -6)], &receipt, mismatch).await;
+    assert_refused(store, &[Correction::new(&limit, "b", -6)], &receipt, mismatch).await;
+    assert_refused(store, &[Correction::new(&other, "a", -6)], &receipt, mismatch).await;
     let two = [Correction::new(&limit, "a", -6), Correction::new(&limit, "b", -6)];
-    refused(stage, &two, &receipt, mismatch).await;
-    assert_eq!(stage.left(&limit, "a").await, 4, "nothing was changed");
+    assert_refused(store, &two, &receipt, mismatch).await;
+    assert_eq!(store.remaining(&limit, "a").await, 4, "nothing was changed");
 }
 
-/// A receipt survives its way over a wire.
-pub async fn a_receipt_survives_the_wire(subject: &dyn Subject) {
-    let stage = Stage(subject);
-    let (limit, receipt) = spent(stage).await;
+/// A receipt can be serialized and parsed.
+pub async fn a_receipt_survives_serialization(subject: &dyn Subject) {
+    let store = TestStore(subject);
+    let (limit, receipt) = spend_six(store).await;
     let receipt = Receipt::from_bytes(&receipt.to_bytes()).expect("its own bytes");
-    let settlement = stage.settle(&[Correction::new(&limit, "a", -6)], Some(&receipt)).await;
+    let settlement = store.settle(&[Correction::new(&limit, "a", -6)], Some(&receipt)).await;
     assert_eq!(settlement.outcomes[0].remaining, 10);
 }
 
-/// One stamp per charge, also for charges that were merged.
+/// A receipt has one stamp per charge, also for merged charges.
 pub async fn a_receipt_has_a_stamp_per_charge(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
     let list = ["a", "b", "a"].map(|key| Charge::new(&limit, key, 1));
-    let receipt = stage.spend(&list).await.receipt;
+    let receipt = store.spend(&list).await.receipt;
     assert_eq!(receipt.stamps().len(), 3);
     assert_eq!(receipt.stamps()[0].bucket, receipt.stamps()[2].bucket);
     assert_ne!(receipt.stamps()[0].bucket, receipt.stamps()[1].bucket);

@@ -1,65 +1,65 @@
-//! Settlement: refunds, further charges, debt and its bound.
+//! Settlement: refunds, additional charges, debt and its bound.
 
 use tidegate_core::{Charge, Correction, Limit, Policy, Retry};
 
-use super::stage::{SECOND, Stage, bucket, named};
+use super::test_store::{SECOND, TestStore, bucket, named};
 use crate::subject::Subject;
 
-async fn settle_one(stage: Stage<'_>, limit: &Limit, key: &str, delta: i64) -> (u64, usize) {
-    let settlement = stage.settle(&[Correction::new(limit, key, delta)], None).await;
+async fn settle_one(store: TestStore<'_>, limit: &Limit, key: &str, delta: i64) -> (u64, usize) {
+    let settlement = store.settle(&[Correction::new(limit, key, delta)], None).await;
     (settlement.outcomes[0].remaining, settlement.saturated)
 }
 
 /// A refund never fills a bucket beyond its capacity.
 pub async fn a_refund_stops_at_full(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    let grant = stage.spend(&[Charge::new(&limit, "a", 6)]).await;
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    let grant = store.spend(&[Charge::new(&limit, "a", 6)]).await;
     let back = [Correction::new(&limit, "a", -2)];
-    let settlement = stage.settle(&back, Some(&grant.receipt)).await;
+    let settlement = store.settle(&back, Some(&grant.receipt)).await;
     assert_eq!(settlement.outcomes[0].remaining, 6);
-    assert_eq!(settle_one(stage, &limit, "a", -50).await, (10, 0));
-    assert_eq!(settle_one(stage, &limit, "fresh", -50).await, (10, 0));
-    assert!(stage.take_of(&limit, "a", 10).await.is_allowed());
-    assert!(!stage.take_of(&limit, "a", 1).await.is_allowed());
+    assert_eq!(settle_one(store, &limit, "a", -50).await, (10, 0));
+    assert_eq!(settle_one(store, &limit, "fresh", -50).await, (10, 0));
+    assert!(store.take_from(&limit, "a", 10).await.is_allowed());
+    assert!(!store.take_from(&limit, "a", 1).await.is_allowed());
 }
 
-/// A further charge may go into debt, which is paid by time.
+/// An additional charge may create debt, which the refill pays off.
 pub async fn a_settlement_may_go_into_debt(subject: &dyn Subject) {
-    let (stage, limit) = (Stage(subject), bucket("client", 1, 10));
-    stage.at(0).await;
-    assert!(stage.take_of(&limit, "a", 8).await.is_allowed());
-    assert_eq!(settle_one(stage, &limit, "a", 7).await, (0, 0));
-    assert_eq!(stage.take_of(&limit, "a", 1).await.retry(), Some(Retry::After(6 * SECOND)));
-    stage.at(6_000).await;
-    assert!(stage.take_of(&limit, "a", 1).await.is_allowed());
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    assert!(store.take_from(&limit, "a", 8).await.is_allowed());
+    assert_eq!(settle_one(store, &limit, "a", 7).await, (0, 0));
+    assert_eq!(store.take_from(&limit, "a", 1).await.retry(), Some(Retry::After(6 * SECOND)));
+    store.at(6_000).await;
+    assert!(store.take_from(&limit, "a", 1).await.is_allowed());
 }
 
-/// Beyond the deepest debt a settlement saturates and says so.
+/// A settlement beyond the maximum debt saturates and reports it.
 pub async fn debt_has_a_bound(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let policy = Policy::per_second(1).capacity(10).max_debt(3).build();
     let limit = named("client", policy.expect("a valid policy"));
-    stage.at(0).await;
-    assert_eq!(settle_one(stage, &limit, "a", 13).await, (0, 0));
-    assert_eq!(settle_one(stage, &limit, "a", 1).await, (0, 1));
-    assert_eq!(settle_one(stage, &limit, "b", i64::MAX).await, (0, 1));
+    store.at(0).await;
+    assert_eq!(settle_one(store, &limit, "a", 13).await, (0, 0));
+    assert_eq!(settle_one(store, &limit, "a", 1).await, (0, 1));
+    assert_eq!(settle_one(store, &limit, "b", i64::MAX).await, (0, 1));
     for key in ["a", "b"] {
-        let retry = stage.take_of(&limit, key, 1).await.retry();
+        let retry = store.take_from(&limit, key, 1).await.retry();
         assert_eq!(retry, Some(Retry::After(4 * SECOND)), "{key}");
     }
-    assert_eq!(settle_one(stage, &limit, "b", i64::MIN).await, (10, 0));
+    assert_eq!(settle_one(store, &limit, "b", i64::MIN).await, (10, 0));
 }
 
-/// A list of corrections has one outcome each and counts what hit a bound.
+/// Each correction of a list has an outcome, and corrections that hit a bound are counted.
 pub async fn a_list_is_settled_together(subject: &dyn Subject) {
-    let stage = Stage(subject);
+    let store = TestStore(subject);
     let (client, tokens) = (bucket("client", 1, 10), bucket("tokens", 1, 100));
-    stage.at(0).await;
+    store.at(0).await;
     let list = [Charge::new(&client, "a", 5), Charge::new(&tokens, "a", 40)];
-    let grant = stage.spend(&list).await;
+    let grant = store.spend(&list).await;
     let corrections = [Correction::new(&client, "a", 90), Correction::new(&tokens, "a", -15)];
-    let settlement = stage.settle(&corrections, Some(&grant.receipt)).await;
+    let settlement = store.settle(&corrections, Some(&grant.receipt)).await;
     let left: Vec<u64> = settlement.outcomes.iter().map(|outcome| outcome.remaining).collect();
     assert_eq!((left, settlement.saturated, settlement.dropped), (vec![0, 75], 1, 0));
 }

@@ -1,5 +1,5 @@
-//! What a case asked last and what the store answered, in one short line each: for the report of a
-//! case that fails.
+//! Records the last operations of a case and the answers of the store, one line each, for the
+//! report of a failed case.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,11 +7,11 @@ use std::fmt::{self, Display};
 
 use tidegate_core::{Answer, Decision, Operation, Outcome, Retry, StoreError, Target};
 
-/// How many operations a report shows.
-const SHOWN: usize = 4;
+/// Number of operations in a report.
+const MAX_OPERATIONS: usize = 4;
 
 thread_local! {
-    /// A case runs on one thread from its start to its end.
+    /// The transcript of the case on this thread; a case never changes threads.
     static TRANSCRIPT: RefCell<Transcript> = const {
         RefCell::new(Transcript { millis: 0, lines: VecDeque::new() })
     };
@@ -22,28 +22,28 @@ struct Transcript {
     lines: VecDeque<String>,
 }
 
-/// A new case begins.
+/// Clears the transcript for a new case.
 pub(super) fn begin() {
     TRANSCRIPT.with_borrow_mut(|transcript| transcript.lines.clear());
 }
 
-/// The clock of the store was set, in milliseconds after the start.
+/// Records that the store's clock was set, in milliseconds after the start.
 pub(super) fn set_time(millis: u64) {
     TRANSCRIPT.with_borrow_mut(|transcript| transcript.millis = millis);
 }
 
-/// The store was asked, and answered.
-pub(super) fn record(asked: &str, answer: &Result<Answer, StoreError>) {
+/// Records an operation and its answer.
+pub(super) fn record(operation: &str, answer: &Result<Answer, StoreError>) {
     TRANSCRIPT.with_borrow_mut(|transcript| {
-        if transcript.lines.len() == SHOWN {
+        if transcript.lines.len() == MAX_OPERATIONS {
             transcript.lines.pop_front();
         }
-        let line = format!("at {} ms: {asked} -> {}", transcript.millis, Shown(answer));
+        let line = format!("at {} ms: {operation} -> {}", transcript.millis, Summary(answer));
         transcript.lines.push_back(line);
     });
 }
 
-/// The report of a case that failed.
+/// Formats the report of a failed case.
 pub(super) fn report(case: &str, failure: &str) -> String {
     let lines = TRANSCRIPT.with_borrow(|transcript| transcript.lines.clone());
     let mut report = format!("conformance case {case} failed: {failure}\n");
@@ -56,16 +56,18 @@ pub(super) fn report(case: &str, failure: &str) -> String {
     report
 }
 
-/// One line for an operation or an answer.
-pub(super) struct Shown<T>(pub(super) T);
+/// Formats an operation or an answer on one line.
+pub(super) struct Summary<T>(pub(super) T);
 
-impl Display for Shown<&Operation<'_>> {
+impl Display for Summary<&Operation<'_>> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let charges = |f: &mut fmt::Formatter<'_>, charges: &[tidegate_core::Charge<'_>]| {
-            listed(f, charges, |f, charge| write!(f, "{} of {}", charge.cost, Shown(charge.target)))
+            write_list(f, charges, |f, charge| {
+                write!(f, "{} of {}", charge.cost, Summary(charge.target))
+            })
         };
         let targets = |f: &mut fmt::Formatter<'_>, targets: &[Target<'_>]| {
-            listed(f, targets, |f, target| Shown(*target).fmt(f))
+            write_list(f, targets, |f, target| Summary(*target).fmt(f))
         };
         match self.0 {
             Operation::Take(list) => {
@@ -83,8 +85,8 @@ impl Display for Shown<&Operation<'_>> {
             }
             Operation::Settle { corrections, receipt } => {
                 f.write_str("settle ")?;
-                listed(f, corrections, |f, correction| {
-                    write!(f, "{:+} of {}", correction.delta, Shown(correction.target))
+                write_list(f, corrections, |f, correction| {
+                    write!(f, "{:+} of {}", correction.delta, Summary(correction.target))
                 })?;
                 f.write_str(if receipt.is_some() { " with a receipt" } else { "" })
             }
@@ -96,14 +98,14 @@ impl Display for Shown<&Operation<'_>> {
                 f.write_str("renew ")?;
                 targets(f, list)
             }
-            Operation::Hold { target, span } => write!(f, "hold {} for {span:?}", Shown(*target)),
-            Operation::Reset { target } => write!(f, "reset {}", Shown(*target)),
+            Operation::Hold { target, span } => write!(f, "hold {} for {span:?}", Summary(*target)),
+            Operation::Reset { target } => write!(f, "reset {}", Summary(*target)),
             other => write!(f, "{other:?}"),
         }
     }
 }
 
-impl Display for Shown<Target<'_>> {
+impl Display for Summary<Target<'_>> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Target { limit, key, .. } = self.0;
         write!(f, "{}[{:?}", limit.name(), key.name())?;
@@ -114,17 +116,17 @@ impl Display for Shown<Target<'_>> {
     }
 }
 
-impl Display for Shown<&Result<Answer, StoreError>> {
+impl Display for Summary<&Result<Answer, StoreError>> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Ok(Answer::Decision(decision)) => Shown(decision).fmt(f),
+            Ok(Answer::Decision(decision)) => Summary(decision).fmt(f),
             Ok(Answer::Settled(settlement)) => {
                 write!(f, "settled {:?}", settlement.applied)?;
                 if settlement.saturated + settlement.dropped > 0 {
                     let (saturated, dropped) = (settlement.saturated, settlement.dropped);
                     write!(f, " ({saturated} saturated, {dropped} dropped)")?;
                 }
-                left(f, &settlement.outcomes)
+                write_remaining(f, &settlement.outcomes)
             }
             Ok(Answer::Held(span)) => write!(f, "held for {span:?}"),
             Ok(Answer::Reset(true)) => f.write_str("forgotten"),
@@ -142,7 +144,7 @@ impl Display for Shown<&Result<Answer, StoreError>> {
     }
 }
 
-impl Display for Shown<&Decision> {
+impl Display for Summary<&Decision> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Decision::Allowed(grant) if grant.wait.is_zero() => f.write_str("allowed")?,
@@ -154,27 +156,27 @@ impl Display for Shown<&Decision> {
             },
             other => write!(f, "{other:?}")?,
         }
-        left(f, self.0.outcomes())
+        write_remaining(f, self.0.outcomes())
     }
 }
 
-fn left(f: &mut fmt::Formatter<'_>, outcomes: &[Outcome]) -> fmt::Result {
+fn write_remaining(f: &mut fmt::Formatter<'_>, outcomes: &[Outcome]) -> fmt::Result {
     f.write_str("; left ")?;
-    listed(f, outcomes, |f, outcome| write!(f, "{}/{}", outcome.remaining, outcome.capacity))
+    write_list(f, outcomes, |f, outcome| write!(f, "{}/{}", outcome.remaining, outcome.capacity))
 }
 
-fn listed<T>(
+fn write_list<T>(
     f: &mut fmt::Formatter<'_>,
     items: &[T],
     show: impl Fn(&mut fmt::Formatter<'_>, &T) -> fmt::Result,
 ) -> fmt::Result {
-    // Lists at their bound would fill the screen.
-    const MOST: usize = 4;
-    for (index, item) in items.iter().take(MOST).enumerate() {
+    // Lists of maximum length would fill the screen.
+    const MAX_ITEMS: usize = 4;
+    for (index, item) in items.iter().take(MAX_ITEMS).enumerate() {
         f.write_str(if index > 0 { ", " } else { "" })?;
         show(f, item)?;
     }
-    match items.len().saturating_sub(MOST) {
+    match items.len().saturating_sub(MAX_ITEMS) {
         0 => Ok(()),
         more => write!(f, " and {more} more"),
     }

@@ -1,4 +1,4 @@
-//! What a faulty store does when it is asked.
+//! When a faulty store answers, and what it answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,39 +6,39 @@ use std::time::Duration;
 
 use tidegate_core::{Answers, Charge, Limit, Operation, Store, StoreError};
 
-/// When a submission is carried out and answered. Spans are of tokio's time.
+/// When a submission is executed and answered. Durations are in tokio's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// Within the call, as a store in the same process does.
+    /// Within the call, like a store in the same process.
     AtOnce,
     /// In the first poll.
     WhenPolled,
-    /// In the second poll; the first one does nothing.
+    /// In the second poll; the first one returns pending.
     Deferred,
-    /// Carried out in the first poll, answered in the second.
+    /// Executed in the first poll, answered in the second.
     AnsweredLate,
     /// When the test opens the gate: [`FaultyStore::open`](super::FaultyStore::open).
     Gated,
-    /// After this time.
+    /// After this duration.
     After(Duration),
-    /// Carried out after half of this time, answered after the other half.
+    /// Executed after half of this duration, answered after the other half.
     RoundTrip(Duration),
-    /// One operation after the other, each after this time.
+    /// One operation after the other, each after this duration.
     Each(Duration),
-    /// Never: the submission hangs, and nothing is carried out.
+    /// Never: the submission hangs, and nothing is executed.
     Never,
-    /// Carried out in the first poll, and never answered.
+    /// Executed in the first poll, and never answered.
     Unanswered,
 }
 
-/// An operation that a faulty store may let fail.
+/// An operation for which a faulty store may return an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// The operation.
     pub operation: &'a Operation<'a>,
-    /// Its place in its submission.
+    /// Its index in the submission.
     pub index: usize,
-    /// How many operations were carried out or failed before it.
+    /// Number of operations that were executed or failed before it.
     pub number: usize,
 }
 
@@ -46,14 +46,14 @@ type TimingRule = dyn Fn(&[Operation<'_>]) -> Timing + Send + Sync;
 type ErrorRule = dyn Fn(Asked<'_>) -> Option<StoreError> + Send + Sync;
 type ProbeRule = dyn Fn(usize) -> Result<(), StoreError> + Send + Sync;
 
-/// What a faulty store does when it is asked: by default it decides as the store behind it, and
-/// answers probes.
+/// Timing and errors of a faulty store. By default it answers like the wrapped store, and probes
+/// succeed.
 #[derive(Clone)]
 pub struct Behaviour {
     timing: Arc<TimingRule>,
     error: Option<Arc<ErrorRule>>,
     probe: Option<Arc<ProbeRule>>,
-    most_answers: usize,
+    max_answers: usize,
     limit: Option<Limit>,
 }
 
@@ -64,32 +64,32 @@ impl From<Timing> for Behaviour {
 }
 
 impl Behaviour {
-    /// The timing of each submission by its operations; that of a probe by none.
+    /// Determines the timing of each submission by its operations, and of a probe by an empty list.
     #[must_use]
     pub fn timed_by(timing: impl Fn(&[Operation<'_>]) -> Timing + Send + Sync + 'static) -> Self {
         Self {
             timing: Arc::new(timing),
             error: None,
             probe: None,
-            most_answers: usize::MAX,
+            max_answers: usize::MAX,
             limit: None,
         }
     }
 
-    /// All operations and probes fail.
+    /// Makes all operations and probes fail.
     #[must_use]
     pub fn failing(self, error: impl Fn() -> StoreError + Clone + Send + Sync + 'static) -> Self {
-        let of_probe = error.clone();
-        self.failing_if(move |_| Some(error())).probing(move |_| Err(of_probe()))
+        let probe_error = error.clone();
+        self.failing_if(move |_| Some(error())).probing(move |_| Err(probe_error()))
     }
 
-    /// All operations and probes fail as those of a server that is down.
+    /// Makes all operations and probes fail as if the server were down.
     #[must_use]
     pub fn unavailable(self) -> Self {
         self.failing(|| StoreError::Unavailable("connection refused".into()))
     }
 
-    /// The operations fail for which there is an error; the others are carried out.
+    /// Makes the operations fail for which `error` returns an error; the others are executed.
     #[must_use]
     pub fn failing_if(
         mut self,
@@ -99,7 +99,7 @@ impl Behaviour {
         self
     }
 
-    /// What a probe tells, by how many there were before it. It is called within
+    /// Sets the result of a probe by the number of earlier probes. It is called within
     /// [`Store::probe`], so it may panic there.
     #[must_use]
     pub fn probing(
@@ -110,15 +110,15 @@ impl Behaviour {
         self
     }
 
-    /// Only the first operations of a submission are carried out and answered.
+    /// Executes and answers only the first operations of a submission.
     #[must_use]
     pub const fn answering_at_most(mut self, operations: usize) -> Self {
-        self.most_answers = operations;
+        self.max_answers = operations;
         self
     }
 
-    /// Takes are decided by this limit, whichever they name: another node has changed it, and the
-    /// caller has not heard of that.
+    /// Decides takes by this limit, whichever limit they name, as if another node had changed it
+    /// and the caller did not know yet.
     #[must_use]
     pub fn taking_by(mut self, limit: Limit) -> Self {
         self.limit = Some(limit);
@@ -129,12 +129,12 @@ impl Behaviour {
         (self.timing)(operations)
     }
 
-    /// The part of a submission that is answered.
+    /// The operations of a submission that are answered.
     pub(super) fn answered<'o, 'a>(&self, operations: &'o [Operation<'a>]) -> &'o [Operation<'a>] {
-        &operations[..operations.len().min(self.most_answers)]
+        &operations[..operations.len().min(self.max_answers)]
     }
 
-    /// Whether the store behind it decides everything, as it is asked.
+    /// Whether every operation goes to the wrapped store unchanged.
     pub(super) const fn is_exact(&self) -> bool {
         self.error.is_none() && self.limit.is_none()
     }
@@ -156,12 +156,12 @@ impl Behaviour {
         let (Some(limit), Operation::Take(charges)) = (&self.limit, operation) else {
             return store.submit(&[*operation], answers).await;
         };
-        let by_limit = charges.iter().map(|charge| {
+        let charges_by_limit = charges.iter().map(|charge| {
             let mut charge = *charge;
             charge.target.limit = limit;
             charge
         });
-        let charges: Vec<Charge<'_>> = by_limit.collect();
+        let charges: Vec<Charge<'_>> = charges_by_limit.collect();
         store.submit(&[Operation::Take(&charges)], answers).await;
     }
 }
@@ -170,7 +170,7 @@ impl fmt::Debug for Behaviour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Behaviour")
             .field("fails", &self.error.is_some())
-            .field("most_answers", &self.most_answers)
+            .field("max_answers", &self.max_answers)
             .finish_non_exhaustive()
     }
 }

@@ -1,10 +1,10 @@
-//! How often a faulty store was asked what.
+//! Counts the submissions and operations of a faulty store.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tidegate_core::Operation;
 
-/// What an operation does, without its arguments.
+/// The kind of an operation, without its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// [`Operation::Take`]
@@ -28,7 +28,7 @@ pub enum Verb {
 impl Verb {
     const COUNT: usize = 8;
 
-    /// The verb of an operation.
+    /// Returns the kind of an operation.
     ///
     /// # Panics
     /// For an operation that the testkit does not know.
@@ -48,7 +48,7 @@ impl Verb {
     }
 }
 
-/// Submissions and operations by verb.
+/// Submissions and operations by kind.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     submissions: AtomicUsize,
@@ -59,11 +59,11 @@ pub(super) struct Counts {
 impl Counts {
     pub(super) fn count(&self, operations: &[Operation<'_>]) {
         self.submissions.fetch_add(1, Ordering::SeqCst);
-        let mut of_verb = [0; Verb::COUNT];
+        let mut by_verb = [0; Verb::COUNT];
         for operation in operations {
-            of_verb[Verb::of(operation) as usize] += 1;
+            by_verb[Verb::of(operation) as usize] += 1;
         }
-        for (verb, count) in of_verb.into_iter().enumerate() {
+        for (verb, count) in by_verb.into_iter().enumerate() {
             self.operations[verb].fetch_add(count, Ordering::SeqCst);
             self.submissions_with[verb].fetch_add(count.min(1), Ordering::SeqCst);
         }

@@ -1,4 +1,4 @@
-//! A certificate authority for one server, and the certificate that it signs.
+//! A certificate authority for one server, and the server certificate that it signs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, Error, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 
-/// Where the files of a TLS server are.
+/// Paths of the certificate files of a TLS server.
 #[derive(Debug)]
 pub(super) struct Certificates {
     pub(super) ca: PathBuf,
@@ -16,17 +16,17 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// Makes them for `localhost` and 127.0.0.1 and writes them into a folder.
+    /// Generates certificates for `localhost` and 127.0.0.1 and writes them to a folder.
     pub(super) fn write(folder: &Path) -> Self {
         let files = Self {
             ca: folder.join("ca.pem"),
             certificate: folder.join("server.pem"),
             key: folder.join("server.key"),
         };
-        let [ca, certificate, key] = make().expect("certificates can be made");
+        let [ca, certificate, key] = make().expect("cannot generate certificates");
         for (path, text) in [(&files.ca, ca), (&files.certificate, certificate), (&files.key, key)]
         {
-            fs::write(path, text).expect("the folder of a server can be written");
+            fs::write(path, text).expect("cannot write to the server's folder");
         }
         files
     }

@@ -1,35 +1,36 @@
-//! Waiting for what another process does, and giving up in the end.
+//! Waiting for another process, with a timeout.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long other processes may take for anything that a test waits for.
-pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// How long a test waits for another process.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to rest between two looks.
-const REST: Duration = Duration::from_millis(2);
+/// Pause between two checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Looks again and again until there is something to see, and returns it.
+/// Calls `check` until it returns a value, and returns that value.
 ///
 /// # Panics
-/// When there is still nothing after ten seconds; the text names `what` was waited for.
-pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    seen_within(LIMIT, &mut look).unwrap_or_else(|| panic!("waited {LIMIT:?} in vain for {what}"))
+/// If there is no value after ten seconds; the message names `what` was waited for.
+pub fn wait_until<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+    poll_within(TIMEOUT, &mut check)
+        .unwrap_or_else(|| panic!("timed out after {TIMEOUT:?} waiting for {what}"))
 }
 
-/// Looks again and again, for at most so long.
-pub(super) fn seen_within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+/// Calls `check` until it returns a value or the timeout has passed.
+pub(super) fn poll_within<T>(timeout: Duration, mut check: impl FnMut() -> Option<T>) -> Option<T> {
     let started = now();
-    // Nobody sends: receiving is a rest with an end.
-    let (_silent, rest) = mpsc::channel::<()>();
+    // Nothing is ever sent: `recv_timeout` pauses without the banned `thread::sleep`.
+    let (_sender, pause) = mpsc::channel::<()>();
     loop {
-        if let Some(seen) = look() {
+        if let Some(seen) = check() {
             return Some(seen);
         }
-        if started.elapsed() > limit {
+        if started.elapsed() > timeout {
             return None;
         }
-        let _ = rest.recv_timeout(REST);
+        let _ = pause.recv_timeout(POLL_INTERVAL);
     }
 }
 

@@ -1,4 +1,4 @@
-//! An HTTP proxy as companies have them: tunnels for TLS, whole URLs for the rest.
+//! An HTTP forward proxy: `CONNECT` tunnels for TLS, absolute URLs for plain HTTP.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,11 +8,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-/// The longest head that is read.
+/// Maximum size of a request head in bytes.
 const MAX_HEAD: usize = 64 << 10;
 
-/// An HTTP proxy on a loopback port. Whatever host it is asked for, it leads to one server, so that
-/// hosts can be asked for that exist nowhere.
+/// An HTTP forward proxy on a loopback port. It connects to one server whatever host a request
+/// names, so that tests can use hosts that do not exist.
 #[derive(Debug)]
 pub struct ForwardProxy {
     address: SocketAddr,
@@ -20,21 +20,21 @@ pub struct ForwardProxy {
     _runtime: Runtime,
 }
 
-/// What a proxy was asked.
+/// A request that a proxy received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyRequest {
-    /// The first line, such as `CONNECT api.test:443 HTTP/1.1`.
+    /// The request line, such as `CONNECT api.test:443 HTTP/1.1`.
     pub line: String,
-    /// The value of `Proxy-Authorization`.
+    /// The value of the `Proxy-Authorization` header.
     pub authorization: Option<String>,
 }
 
 impl ForwardProxy {
-    /// A proxy before `server`. With `authorization` it refuses whoever does not bring that value of
-    /// `Proxy-Authorization`.
+    /// Starts a proxy in front of `server`. With `authorization` it refuses requests that do not
+    /// have this value in `Proxy-Authorization`.
     ///
     /// # Panics
-    /// When there is no free port, or no thread to be had.
+    /// If no port or no thread is available.
     #[must_use]
     pub fn start(server: SocketAddr, authorization: Option<&str>) -> Self {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -43,41 +43,41 @@ impl ForwardProxy {
         let listener = listener.expect("a free loopback port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let door = Door { server, authorization: authorization.map(str::to_owned), seen };
-        let seen = door.seen.clone();
+        let proxy = ProxyServer { server, authorization: authorization.map(str::to_owned), seen };
+        let seen = proxy.seen.clone();
         runtime.spawn(async move {
-            let door = Arc::new(door);
+            let proxy = Arc::new(proxy);
             while let Ok((client, _)) = listener.accept().await {
-                let door = door.clone();
-                tokio::spawn(async move { door.serve(client).await });
+                let proxy = proxy.clone();
+                tokio::spawn(async move { proxy.serve(client).await });
             }
         });
         Self { address, seen, _runtime: runtime }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it was asked so far.
+    /// The requests received so far.
     #[must_use]
     pub fn seen(&self) -> Vec<ProxyRequest> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-struct Door {
+struct ProxyServer {
     server: SocketAddr,
     authorization: Option<String>,
     seen: Arc<Mutex<Vec<ProxyRequest>>>,
 }
 
-impl Door {
-    /// Serves one connection. Its later requests, if there are any, go the same way.
+impl ProxyServer {
+    /// Serves one connection. Later requests on it are forwarded unseen.
     async fn serve(&self, mut client: TcpStream) -> io::Result<()> {
-        let (head, rest) = head_of(&mut client).await?;
+        let (head, rest) = read_head(&mut client).await?;
         let line = head.lines().next().unwrap_or_default().to_owned();
         let mut fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
         let authorization = fields
@@ -104,8 +104,8 @@ impl Door {
     }
 }
 
-/// The head of a request, and what came after it already.
-async fn head_of(client: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
+/// Reads the head of a request, and returns it with the bytes already read after it.
+async fn read_head(client: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     loop {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
@@ -120,8 +120,8 @@ async fn head_of(client: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
     }
 }
 
-/// A head whose first line has a whole URL, with the path alone, for the server itself. It asks for
-/// the end of the connection, since only the first request on it is seen.
+/// Rewrites a head with an absolute URL to origin form. It adds `connection: close`, because only
+/// the first request of a connection is recorded.
 fn in_origin_form(head: &str) -> String {
     let (line, fields) = head.split_once("\r\n").unwrap_or((head, ""));
     let mut words = line.split(' ');

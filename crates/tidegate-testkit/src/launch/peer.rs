@@ -1,10 +1,10 @@
-//! The same test in a process of its own, for what several processes do to one server.
+//! Runs a test in further processes, to check what several processes do to one server.
 //!
 //! ```text
 //! #[test]
 //! fn processes_share_a_bucket() {
 //!     if let Some(url) = Peer::told("TIDEGATE_TEST_URL") {
-//!         return client(&url); // talks by Peer::report and Peer::heard
+//!         return client(&url); // communicates by Peer::report and Peer::heard
 //!     }
 //!     let server = RedisServer::start(Flavor::Redis);
 //!     let here = "sharing::processes_share_a_bucket";
@@ -28,13 +28,13 @@ use std::time::Duration;
 use super::process::Process;
 use super::process::guard::Guard;
 
-/// What a report begins with, so that it is told from what the test harness prints.
-const MARK: &str = "peer reports: ";
+/// Prefix of a report, to tell it from the output of the test harness.
+const REPORT_PREFIX: &str = "peer reports: ";
 
-/// How long a peer may be silent when a line of it is waited for.
-const SILENCE: Duration = Duration::from_secs(60);
+/// How long to wait for a report.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Another process of this test's program. It is killed when dropped.
+/// Another process that runs this test program. It is killed when dropped.
 #[derive(Debug)]
 pub struct Peer {
     process: Process,
@@ -45,15 +45,15 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Runs one test of this program in a new process, told what stands in `env`.
+    /// Runs one test of this program in a new process, with the additional environment `env`.
     ///
-    /// `test` is the name as the harness prints it, such as `sharing::processes_share_a_bucket`.
+    /// `test` is the name as printed by the harness, such as `sharing::processes_share_a_bucket`.
     ///
     /// # Panics
-    /// When the program cannot be started.
+    /// If the program cannot be started.
     #[must_use]
     pub fn spawn(test: &str, env: &[(&str, &str)]) -> Self {
-        let program = env::current_exe().expect("a program knows itself");
+        let program = env::current_exe().expect("cannot find the test program");
         let mut command = Command::new(program);
         command.args(["--exact", test, "--nocapture"]).envs(env.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -63,14 +63,14 @@ impl Peer {
         let printed = Arc::default();
         let (stdout, stderr) = (process.child().stdout.take(), process.child().stderr.take());
         let readers = [
-            stdout.map(|stdout| listen(stdout, Arc::clone(&printed), Some(sender))),
-            stderr.map(|stderr| listen(stderr, Arc::clone(&printed), None)),
+            stdout.map(|stdout| forward_output(stdout, Arc::clone(&printed), Some(sender))),
+            stderr.map(|stderr| forward_output(stderr, Arc::clone(&printed), None)),
         ];
         let readers = readers.into_iter().flatten().collect();
         Self { process, guard, reports, printed, readers }
     }
 
-    /// In the peer: what it was told under this name; `None` in the test that starts it.
+    /// In the peer: returns this environment variable. Returns `None` in the test that starts it.
     #[must_use]
     pub fn told(name: &str) -> Option<String> {
         env::var_os(name).and_then(|value| value.into_string().ok())
@@ -79,31 +79,33 @@ impl Peer {
     /// In the peer: sends a line to the test that started it.
     ///
     /// # Panics
-    /// When that test is gone.
+    /// If that test has ended.
     pub fn report(line: &str) {
         let mut stdout = io::stdout().lock();
-        // The harness may have begun a line of its own.
-        let written = write!(stdout, "\n{MARK}{line}\n").and_then(|()| stdout.flush());
-        written.expect("somebody listens");
+        // The harness may have started a line of its own.
+        let written = write!(stdout, "\n{REPORT_PREFIX}{line}\n").and_then(|()| stdout.flush());
+        written.expect("the test that started this peer has ended");
     }
 
-    /// In the peer: waits for a line of [`Peer::say`]; `None` when there will be none.
+    /// In the peer: waits for a line sent with [`Peer::say`]. Returns `None` at the end of input.
     #[must_use]
     pub fn heard() -> Option<String> {
         io::stdin().lines().next().and_then(Result::ok)
     }
 
-    /// The next line that the peer reports.
+    /// Waits for the next line that the peer reports.
     ///
     /// # Panics
-    /// When the peer ends without, or is silent for a minute; the text has what it printed.
+    /// If the peer ends without a report, or sends none for a minute; the message has its output.
     #[must_use]
     pub fn line(&mut self) -> String {
-        match self.reports.recv_timeout(SILENCE) {
+        match self.reports.recv_timeout(REPORT_TIMEOUT) {
             Ok(line) => line,
-            Err(RecvTimeoutError::Timeout) => panic!("no report for {SILENCE:?}:\n{}", self.said()),
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("no report for {REPORT_TIMEOUT:?}:\n{}", self.output())
+            }
             Err(RecvTimeoutError::Disconnected) => {
-                panic!("the peer ended without a report:\n{}", self.said())
+                panic!("the peer ended without a report:\n{}", self.output())
             }
         }
     }
@@ -111,61 +113,61 @@ impl Peer {
     /// Sends a line to the peer.
     ///
     /// # Panics
-    /// When the peer is gone.
+    /// If the peer has ended.
     pub fn say(&mut self, line: &str) {
-        let stdin = self.process.child().stdin.as_mut().expect("a peer that is not finished");
+        let stdin = self.process.child().stdin.as_mut().expect("the peer has been finished");
         let written = writeln!(stdin, "{line}");
-        written.unwrap_or_else(|error| panic!("the peer is gone ({error}):\n{}", self.said()));
+        written.unwrap_or_else(|error| panic!("the peer has ended ({error}):\n{}", self.output()));
     }
 
-    /// Waits for the end of the peer and returns the reports that were not read yet.
+    /// Waits until the peer ends and returns the unread reports.
     ///
     /// # Panics
-    /// When its test did not pass, or there is none of that name.
+    /// If its test failed, or there is no test of that name.
     #[must_use]
     pub fn finish(mut self) -> Vec<String> {
         drop(self.process.child().stdin.take());
         let reports = self.reports.iter().collect();
-        let status = self.process.child().wait().expect("a child can be waited for");
-        self.hear_out();
-        assert!(status.success(), "the peer failed ({status}):\n{}", self.said());
-        assert!(self.said().contains("1 passed"), "no test of that name:\n{}", self.said());
+        let status = self.process.child().wait().expect("cannot wait for a child process");
+        self.join_readers();
+        assert!(status.success(), "the peer failed ({status}):\n{}", self.output());
+        assert!(self.output().contains("1 passed"), "no test of that name:\n{}", self.output());
         reports
     }
 
-    /// Kills the peer with SIGKILL. When this returns it is gone.
+    /// Kills the peer with SIGKILL and waits until it has ended.
     pub fn kill(&mut self) {
-        self.process.end(&self.guard);
+        self.process.kill(&self.guard);
     }
 
     /// Freezes the peer with SIGSTOP.
     ///
     /// # Panics
-    /// When it has ended.
+    /// If it has ended.
     pub fn stop(&mut self) {
         self.process.freeze();
     }
 
-    /// Lets a frozen peer go on, with SIGCONT.
+    /// Resumes a frozen peer with SIGCONT.
     ///
     /// # Panics
-    /// When it has ended.
+    /// If it has ended.
     pub fn cont(&mut self) {
         self.process.thaw();
     }
 
-    /// The number of its process.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Whatever it has printed.
-    fn said(&self) -> String {
+    /// Everything the peer has printed.
+    fn output(&self) -> String {
         self.printed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn hear_out(&mut self) {
+    fn join_readers(&mut self) {
         for reader in self.readers.drain(..) {
             let _ = reader.join();
         }
@@ -175,20 +177,20 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         self.kill();
-        self.hear_out();
+        self.join_readers();
     }
 }
 
-/// Keeps what is printed, and passes reports on, until the pipe is closed.
-fn listen(
+/// Collects the output and forwards reports until the pipe is closed.
+fn forward_output(
     pipe: impl Read + Send + 'static,
     printed: Arc<Mutex<String>>,
     reports: Option<Sender<String>>,
 ) -> JoinHandle<()> {
     std::thread::spawn(move || {
         for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-            if let (Some(reports), Some(report)) = (&reports, line.strip_prefix(MARK)) {
-                // Reports that nobody waits for any more are in `printed` all the same.
+            if let (Some(reports), Some(report)) = (&reports, line.strip_prefix(REPORT_PREFIX)) {
+                // If the receiver is gone, the report is still in `printed`.
                 let _ = reports.send(report.to_owned());
             }
             let mut printed = printed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A PostgreSQL server that belongs to a test.
+//! A PostgreSQL server for a test.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,41 +9,41 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::certificates::Certificates;
 use super::deadline::wait_until;
-use super::home::{Failure, Home};
 use super::process::{Process, privileges};
+use super::server_dir::{Failure, ServerDir};
 use super::{ports, programs};
 
-/// How often another port is tried when somebody was faster.
+/// Number of ports to try when another process binds the port first.
 const ATTEMPTS: usize = 10;
 
-/// The one user there is, who may do everything.
+/// The only user, a superuser.
 const USER: &str = "testkit";
 const PASSWORD: &str = "t@stkit";
 
-/// A server with a port and a folder of its own, and a password. It is stopped when dropped, and
-/// when the process of the test ends in any other way, so it may also live in a static.
+/// A password-protected PostgreSQL server with its own port and folder. It is stopped when dropped,
+/// and when the test process ends in any other way, so it may also be a static.
 #[derive(Debug)]
 pub struct PostgresServer {
     port: u16,
     certificates: Option<Certificates>,
     databases: AtomicU32,
     process: Mutex<Option<Process>>,
-    home: Home,
+    dir: ServerDir,
 }
 
 impl PostgresServer {
-    /// Starts a plain server, and waits until it answers.
+    /// Starts a server without TLS and waits until it is ready.
     ///
     /// # Panics
-    /// When PostgreSQL is not installed, or the server does not answer within ten seconds; the
-    /// text has the end of its log.
+    /// If PostgreSQL is not installed, or the server is not ready within ten seconds; the message has
+    /// the end of its log.
     #[must_use]
     pub fn start() -> Self {
         Self::launch(None)
     }
 
-    /// Starts a server that serves TLS beside plain connections, with a certificate for
-    /// `localhost` and 127.0.0.1 from an authority of its own.
+    /// Starts a server that accepts TLS and plain connections, with a certificate for `localhost`
+    /// and 127.0.0.1 from its own authority.
     ///
     /// # Panics
     /// As [`PostgresServer::start`].
@@ -52,16 +52,16 @@ impl PostgresServer {
         Self::launch(Some(Certificates::write))
     }
 
-    /// The URL of the database that every server has, with the password.
+    /// The URL of the default database `postgres`, with the password.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_of("postgres")
     }
 
-    /// Makes an empty database, and returns its URL.
+    /// Creates an empty database and returns its URL.
     ///
     /// # Panics
-    /// When the server does not make it.
+    /// If the server cannot create it.
     #[must_use]
     pub fn fresh_database(&self) -> String {
         let name = format!("fresh{}", self.databases.fetch_add(1, Ordering::Relaxed));
@@ -69,92 +69,86 @@ impl PostgresServer {
         self.url_of(&name)
     }
 
-    /// Has PostgreSQL's own client run statements in a database, and returns what they return: a
-    /// line for each row, with `|` between its columns.
+    /// Runs statements with `psql` and returns the result: one line per row, columns separated by
+    /// `|`.
     ///
     /// # Panics
-    /// When the server is down, or refuses a statement.
+    /// If the server is down or rejects a statement.
     #[must_use]
     pub fn sql(&self, url: &str, statements: &str) -> String {
         let mut client = Command::new(programs::postgres().join("psql"));
         client.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", statements, url]);
-        let output = client.stdin(Stdio::null()).output().expect("psql starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{statements}: {said}");
+        let output = client.stdin(Stdio::null()).output().expect("cannot start psql");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{statements}: {stderr}");
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// The port where clients connect.
+    /// The port on which the server listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The certificate of the authority that a client must trust.
+    /// The certificate file of the authority that clients must trust.
     ///
     /// # Panics
-    /// When the server has no TLS.
+    /// If the server has no TLS.
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
         self.certificates.as_ref().expect("a server with TLS").ca.clone()
     }
 
-    /// What the server wrote since it was first started.
+    /// The log of the server since its first start.
     #[must_use]
     pub fn log(&self) -> String {
-        self.home.log()
+        self.dir.log()
     }
 
-    /// Ends the server at once, in the middle of whatever it does. When this returns it is gone
-    /// with all of its processes, and its port refuses. Killing a killed server does nothing.
+    /// Stops the server immediately, without a clean shutdown. On return, all of its processes have
+    /// ended and its port refuses connections. Does nothing if the server is already down.
     pub fn kill(&self) {
         if let Some(mut process) = self.process().take() {
-            // A server that is killed outright leaves its children, and they the port.
-            process.quit(self.home.guard());
+            // With SIGKILL the child processes would survive and keep the port.
+            process.quit(self.dir.guard());
         }
     }
 
-    /// Starts a killed server again with the same port and data, and waits until it answers.
+    /// Starts a killed server again with the same port and data, and waits until it is ready.
     ///
     /// # Panics
-    /// When the server runs, or does not answer within ten seconds.
+    /// If the server is running, or is not ready within ten seconds.
     pub fn start_again(&self) {
         let mut process = self.process();
-        assert!(process.is_none(), "PostgreSQL still runs");
-        // Whoever looks for a free port binds this one for a moment, if it comes upon it.
+        assert!(process.is_none(), "PostgreSQL is still running");
+        // Another test that looks for a free port may bind this one for a moment.
         let started = wait_until(&format!("port {}", self.port), || {
-            let started = serve(&self.home, self.port, self.certificates.as_ref());
-            if started.as_ref().is_err_and(Failure::lost_port) { None } else { Some(started) }
+            let started = serve(&self.dir, self.port, self.certificates.as_ref());
+            if started.as_ref().is_err_and(Failure::port_taken) { None } else { Some(started) }
         });
-        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.told())));
+        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.report())));
     }
 
     fn launch(certificates: Option<fn(&Path) -> Certificates>) -> Self {
-        let home = Home::new("tidegate-postgres-");
-        let certificates = certificates.map(|write| write(home.folder()));
+        let dir = ServerDir::new("tidegate-postgres-");
+        let certificates = certificates.map(|write| write(dir.folder()));
         if let Some(files) = &certificates {
-            // The server refuses a key that others can read.
+            // The server rejects a key file that other users can read.
             let mode = fs::Permissions::from_mode(0o600);
-            fs::set_permissions(&files.key, mode).expect("a file of ours");
+            fs::set_permissions(&files.key, mode).expect("cannot change the mode of the key file");
         }
-        fill(&home);
+        initialize(&dir);
         let mut attempts = 0;
         loop {
             let [port, _] = ports::free_pair();
             attempts += 1;
-            match serve(&home, port, certificates.as_ref()) {
+            match serve(&dir, port, certificates.as_ref()) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
-                    return Self {
-                        port,
-                        certificates,
-                        databases: AtomicU32::new(0),
-                        process,
-                        home,
-                    };
+                    return Self { port, certificates, databases: AtomicU32::new(0), process, dir };
                 }
-                Err(failure) if failure.lost_port() && attempts < ATTEMPTS => {}
-                Err(failure) => panic!("{}", failure.told()),
+                Err(failure) if failure.port_taken() && attempts < ATTEMPTS => {}
+                Err(failure) => panic!("{}", failure.report()),
             }
         }
     }
@@ -165,7 +159,7 @@ impl PostgresServer {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        // A test that panicked with the lock held has changed nothing halfway.
+        // A panic with the lock held leaves no partial change.
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -176,26 +170,26 @@ impl Drop for PostgresServer {
     }
 }
 
-/// Makes the files of an empty server.
-fn fill(home: &Home) {
-    let folder = home.folder();
-    fs::write(folder.join("password"), PASSWORD).expect("the folder of a server can be written");
+/// Creates the data folder with `initdb`.
+fn initialize(dir: &ServerDir) {
+    let folder = dir.folder();
+    fs::write(folder.join("password"), PASSWORD).expect("cannot write to the server's folder");
     privileges::hand_over(folder);
     let mut initdb = privileges::command(programs::postgres().join("initdb"));
     initdb.arg("--pgdata").arg(folder.join("data")).arg("--pwfile").arg(folder.join("password"));
     initdb.args(["--username", USER, "--auth", "scram-sha-256", "--encoding", "UTF8"]);
     initdb.args(["--locale", "C", "--no-sync"]).current_dir(folder).stdin(Stdio::null());
-    let output = initdb.output().expect("initdb starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "PostgreSQL makes no files: {said}");
+    let output = initdb.output().expect("cannot start initdb");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "initdb failed: {stderr}");
 }
 
-fn serve(home: &Home, port: u16, tls: Option<&Certificates>) -> Result<Process, Failure> {
-    let folder = home.folder();
+fn serve(dir: &ServerDir, port: u16, tls: Option<&Certificates>) -> Result<Process, Failure> {
+    let folder = dir.folder();
     let data = folder.join("data");
     let mut command = privileges::command(programs::postgres().join("postgres"));
     command.arg("-D").arg(&data).arg("-k").arg(folder).args(["-p", &port.to_string()]);
-    // The power does not fail in a test, so nothing is synced; what is killed loses nothing by it.
+    // `fsync` only protects against a crash of the system, not of the server.
     for setting in ["listen_addresses=127.0.0.1", "fsync=off", "shared_buffers=16MB"] {
         command.args(["-c", setting]);
     }
@@ -204,8 +198,8 @@ fn serve(home: &Home, port: u16, tls: Option<&Certificates>) -> Result<Process, 
         command.args(["-c", "ssl=on", "-c", &format!("ssl_cert_file={certificate}")]);
         command.args(["-c", &format!("ssl_key_file={key}")]);
     }
-    home.start("PostgreSQL", &mut command, |process| {
-        // The server keeps this file: its number is the first line, how it stands the eighth.
+    dir.start("PostgreSQL", &mut command, |process| {
+        // The server maintains this file: line 1 is its process id, line 8 its status.
         let status = fs::read_to_string(data.join("postmaster.pid")).unwrap_or_default();
         let ours = status.lines().next() == Some(&process.id().to_string());
         let ready = status.lines().nth(7).is_some_and(|line| line.trim() == "ready");

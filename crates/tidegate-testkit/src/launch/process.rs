@@ -1,4 +1,4 @@
-//! A child process that can be frozen and is always ended.
+//! A child process that can be frozen and never outlives the test.
 
 pub(super) mod guard;
 pub(super) mod privileges;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use self::guard::Guard;
 use super::deadline;
 
-/// A started process under a guard.
+/// A running process that a guard watches.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
@@ -19,7 +19,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts it, apart from the terminal's signals: whoever holds it ends it, or the guard does.
+    /// Starts a process in its own process group, so that signals of the terminal do not reach it.
     pub(super) fn start(command: &mut Command, guard: &Guard) -> Self {
         let child = match command.process_group(0).spawn() {
             Ok(child) => child,
@@ -29,31 +29,31 @@ impl Process {
         Self { child, frozen: false }
     }
 
-    /// The child, for its pipes.
+    /// Returns the child, for access to its pipes.
     pub(super) fn child(&mut self) -> &mut Child {
         &mut self.child
     }
 
-    /// The number of the process.
+    /// The process id.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().expect("a child can be asked for")
+    /// The exit status, if the process has ended.
+    pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("cannot query a child process")
     }
 
-    /// Stops it where it stands. When this returns it does nothing more.
+    /// Stops the process with SIGSTOP and waits until it has stopped.
     pub(super) fn freeze(&mut self) {
-        // Of a process that is frozen already, the system would not tell it again.
+        // The system does not report a second stop, so waiting for it would block.
         if !self.frozen {
             self.change(Signal::STOP, WaitOptions::UNTRACED);
             self.frozen = true;
         }
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(super) fn thaw(&mut self) {
         if self.frozen {
             self.change(Signal::CONT, WaitOptions::CONTINUED);
@@ -61,30 +61,34 @@ impl Process {
         }
     }
 
-    /// Kills it, frozen or not. When this returns it is gone.
-    pub(super) fn end(&mut self, guard: &Guard) -> ExitStatus {
-        // Of one that has ended by itself this is an error, and no matter.
+    /// Kills the process, frozen or not, and waits until it has ended.
+    pub(super) fn kill(&mut self, guard: &Guard) -> ExitStatus {
+        // Fails if the process has already ended, which is fine.
         let _ = self.child.kill();
         guard.forget();
-        self.child.wait().expect("a child can be waited for")
+        self.child.wait().expect("cannot wait for a child process")
     }
 
-    /// Asks it to end at once, with SIGQUIT, so that it takes its own children along. When this
-    /// returns it is gone.
+    /// Stops the process with SIGQUIT, so that it stops its own children, and waits until it has
+    /// ended.
     pub(super) fn quit(&mut self, guard: &Guard) {
-        // Of one that has ended by itself this is an error, and no matter.
+        // Fails if the process has already ended, which is fine.
         let _ = kill_process(Pid::from_child(&self.child), Signal::QUIT);
         guard.forget();
-        if deadline::seen_within(deadline::LIMIT, || self.ended()).is_none() {
-            self.end(guard);
+        if deadline::poll_within(deadline::TIMEOUT, || self.exit_status()).is_none() {
+            self.kill(guard);
         }
     }
 
-    /// Sends a signal and waits until it has done what it does.
+    /// Sends a signal and waits until it has taken effect.
     fn change(&self, signal: Signal, done: WaitOptions) {
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).expect("a child can be signalled");
-        let (_, status) = waitpid(Some(pid), done).expect("a child").expect("it was waited for");
-        assert!(status.stopped() || status.continued(), "the process has ended: {status:?}");
+        kill_process(pid, signal).expect("cannot signal a child process");
+        let (_, status) =
+            waitpid(Some(pid), done).expect("cannot wait for a child process").expect("no status");
+        assert!(
+            status.stopped() || status.continued(),
+            "the process has already ended: {status:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Where the programs are that tests start.
+//! Finds the programs that tests start.
 
 use std::env;
 use std::ffi::OsStr;
@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 
 use super::Flavor;
 
-/// The program of a flavor.
+/// The server program of a flavor.
 ///
 /// # Panics
-/// When it is not installed.
+/// If it is not installed.
 pub(super) fn server(flavor: Flavor) -> PathBuf {
     let found = match flavor {
-        Flavor::Redis => chosen("TIDEGATE_REDIS_SERVER").or_else(|| on_path("redis-server")),
-        Flavor::Valkey => chosen("TIDEGATE_VALKEY_SERVER")
+        Flavor::Redis => from_env("TIDEGATE_REDIS_SERVER").or_else(|| on_path("redis-server")),
+        Flavor::Valkey => from_env("TIDEGATE_VALKEY_SERVER")
             .or_else(|| on_path("valkey-server"))
-            .or_else(|| among_tools("valkey/valkey-server")),
+            .or_else(|| in_tools_folder("valkey/valkey-server")),
     };
     found.unwrap_or_else(|| missing(flavor))
 }
@@ -25,18 +25,18 @@ pub(super) fn server(flavor: Flavor) -> PathBuf {
 /// The folder with the programs of PostgreSQL.
 ///
 /// # Panics
-/// When it is not installed.
+/// If it is not installed.
 pub(super) fn postgres() -> PathBuf {
-    let found = chosen("TIDEGATE_POSTGRES_BIN").or_else(packaged).or_else(|| {
-        // Some systems put the programs on the path, as links to where they are.
+    let found = from_env("TIDEGATE_POSTGRES_BIN").or_else(debian_postgres).or_else(|| {
+        // Some systems put links to the programs on the path.
         let server = on_path("postgres")?.canonicalize().ok()?;
         server.parent().map(Path::to_owned)
     });
     found.unwrap_or_else(|| missing("PostgreSQL"))
 }
 
-/// Where Debian keeps the newest version of those that are installed.
-fn packaged() -> Option<PathBuf> {
+/// The folder of the newest version that Debian has installed.
+fn debian_postgres() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
     let numbered = |folder: PathBuf| {
         let number: u32 = folder.file_name()?.to_str()?.parse().ok()?;
@@ -47,36 +47,36 @@ fn packaged() -> Option<PathBuf> {
     newest.map(|(_, folder)| folder)
 }
 
-/// The program that reads metrics as Prometheus does.
+/// The program that checks metrics as Prometheus reads them.
 ///
 /// # Panics
-/// When it is not installed.
+/// If it is not installed.
 pub(super) fn promtool() -> PathBuf {
-    let found = chosen("TIDEGATE_PROMTOOL")
+    let found = from_env("TIDEGATE_PROMTOOL")
         .or_else(|| on_path("promtool"))
-        .or_else(|| among_tools("prometheus/promtool"));
+        .or_else(|| in_tools_folder("prometheus/promtool"));
     found.unwrap_or_else(|| missing("promtool"))
 }
 
-/// The interpreter of the environment that has the official clients. That of the system has them
-/// not, and is not looked for.
+/// The interpreter of the virtual environment with the official client libraries. The interpreter
+/// of the system lacks them and is not considered.
 ///
 /// # Panics
-/// When the environment has not been made.
+/// If the environment does not exist.
 pub(super) fn python() -> PathBuf {
-    let found = chosen("TIDEGATE_PYTHON").or_else(|| among_tools("python/bin/python3"));
-    found.unwrap_or_else(|| missing("Python with the clients of providers"))
+    let found = from_env("TIDEGATE_PYTHON").or_else(|| in_tools_folder("python/bin/python3"));
+    found.unwrap_or_else(|| missing("Python with the client libraries of providers"))
 }
 
 fn missing(program: impl fmt::Display) -> ! {
     panic!(
-        "{program} is not installed, and tests need the real one: run `cargo xtask tools`, which \
-         installs what they need (`cargo xtask test` does so too)"
+        "{program} is not installed; run `cargo xtask tools`, which \
+         installs what the tests need (`cargo xtask test` does so too)"
     )
 }
 
-/// A program that the environment names. It is not looked for elsewhere if it is not there.
-fn chosen(variable: &str) -> Option<PathBuf> {
+/// The path in an environment variable. It overrides the search, even if it does not exist.
+fn from_env(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
@@ -85,13 +85,13 @@ fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
-/// What `cargo xtask tools` has unpacked. It does so below the workspace, wherever else cargo may
-/// have been told to build.
-fn among_tools(name: &str) -> Option<PathBuf> {
-    // Cargo tells the package whose tests run. What was true when this was built may be another
-    // checkout: several may share one folder for builds.
-    let told = env::var_os("CARGO_MANIFEST_DIR");
-    let package = told.as_deref().unwrap_or(OsStr::new(env!("CARGO_MANIFEST_DIR")));
+/// A file that `cargo xtask tools` has unpacked. It does so below the workspace, even if cargo
+/// builds in another folder.
+fn in_tools_folder(name: &str) -> Option<PathBuf> {
+    // The variable at run time names the package whose tests run. The one at compile time may name
+    // another checkout, because several may share a target folder.
+    let manifest_dir = env::var_os("CARGO_MANIFEST_DIR");
+    let package = manifest_dir.as_deref().unwrap_or(OsStr::new(env!("CARGO_MANIFEST_DIR")));
     let tools = Path::new(package).ancestors().map(|folder| folder.join("target/tools"));
     tools.map(|tools| tools.join(name)).find(|path| path.is_file())
 }

@@ -1,30 +1,31 @@
-//! Prometheus' own reader of metrics.
+//! Checks metrics with Prometheus' own tool.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use super::programs;
 
-/// What `promtool check metrics` finds wrong with a text in the format 0.0.4: whether it can be read,
-/// and whether names and descriptions are as they should be. Nothing, if all is well.
+/// Returns the problems that `promtool check metrics` finds in a text in format 0.0.4: syntax
+/// errors, and names or help texts that break the conventions. Empty if there are none.
 ///
 /// # Panics
-/// When `promtool` is not installed or cannot be run.
+/// If `promtool` is not installed or cannot be run.
 pub fn check_metrics(text: &str) -> Vec<String> {
     let mut command = Command::new(programs::promtool());
     command.args(["check", "metrics"]).stdin(Stdio::piped());
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = piped.spawn().expect("promtool can be started");
-    // It says nothing before it has read everything, so no pipe fills up meanwhile. If it stops
-    // reading, it says why.
+    let mut child = piped.spawn().expect("cannot start promtool");
+    // It prints nothing before it has read everything, so no pipe can fill up. If it stops reading
+    // early, its output says why.
     let mut stdin = child.stdin.take().expect("a pipe");
     let _ = stdin.write_all(text.as_bytes());
     drop(stdin);
-    let output = child.wait_with_output().expect("promtool ends");
-    let said = [output.stdout, output.stderr].concat();
-    let mut said: Vec<_> = String::from_utf8_lossy(&said).lines().map(str::to_owned).collect();
-    if said.is_empty() && !output.status.success() {
-        said.push(format!("promtool ended with {}", output.status));
+    let output = child.wait_with_output().expect("cannot wait for promtool");
+    let output_lines = [output.stdout, output.stderr].concat();
+    let mut output_lines: Vec<_> =
+        String::from_utf8_lossy(&output_lines).lines().map(str::to_owned).collect();
+    if output_lines.is_empty() && !output.status.success() {
+        output_lines.push(format!("promtool exited with {}", output.status));
     }
-    said
+    output_lines
 }

@@ -1,7 +1,7 @@
-//! A network that is slow, silent or torn, between a client and a server on one machine.
+//! A TCP proxy that simulates a slow, stalled or broken network on one machine.
 //!
-//! Bytes arrive late or not at all, but never out of order: a stalled connection goes on where it
-//! was, as one over a real network would, and a cut one is gone for both ends.
+//! Bytes arrive late or not at all, but never out of order. A stalled connection resumes where it
+//! stopped, as over a real network; a cut connection is closed for both ends.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
@@ -18,183 +18,189 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// The most bytes that are read at once.
+/// Maximum number of bytes per read.
 const CHUNK: usize = 16 << 10;
 
-/// A TCP proxy on a loopback port, with a thread of its own until it is dropped.
+/// A TCP proxy on a loopback port. It runs on its own thread until it is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    terms: watch::Sender<Terms>,
+    conditions: watch::Sender<Conditions>,
     accepted: Arc<AtomicU64>,
-    orders: Option<mpsc::UnboundedSender<Cut>>,
+    cuts: Option<mpsc::UnboundedSender<Cut>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What happens to the bytes from now on.
+/// How the proxy treats bytes and new connections.
 #[derive(Clone, Copy, Debug, Default)]
-struct Terms {
+struct Conditions {
     to_server: Duration,
     to_client: Duration,
     stalled: bool,
     refusing: bool,
 }
 
-/// The order to drop all connections, and where to tell that it is done.
+/// The command to close all connections; a message on it confirms that they are closed.
 type Cut = blocking::Sender<()>;
 
-/// Which way bytes go.
+/// The direction in which bytes are forwarded.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Direction {
     ToServer,
     ToClient,
 }
 
 impl Proxy {
-    /// A proxy before `upstream` that does nothing yet but pass everything on.
+    /// Starts a proxy in front of `upstream` that forwards everything without delay.
     ///
     /// # Panics
-    /// When there is no free port, or no thread to be had.
+    /// If no port or no thread is available.
     #[must_use]
     pub fn start(upstream: SocketAddr) -> Self {
         let listener = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
         listener.set_nonblocking(true).expect("a socket that does not block");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (terms, heard) = watch::channel(Terms::default());
-        let (orders, received) = mpsc::unbounded_channel();
+        let (conditions, receiver) = watch::channel(Conditions::default());
+        let (cuts, received) = mpsc::unbounded_channel();
         let accepted = Arc::new(AtomicU64::new(0));
-        let door = Door { listener, upstream, terms: heard, accepted: Arc::clone(&accepted) };
+        let server = ProxyServer {
+            listener,
+            upstream,
+            conditions: receiver,
+            accepted: Arc::clone(&accepted),
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a current-thread runtime");
-        let thread = std::thread::spawn(move || runtime.block_on(door.serve(received)));
-        Self { address, terms, accepted, orders: Some(orders), thread: Some(thread) }
+        let thread = std::thread::spawn(move || runtime.block_on(server.serve(received)));
+        Self { address, conditions, accepted, cuts: Some(cuts), thread: Some(thread) }
     }
 
-    /// Where clients connect.
+    /// The address to which clients connect.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How many connections were made since the start, refused ones not counted.
+    /// Number of connections accepted since the start, without refused ones.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Acquire)
     }
 
-    /// Delays whatever arrives from now on by so much, each way: a round trip takes twice as long.
+    /// Delays bytes that arrive from now on, in each direction: a round trip takes twice `delay`.
     pub fn set_delay(&self, delay: Duration) {
         self.set_delays(delay, delay);
     }
 
-    /// Delays whatever arrives from now on, with a time for each way.
+    /// Delays bytes that arrive from now on, with a delay per direction.
     pub fn set_delays(&self, to_server: Duration, to_client: Duration) {
-        self.terms.send_modify(|terms| (terms.to_server, terms.to_client) = (to_server, to_client));
+        self.conditions.send_modify(|conditions| {
+            (conditions.to_server, conditions.to_client) = (to_server, to_client)
+        });
     }
 
-    /// Passes nothing on, either way, until [`Proxy::resume`]. Connections are still accepted, and
-    /// what arrives is kept.
+    /// Forwards nothing in either direction until [`Proxy::resume`]. Connections are still
+    /// accepted, and received bytes are kept.
     pub fn stall(&self) {
-        self.terms.send_modify(|terms| terms.stalled = true);
+        self.conditions.send_modify(|conditions| conditions.stalled = true);
     }
 
-    /// Passes on what was kept, and everything after it.
+    /// Forwards the kept bytes, and everything after them.
     pub fn resume(&self) {
-        self.terms.send_modify(|terms| terms.stalled = false);
+        self.conditions.send_modify(|conditions| conditions.stalled = false);
     }
 
-    /// Closes new connections at once, until [`Proxy::accept`]. Those there are stay.
+    /// Closes new connections immediately until [`Proxy::accept`]. Existing ones stay open.
     pub fn refuse(&self) {
-        self.terms.send_modify(|terms| terms.refusing = true);
+        self.conditions.send_modify(|conditions| conditions.refusing = true);
     }
 
-    /// Takes new connections again.
+    /// Accepts new connections again.
     pub fn accept(&self) {
-        self.terms.send_modify(|terms| terms.refusing = false);
+        self.conditions.send_modify(|conditions| conditions.refusing = false);
     }
 
-    /// Drops all connections there are. When this returns they are closed on both sides; what was
-    /// on its way is lost.
+    /// Closes all connections. On return they are closed on both sides; bytes in transit are lost.
     pub fn cut(&self) {
-        let (done, heard) = blocking::channel();
-        if let Some(orders) = &self.orders {
-            let _ = orders.send(done);
+        let (done, receiver) = blocking::channel();
+        if let Some(cuts) = &self.cuts {
+            let _ = cuts.send(done);
         }
-        // An error means that the proxy's thread is gone, and its connections with it.
-        let _ = heard.recv();
+        // An error means that the proxy's thread has ended, and its connections with it.
+        let _ = receiver.recv();
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        drop(self.cuts.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// The listening side, on the thread of the proxy.
+/// The accept loop on the thread of the proxy.
 #[derive(Debug)]
-struct Door {
+struct ProxyServer {
     listener: StdListener,
     upstream: SocketAddr,
-    terms: watch::Receiver<Terms>,
+    conditions: watch::Receiver<Conditions>,
     accepted: Arc<AtomicU64>,
 }
 
-impl Door {
-    /// Serves until nobody can give orders any more.
-    async fn serve(self, mut orders: mpsc::UnboundedReceiver<Cut>) {
+impl ProxyServer {
+    /// Serves until the `Proxy` is dropped.
+    async fn serve(self, mut cuts: mpsc::UnboundedReceiver<Cut>) {
         let listener = TcpListener::from_std(self.listener).expect("a socket for the runtime");
-        let mut live = JoinSet::new();
+        let mut connections = JoinSet::new();
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { continue };
-                    if !self.terms.borrow().refusing {
+                    if !self.conditions.borrow().refusing {
                         self.accepted.fetch_add(1, Ordering::Release);
-                        live.spawn(connect(client, self.upstream, self.terms.clone()));
+                        connections.spawn(connect(client, self.upstream, self.conditions.clone()));
                     }
                 }
-                order = orders.recv() => {
-                    live.shutdown().await;
-                    let Some(done) = order else { return };
+                cut = cuts.recv() => {
+                    connections.shutdown().await;
+                    let Some(done) = cut else { return };
                     let _ = done.send(());
                 }
-                // A connection that ended by itself, well or not, is only to be forgotten.
-                Some(_) = live.join_next() => {}
+                // Connections that ended by themselves only need to be removed.
+                Some(_) = connections.join_next() => {}
             }
         }
     }
 }
 
-/// One connection, until both sides have closed it or one is broken.
+/// Forwards one connection until both sides have closed it or one fails.
 async fn connect(
     client: TcpStream,
     upstream: SocketAddr,
-    terms: watch::Receiver<Terms>,
+    conditions: watch::Receiver<Conditions>,
 ) -> io::Result<()> {
     let server = TcpStream::connect(upstream).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let there = carry(from_client, to_server, terms.clone(), Way::ToServer);
-    let back = carry(from_server, to_client, terms, Way::ToClient);
-    tokio::try_join!(there, back)?;
+    let to_server_task = forward(from_client, to_server, conditions.clone(), Direction::ToServer);
+    let to_client_task = forward(from_server, to_client, conditions, Direction::ToClient);
+    tokio::try_join!(to_server_task, to_client_task)?;
     Ok(())
 }
 
-/// Reads at once and writes when due, so that a delay takes nothing off the throughput.
-async fn carry(
+/// Reads immediately and writes when due, so that a delay does not reduce throughput.
+async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    terms: watch::Receiver<Terms>,
-    way: Way,
+    conditions: watch::Receiver<Conditions>,
+    direction: Direction,
 ) -> io::Result<()> {
     let (sender, mut kept) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
-    let mut heard = terms.clone();
+    let mut receiver = conditions.clone();
     let read = async move {
         loop {
             let mut bytes = vec![0; CHUNK];
@@ -203,28 +209,28 @@ async fn carry(
                 return io::Result::Ok(());
             }
             bytes.truncate(length);
-            let due = Instant::now() + terms.borrow().delay(way);
+            let due = Instant::now() + conditions.borrow().delay(direction);
             let _ = sender.send((due, bytes));
         }
     };
     let write = async move {
         while let Some((due, bytes)) = kept.recv().await {
             sleep_until(due).await;
-            let _ = heard.wait_for(|terms| !terms.stalled).await;
+            let _ = receiver.wait_for(|conditions| !conditions.stalled).await;
             to.write_all(&bytes).await?;
         }
-        let _ = heard.wait_for(|terms| !terms.stalled).await;
+        let _ = receiver.wait_for(|conditions| !conditions.stalled).await;
         to.shutdown().await
     };
     tokio::try_join!(read, write)?;
     Ok(())
 }
 
-impl Terms {
-    fn delay(&self, way: Way) -> Duration {
-        match way {
-            Way::ToServer => self.to_server,
-            Way::ToClient => self.to_client,
+impl Conditions {
+    fn delay(&self, direction: Direction) -> Duration {
+        match direction {
+            Direction::ToServer => self.to_server,
+            Direction::ToClient => self.to_client,
         }
     }
 }

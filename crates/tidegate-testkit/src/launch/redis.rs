@@ -1,4 +1,4 @@
-//! A Redis or Valkey server that belongs to a test.
+//! A Redis or Valkey server for a test.
 
 pub(super) mod control;
 pub(super) mod settings;
@@ -16,18 +16,18 @@ use self::control::Reply;
 use self::settings::{Flavor, RedisBuilder};
 use super::certificates::Certificates;
 use super::deadline::wait_until;
-use super::home::{Failure, Home};
 use super::process::Process;
+use super::server_dir::{Failure, ServerDir};
 use super::{ports, programs};
 
-/// How often another port is tried when somebody was faster.
+/// Number of ports to try when another process binds the port first.
 const ATTEMPTS: usize = 10;
 
-/// How long one attempt to reach a starting server may take.
+/// Timeout of one attempt to reach a starting server.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
-/// A server with a port and a folder of its own. It is killed when dropped, and when the process
-/// of the test ends in any other way, so it may also live in a static.
+/// A Redis or Valkey server with its own port and folder. It is killed when dropped, and when the
+/// test process ends in any other way, so it may also be a static.
 #[derive(Debug)]
 pub struct RedisServer {
     settings: RedisBuilder,
@@ -35,165 +35,166 @@ pub struct RedisServer {
     ports: [u16; 2],
     certificates: Option<Certificates>,
     process: Mutex<Option<Process>>,
-    home: Home,
+    dir: ServerDir,
 }
 
 impl RedisServer {
-    /// Starts a plain server that keeps nothing on disk, and waits until it answers.
+    /// Starts a server without TLS or persistence, and waits until it is ready.
     ///
     /// # Panics
-    /// As [`RedisBuilder::start`].
+    /// See [`RedisBuilder::start`].
     #[must_use]
     pub fn start(flavor: Flavor) -> Self {
         Self::builder(flavor).start()
     }
 
-    /// A server with more to be said about it.
+    /// Returns a builder for a server with other settings.
     pub fn builder(flavor: Flavor) -> RedisBuilder {
         RedisBuilder::new(flavor)
     }
 
-    /// Where clients connect, with the password if there is one: `redis://` or `rediss://`.
+    /// The `redis://` or `rediss://` URL of the server, with the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
         self.url_at(self.address())
     }
 
-    /// The same with another address, such as that of a [`Proxy`](super::Proxy) before the server.
+    /// The URL with another address, such as that of a [`Proxy`](super::Proxy) in front of the
+    /// server.
     #[must_use]
     pub fn url_at(&self, address: SocketAddr) -> String {
         let user = self.settings.password.as_deref().map(|password| ("default", password));
-        self.written(user, address)
+        self.url_for(user, address)
     }
 
-    /// Where a user of [`RedisBuilder::acl`] connects.
+    /// The URL for a user of [`RedisBuilder::acl`].
     #[must_use]
     pub fn url_as(&self, user: &str, password: &str) -> String {
-        self.written(Some((user, password)), self.address())
+        self.url_for(Some((user, password)), self.address())
     }
 
-    /// Where clients connect.
+    /// The address on which the server listens for clients.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         ports::loopback(self.port())
     }
 
-    /// The port where clients connect.
+    /// The port on which the server listens for clients.
     #[must_use]
     pub fn port(&self) -> u16 {
         let [plain, secure] = self.ports;
         if self.settings.tls { secure } else { plain }
     }
 
-    /// The certificate of the authority that a client must trust, as PEM.
+    /// The certificate of the authority that clients must trust, as PEM.
     ///
     /// # Panics
-    /// When the server has no TLS.
+    /// If the server has no TLS.
     #[must_use]
     pub fn ca_pem(&self) -> String {
-        fs::read_to_string(self.ca_file()).expect("the certificate was written")
+        fs::read_to_string(self.ca_file()).expect("cannot read the certificate")
     }
 
-    /// The file of [`RedisServer::ca_pem`].
+    /// The path of the certificate of [`RedisServer::ca_pem`].
     ///
     /// # Panics
-    /// When the server has no TLS.
+    /// If the server has no TLS.
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
-        self.certificates.as_ref().expect("a server with TLS").ca.clone()
+        self.certificates.as_ref().expect("the server has no TLS").ca.clone()
     }
 
-    /// The number of the running process.
+    /// The process id of the server.
     ///
     /// # Panics
-    /// When the server was killed.
+    /// If the server was killed.
     #[must_use]
     pub fn pid(&self) -> u32 {
         running(&mut self.process()).id()
     }
 
-    /// What the server wrote since it was first started.
+    /// The log of the server since its first start.
     #[must_use]
     pub fn log(&self) -> String {
-        self.home.log()
+        self.dir.log()
     }
 
-    /// Kills the server with SIGKILL. When this returns it is gone, and its port refuses.
-    /// Killing a killed server does nothing.
+    /// Kills the server with SIGKILL. On return it has ended, and its port refuses connections.
+    /// Does nothing if the server is already down.
     pub fn kill(&self) {
         if let Some(mut process) = self.process().take() {
-            process.end(self.home.guard());
+            process.kill(self.dir.guard());
         }
     }
 
-    /// Starts a killed server again with the same port, folder and settings, and waits until it
-    /// answers.
+    /// Starts a killed server again with the same port, folder and settings, and waits until it is
+    /// ready.
     ///
     /// # Panics
-    /// When the server runs, or does not answer within ten seconds.
+    /// If the server is running, or is not ready within ten seconds.
     pub fn start_again(&self) {
         let mut process = self.process();
-        assert!(process.is_none(), "{} still runs", self.settings.flavor);
-        // Whoever looks for a free port binds this one for a moment, if it comes upon it.
+        assert!(process.is_none(), "{} is still running", self.settings.flavor);
+        // Another test that looks for a free port may bind this one for a moment.
         let address = self.control_address();
         let started = wait_until(&format!("the port of {address}"), || {
-            let started = start(&self.home, self.settings.flavor, address);
-            if started.as_ref().is_err_and(Failure::lost_port) { None } else { Some(started) }
+            let started = start(&self.dir, self.settings.flavor, address);
+            if started.as_ref().is_err_and(Failure::port_taken) { None } else { Some(started) }
         });
-        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.told())));
+        *process = Some(started.unwrap_or_else(|failure| panic!("{}", failure.report())));
     }
 
-    /// Freezes the server with SIGSTOP. When this returns it does nothing more; the system still
-    /// accepts connections for it.
+    /// Freezes the server with SIGSTOP and waits until it has stopped. The system still accepts
+    /// connections for it.
     ///
     /// # Panics
-    /// When the server was killed or has ended.
+    /// If the server was killed or has ended.
     pub fn stop(&self) {
         running(&mut self.process()).freeze();
     }
 
-    /// Lets a frozen server go on, with SIGCONT.
+    /// Resumes a frozen server with SIGCONT.
     ///
     /// # Panics
-    /// When the server was killed or has ended.
+    /// If the server was killed or has ended.
     pub fn cont(&self) {
         running(&mut self.process()).thaw();
     }
 
-    /// Sends a command as a user who may do everything, over a plain connection of its own.
+    /// Sends a command as a user with all permissions, over a new plain connection.
     ///
     /// # Panics
-    /// When there is no reply within ten seconds. An error of the server is a reply.
+    /// If there is no reply within ten seconds. An error from the server counts as a reply.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Reply {
         match self.try_command(words) {
             Ok(reply) => reply,
-            Err(error) => panic!("{} did not answer {words:?}: {error}", self.settings.flavor),
+            Err(error) => panic!("{} did not reply to {words:?}: {error}", self.settings.flavor),
         }
     }
 
     /// Sends a command to a server that may be down.
     ///
     /// # Errors
-    /// When the server refuses the connection, closes it, or is silent for ten seconds.
+    /// If the server refuses the connection, closes it, or does not reply within ten seconds.
     pub fn try_command(&self, words: &[&str]) -> io::Result<Reply> {
-        control::ask_patiently(self.control_address(), words)
+        control::execute(self.control_address(), words)
     }
 
-    /// A section of `INFO`, by its field names.
+    /// The fields of a section of `INFO`.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// If the server does not reply.
     #[must_use]
     pub fn info(&self, section: &str) -> BTreeMap<String, String> {
         fields(&self.command(&["INFO", section]).text())
     }
 
-    /// How often the server has carried a command out since it was started, or since
-    /// `CONFIG RESETSTAT`. Subcommands are written `script|load`.
+    /// Number of calls of a command since the start of the server or `CONFIG RESETSTAT`.
+    /// Subcommands are written as `script|load`.
     ///
     /// # Panics
-    /// When the server does not answer.
+    /// If the server does not reply.
     #[must_use]
     pub fn calls_of(&self, command: &str) -> u64 {
         let name = format!("cmdstat_{}", command.to_lowercase());
@@ -204,27 +205,29 @@ impl RedisServer {
     }
 
     pub(super) fn launch(settings: RedisBuilder) -> Self {
-        let home = Home::new("tidegate-redis-");
-        let certificates = settings.tls.then(|| Certificates::write(home.folder()));
+        let dir = ServerDir::new("tidegate-redis-");
+        let certificates = settings.tls.then(|| Certificates::write(dir.folder()));
         let mut attempts = 0;
         loop {
             let ports = ports::free_pair();
-            home.write_settings(&settings.file(home.folder(), ports, certificates.as_ref()));
+            dir.write_settings(&settings.file(dir.folder(), ports, certificates.as_ref()));
             attempts += 1;
-            match start(&home, settings.flavor, ports::loopback(ports[0])) {
+            match start(&dir, settings.flavor, ports::loopback(ports[0])) {
                 Ok(process) => {
                     let process = Mutex::new(Some(process));
-                    return Self { settings, ports, certificates, process, home };
+                    return Self { settings, ports, certificates, process, dir };
                 }
-                Err(failure) if failure.lost_port() && attempts < ATTEMPTS => {}
-                Err(failure) => panic!("{}", failure.told()),
+                Err(failure) if failure.port_taken() && attempts < ATTEMPTS => {}
+                Err(failure) => panic!("{}", failure.report()),
             }
         }
     }
 
-    fn written(&self, user: Option<(&str, &str)>, address: SocketAddr) -> String {
+    fn url_for(&self, user: Option<(&str, &str)>, address: SocketAddr) -> String {
         let scheme = if self.settings.tls { "rediss" } else { "redis" };
-        let user = user.map(|(name, password)| format!("{}:{}@", escaped(name), escaped(password)));
+        let user = user.map(|(name, password)| {
+            format!("{}:{}@", percent_encoded(name), percent_encoded(password))
+        });
         format!("{scheme}://{}{address}", user.unwrap_or_default())
     }
 
@@ -233,7 +236,7 @@ impl RedisServer {
     }
 
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        // A test that panicked with the lock held has changed nothing halfway.
+        // A panic with the lock held leaves no partial change.
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -245,40 +248,40 @@ impl Drop for RedisServer {
 }
 
 fn running(process: &mut Option<Process>) -> &mut Process {
-    process.as_mut().expect("a server that was not killed")
+    process.as_mut().expect("the server was killed")
 }
 
-/// Starts a server with the settings that stand in its home.
-fn start(home: &Home, flavor: Flavor, address: SocketAddr) -> Result<Process, Failure> {
+/// Starts a server with the settings in its folder.
+fn start(dir: &ServerDir, flavor: Flavor, address: SocketAddr) -> Result<Process, Failure> {
     let mut command = Command::new(programs::server(flavor));
-    command.arg(home.settings_file());
-    home.start(&flavor.to_string(), &mut command, |process| {
-        let found = answering(address).map_err(|error| error.to_string())?;
-        // Another server may have been faster with the port.
+    command.arg(dir.settings_file());
+    dir.start(&flavor.to_string(), &mut command, |process| {
+        let found = responding_pid(address).map_err(|error| error.to_string())?;
+        // Another server may have bound the port first.
         let ours = found.as_ref() == Some(&process.id().to_string());
         if ours { Ok(()) } else { Err(format!("the port belongs to {found:?}")) }
     })
 }
 
-/// The number of the process that answers, once it has loaded its data and answers `PING`.
-fn answering(address: SocketAddr) -> io::Result<Option<String>> {
-    let pong = control::ask(address, &["PING"], ATTEMPT)?;
+/// The process id of the server at `address`, once it has loaded its data and replies to `PING`.
+fn responding_pid(address: SocketAddr) -> io::Result<Option<String>> {
+    let pong = control::execute_within(address, &["PING"], ATTEMPT)?;
     if pong != Reply::Text("PONG".to_owned()) {
         return Err(io::Error::other(format!("{pong:?}")));
     }
-    let info = control::ask(address, &["INFO", "server"], ATTEMPT)?;
+    let info = control::execute_within(address, &["INFO", "server"], ATTEMPT)?;
     let Reply::Text(info) = info else { return Err(io::Error::other(format!("{info:?}"))) };
     Ok(fields(&info).remove("process_id"))
 }
 
-/// The fields of a section: lines of a name and a value; headings and empty lines are none.
+/// Parses a section of `INFO` into names and values, without headings and empty lines.
 fn fields(section: &str) -> BTreeMap<String, String> {
     let pairs = section.lines().filter_map(|line| line.split_once(':'));
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// A part of an address in which nothing has a meaning of its own.
-fn escaped(text: &str) -> String {
+/// Percent-encodes a part of a URL.
+fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     let written =
         |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };

@@ -1,4 +1,4 @@
-//! TLS in front of a server that has none, with a certificate of an authority that nobody knows.
+//! TLS in front of a server without it, with a certificate from a private authority.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::certificates::Certificates;
 
-/// A TLS server on a loopback port that passes everything on to a plain one. Its certificate is for
-/// `localhost` and 127.0.0.1.
+/// A TLS server on a loopback port that forwards everything to a plain server. Its certificate is
+/// valid for `localhost` and 127.0.0.1.
 #[derive(Debug)]
 pub struct TlsFront {
     address: SocketAddr,
@@ -27,10 +27,10 @@ pub struct TlsFront {
 }
 
 impl TlsFront {
-    /// TLS in front of `server`.
+    /// Starts TLS in front of `server`.
     ///
     /// # Panics
-    /// When there is no free port, no thread or no folder to be had.
+    /// If no port, thread or temporary folder is available.
     #[must_use]
     pub fn start(server: SocketAddr) -> Self {
         let folder = tempfile::tempdir().expect("a folder for certificates");
@@ -54,13 +54,13 @@ impl TlsFront {
         Self { address, ca: files.ca, _folder: folder, _runtime: runtime }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The certificate of its authority, in PEM.
+    /// The path of the authority's certificate, in PEM format.
     #[must_use]
     pub fn ca(&self) -> &Path {
         &self.ca

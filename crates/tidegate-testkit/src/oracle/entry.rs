@@ -1,23 +1,23 @@
-//! What the oracle keeps for one key under one limit, and how a policy change carries it on.
+//! The stored state of one key under one limit, and its conversion at a policy change.
 
 use std::collections::BTreeMap;
 
 use num_traits::Zero as _;
 
-use super::bucket::{Rational, Terms, whole};
+use super::exact_policy::{ExactPolicy, Rational, from_nanos};
 use crate::scenario::spec::{ChangeSpec, LimitSpec, PolicySpec};
 
-/// What was spent.
+/// The stored state, by kind of policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing.
+    /// Nothing spent.
     #[default]
     Fresh,
     /// The instant at which the bucket will be full.
     Bucket(Rational),
-    /// What was used in the window that ends at a wall time, in seconds.
+    /// Amount used in the window that ends at a wall time, in seconds.
     Quota { ends: u64, used: u64 },
-    /// What was used.
+    /// Amount used.
     Allowance { used: u64 },
     /// Slots taken, by the step that took them.
     Slots(BTreeMap<usize, u64>),
@@ -32,7 +32,7 @@ impl State {
         }
     }
 
-    /// What was used of a counted kind.
+    /// Amount used under a counted policy; zero for a token bucket.
     pub(super) fn used(&self) -> u64 {
         match self {
             Self::Quota { used, .. } | Self::Allowance { used } => *used,
@@ -51,26 +51,26 @@ impl State {
         )
     }
 
-    /// The state after one revision.
-    fn across(self, old: &PolicySpec, new: &PolicySpec, mode: ChangeSpec, now: u64) -> Self {
+    /// Converts the state to the next revision.
+    fn converted(self, old: &PolicySpec, new: &PolicySpec, mode: ChangeSpec, now: u64) -> Self {
         if mode == ChangeSpec::Reset || !self.is_of(new) {
             return Self::Fresh;
         }
         let (Self::Bucket(stored), Some(before), Some(after)) =
-            (&self, Terms::of(old), Terms::of(new))
+            (&self, ExactPolicy::of(old), ExactPolicy::of(new))
         else {
             return self;
         };
         let gap = before.gap(Some(stored), now);
         let gap = match mode {
-            ChangeSpec::Proportional => after.keep_share(&before, &gap),
+            ChangeSpec::Proportional => after.keep_filled_share(&before, &gap),
             _ => after.keep_tokens(&before, &gap),
         };
-        if gap.is_zero() { Self::Fresh } else { Self::Bucket(whole(now) + gap) }
+        if gap.is_zero() { Self::Fresh } else { Self::Bucket(from_nanos(now) + gap) }
     }
 }
 
-/// What is kept for one key under one limit.
+/// The stored entry of one key under one limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entry {
     /// The revision under which the state was written.
@@ -79,16 +79,17 @@ pub(super) struct Entry {
     pub(super) held_until: Option<u64>,
     /// The revision under which the key was last held.
     pub(super) hold_generation: usize,
-    /// The latest time seen since the entry was written: until then a store may have forgotten it.
+    /// The latest time seen since the entry was written. A store may forget an entry that is full
+    /// by then.
     pub(super) seen: u64,
 }
 
 impl Entry {
-    /// The state under a later revision, as of now, and the hold that still counts.
+    /// Returns the state under a later revision as of now, and the hold that still applies.
     ///
-    /// A hold that has passed under an older revision is a bucket that was empty at its end. It
-    /// is carried over as tokens are, whatever the mode of the change, and is no hold any more.
-    pub(super) fn carried(
+    /// A hold that expired under an older revision is a bucket that was empty at its end. It is
+    /// converted like tokens, whatever the mode of the change, and no longer is a hold.
+    pub(super) fn under_revision(
         &self,
         limit: &LimitSpec,
         generation: usize,
@@ -98,7 +99,7 @@ impl Entry {
             let lived = limit.revisions[from..=generation].windows(2);
             lived.fold(state, |state, pair| {
                 let mode = mode.unwrap_or(pair[1].change);
-                state.across(&pair[0].policy, &pair[1].policy, mode, now)
+                state.converted(&pair[0].policy, &pair[1].policy, mode, now)
             })
         };
         let state = carry(self.state.clone(), self.generation, None);
@@ -106,10 +107,10 @@ impl Entry {
         let (Some(until), true) = (passed, self.hold_generation != generation) else {
             return (state, self.held_until);
         };
-        let Some(terms) = Terms::of(&limit.revisions[self.hold_generation].policy) else {
+        let Some(exact) = ExactPolicy::of(&limit.revisions[self.hold_generation].policy) else {
             return (state, None);
         };
-        let empty = State::Bucket(terms.refilled(until));
+        let empty = State::Bucket(exact.refilled(until));
         let reopened = carry(empty, self.hold_generation, Some(ChangeSpec::KeepTokens));
         let state = match (state, reopened) {
             (State::Bucket(one), State::Bucket(other)) => State::Bucket(one.max(other)),

@@ -1,8 +1,8 @@
 //! Turns small random numbers into valid scenarios, with the oracle's answers.
 //!
-//! One reading of the numbers serves the committed vectors and the property test. Smaller numbers
-//! mean simpler steps, so that a failing case shrinks to something a person can read. Steps whose
-//! outcome the contract leaves open are left out.
+//! The committed vectors and the property test share this interpretation. Smaller numbers mean
+//! simpler steps, so that a failing case shrinks to a readable one. Steps whose outcome the
+//! contract does not specify are left out.
 
 mod limits;
 
@@ -16,20 +16,20 @@ pub use self::limits::{LimitSeed, PolicySeed, limit};
 
 /// Scenarios end before this time, so that every instant fits 64 bits and every window 32.
 const LATEST_NS: u64 = 60 * 365 * 86_400 * 1_000_000_000;
-/// No single step is longer.
+/// Maximum time between two steps.
 const LONGEST_NS: u64 = 5 * 365 * 86_400 * 1_000_000_000;
 const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// The numbers of one step.
+/// Random numbers that determine one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSeed {
-    /// How the clock moves.
+    /// Determines how the clock moves.
     pub time: u32,
-    /// What is asked, and for how many buckets.
+    /// Determines the operation and the number of buckets.
     pub op: u32,
-    /// Which buckets, and how much.
+    /// Determine the buckets and costs.
     pub charges: [u32; 4],
-    /// Spans, signs, receipts.
+    /// Determines durations, signs and receipts.
     pub extra: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct Composer {
 }
 
 impl Composer {
-    /// An empty scenario over these limits.
+    /// Starts an empty scenario over these limits.
     #[must_use]
     pub fn new(name: &str, resolution: Resolution, limits: Vec<LimitSpec>) -> Self {
         let oracle = Oracle::new(limits.clone());
@@ -53,17 +53,20 @@ impl Composer {
         Self { scenario, oracle, now: 0, last_wait: 0, grants: Vec::new() }
     }
 
-    /// Adds a step at `at_ns`, with the oracle's answer, which is returned.
+    /// Adds a step at `at_ns` with the oracle's answer, and returns the answer.
     ///
     /// # Panics
-    /// When the contract leaves the answer open, or the clock cannot show the time.
+    /// If the contract does not specify the answer, or the clock cannot represent the time.
     pub fn push(&mut self, at_ns: u64, op: Op) -> &Expected {
         let name = &self.scenario.name;
         let unit = self.scenario.resolution.nanos();
-        assert!(at_ns.is_multiple_of(unit), "{name}: {at_ns} is between two steps of the clock");
-        assert!(!self.oracle.leaves_open(&op), "{name}: the contract leaves open {op:?}");
+        assert!(
+            at_ns.is_multiple_of(unit),
+            "{name}: {at_ns} is not a multiple of the clock's resolution"
+        );
+        assert!(!self.oracle.is_unspecified(&op), "{name}: the contract does not specify {op:?}");
         let earliest = self.oracle.earliest_now().min(self.now);
-        assert!(at_ns >= earliest, "{name}: a store may have forgotten what {op:?} asks for");
+        assert!(at_ns >= earliest, "{name}: a store may have forgotten a bucket that {op:?} needs");
         self.now = at_ns;
         let expect = self.oracle.apply(at_ns, &op);
         let index = self.scenario.steps.len();
@@ -78,16 +81,16 @@ impl Composer {
         &self.scenario.steps[index].expect
     }
 
-    /// Adds the step that the numbers mean, unless they mean none.
+    /// Adds the step that the numbers determine, if that step is valid here.
     pub fn add(&mut self, seed: &StepSeed) {
         let at_ns = self.time(seed.time);
         let Some(op) = self.op(seed) else { return };
-        if !self.oracle.leaves_open(&op) {
+        if !self.oracle.is_unspecified(&op) {
             self.push(at_ns, op);
         }
     }
 
-    /// The scenario.
+    /// Returns the scenario.
     #[must_use]
     pub fn finish(self) -> Scenario {
         self.scenario
@@ -104,7 +107,7 @@ impl Composer {
             6..=8 => self.time_to_full(limit) / 16 * share,
             9 => self.time_of_one(limit).saturating_mul(share),
             10 | 11 => self.last_wait,
-            // The last instant at which a denied charge must still be denied.
+            // The last instant at which a denied charge is still denied.
             12 => (self.last_wait.div_ceil(unit) * unit).saturating_sub(unit),
             13 => self.time_to_full(limit).saturating_mul(share),
             _ => return self.time_back(self.time_to_full(limit) / 16 * share),
@@ -162,7 +165,7 @@ impl Composer {
         for &seed in seeds {
             let limit = self.pick_limit(seed);
             let key = KEYS[(seed / 8 % 3) as usize];
-            // One receipt names one slot, so slots are not asked for twice in a list.
+            // A receipt names one lease per bucket, so a list takes slots of a bucket only once.
             let slots = matches!(self.policy(limit), PolicySpec::Concurrency { .. });
             if !(slots && charges.iter().any(|c| c.0 == limit && c.1 == key)) {
                 charges.push(ChargeSpec(limit, key.to_owned(), self.cost(limit, seed / 32)));
@@ -208,7 +211,7 @@ impl Composer {
         number as usize % self.scenario.limits.len()
     }
 
-    /// The latest grants are the most interesting.
+    /// Picks one of the latest grants, which are the most interesting.
     fn pick_grant(&self, number: u32) -> Option<(usize, &[ChargeSpec])> {
         let back = number as usize / 64 % self.grants.len().clamp(1, 6);
         let (step, charges) = self.grants.iter().nth_back(back)?;

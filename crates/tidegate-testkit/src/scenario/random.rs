@@ -1,19 +1,19 @@
-//! A small random number generator whose numbers never change, for files that are committed.
+//! A small random number generator whose output never changes, for committed files.
 //!
-//! Not for secrets, and not for statistics.
+//! Not for cryptography or statistics.
 
 /// SplitMix64, after Steele, Lea and Flood.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// A generator that always gives the same numbers for the same seed.
+    /// Creates a generator; equal seeds give equal numbers.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -22,7 +22,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which is not zero.
+    /// Returns a number below `bound`, which must not be zero.
     #[expect(clippy::cast_possible_truncation)]
     pub const fn below(&mut self, bound: u32) -> u32 {
         // The remainder is below 2^32.

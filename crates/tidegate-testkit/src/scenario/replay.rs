@@ -1,7 +1,7 @@
-//! Replays a scenario on a store and says where its answers differ.
+//! Replays a scenario on a store and reports where the answers differ.
 //!
-//! The answers are the scenario's; nothing is computed here but the calendar windows, which are
-//! the caller's business in the contract.
+//! The expected answers come from the scenario. Only the calendar windows are computed here,
+//! because the contract makes that the caller's task.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +14,15 @@ use tidegate_core::{
 };
 
 use crate::scenario::spec::LimitSpec;
-use crate::scenario::step::{ChargeSpec, Expected, Line, ORIGIN_NS, Op, Step, Wait};
+use crate::scenario::step::{ChargeSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Step, Wait};
 use crate::subject::{Resolution, Subject, ask};
 
-/// Limits, and what is asked of them step by step.
+/// Limits, and operations on them with expected answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scenario {
-    /// A name of `[a-z0-9-]`. Keys and names of limits are made unique with it.
+    /// A name of `[a-z0-9-]`, which makes keys and limit names unique.
     pub name: String,
-    /// Every time stamp is a multiple of this.
+    /// Every timestamp is a multiple of this.
     pub resolution: Resolution,
     /// The limits.
     pub limits: Vec<LimitSpec>,
@@ -30,22 +30,22 @@ pub struct Scenario {
     pub steps: Vec<Step>,
 }
 
-/// A store that answered otherwise than expected.
+/// An answer of a store that differs from the expected one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The scenario.
     pub scenario: String,
     /// The index of the step.
     pub step: usize,
-    /// What was asked, as the vector file has it.
-    pub asked: String,
-    /// What was wrong.
-    pub what: String,
+    /// The step, as in the vector file.
+    pub step_json: String,
+    /// Expected and observed answer, or the error.
+    pub problem: String,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} step {}: {}\n  {}", self.scenario, self.step, self.what, self.asked)
+        write!(f, "{} step {}: {}\n  {}", self.scenario, self.step, self.problem, self.step_json)
     }
 }
 
@@ -57,18 +57,23 @@ impl std::error::Error for Difference {}
 /// The first difference.
 ///
 /// # Panics
-/// When the scenario itself is not valid: a policy that the core refuses, a receipt of a step
-/// that gave none.
+/// If the scenario itself is invalid: it has a policy that the core rejects, or names a receipt of
+/// a step that returned none.
 pub async fn run(subject: &dyn Subject, scenario: &Scenario) -> Result<(), Difference> {
     let mut replay = Replay::new(subject, scenario);
     for (index, step) in scenario.steps.iter().enumerate() {
-        let what = match replay.step(index, step).await {
+        let problem = match replay.step(index, step).await {
             Ok(observed) if agree(&step.expect, &observed) => continue,
             Ok(observed) => format!("expected {:?}\n  observed {observed:?}", step.expect),
-            Err(what) => what,
+            Err(problem) => problem,
         };
-        let asked = serde_json::to_string(step).unwrap_or_default();
-        return Err(Difference { scenario: scenario.name.clone(), step: index, asked, what });
+        let step_json = serde_json::to_string(step).unwrap_or_default();
+        return Err(Difference {
+            scenario: scenario.name.clone(),
+            step: index,
+            step_json,
+            problem,
+        });
     }
     Ok(())
 }
@@ -80,7 +85,7 @@ fn agree(expected: &Expected, observed: &Expected) -> bool {
     }
 }
 
-/// A spend that a later step may name.
+/// A spend that a later step may refer to.
 struct Spend {
     receipt: Receipt,
     charges: Vec<ChargeSpec>,
@@ -103,7 +108,7 @@ impl<'s> Replay<'s> {
             subject,
             scope: &scenario.name,
             specs: &scenario.limits,
-            limits: limits.expect("the core accepts the limits of a scenario"),
+            limits: limits.expect("the core rejects a limit of the scenario"),
             current: vec![0; scenario.limits.len()],
             spends: BTreeMap::new(),
         }
@@ -124,7 +129,7 @@ impl<'s> Replay<'s> {
                     .map(|(c, key)| Correction { target: self.target(c.0, key, now), delta: c.2 })
                     .collect();
                 let receipt = receipt.map(|step| &self.spends[&step].receipt);
-                let outcomes = self.policies(corrections.iter().map(|c| c.target));
+                let outcomes = self.capacities(corrections.iter().map(|c| c.target));
                 let settle = Operation::Settle { corrections: &corrections, receipt };
                 observed(self.ask(settle).await?, &outcomes)
             }
@@ -173,7 +178,7 @@ impl<'s> Replay<'s> {
             Op::Peek { .. } => Operation::Peek(&charges),
             _ => Operation::Take(&charges),
         };
-        let capacities = self.policies(charges.iter().map(|c| c.target));
+        let capacities = self.capacities(charges.iter().map(|c| c.target));
         let answer = self.ask(operation).await?;
         if let (Answer::Decision(Decision::Allowed(grant)), false) =
             (&answer, matches!(op, Op::Peek { .. }))
@@ -200,7 +205,7 @@ impl<'s> Replay<'s> {
         }
     }
 
-    fn policies<'a>(&self, targets: impl Iterator<Item = Target<'a>>) -> Vec<u64> {
+    fn capacities<'a>(&self, targets: impl Iterator<Item = Target<'a>>) -> Vec<u64> {
         targets.map(|target| target.limit.policy().capacity()).collect()
     }
 }
@@ -208,7 +213,7 @@ impl<'s> Replay<'s> {
 /// The windows of `length` seconds around the wall time `now`.
 ///
 /// # Panics
-/// When they leave 32 bits of seconds: scenarios end before the year 2100.
+/// If a bound does not fit 32 bits of seconds; scenarios end before the year 2100.
 #[must_use]
 pub fn windows(length: u32, now: u64) -> Windows {
     let present = now / 1_000_000_000 / u64::from(length);
@@ -219,46 +224,47 @@ pub fn windows(length: u32, now: u64) -> Windows {
     Windows::new([bound(0), bound(1), bound(2), bound(3)]).expect("bounds in order")
 }
 
-/// An answer as a scenario writes it. The capacities must be those of the policies in force.
+/// Converts an answer to the form in a scenario. The capacities must be those of the policies in
+/// force.
 fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
-    let lines = |outcomes: &[Outcome]| -> Result<Vec<Line>, String> {
+    let expected_outcomes = |outcomes: &[Outcome]| -> Result<Vec<ExpectedOutcome>, String> {
         if outcomes.len() != capacities.len() {
             return Err(format!("{} outcomes for {} charges", outcomes.len(), capacities.len()));
         }
         outcomes
             .iter()
             .zip(capacities)
-            .map(|(outcome, &capacity)| line(outcome, capacity))
+            .map(|(outcome, &capacity)| expected_outcome(outcome, capacity))
             .collect()
     };
     Ok(match answer {
         Answer::Decision(Decision::Allowed(grant)) => Expected::Allowed {
             by: grant.binding,
             wait_ns: nanos(grant.wait),
-            charges: lines(&grant.outcomes)?,
+            charges: expected_outcomes(&grant.outcomes)?,
         },
         Answer::Decision(Decision::Denied(denial)) => Expected::Denied {
             by: denial.by,
             retry_ns: wait(denial.retry),
-            charges: lines(&denial.outcomes)?,
+            charges: expected_outcomes(&denial.outcomes)?,
         },
         Answer::Settled(settlement) => Expected::Settled {
             saturated: settlement.saturated,
             dropped: settlement.dropped,
-            charges: lines(&settlement.outcomes)?,
+            charges: expected_outcomes(&settlement.outcomes)?,
         },
         Answer::Held(span) => Expected::Held(nanos(span)),
         Answer::Reset(forgot) => Expected::Reset(Some(forgot)),
         Answer::Slots(slots) => Expected::Slots(slots),
-        other => return Err(format!("an unknown answer: {other:?}")),
+        other => return Err(format!("unknown answer: {other:?}")),
     })
 }
 
-fn line(outcome: &Outcome, capacity: u64) -> Result<Line, String> {
+fn expected_outcome(outcome: &Outcome, capacity: u64) -> Result<ExpectedOutcome, String> {
     if outcome.capacity != capacity {
-        return Err(format!("capacity {capacity} expected in {outcome:?}"));
+        return Err(format!("expected capacity {capacity} in {outcome:?}"));
     }
-    Ok(Line {
+    Ok(ExpectedOutcome {
         remaining: outcome.remaining,
         reset_ns: outcome.reset.map(nanos),
         retry_ns: outcome.retry.map(wait),

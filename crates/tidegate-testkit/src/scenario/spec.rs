@@ -1,58 +1,59 @@
-//! Limits described in plain numbers, for the oracle, the vectors and the generators.
+//! Limits as plain numbers, for the oracle, the vectors and the generators.
 //!
-//! A description can be turned into the core's types to drive a store, and that is the only
-//! place where the testkit touches them before a store does. Nothing is computed here.
+//! A specification converts to the core's types to drive a store. Nothing else of the core is used
+//! here, and nothing is computed.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::{Change, Limit, LimitError, Policy, PolicyError};
 
-/// What a limit allows, in plain numbers.
+/// A policy as plain numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum PolicySpec {
-    /// `tokens` per `period_ns`.
+    /// A token bucket: `tokens` per `period_ns`.
     Bucket {
-        /// Tokens that come in a period.
+        /// Tokens refilled in a period.
         tokens: u64,
         /// The period in nanoseconds.
         period_ns: u64,
         /// Tokens in a full bucket.
         capacity: u64,
-        /// Tokens below zero that a settlement may reach.
+        /// Maximum debt in tokens.
         max_debt: u64,
         /// How far ahead a reservation may start, in nanoseconds.
         horizon_ns: u64,
     },
-    /// Never more than `tokens` in any closed window.
+    /// At most `tokens` in any closed window.
     StrictWindow {
         /// Tokens in a window.
         tokens: u64,
         /// Length of the window in nanoseconds.
         window_ns: u64,
-        /// How many may go at once.
+        /// Maximum number of tokens that can be taken together.
         burst: u64,
     },
-    /// So many in every calendar window of the limit.
+    /// At most `amount` in every calendar window of the limit.
     Quota {
-        /// How many.
+        /// Tokens per window.
         amount: u64,
     },
-    /// So many in total.
+    /// At most `amount` in total.
     Allowance {
-        /// How many.
+        /// Tokens in total.
         amount: u64,
     },
-    /// So many at the same time, until they are released.
+    /// At most `slots` at the same time, until they are released.
     Concurrency {
-        /// How many.
+        /// Number of slots.
         slots: u64,
     },
 }
 
 impl PolicySpec {
-    /// A bucket with the defaults of the core: debt as deep as the capacity, one hour of horizon.
+    /// A token bucket with the core's defaults: maximum debt equal to the capacity, horizon of one
+    /// hour.
     #[must_use]
     pub const fn bucket(tokens: u64, period: Duration, capacity: u64) -> Self {
         // The periods in use are far below the 584 years that 64 bits hold.
@@ -67,7 +68,7 @@ impl PolicySpec {
         }
     }
 
-    /// The most that one charge can ever take.
+    /// The maximum cost of one charge.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         match *self {
@@ -78,10 +79,10 @@ impl PolicySpec {
         }
     }
 
-    /// The core's policy.
+    /// Converts to the core's policy.
     ///
     /// # Errors
-    /// When the core refuses the numbers.
+    /// If the core rejects the numbers.
     pub fn to_policy(&self) -> Result<Policy, PolicyError> {
         match *self {
             Self::Bucket { tokens, period_ns, capacity, max_debt, horizon_ns } => {
@@ -115,7 +116,7 @@ pub enum ChangeSpec {
 }
 
 impl ChangeSpec {
-    /// The core's mode.
+    /// Converts to the core's mode.
     #[must_use]
     pub const fn to_change(self) -> Change {
         match self {
@@ -126,25 +127,25 @@ impl ChangeSpec {
     }
 }
 
-/// One policy in the life of a limit.
+/// One revision of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevisionSpec {
-    /// What happens to existing buckets when it comes in force.
+    /// What happens to existing buckets when the revision takes effect.
     pub change: ChangeSpec,
-    /// What is allowed from then on.
+    /// The policy from then on.
     pub policy: PolicySpec,
 }
 
-/// A limit and all the policies it will have.
+/// A limit with all of its revisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitSpec {
-    /// Its name; none makes it inline, with its parameters as identity.
+    /// Its name; `None` for an inline limit, which is identified by its parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Length of its calendar windows in seconds, which start at multiples of it.
+    /// Length of its calendar windows in seconds; they start at multiples of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_s: Option<u32>,
-    /// Its policies, the first one in force at the start.
+    /// Its revisions; the first one is in force at the start.
     pub revisions: Vec<RevisionSpec>,
 }
 
@@ -156,24 +157,24 @@ impl LimitSpec {
         Self { name: Some(name.to_owned()), window_s: None, revisions }
     }
 
-    /// With calendar windows of this many seconds.
+    /// Sets the length of the calendar windows in seconds.
     #[must_use]
     pub fn windows_of(mut self, seconds: u32) -> Self {
         self.window_s = Some(seconds);
         self
     }
 
-    /// With one more policy.
+    /// Adds a revision.
     #[must_use]
     pub fn revised(mut self, change: ChangeSpec, policy: PolicySpec) -> Self {
         self.revisions.push(RevisionSpec { change, policy });
         self
     }
 
-    /// The core's limit in each of its revisions, the first one first.
+    /// Converts each revision to a limit of the core, in order.
     ///
     /// # Errors
-    /// When the core refuses a policy, the name, or to revise an inline limit.
+    /// If the core rejects a policy or the name, or the limit is inline and has several revisions.
     pub fn to_limits(&self) -> Result<Vec<Limit>, SpecError> {
         let mut limits: Vec<Limit> = Vec::with_capacity(self.revisions.len());
         for revision in &self.revisions {
@@ -188,13 +189,13 @@ impl LimitSpec {
     }
 }
 
-/// Why a description is not a limit.
+/// Why a specification does not convert to a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The core refused the policy.
+    /// The core rejected the policy.
     Policy(PolicyError),
-    /// The core refused the limit.
+    /// The core rejected the limit.
     Limit(LimitError),
 }
 

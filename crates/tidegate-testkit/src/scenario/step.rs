@@ -1,15 +1,15 @@
-//! Steps of a scenario: what is asked of a store, when, and what it must answer.
+//! Steps of a scenario: an operation, its time, and the expected answer.
 //!
-//! The oracle computes the answers, the vectors keep them, and the replay compares. A step names
-//! limits by their index and earlier receipts by the index of the step that gave them, so that a
-//! scenario means the same in every language.
+//! The oracle computes the answers, the vectors store them, and the replay compares them. A step
+//! names limits by index, and earlier receipts by the index of the step that returned them, so that
+//! a scenario means the same in every language.
 
 use serde::{Deserialize, Serialize};
 
 /// The instant at which every scenario starts, in nanoseconds since the Unix epoch.
 ///
 /// It is far from zero because stores behind a socket count from the epoch, and a multiple of a
-/// day so that calendar windows start with the scenario.
+/// day so that a calendar window starts with the scenario.
 pub const ORIGIN_NS: u64 = 1_699_920_000_000_000_000;
 
 /// One bucket and a number of tokens: index of the limit, key, cost.
@@ -20,38 +20,38 @@ pub struct ChargeSpec(pub usize, pub String, pub u64);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CorrectionSpec(pub usize, pub String, pub i64);
 
-/// What is asked.
+/// An operation on a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Op {
     /// Spend now or not at all.
     Take {
-        /// What to spend.
+        /// The charges to spend.
         charges: Vec<ChargeSpec>,
     },
-    /// Say what a take would say.
+    /// Return what a take would return, without spending.
     Peek {
-        /// What would be spent.
+        /// The charges that a take would spend.
         charges: Vec<ChargeSpec>,
     },
     /// Spend now or later.
     Reserve {
-        /// What to spend.
+        /// The charges to spend.
         charges: Vec<ChargeSpec>,
-        /// How long the caller would wait.
+        /// Maximum wait of the caller in nanoseconds.
         horizon_ns: u64,
     },
     /// Correct an earlier spend.
     Settle {
-        /// By how much, where.
+        /// The corrections.
         corrections: Vec<CorrectionSpec>,
-        /// The step that gave the receipt, if one is handed in.
+        /// Index of the step that returned the receipt, if one is used.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         receipt: Option<usize>,
     },
-    /// Give back the slots of a receipt.
+    /// Release the slots of a receipt.
     Release {
-        /// The step that gave the receipt.
+        /// Index of the step that returned the receipt.
         receipt: usize,
     },
     /// Close a key.
@@ -60,7 +60,7 @@ pub enum Op {
         limit: usize,
         /// The key.
         key: String,
-        /// For how long.
+        /// Duration in nanoseconds.
         span_ns: u64,
     },
     /// Forget a key.
@@ -70,16 +70,16 @@ pub enum Op {
         /// The key.
         key: String,
     },
-    /// From here on callers use the next revision of a limit. The store is not asked anything.
+    /// Callers use the next revision of a limit from here on. No operation is sent to the store.
     Revise {
         /// Index of the limit.
         limit: usize,
     },
 }
 
-/// When to try again, in the order of length.
+/// When to retry, ordered by length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "WaitRepr", into = "WaitRepr")]
 pub enum Wait {
     /// After this many nanoseconds.
     Ns(u64),
@@ -89,27 +89,27 @@ pub enum Wait {
     Never,
 }
 
-/// A wait as the vector file has it: a number or a word.
+/// A wait as written in the vector file: a number or a word.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Written {
+enum WaitRepr {
     OnRelease,
     Never,
     #[serde(untagged)]
     Ns(u64),
 }
 
-impl From<Written> for Wait {
-    fn from(written: Written) -> Self {
+impl From<WaitRepr> for Wait {
+    fn from(written: WaitRepr) -> Self {
         match written {
-            Written::Ns(ns) => Self::Ns(ns),
-            Written::OnRelease => Self::OnRelease,
-            Written::Never => Self::Never,
+            WaitRepr::Ns(ns) => Self::Ns(ns),
+            WaitRepr::OnRelease => Self::OnRelease,
+            WaitRepr::Never => Self::Never,
         }
     }
 }
 
-impl From<Wait> for Written {
+impl From<Wait> for WaitRepr {
     fn from(wait: Wait) -> Self {
         match wait {
             Wait::Ns(ns) => Self::Ns(ns),
@@ -119,58 +119,58 @@ impl From<Wait> for Written {
     }
 }
 
-/// How one charge must come out.
+/// The expected outcome of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ExpectedOutcome {
     /// Whole tokens left.
     pub remaining: u64,
-    /// Time until full in nanoseconds; none where time alone fills nothing.
+    /// Time until full in nanoseconds; `None` if the limit does not refill with time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reset_ns: Option<u64>,
-    /// When the charge alone would fit; none if it fits now.
+    /// When the charge alone would fit; `None` if it fits now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_ns: Option<Wait>,
 }
 
-/// What the store must answer.
+/// The expected answer of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expected {
-    /// To take, peek and reserve, when spent.
+    /// Answer to take, peek and reserve if the charges fit.
     Allowed {
-        /// Index of the charge with the least left.
+        /// Index of the charge with the least remaining.
         by: usize,
-        /// How long to wait before going ahead.
+        /// Time until the reserved start in nanoseconds; zero for take and peek.
         wait_ns: u64,
         /// One per charge.
-        charges: Vec<Line>,
+        charges: Vec<ExpectedOutcome>,
     },
-    /// To take, peek and reserve, when not.
+    /// Answer to take, peek and reserve if the charges do not fit.
     Denied {
         /// Index of the charge with the longest wait.
         by: usize,
         /// The longest wait.
         retry_ns: Wait,
         /// One per charge.
-        charges: Vec<Line>,
+        charges: Vec<ExpectedOutcome>,
     },
-    /// To settle.
+    /// Answer to settle.
     Settled {
-        /// Corrections that hit the deepest debt.
+        /// Number of corrections that hit the maximum debt.
         saturated: usize,
-        /// Refunds without effect.
+        /// Number of refunds without effect.
         dropped: usize,
         /// One per correction.
-        charges: Vec<Line>,
+        charges: Vec<ExpectedOutcome>,
     },
-    /// To hold: how long the key is closed from now.
+    /// Answer to hold: how long the key is closed from now, in nanoseconds.
     Held(u64),
-    /// To reset: whether there was anything to forget; none where a store may say either, because
-    /// a full bucket is the same as no bucket.
+    /// Answer to reset: whether there was anything to forget. `None` if a store may answer either
+    /// way, because a full bucket is equivalent to no bucket.
     Reset(Option<bool>),
-    /// To release: how many slots were given back.
+    /// Answer to release: the number of released slots.
     Slots(u64),
-    /// To a revision, which asks the store nothing.
+    /// No answer, for a revision.
     Nothing,
 }
 
@@ -179,9 +179,9 @@ pub enum Expected {
 pub struct Step {
     /// When, in nanoseconds after [`ORIGIN_NS`].
     pub at_ns: u64,
-    /// What is asked.
+    /// The operation.
     #[serde(flatten)]
     pub op: Op,
-    /// What must be answered.
+    /// The expected answer.
     pub expect: Expected,
 }

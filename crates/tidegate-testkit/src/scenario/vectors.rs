@@ -1,13 +1,12 @@
 //! The vector file: scenarios with the oracle's answers, committed so that stores in any language
 //! can run them.
 //!
-//! The file is a JSON object with a format number and a list of scenarios, one step a line.
-//! Times are whole nanoseconds after `origin_ns`, which counts from the Unix epoch; some are
-//! above 2^53. The oracle is the source: the file is never edited by hand, and nothing here
-//! decides anything.
+//! The file is a JSON object with a format number and a list of scenarios, one step per line.
+//! Times are whole nanoseconds after `origin_ns`, which counts from the Unix epoch; some exceed
+//! 2^53. The file is generated from the oracle and never edited by hand.
 
+mod builder;
 mod named;
-mod story;
 
 use std::fmt;
 
@@ -20,16 +19,16 @@ use crate::scenario::random::Random;
 use crate::scenario::step::ORIGIN_NS;
 use crate::subject::{Resolution, Subject};
 
-/// The format that is written and read.
+/// Version of the file format.
 pub const FORMAT: u32 = 1;
 /// The committed file.
 const COMMITTED: &str = include_str!("../../vectors/vectors.json");
-/// Random scenarios in the file, a third for each resolution.
+/// Number of random scenarios in the file, a third for each resolution.
 const RANDOM_SCENARIOS: u32 = 60;
-/// Steps that are tried in each.
+/// Number of steps to try in each random scenario.
 const RANDOM_STEPS: u32 = 60;
 
-/// The file.
+/// The parsed vector file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct File {
     format: u32,
@@ -41,11 +40,11 @@ struct File {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum VectorError {
-    /// Not JSON of the right shape.
+    /// Invalid JSON, or JSON of another structure.
     Malformed(serde_json::Error),
-    /// A format that this version does not know.
+    /// An unsupported format version.
     Format(u32),
-    /// Times that count from another origin.
+    /// Times that start at another origin.
     Origin(u64),
 }
 
@@ -54,27 +53,27 @@ impl fmt::Display for VectorError {
         match self {
             Self::Malformed(error) => write!(f, "not a vector file: {error}"),
             Self::Format(format) => {
-                write!(f, "vector format {format} is unknown; this version reads {FORMAT}")
+                write!(f, "vector format {format} is not supported; expected {FORMAT}")
             }
-            Self::Origin(origin) => write!(f, "times start at {origin}, not at {ORIGIN_NS}"),
+            Self::Origin(origin) => write!(f, "times start at {origin}; expected {ORIGIN_NS}"),
         }
     }
 }
 
 impl std::error::Error for VectorError {}
 
-/// The scenarios of the committed file.
+/// Returns the scenarios of the committed file.
 ///
 /// # Errors
-/// When the file is of another format or not readable.
+/// If the file has another format or is invalid.
 pub fn committed() -> Result<Vec<Scenario>, VectorError> {
     parse(COMMITTED)
 }
 
-/// The scenarios of a file.
+/// Parses a vector file.
 ///
 /// # Errors
-/// When the text is of another format or not readable.
+/// If the text has another format or is invalid.
 pub fn parse(text: &str) -> Result<Vec<Scenario>, VectorError> {
     let file: File = serde_json::from_str(text).map_err(VectorError::Malformed)?;
     match file {
@@ -84,16 +83,17 @@ pub fn parse(text: &str) -> Result<Vec<Scenario>, VectorError> {
     }
 }
 
-/// Replays every committed scenario whose time stamps the subject's clock can show; says how many.
+/// Replays every committed scenario whose resolution the subject's clock supports. Returns their
+/// number.
 ///
 /// # Errors
 /// The first difference.
 ///
 /// # Panics
-/// When the committed file is not readable.
+/// If the committed file is invalid.
 pub async fn run_all(subject: &dyn Subject) -> Result<usize, Difference> {
     let mut count = 0;
-    for scenario in committed().expect("the committed vectors are readable") {
+    for scenario in committed().expect("the committed vectors are invalid") {
         if scenario.resolution >= subject.resolution() {
             run(subject, &scenario).await?;
             count += 1;
@@ -102,7 +102,7 @@ pub async fn run_all(subject: &dyn Subject) -> Result<usize, Difference> {
     Ok(count)
 }
 
-/// The text of the file, always the same.
+/// Generates the text of the file. The result is deterministic.
 #[must_use]
 pub fn generate() -> String {
     let mut scenarios = named::all();
@@ -138,7 +138,7 @@ fn limit_seed(random: &mut Random) -> LimitSeed {
     LimitSeed { policies: policies.collect(), kind: random.below(36) }
 }
 
-/// One limit or step a line, so that differences read well.
+/// Writes one limit or step per line, so that diffs are readable.
 fn write(scenarios: &[Scenario]) -> String {
     let mut text = format!("{{\"format\":{FORMAT},\"origin_ns\":{ORIGIN_NS},\"scenarios\":[");
     for (index, scenario) in scenarios.iter().enumerate() {

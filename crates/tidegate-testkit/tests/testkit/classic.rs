@@ -1,5 +1,5 @@
-//! The oracle against the textbook: tokens that accumulate, without any arrival time. Also the
-//! strict window against a plain count of what was admitted.
+//! The oracle against a textbook token bucket, which accumulates tokens. Also the strict window
+//! against a plain count of admissions.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ type Rational = Ratio<BigInt>;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Tokens and the time they were counted at.
+/// A textbook token bucket: tokens, and the time of the last update.
 struct Classic {
     tokens: Rational,
     at: u64,
@@ -29,10 +29,10 @@ impl Classic {
         Self { tokens: whole(capacity), at: 0, per_ns, capacity }
     }
 
-    /// What is left, and how long to wait if the cost did not fit.
+    /// Returns the remaining tokens, and the wait if the cost does not fit.
     fn take(&mut self, cost: u64, now: u64) -> (u64, Option<Wait>) {
-        let came = &self.per_ns * BigInt::from(now - self.at);
-        self.tokens = (&self.tokens + came).min(whole(self.capacity));
+        let refilled = &self.per_ns * BigInt::from(now - self.at);
+        self.tokens = (&self.tokens + refilled).min(whole(self.capacity));
         self.at = now;
         let wait = if whole(cost) <= self.tokens {
             self.tokens -= whole(cost);

@@ -1,4 +1,4 @@
-//! Every case of the suite on the plain store, and what a case that fails reports.
+//! Every case of the suite on the plain store, and the report of a failed case.
 
 use std::panic::catch_unwind;
 
@@ -28,7 +28,7 @@ impl Subject for Stopped {
 }
 
 #[test]
-fn a_case_that_fails_says_what_was_asked_expected_and_answered() {
+fn a_failed_case_reports_operations_answers_and_expectation() {
     let run = || {
         conformance::check("basics::refill_is_time_by_rate", || async {
             Stopped(PlainStore::new())

@@ -1,4 +1,4 @@
-//! The faulty store does what it is told, and otherwise decides as the store behind it.
+//! The faulty store follows its behaviour, and otherwise answers like the wrapped store.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn is_allowed(answer: &Result<Answer, StoreError>) -> bool {
     matches!(answer, Ok(Answer::Decision(Decision::Allowed(_))))
 }
 
-/// How many tokens of the limit are left, by the store that decides.
+/// Number of remaining tokens according to the wrapped store.
 fn left(store: &Faulty, limit: &Limit) -> u64 {
     let charges = [Charge::new(limit, "k", 0)];
     let operations = [Operation::Peek(&charges)];
@@ -46,7 +46,7 @@ fn left(store: &Faulty, limit: &Limit) -> u64 {
     }
 }
 
-/// After how many polls the submission has been carried out, and after how many it is answered.
+/// Number of polls until the submission is executed, and until it is answered.
 fn polls(timing: Timing) -> (usize, usize) {
     let (store, limit) = (store(timing), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
@@ -57,24 +57,24 @@ fn polls(timing: Timing) -> (usize, usize) {
         assert_eq!(store.in_flight(), 0);
         return (0, 0);
     }
-    let mut carried_out = None;
+    let mut executed = None;
     for polled in 1..9 {
         let done = poll(&mut submission).is_ready();
-        if carried_out.is_none() && left(&store, &limit) == 8 {
-            carried_out = Some(polled);
+        if executed.is_none() && left(&store, &limit) == 8 {
+            executed = Some(polled);
         }
         if done {
             drop(submission);
             assert!(is_allowed(&answers[0]));
-            return (carried_out.expect("an answer has a reason"), polled);
+            return (executed.expect("answered without being executed"), polled);
         }
         assert_eq!(store.in_flight(), 1);
     }
-    (carried_out.unwrap_or(usize::MAX), usize::MAX)
+    (executed.unwrap_or(usize::MAX), usize::MAX)
 }
 
 #[test]
-fn submissions_are_carried_out_and_answered_in_the_poll_that_was_said() {
+fn each_timing_executes_and_answers_in_its_poll() {
     assert_eq!(polls(Timing::AtOnce), (0, 0));
     assert_eq!(polls(Timing::WhenPolled), (1, 1));
     assert_eq!(polls(Timing::Deferred), (2, 2));
@@ -85,7 +85,7 @@ fn submissions_are_carried_out_and_answered_in_the_poll_that_was_said() {
 }
 
 #[tokio::test]
-async fn the_gate_lets_as_many_pass_as_it_is_opened_for() {
+async fn the_gate_passes_as_many_submissions_as_it_is_opened_for() {
     let (store, limit) = (store(Timing::Gated), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
@@ -103,7 +103,7 @@ async fn the_gate_lets_as_many_pass_as_it_is_opened_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn times_are_those_of_the_runtime() {
+async fn delays_use_the_time_of_the_runtime() {
     for (timing, span, of_probe) in [
         (Timing::After(SECOND), SECOND, SECOND),
         (Timing::RoundTrip(SECOND), SECOND, SECOND),
@@ -122,7 +122,7 @@ async fn times_are_those_of_the_runtime() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_round_trip_is_decided_half_way() {
+async fn a_round_trip_is_decided_after_half_its_time() {
     let (store, limit) = (store(Timing::RoundTrip(SECOND)), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
@@ -135,7 +135,7 @@ async fn a_round_trip_is_decided_half_way() {
 }
 
 #[tokio::test]
-async fn operations_fail_that_were_chosen_and_the_others_are_decided() {
+async fn selected_operations_fail_and_the_others_are_decided() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let chosen = |asked: Asked<'_>| (asked.index % 2 == 1).then_some(StoreError::Full);
@@ -159,7 +159,7 @@ async fn operations_fail_that_were_chosen_and_the_others_are_decided() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_fails_probes_as_well_until_it_is_mended() {
+async fn a_failing_store_fails_probes_until_it_recovers() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let store = store(Behaviour::from(Timing::WhenPolled).unavailable());
@@ -218,7 +218,7 @@ async fn takes_can_be_decided_by_another_limit() {
 }
 
 #[tokio::test]
-async fn everything_that_was_asked_is_counted() {
+async fn submissions_and_operations_are_counted() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let (take, peek) = (Operation::Take(&charges), Operation::Peek(&charges));

@@ -1,4 +1,4 @@
-//! The launchers: what they start does what a test tells it, and is gone afterwards.
+//! The launchers: processes they start can be controlled, and end with the test.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod databases;
@@ -12,12 +12,12 @@ mod servers;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Whether a process is there; one that has ended and was not waited for is not.
-fn lives(pid: u32) -> bool {
+/// Whether a process is running; a zombie is not.
+fn is_alive(pid: u32) -> bool {
     state(pid).is_some_and(|state| state != 'Z')
 }
 
-/// The state of a process as a letter of the system's: `T` is frozen.
+/// The state letter of a process; `T` means stopped.
 fn state(pid: u32) -> Option<char> {
     let stat: io::Result<String> = std::fs::read_to_string(proc(pid).join("stat"));
     stat.ok()?.rsplit_once(") ")?.1.chars().next()

@@ -1,5 +1,5 @@
-//! The testkit tested: the oracle against simpler references, the core against the oracle, the
-//! suite against a store that is too simple to be wrong, and the launchers against the system.
+//! Tests of the testkit: the oracle against simpler references, the core against the oracle, the
+//! suite on a minimal store, and the launchers.
 
 mod classic;
 mod conformance;

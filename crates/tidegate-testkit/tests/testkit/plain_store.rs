@@ -1,5 +1,5 @@
-//! A store of one lock and one map around the core's decisions: it proves that the core agrees
-//! with the oracle, and that the suite can be passed.
+//! A minimal store, one lock and one map around the core's decisions. It shows that the core agrees
+//! with the oracle, and that a store can pass the suite.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether the hold has passed under another revision, so that it counts as tokens.
+    /// Whether the hold expired under another revision, so that it is converted like tokens.
     fn hold_is_carried(&self, generation: u32, now: Now) -> bool {
         let held = self.held_until;
         held > Time::ZERO && held <= now.time && self.hold_generation != generation
@@ -49,7 +49,7 @@ impl Entry {
 #[derive(Debug, Default)]
 struct Inner {
     entries: BTreeMap<Id, Entry>,
-    /// The newest revision of each limit that was seen.
+    /// The newest known revision of each limit.
     limits: BTreeMap<String, Limit>,
     numbers: BTreeMap<Id, u64>,
     leases: u64,
@@ -157,7 +157,7 @@ impl Inner {
         }
     }
 
-    /// The newest revision of a limit: a caller with an older one adopts it.
+    /// Returns the newest revision of a limit; a caller with an older one adopts it.
     fn newest(&mut self, limit: &Limit) -> Limit {
         let known = self.limits.entry(limit.identity().to_owned()).or_insert_with(|| limit.clone());
         if known.generation() < limit.generation() {
@@ -171,7 +171,7 @@ impl Inner {
         *self.numbers.entry(id.clone()).or_insert(next)
     }
 
-    /// The state of an entry under the newest revision, with slots that ran out given back.
+    /// Returns the state of an entry under the newest revision, without expired slots.
     fn open(&mut self, id: &Id, limit: &Limit, now: Now) -> (State, Time) {
         let Some(entry) = self.entries.get_mut(id) else { return (State::Fresh, Time::ZERO) };
         entry.leases.retain(|_, lease| lease.ends.is_none_or(|ends| ends > now.time));
@@ -182,7 +182,7 @@ impl Inner {
             let taken = entry.leases.values().map(|lease| lease.slots).sum();
             State::Concurrency { taken }
         };
-        // A hold that passed under an older policy is carried over like the tokens.
+        // A hold that expired under an older policy is converted like tokens.
         let held = entry.held_until;
         if entry.hold_is_carried(limit.generation(), now) {
             let reopened = State::after_hold(limit, entry.hold_generation, held, now.time);
@@ -335,7 +335,7 @@ impl Inner {
         Ok(Answer::Settled(Settlement::new(outcomes, saturated, dropped, applied.into())))
     }
 
-    /// Slots of a lease that a correction gives back; it charges none.
+    /// Returns slots of a lease by a correction, which cannot take more.
     fn give_slots_back(&mut self, id: &Id, delta: i64, stamp: Option<&Stamp>) -> Settled {
         let lease = match (stamp.map(|stamp| stamp.place), self.entries.get_mut(id)) {
             (Some(Place::Slot(lease)), Some(entry)) if delta < 0 => entry.leases.get_mut(&lease),

@@ -1,4 +1,4 @@
-//! The suite on the plain store.
+//! The suite on the plain store, beyond the conformance cases.
 
 use tidegate_testkit::concurrency::{Load, check_all};
 use tidegate_testkit::property::{Effort, property};
@@ -10,7 +10,7 @@ use crate::plain_store::PlainStore;
 #[test]
 fn the_core_decides_as_the_oracle_does() {
     let steps = property(PlainStore::new, Effort::default());
-    assert!(steps >= 100_000, "{steps} steps are too few");
+    assert!(steps >= 100_000, "only {steps} steps were compared");
 }
 
 #[test]

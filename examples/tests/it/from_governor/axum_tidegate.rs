@@ -1,4 +1,5 @@
-//! An axum app with a limit for each address, with tidegate. The page shows what is below this line.
+//! An axum app with a limit for each address, with tidegate. The page shows what is below this
+//! line.
 
 use std::net::SocketAddr;
 

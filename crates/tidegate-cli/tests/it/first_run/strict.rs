@@ -81,12 +81,12 @@ fn ca_files_and_proxies_are_used() {
     assert!(proxy.seen()[0].line.starts_with("CONNECT localhost:"), "{:?}", proxy.seen());
     let ended = check(here.path(), &text(&with_roots), &[("HTTPS_PROXY", &format!("http://{at}"))]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("status 407, it asks for other credentials"), "{ended:?}");
+    assert!(ended.stderr.contains("status 407, proxy authentication required"), "{ended:?}");
     let plain = "[providers.openai]\nbase_url = \"http://provider.test\"\n";
     let dead = ForwardProxy::start("127.0.0.1:1".parse().unwrap(), None);
     let ended = check(here.path(), plain, &[("HTTP_PROXY", &format!("http://{}", dead.address()))]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    assert!(ended.stderr.contains("answered with status 502"), "{ended:?}");
+    assert!(ended.stderr.contains("returned status 502"), "{ended:?}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn undeclared_endpoint_is_rejected() {
     let reply = gateway.call(CHAT, "m", &[(ENDPOINT, "extracton")]);
     assert_eq!(reply.status, 400, "{reply:?}");
     let message = reply.body["error"]["message"].as_str().unwrap();
-    let known = "declared are: embeddings, extraction, translation, vision";
+    let known = "declared endpoints: embeddings, extraction, translation, vision";
     assert!(message.contains(known), "{message}");
     assert_eq!(upstream.seen().times.len(), 0);
 }

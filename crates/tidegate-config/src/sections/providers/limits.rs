@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tidegate_llm::plan::{Constraint, RawConstraint, TierTable};
 use tidegate_providers::Provider;
-use tidegate_providers::request::RoutePath;
 
 use super::bounded;
 use super::endpoint_routes::{self, RouteOwners};
@@ -155,8 +154,8 @@ pub struct EndpointPlan {
     pub requests_per_minute: Setting<Option<NonZeroU32>>,
     /// Tokens per minute.
     pub tokens_per_minute: Setting<Option<NonZeroU32>>,
-    /// Paths of the endpoint; `None` means those of the well-known name.
-    pub paths: Setting<Option<Vec<RoutePath>>>,
+    /// Paths of the endpoint in normal form; `None` means those of the well-known name.
+    pub paths: Setting<Option<Vec<String>>>,
     constraint: Option<Constraint>,
 }
 

@@ -1,4 +1,4 @@
-//! Keys are hidden in every form in which a provider may reflect them, and nothing else is.
+//! The key is masked in every form in which a provider may echo it, and nothing else is masked.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn redacted(text: &str) -> String {
 }
 
 #[test]
-fn the_key_is_hidden_in_every_form() {
+fn key_is_masked_in_every_form() {
     let pairs = ["", "x", "xy", "xyz"].map(|user| STANDARD_NO_PAD.encode(format!("{user}:{KEY}")));
     let plain = [
         KEY.to_owned(),
@@ -29,8 +29,8 @@ fn the_key_is_hidden_in_every_form() {
 }
 
 #[test]
-fn a_part_of_the_key_is_hidden_wherever_it_starts() {
-    for length in LONGEST_SHOWN + 1..=KEY.len() {
+fn key_fragments_are_masked_at_any_offset() {
+    for length in MAX_SHOWN_LEN + 1..=KEY.len() {
         for start in 0..=KEY.len() - length {
             for before in ["", ".", "..", "...", "....", "....."] {
                 let text = format!("{before}{}!", &KEY[start..start + length]);
@@ -42,7 +42,7 @@ fn a_part_of_the_key_is_hidden_wherever_it_starts() {
 }
 
 #[test]
-fn what_is_no_key_stays() {
+fn other_text_is_unchanged() {
     for text in ["", "sk-", "sk-Tida", "sk-T****fXYZ", "Incorrect API key provided: sk-T****fXYZ."]
     {
         assert_eq!(redacted(text), text);
@@ -50,16 +50,16 @@ fn what_is_no_key_stays() {
 }
 
 #[test]
-fn short_keys_are_hidden_whole_and_placeholders_are_not() {
+fn short_keys_are_masked_and_placeholders_are_not() {
     assert!(KeyRedactor::new("abc").is_none());
     let redactor = KeyRedactor::new("abcd").unwrap();
     assert_eq!(redactor.redact(b"an abcd").unwrap(), b"an ****");
     assert!(redactor.redact(b"an abc").is_none());
-    assert!(!redactor.reads_answers());
+    assert!(!redactor.scans_bodies());
 }
 
 #[test]
-fn headers_keep_their_order_and_lose_the_key() {
+fn key_is_masked_in_headers_and_order_is_kept() {
     let redactor = KeyRedactor::new("sk-tidal-0123456789").unwrap();
     let mut headers = HeaderMap::new();
     headers.append("set-cookie", HeaderValue::from_static("a=sk-tidal-0123456789; Path=/"));
@@ -72,15 +72,15 @@ fn headers_keep_their_order_and_lose_the_key() {
 }
 
 #[test]
-fn the_beginning_of_the_key_is_seen_at_the_end_of_a_piece() {
+fn partial_key_at_the_end_of_a_chunk_is_detected() {
     let redactor = KeyRedactor::new(KEY).unwrap();
     for length in 0..KEY.len() {
-        let piece = format!("ss{}", &KEY[..length]);
-        let begun = if length == 0 { 1 } else { length };
-        assert_eq!(redactor.begun_in(piece.as_bytes()), begun, "{piece}");
+        let chunk = format!("ss{}", &KEY[..length]);
+        let partial = if length == 0 { 1 } else { length };
+        assert_eq!(redactor.partial_key_len(chunk.as_bytes()), partial, "{chunk}");
     }
-    assert_eq!(redactor.begun_in(KEY.as_bytes()), 0);
-    let piece = redactor.redact_piece(format!("a{KEY}b{KEY}").into());
+    assert_eq!(redactor.partial_key_len(KEY.as_bytes()), 0);
+    let chunk = redactor.redact_chunk(format!("a{KEY}b{KEY}").into());
     let mask = "*".repeat(KEY.len());
-    assert_eq!(piece, format!("a{mask}b{mask}"));
+    assert_eq!(chunk, format!("a{mask}b{mask}"));
 }

@@ -4,8 +4,9 @@
 //! asked to, some never. Text received after the last report is counted, so that an interrupted or
 //! unreported response is not free.
 
-use tidegate_providers::tokens::TextCounter;
-use tidegate_providers::{MeasuredUsage, Usage};
+use tidegate_providers::Usage;
+
+use super::text_counter::TextCounter;
 
 /// Usage of a response so far.
 #[derive(Debug, Default)]
@@ -51,7 +52,7 @@ impl UsageSoFar {
     }
 
     /// Returns the usage, with `expected_input` if the provider did not report input.
-    pub(super) fn measured(&self, expected_input: u64) -> MeasuredUsage {
+    pub(super) fn measured(&self, expected_input: u64) -> Usage {
         // No response uses zero tokens: a provider that says so has not counted.
         let reported = self.reported.filter(|reported| reported.total() > 0);
         let usage = reported.unwrap_or_default();
@@ -61,10 +62,12 @@ impl UsageSoFar {
             since => self.covered.saturating_add(since).max(usage.output),
         };
         let input = if usage.input > 0 { usage.input } else { expected_input };
-        MeasuredUsage {
-            usage: Usage { input, output, ..usage },
-            is_input_reported: usage.input > 0,
-            is_output_reported: reported.is_some() && since == 0,
+        Usage {
+            input,
+            output,
+            is_input_estimated: usage.input == 0,
+            is_output_estimated: reported.is_none() || since > 0,
+            ..usage
         }
     }
 }
@@ -79,7 +82,7 @@ mod tests {
 
     fn measured(so_far: &UsageSoFar) -> (u64, &'static str, u64, &'static str) {
         let measured = so_far.measured(40);
-        let Usage { input, output, .. } = measured.usage;
+        let Usage { input, output, .. } = measured;
         (input, measured.input_source(), output, measured.output_source())
     }
 

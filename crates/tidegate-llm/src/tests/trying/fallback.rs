@@ -148,7 +148,10 @@ async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
     assert_eq!(error.failure().unwrap().class, error.class());
     assert_eq!((error.retry_after(), error.was_sent()), (Some(SECOND * 3), true), "the soonest");
     assert!(error.is_retryable() && error.is_rate_limit() && !error.is_wait());
-    assert_eq!(error.to_string(), "openai answered 429, and openai answered 429");
+    assert_eq!(
+        error.to_string(),
+        "openai answered 429; the fallback failed too: openai answered 429"
+    );
     let gone = fails(|| failed(Class::CredentialRejected));
     let error = ask(&chain([&gone]).layer(fails(quota)), hello()).await.unwrap_err();
     assert!(matches!(error, CallError::Provider(_)) && !error.is_retryable());

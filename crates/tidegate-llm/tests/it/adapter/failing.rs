@@ -1,4 +1,4 @@
-//! Answers that are none, or not all of one.
+//! Failed, truncated and malformed responses.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -19,18 +19,18 @@ use tidegate_sim::{Account, Delay, Ending, Fault, Hint, Limits};
 use tokio::time::Instant;
 use tower::{ServiceExt as _, service_fn};
 
-use super::{DIALECTS, account, adapter, ask, call, simulator, target};
+use super::{DIALECTS, account, adapter, call, send, simulator, target};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What came of an answer until it failed.
+/// Reads a response until it fails.
 async fn until_error(mut answer: Answer) -> (Reply, CallError) {
     let mut reply = Reply::default();
     loop {
         match answer.next().await.unwrap() {
             Ok(event) => reply.add(event),
             Err(error) => {
-                assert!(answer.next().await.is_none(), "nothing comes after an error");
+                assert!(answer.next().await.is_none(), "the stream ends after an error");
                 return (reply, error);
             }
         }
@@ -44,8 +44,8 @@ fn broken(error: &CallError) -> Option<Broken> {
     }
 }
 
-/// An adapter whose HTTP service answers every request with this.
-async fn answered(dialect: Dialect, body: impl Into<Bytes>) -> Result<Answer, CallError> {
+/// Calls an adapter whose HTTP service returns this body.
+async fn call_with_body(dialect: Dialect, body: impl Into<Bytes>) -> Result<Answer, CallError> {
     let body: Bytes = body.into();
     let http = service_fn(move |_| {
         let response = Response::new(Full::new(body.clone()));
@@ -55,11 +55,11 @@ async fn answered(dialect: Dialect, body: impl Into<Bytes>) -> Result<Answer, Ca
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_cut_is_an_error_after_what_was_said() {
+async fn truncated_stream_is_an_error_after_its_events() {
     for (sim, dialect) in DIALECTS {
         let simulator = simulator(account(sim));
         simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
-        let answer = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
+        let answer = send(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
         let (reply, error) = until_error(answer).await;
         assert_eq!(reply.text, "the sea ran ", "{dialect:?}");
         assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
@@ -68,7 +68,7 @@ async fn a_stream_that_is_cut_is_an_error_after_what_was_said() {
 }
 
 #[tokio::test]
-async fn a_stream_that_ends_well_but_too_soon_is_cut_as_well() {
+async fn stream_without_its_end_marker_is_truncated() {
     let cut = [
         (Dialect::OpenAi, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n"),
         (Dialect::OpenAi, "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"cho"),
@@ -83,30 +83,30 @@ async fn a_stream_that_ends_well_but_too_soon_is_cut_as_well() {
         (Dialect::Ollama, "{\"message\":{\"content\":\"a\"},\"done\":false}\n{\"mess"),
     ];
     for (dialect, body) in cut {
-        let (reply, error) = until_error(answered(dialect, body).await.unwrap()).await;
+        let (reply, error) = until_error(call_with_body(dialect, body).await.unwrap()).await;
         assert_eq!(reply.text, "a", "{dialect:?}");
         assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
     }
-    let error = answered(Dialect::OpenAi, "").await.unwrap_err();
-    assert_eq!(broken(&error), Some(Broken::Cut), "nothing at all is no answer");
+    let error = call_with_body(Dialect::OpenAi, "").await.unwrap_err();
+    assert_eq!(broken(&error), Some(Broken::Cut), "an empty body is truncated");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_whole_answer_that_is_cut_is_an_error() {
+async fn truncated_response_in_one_piece_is_an_error() {
     for (sim, dialect) in DIALECTS {
         let simulator = simulator(account(sim));
         simulator.inject("main", Fault::Cut { after: 3 }, 1).unwrap();
-        let error = ask(&adapter(&simulator, dialect), call()).await.unwrap_err();
+        let error = send(&adapter(&simulator, dialect), call()).await.unwrap_err();
         assert_eq!(broken(&error), Some(Broken::Cut), "{dialect:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_in_the_middle_of_a_stream_is_a_failure_of_the_provider() {
+async fn error_in_a_stream_is_a_failure_of_the_provider() {
     for (sim, dialect) in DIALECTS {
         let simulator = simulator(account(sim));
         simulator.inject("main", Fault::StreamError { after: 2 }, 1).unwrap();
-        let answer = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
+        let answer = send(&adapter(&simulator, dialect), call().streamed()).await.unwrap();
         let id = answer.request_id().map(str::to_owned);
         let (reply, error) = until_error(answer).await;
         assert_eq!(reply.text, "the sea ", "{dialect:?}");
@@ -118,17 +118,17 @@ async fn an_error_in_the_middle_of_a_stream_is_a_failure_of_the_provider() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_before_the_first_word_is_a_call_that_failed() {
+async fn error_before_the_first_word_fails_the_call() {
     for (sim, dialect) in DIALECTS {
         let simulator = simulator(account(sim));
         simulator.inject("main", Fault::StreamError { after: 0 }, 1).unwrap();
-        let error = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap_err();
+        let error = send(&adapter(&simulator, dialect), call().streamed()).await.unwrap_err();
         assert!(error.failure().is_some(), "{dialect:?}");
     }
 }
 
 #[tokio::test]
-async fn an_error_is_found_in_every_form_that_providers_give_it() {
+async fn errors_are_recognized_in_every_form() {
     let forms = [
         (Dialect::Ollama, "{\"error\":\"the runner has stopped\"}\n"),
         (Dialect::Gemini, "[{\n \"error\": {\"code\": 503, \"status\": \"UNAVAILABLE\"}\n}\n]"),
@@ -140,25 +140,25 @@ async fn an_error_is_found_in_every_form_that_providers_give_it() {
         (Dialect::Anthropic, "event: error\ndata: {\"type\":\"error\",\"error\":{}}\n\n"),
     ];
     for (dialect, body) in forms {
-        let error = answered(dialect, body).await.unwrap_err();
+        let error = call_with_body(dialect, body).await.unwrap_err();
         assert!(error.failure().is_some(), "{dialect:?} {body}: {error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_provider_that_does_not_stream_is_understood_nevertheless() {
+async fn response_that_is_not_streamed_is_decoded() {
     let body = "{\"choices\":[{\"message\":{\"content\":\"Elbe\"},\n\"finish_reason\":\"stop\"}]}";
-    let reply = answered(Dialect::Compatible, body).await.unwrap().whole().await.unwrap();
+    let reply = call_with_body(Dialect::Compatible, body).await.unwrap().whole().await.unwrap();
     assert_eq!((reply.text.as_str(), reply.stop), ("Elbe", Some(StopReason::End)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_json_cannot_be_read() {
+async fn malformed_json_cannot_be_decoded() {
     for (sim, dialect) in DIALECTS {
         for call in [call(), call().streamed()] {
             let simulator = simulator(account(sim));
             simulator.inject("main", Fault::Malformed, 1).unwrap();
-            let error = ask(&adapter(&simulator, dialect), call).await.unwrap_err();
+            let error = send(&adapter(&simulator, dialect), call).await.unwrap_err();
             assert!(matches!(error, CallError::Unreadable { .. }), "{dialect:?}: {error:?}");
             assert_eq!(error.class(), Class::Transient);
         }
@@ -166,66 +166,66 @@ async fn what_is_no_json_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_silent_for_too_long_has_timed_out() {
+async fn slow_start_times_out() {
     for call in [call(), call().streamed()] {
         let simulator = simulator(account(tidegate_sim::Dialect::OpenAi));
         simulator.inject("main", Fault::SlowStart(SECOND * 130), 1).unwrap();
-        let began = Instant::now();
+        let started = Instant::now();
         let adapter = adapter(&simulator, Dialect::OpenAi);
-        let error = ask(&adapter, call.clone()).await.unwrap_err();
+        let error = send(&adapter, call.clone()).await.unwrap_err();
         assert_eq!(broken(&error), Some(Broken::TimedOut));
-        assert_eq!(began.elapsed(), SECOND * 120, "two minutes unless set otherwise");
+        assert_eq!(started.elapsed(), SECOND * 120, "two minutes by default");
         simulator.inject("main", Fault::SlowStart(SECOND * 130), 1).unwrap();
-        ask(&adapter.timeout(SECOND * 140), call).await.unwrap().whole().await.unwrap();
+        send(&adapter.timeout(SECOND * 140), call).await.unwrap().whole().await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_in_the_middle_of_a_stream_times_out_too() {
+async fn gap_in_a_stream_times_out() {
     let account = account(tidegate_sim::Dialect::Ollama).per_token(Delay::fixed(SECOND * 30));
     let simulator = simulator(account);
     let adapter = adapter(&simulator, Dialect::Ollama);
-    let patient = adapter.clone().timeout(SECOND * 31);
-    // All of it takes longer than the time-out, but no silence does.
-    let answer = ask(&patient, call().streamed()).await.unwrap();
+    let with_longer_timeout = adapter.clone().timeout(SECOND * 31);
+    // The whole stream takes longer than the time-out, but no gap does.
+    let answer = send(&with_longer_timeout, call().streamed()).await.unwrap();
     assert_eq!(answer.whole().await.unwrap().usage.unwrap().output, 10);
-    let answer = ask(&adapter.timeout(SECOND * 29), call().streamed()).await.unwrap();
-    let began = Instant::now();
+    let answer = send(&adapter.timeout(SECOND * 29), call().streamed()).await.unwrap();
+    let started = Instant::now();
     let (reply, error) = until_error(answer).await;
     assert_eq!((reply.text.as_str(), broken(&error)), ("the ", Some(Broken::TimedOut)));
-    assert_eq!(began.elapsed(), SECOND * 29);
+    assert_eq!(started.elapsed(), SECOND * 29);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_keeps_its_callers_awake_is_waited_for() {
+async fn keep_alives_extend_the_wait() {
     let account = Account::new(tidegate_sim::Dialect::DeepSeek, "main", "secret-key")
         .model("m", Limits::new().concurrency(1))
         .first_token(Delay::fixed(SECOND * 25));
     let simulator = simulator(account);
-    // Of the last comment in the queue and the first word one may be 35 seconds after the other.
+    // Up to 35 seconds may pass between the last keep-alive and the first word.
     let adapter = adapter(&simulator, Dialect::DeepSeek).timeout(SECOND * 36);
     let calls = [call(), call().streamed(), call(), call().streamed()];
     let answers = calls.map(|call| async {
-        ask(&adapter, call).await.unwrap().whole().await.unwrap().usage.unwrap().output
+        send(&adapter, call).await.unwrap().whole().await.unwrap().usage.unwrap().output
     });
     assert_eq!(futures_util::future::join_all(answers).await, [10; 4]);
-    assert_eq!(simulator.elapsed(), SECOND * 100, "they went one after the other");
+    assert_eq!(simulator.elapsed(), SECOND * 100, "the calls ran one after the other");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_port_that_is_closed_and_a_connection_that_is_reset_are_told_apart() {
+async fn refused_and_reset_connections_are_distinguished() {
     let simulator = simulator(account(tidegate_sim::Dialect::OpenAi));
     let adapter = adapter(&simulator, Dialect::OpenAi);
     simulator.inject("main", Fault::Reset, 1).unwrap();
-    let error = ask(&adapter, call()).await.unwrap_err();
+    let error = send(&adapter, call()).await.unwrap_err();
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Cut), true));
     simulator.refuse_connections(SECOND);
-    let error = ask(&adapter, call()).await.unwrap_err();
+    let error = send(&adapter, call()).await.unwrap_err();
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Refused), false));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_a_failure_with_its_status_and_the_name_of_the_request() {
+async fn failure_has_status_and_request_id() {
     for (sim, dialect) in DIALECTS {
         let simulator = simulator(account(sim));
         let fault = match dialect {
@@ -233,7 +233,7 @@ async fn a_refusal_is_a_failure_with_its_status_and_the_name_of_the_request() {
             _ => Fault::LockOut { length: SECOND, hint: Hint::Told },
         };
         simulator.inject("main", fault, 1).unwrap();
-        let error = ask(&adapter(&simulator, dialect), call().streamed()).await.unwrap_err();
+        let error = send(&adapter(&simulator, dialect), call().streamed()).await.unwrap_err();
         let failure = error.failure().unwrap();
         let status = if dialect == Dialect::Ollama { 503 } else { 429 };
         assert_eq!(failure.status.as_u16(), status, "{dialect:?}");
@@ -249,35 +249,35 @@ async fn a_refusal_is_a_failure_with_its_status_and_the_name_of_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_anthropic_would_refuse_for_its_size_is_not_sent_if_that_is_asked_for() {
+async fn check_size_rejects_large_requests_without_sending() {
     let simulator = simulator(account(tidegate_sim::Dialect::Anthropic));
     let adapter = adapter(&simulator, Dialect::Anthropic).check_size();
     let large = Call::new(Chat::user("x".repeat(32 << 20)));
-    let error = ask(&adapter, large).await.unwrap_err();
+    let error = send(&adapter, large).await.unwrap_err();
     assert_eq!(error.class(), Class::TooLarge);
     assert!(!error.class().is_retryable());
     assert_eq!(error.failure().unwrap().kind.as_deref(), Some("request_too_large"));
     assert_eq!(simulator.ledger().seen(), 0);
-    let _ = ask(&adapter, call()).await.unwrap();
+    let _ = send(&adapter, call()).await.unwrap();
     assert_eq!(simulator.ledger().seen(), 1);
 }
 
 #[tokio::test]
-async fn an_answer_that_fills_the_memory_is_refused() {
+async fn oversized_response_is_rejected() {
     let http = service_fn(|_| {
         let body = Full::new(Bytes::from(vec![b' '; (64 << 20) + 1]));
         async { Ok::<_, Infallible>(Response::new(body)) }
     });
     let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
     let CallError::Unreadable { source, .. } = adapter.oneshot(call()).await.unwrap_err() else {
-        panic!("it was read");
+        panic!("the response was accepted");
     };
     let error = source.downcast::<DecodeError>().unwrap();
     assert!(matches!(*error, DecodeError::TooLong { limit: 67_108_864 }));
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_whose_body_never_ends_is_still_an_error() {
+async fn endless_error_body_does_not_hide_the_status() {
     let http = service_fn(|_| async {
         let pieces = std::iter::repeat_n(Bytes::from(vec![b' '; 1 << 19]), 2);
         let pieces = futures_util::stream::iter(pieces.map(|piece| Ok(Frame::data(piece))));
@@ -287,43 +287,43 @@ async fn an_error_whose_body_never_ends_is_still_an_error() {
         Ok::<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible>(response)
     });
     let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
-    let began = Instant::now();
+    let started = Instant::now();
     let error = adapter.oneshot(call().streamed()).await.unwrap_err();
     assert_eq!(error.failure().unwrap().status.as_u16(), 502);
-    assert_eq!(began.elapsed(), SECOND * 5, "its status is known, and has waited long enough");
+    assert_eq!(started.elapsed(), SECOND * 5, "the status is known; the body is not worth more");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_over_does_not_wait_for_its_connection() {
+async fn finished_stream_does_not_wait_for_the_connection_to_close() {
     let http = service_fn(|_| async {
-        let said = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\ndata: [DONE]\n\n";
-        let said = futures_util::stream::iter([Ok::<_, Infallible>(Frame::data(said.into()))]);
-        let body = futures_util::StreamExt::chain(said, futures_util::stream::pending());
+        let frames = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"}}]}\n\ndata: [DONE]\n\n";
+        let frames = futures_util::stream::iter([Ok::<_, Infallible>(Frame::data(frames.into()))]);
+        let body = futures_util::StreamExt::chain(frames, futures_util::stream::pending());
         Ok::<_, Infallible>(Response::new(StreamBody::new(body).boxed_unsync()))
     });
     let adapter = Adapter::new(http, "sim", target(Dialect::OpenAi, "http://sim", &[]));
-    let began = Instant::now();
+    let started = Instant::now();
     let mut answer = adapter.oneshot(call().streamed()).await.unwrap();
     assert_eq!(answer.next().await.unwrap().unwrap(), Event::Text("Elbe".into()));
-    assert_eq!(began.elapsed(), Duration::ZERO);
+    assert_eq!(started.elapsed(), Duration::ZERO);
     assert!(answer.next().await.is_none());
-    assert_eq!(began.elapsed(), SECOND);
+    assert_eq!(started.elapsed(), SECOND);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chat_that_a_provider_has_no_words_for_is_not_sent() {
+async fn chat_that_cannot_be_encoded_is_not_sent() {
     let simulator = simulator(account(tidegate_sim::Dialect::Gemini));
-    let called =
+    let tool_call =
         ToolCall { name: "rivers".into(), arguments: "[no object]".into(), ..Default::default() };
-    let message = Message::Assistant { text: String::new(), calls: vec![called] };
+    let message = Message::Assistant { text: String::new(), calls: vec![tool_call] };
     let call = Call::new(Chat::new([message]));
-    let error = ask(&adapter(&simulator, Dialect::Gemini), call).await.unwrap_err();
+    let error = send(&adapter(&simulator, Dialect::Gemini), call).await.unwrap_err();
     assert!(matches!(error, CallError::Request { .. }));
     assert_eq!((error.class(), simulator.ledger().seen()), (Class::BadRequest, 0));
 }
 
 #[test]
-fn a_target_says_what_is_wrong_with_it() {
+fn invalid_targets_are_rejected_with_the_reason() {
     let new = |url: &str| {
         let key = Credential::none();
         Target::new(Dialect::Compatible, url, "m", &key).map(drop)

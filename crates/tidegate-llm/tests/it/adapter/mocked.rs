@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::{Broken, Call};
-use tidegate_providers::{Chat, Class, Event, Failure, Mode, Reply, StopReason, ToolCall, Usage};
+use tidegate_providers::{Chat, Class, Event, Failure, Reply, StopReason, ToolCall, Usage};
 use tokio::time::Instant;
 use tower::ServiceExt as _;
 
@@ -13,7 +13,7 @@ fn call(text: &str) -> Call {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mock_follows_its_script_and_then_says_the_same_for_ever() {
+async fn mock_follows_its_script_then_repeats_the_default() {
     let mock = Mock::new("mock")
         .then(Step::fail(Class::RateLimited { after: None, dimension: None }))
         .then(Step::broken(Broken::NotConnected))
@@ -30,32 +30,32 @@ async fn a_mock_follows_its_script_and_then_says_the_same_for_ever() {
 }
 
 #[tokio::test]
-async fn a_mock_remembers_what_it_was_called_with() {
+async fn mock_records_its_calls() {
     let mock = Mock::new("mock");
     let chat = Chat::user("A river?").system("Be brief.").max_tokens(5);
     let _ = mock.clone().oneshot(Call::new(chat.clone()).streamed()).await.unwrap();
     let calls = mock.calls();
-    assert_eq!((calls[0].chat(), calls[0].mode()), (&chat, Mode::Stream));
+    assert_eq!((calls[0].chat(), calls[0].is_streamed()), (&chat, true));
     for _ in 0..2_000 {
         let _ = mock.clone().oneshot(call("more")).await.unwrap();
     }
     assert_eq!((mock.calls().len(), mock.seen()), (1_024, 2_001));
-    assert_eq!(mock.calls()[0].chat(), &Chat::user("more"), "the oldest are forgotten");
+    assert_eq!(mock.calls()[0].chat(), &Chat::user("more"), "the oldest calls are dropped");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_comes_word_by_word_at_its_pace() {
+async fn stream_arrives_word_by_word() {
     let second = Duration::from_secs(1);
     let mut reply = Reply::default();
     reply.text = "one two".into();
     reply.calls = vec![ToolCall { name: "length".into(), ..ToolCall::default() }];
     let mock = Mock::new("mock").then(Step::whole(reply).after(second * 5).pause(second));
-    let began = Instant::now();
+    let started = Instant::now();
     let mut answer = mock.oneshot(call("hi there").streamed()).await.unwrap();
-    assert_eq!(began.elapsed(), second * 5);
+    assert_eq!(started.elapsed(), second * 5);
     let mut events = Vec::new();
     while let Some(event) = answer.next().await {
-        events.push((began.elapsed().as_secs(), event.unwrap()));
+        events.push((started.elapsed().as_secs(), event.unwrap()));
     }
     let part = ToolCall { name: "length".into(), ..ToolCall::default() };
     let usage = Usage { input: 6, output: 2, ..Usage::default() };
@@ -70,7 +70,7 @@ async fn a_stream_comes_word_by_word_at_its_pace() {
 }
 
 #[tokio::test]
-async fn an_answer_can_break_off_after_its_words() {
+async fn response_can_fail_after_its_words() {
     let steps = [
         (Step::reply("one two").then_breaks(Broken::Cut), Class::Transient),
         (Step::reply("one two").then_fails(Class::Overloaded), Class::Overloaded),
@@ -91,7 +91,7 @@ async fn an_answer_can_break_off_after_its_words() {
 }
 
 #[tokio::test]
-async fn a_failure_is_passed_on_as_it_is() {
+async fn failure_is_returned_unchanged() {
     let status = http::StatusCode::IM_A_TEAPOT;
     let mut failure = Failure::new("other".into(), Class::BadRequest, status);
     failure.kind = Some("teapot".into());

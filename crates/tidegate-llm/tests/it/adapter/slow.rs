@@ -1,4 +1,4 @@
-//! Providers that never come to an end, but always send a little more.
+//! Providers that never finish, but keep sending a little.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{call, target};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What a provider says first, and what it says again and again, so far apart.
+/// A body that sends `first`, and then `drop` again and again, `apart` from each other.
 #[derive(Clone, Copy)]
 struct Drip {
     status: StatusCode,
@@ -29,16 +29,16 @@ struct Drip {
 
 impl Drip {
     fn body(self) -> UnsyncBoxBody<Bytes, Infallible> {
-        let frames = futures_util::stream::unfold(self.first, move |said| async move {
-            if said == self.drop {
+        let frames = futures_util::stream::unfold(self.first, move |piece| async move {
+            if piece == self.drop {
                 sleep(self.apart).await;
             }
-            Some((Ok(Frame::data(Bytes::from(said))), self.drop))
+            Some((Ok(Frame::data(Bytes::from(piece))), self.drop))
         });
         StreamBody::new(frames).boxed_unsync()
     }
 
-    async fn ask(self, call: Call) -> Result<Answer, CallError> {
+    async fn send(self, call: Call) -> Result<Answer, CallError> {
         let http = service_fn(move |_| async move {
             let response = Response::builder().status(self.status).header("retry-after", "1");
             Ok::<_, Infallible>(response.body(self.body()).unwrap())
@@ -48,32 +48,32 @@ impl Drip {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_is_known_soon_after_its_head() {
+async fn error_body_is_read_for_five_seconds_at_most() {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let drip = Drip { status, first: "{", drop: " ", apart: SECOND };
-    let began = Instant::now();
-    let error = drip.ask(call()).await.unwrap_err();
+    let started = Instant::now();
+    let error = drip.send(call()).await.unwrap_err();
     assert_eq!(error.class(), Class::RateLimited { after: Some(SECOND), dimension: None });
-    assert_eq!(began.elapsed(), SECOND * 5);
+    assert_eq!(started.elapsed(), SECOND * 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_in_one_piece_that_only_drips_times_out() {
+async fn endless_response_in_one_piece_times_out() {
     let drip = Drip { status: StatusCode::OK, first: "\n", drop: "\n", apart: SECOND * 100 };
-    let began = Instant::now();
-    let error = drip.ask(call()).await.unwrap_err();
+    let started = Instant::now();
+    let error = drip.send(call()).await.unwrap_err();
     assert!(matches!(error, CallError::Connection { broken: Broken::TimedOut, .. }), "{error}");
-    assert_eq!(began.elapsed(), SECOND * 600, "five time-outs of two minutes");
+    assert_eq!(started.elapsed(), SECOND * 600, "five time-outs of two minutes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_goes_on_after_its_end_ends() {
+async fn data_after_the_end_of_a_stream_is_ignored() {
     let first = "data: {\"choices\":[{\"delta\":{\"content\":\"Elbe\"},\
                  \"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
     let drip =
         Drip { status: StatusCode::OK, first, drop: ": keep-alive\n\n", apart: SECOND * 3 / 10 };
-    let began = Instant::now();
-    let reply = drip.ask(call().streamed()).await.unwrap().whole().await.unwrap();
+    let started = Instant::now();
+    let reply = drip.send(call().streamed()).await.unwrap().whole().await.unwrap();
     assert_eq!(reply.text, "Elbe");
-    assert_eq!(began.elapsed(), SECOND);
+    assert_eq!(started.elapsed(), SECOND);
 }

@@ -1,4 +1,4 @@
-//! The client over a real socket, in real time.
+//! The client over real sockets, in real time.
 
 use std::net::SocketAddr;
 
@@ -27,7 +27,7 @@ fn adapter(address: SocketAddr) -> Adapter<Client> {
 }
 
 #[tokio::test]
-async fn the_client_calls_whole_and_streamed_and_hears_of_failures() {
+async fn client_handles_whole_streamed_and_failed_responses() {
     let simulator = simulator(account(tidegate_sim::Dialect::OpenAi));
     let adapter = adapter(serve(&simulator).await);
     for call in [call(), call().streamed(), call()] {

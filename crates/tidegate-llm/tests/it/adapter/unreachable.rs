@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, over real sockets: the kind of the failure and its text.
+//! Servers that cannot be reached, over real sockets: kind and text of the error.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tower::ServiceExt as _;
 
 use super::{call, target};
 
-/// The error of a call to a base URL.
+/// Returns the error of a call to a base URL.
 async fn error(base_url: &str) -> CallError {
     let target = target(Dialect::OpenAi, base_url, &[]);
     Adapter::new(Client::new().unwrap(), "openai", target).oneshot(call()).await.unwrap_err()
@@ -39,7 +39,7 @@ async fn closed_port() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_closed_port_is_told_with_its_address() {
+async fn closed_port_is_reported_with_its_address() {
     let address = closed_port().await;
     let error = error(&format!("http://{address}/v1")).await;
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Refused), false));
@@ -49,7 +49,7 @@ async fn a_closed_port_is_told_with_its_address() {
 }
 
 #[tokio::test]
-async fn a_closed_port_of_a_named_host_is_told_with_the_addresses_of_the_host() {
+async fn closed_port_of_a_named_host_is_reported_with_its_addresses() {
     let address = closed_port().await;
     let error = error(&format!("http://localhost:{}/v1", address.port())).await;
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Refused), false));
@@ -57,14 +57,14 @@ async fn a_closed_port_of_a_named_host_is_told_with_the_addresses_of_the_host() 
 }
 
 #[tokio::test]
-async fn an_unknown_host_is_told_by_its_name() {
+async fn unknown_host_is_reported_by_name() {
     let error = error("http://nope.invalid/v1").await;
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::HostNotFound), false));
     let text = r#"openai cannot be reached: host name "nope.invalid" cannot be resolved"#;
     assert_eq!(error.to_string(), text);
 }
 
-/// A server with a certificate for `example.org` that it has signed itself. Does one handshake.
+/// Starts a server with a self-signed certificate for `example.org`. It accepts one handshake.
 async fn self_signed() -> SocketAddr {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(["example.org".to_owned()]).unwrap();
@@ -88,7 +88,7 @@ async fn self_signed() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_trusted_is_told_with_its_names_and_the_reason() {
+async fn untrusted_certificate_is_reported_with_names_and_reason() {
     let port = self_signed().await.port();
     let error = error(&format!("https://localhost:{port}/v1")).await;
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::Tls), false));
@@ -99,7 +99,7 @@ async fn a_certificate_that_is_not_trusted_is_told_with_its_names_and_the_reason
 }
 
 #[tokio::test]
-async fn a_server_without_tls_is_a_failed_handshake() {
+async fn server_without_tls_fails_the_handshake() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -113,7 +113,7 @@ async fn a_server_without_tls_is_a_failed_handshake() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_during_the_handshake_may_heal() {
+async fn connection_closed_during_the_handshake_is_not_a_tls_error() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { drop(listener.accept().await.unwrap()) });
@@ -123,8 +123,8 @@ async fn a_server_that_closes_during_the_handshake_may_heal() {
     assert!(error.to_string().starts_with(text), "{error}");
 }
 
-/// A request with a connect time-out of 50 ms.
-fn hasty(url: &str) -> Request<Full<Bytes>> {
+/// Creates a request with a connect time-out of 50 ms.
+fn with_short_timeout(url: &str) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::default());
     *request.uri_mut() = url.parse().unwrap();
     set_connect_timeout(request.extensions_mut(), Duration::from_millis(50));
@@ -132,27 +132,27 @@ fn hasty(url: &str) -> Request<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn a_handshake_that_stalls_ends_with_the_connect_timeout_and_a_slow_answer_does_not() {
+async fn connect_timeout_covers_the_handshake_but_not_the_response() {
     let client = Client::new().unwrap();
     let slow = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let request = hasty(&format!("http://{}/v1", slow.local_addr().unwrap()));
+    let request = with_short_timeout(&format!("http://{}/v1", slow.local_addr().unwrap()));
     let sent = tokio::spawn(client.clone().oneshot(request));
     let (mut socket, _) = slow.accept().await.unwrap();
 
-    // Connects, and hears nothing.
+    // TCP connects, and the handshake stalls.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let request = hasty(&format!("https://{}/v1", silent.local_addr().unwrap()));
+    let request = with_short_timeout(&format!("https://{}/v1", silent.local_addr().unwrap()));
     let error = client.oneshot(request).await.unwrap_err();
     assert_eq!(adapter::broken(&error), Broken::ConnectTimedOut);
     assert!(error.to_string().ends_with("no connection within 50ms"), "{error}");
 
-    // The first request has waited for longer than that.
+    // The first request has waited longer than its connect time-out.
     socket.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
     assert_eq!(sent.await.unwrap().unwrap().status(), 204);
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_a_timeout_with_its_name() {
+async fn server_that_never_responds_is_a_first_byte_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let target = target(Dialect::OpenAi, &format!("http://{address}/v1"), &[]);
@@ -162,6 +162,6 @@ async fn a_server_that_never_answers_is_a_timeout_with_its_name() {
     assert_eq!((broken(&error), error.was_sent()), (Some(Broken::TimedOut), true));
     assert_eq!(
         error.to_string(),
-        "openai did not answer in time: first-byte time-out: the answer did not begin within 50ms"
+        "openai did not answer in time: first-byte time-out: the response did not begin within 50ms"
     );
 }

@@ -1,4 +1,4 @@
-//! Answers in one piece, as providers write them.
+//! Responses in one piece, as providers send them.
 
 use tidegate_providers::response::{DecodeError, decode};
 use tidegate_providers::{Dialect, Reply, StopReason, ToolCall, Usage};
@@ -30,13 +30,20 @@ fn openai() {
     assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("Hm.", "Think."));
     assert_eq!(reply.calls, [call("call_1", None)]);
     assert_eq!(reply.stop, Some(StopReason::Tools));
-    let usage = Usage { input: 10, output: 5, cache_read: 4, cache_write: 2, reasoning: 3 };
+    let usage = Usage {
+        input: 10,
+        output: 5,
+        cache_read: 4,
+        cache_write: 2,
+        reasoning: 3,
+        ..Usage::default()
+    };
     assert_eq!(reply.usage, Some(usage));
     assert_eq!(usage.total(), 15);
 }
 
 #[test]
-fn those_who_speak_openai_write_some_things_elsewhere() {
+fn compatible_providers_use_other_members() {
     let mistral = read(
         Dialect::Mistral,
         r#"{"choices":[{"finish_reason":"model_length","message":{"content":[
@@ -73,7 +80,8 @@ fn anthropic() {
     assert_eq!(reply.calls[0], call("toolu_1", None));
     assert_eq!((reply.calls[1].name.as_str(), reply.calls[1].arguments.as_str()), ("now", "{}"));
     assert_eq!(reply.stop, Some(StopReason::Tools));
-    let usage = Usage { input: 321, output: 7, cache_read: 300, cache_write: 20, reasoning: 0 };
+    let usage =
+        Usage { input: 321, output: 7, cache_read: 300, cache_write: 20, ..Usage::default() };
     assert_eq!(reply.usage, Some(usage));
 }
 
@@ -91,7 +99,7 @@ fn gemini() {
     assert_eq!(reply.calls[0], call("f1", Some("signed")));
     assert_eq!((&*reply.calls[1].id, &*reply.calls[1].arguments), ("gemini-call-1", "{}"));
     assert_eq!(reply.stop, Some(StopReason::Tools));
-    let usage = Usage { input: 12, output: 10, cache_read: 3, cache_write: 0, reasoning: 6 };
+    let usage = Usage { input: 12, output: 10, cache_read: 3, reasoning: 6, ..Usage::default() };
     assert_eq!(reply.usage, Some(usage));
     assert_eq!(usage.total(), 22);
     let blocked = read(Dialect::Gemini, r#"{"promptFeedback":{"blockReason":"SAFETY"}}"#);
@@ -115,7 +123,7 @@ fn ollama() {
 }
 
 #[test]
-fn what_is_no_answer_is_an_error_that_says_why_and_quotes_nothing() {
+fn invalid_response_is_an_error_that_quotes_nothing() {
     let missing = |dialect| match decode(dialect, br#"{"secret":"words"}"#) {
         Err(DecodeError::Missing(name)) => name,
         other => panic!("{other:?}"),

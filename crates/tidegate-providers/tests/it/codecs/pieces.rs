@@ -1,5 +1,4 @@
-//! Streams in pieces: wherever they are cut they say the same, and whatever they are, nothing
-//! panics.
+//! Streams in pieces: the events do not depend on where the stream is split, and no input panics.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,7 +8,7 @@ use tidegate_providers::{Dialect, Event, Reply, StopReason};
 
 use super::transcripts;
 
-/// All events of a stream in these pieces, and the error that ended it.
+/// Returns all events of a stream in these pieces, and the error that ended it.
 fn decode<'a>(
     dialect: Dialect,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -30,12 +29,13 @@ fn reply(events: &[Event]) -> Reply {
     reply
 }
 
-/// The pieces of some bytes that are cut at these places.
-fn cut<'a>(bytes: &'a [u8], places: &[Index]) -> Vec<&'a [u8]> {
-    let mut places: Vec<usize> = places.iter().map(|place| place.index(bytes.len() + 1)).collect();
-    places.sort_unstable();
-    let starts = std::iter::once(0).chain(places.iter().copied());
-    let ends = places.iter().copied().chain([bytes.len()]);
+/// Splits bytes at these positions.
+fn split_at<'a>(bytes: &'a [u8], positions: &[Index]) -> Vec<&'a [u8]> {
+    let mut positions: Vec<usize> =
+        positions.iter().map(|place| place.index(bytes.len() + 1)).collect();
+    positions.sort_unstable();
+    let starts = std::iter::once(0).chain(positions.iter().copied());
+    let ends = positions.iter().copied().chain([bytes.len()]);
     starts.zip(ends).map(|(start, end)| &bytes[start..end]).collect()
 }
 
@@ -44,7 +44,7 @@ fn dialects() -> impl Strategy<Value = Dialect> {
 }
 
 #[test]
-fn a_stream_says_what_it_says() {
+fn transcripts_decode_to_their_replies() {
     for transcript in transcripts::all() {
         let (events, error) = decode(transcript.dialect, [transcript.stream.as_bytes()]);
         assert_eq!(error, None, "{:?}", transcript.dialect);
@@ -54,7 +54,7 @@ fn a_stream_says_what_it_says() {
 }
 
 #[test]
-fn a_stream_of_single_bytes_says_the_same() {
+fn stream_of_single_bytes_decodes_alike() {
     for transcript in transcripts::all() {
         let bytes = transcript.stream.as_bytes();
         let whole = decode(transcript.dialect, [bytes]);
@@ -63,7 +63,7 @@ fn a_stream_of_single_bytes_says_the_same() {
 }
 
 #[test]
-fn after_an_error_nothing_more_is_read() {
+fn nothing_is_read_after_an_error() {
     for error in ["data: {\"error\":{\"code\":500}}\n\n", "data: no JSON\n\n"] {
         let (mut decoder, mut events) = (Decoder::new(Dialect::OpenAi), Vec::new());
         assert!(decoder.feed(error.as_bytes(), &mut events).is_err());
@@ -75,10 +75,10 @@ fn after_an_error_nothing_more_is_read() {
 }
 
 #[test]
-fn a_stream_without_its_end_is_never_complete() {
+fn truncated_stream_is_never_complete() {
     for transcript in transcripts::all() {
         let bytes = transcript.stream.as_bytes();
-        // Where the last of the answer begins: before it there is nothing that could end it.
+        // Start of the last record: nothing before it can end the stream.
         let last = match transcript.dialect {
             Dialect::OpenAi => transcript.stream.find("tool_calls\"}]").unwrap(),
             Dialect::Anthropic => transcript.stream.find("message_stop").unwrap(),
@@ -87,7 +87,7 @@ fn a_stream_without_its_end_is_never_complete() {
         };
         for end in 0..last {
             let (events, error) = decode(transcript.dialect, [&bytes[..end]]);
-            assert_eq!(error.as_deref(), Some("it ends before it is complete"), "{end}");
+            assert_eq!(error.as_deref(), Some("ends before it is complete"), "{end}");
             assert!(!events.iter().any(|event| matches!(event, Event::Stop(_))));
         }
     }
@@ -95,19 +95,19 @@ fn a_stream_without_its_end_is_never_complete() {
 
 proptest! {
     #[test]
-    fn a_stream_says_the_same_however_it_is_cut(places in vec(any::<Index>(), 0..20)) {
+    fn stream_decodes_alike_however_it_is_split(positions in vec(any::<Index>(), 0..20)) {
         for transcript in transcripts::all() {
             let bytes = transcript.stream.as_bytes();
             let whole = decode(transcript.dialect, [bytes]);
-            prop_assert_eq!(decode(transcript.dialect, cut(bytes, &places)), whole);
+            prop_assert_eq!(decode(transcript.dialect, split_at(bytes, &positions)), whole);
         }
     }
 
     #[test]
-    fn a_damaged_stream_is_the_same_however_it_is_cut_and_never_panics(
+    fn damaged_stream_decodes_alike_however_it_is_split(
         which in any::<Index>(),
         damages in vec((any::<Index>(), any::<u8>()), 1..4),
-        places in vec(any::<Index>(), 0..8),
+        positions in vec(any::<Index>(), 0..8),
     ) {
         let transcript = transcripts::all().swap_remove(which.index(4));
         let mut bytes = transcript.stream.into_bytes();
@@ -116,11 +116,11 @@ proptest! {
             bytes[place] = byte;
         }
         let whole = decode(transcript.dialect, [bytes.as_slice()]);
-        prop_assert_eq!(decode(transcript.dialect, cut(&bytes, &places)), whole);
+        prop_assert_eq!(decode(transcript.dialect, split_at(&bytes, &positions)), whole);
     }
 
     #[test]
-    fn bytes_that_are_no_stream_are_an_error(
+    fn arbitrary_bytes_are_an_error(
         dialect in dialects(),
         bytes in vec(any::<u8>(), 0..400),
     ) {
@@ -130,14 +130,14 @@ proptest! {
     }
 
     #[test]
-    fn json_of_the_wrong_shape_never_panics(dialect in dialects(), json in shapes()) {
+    fn unexpected_json_never_panics(dialect in dialects(), json in shapes()) {
         let _ = tidegate_providers::response::decode(dialect, json.to_string().as_bytes());
         let _ = decode(dialect, [format!("data: {json}\n\n").as_bytes()]);
         let _ = decode(dialect, [format!("{json}\n").as_bytes()]);
     }
 }
 
-/// JSON with the names that are looked for, in places where they are not expected.
+/// JSON with known member names in unexpected places.
 fn shapes() -> impl Strategy<Value = serde_json::Value> {
     let names = vec![
         "choices",

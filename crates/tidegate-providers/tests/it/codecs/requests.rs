@@ -1,11 +1,11 @@
-//! Requests as they are written, word for word.
+//! Encoded requests, compared exactly.
 
 use http::{HeaderName, HeaderValue, Method, Request};
 use serde_json::{Value, json};
 use tidegate_providers::request::Target;
-use tidegate_providers::{Chat, Credential, Dialect, Message, Mode, Tool, ToolCall};
+use tidegate_providers::{Chat, Credential, Dialect, Message, Tool, ToolCall};
 
-/// A chat with everything in it: two calls at once, what came of them, and all settings.
+/// A chat with everything in it: two parallel calls, their results, and all options.
 fn everything() -> Chat {
     let call = |id: &str, arguments: &str| ToolCall {
         id: id.into(),
@@ -41,9 +41,19 @@ fn schema() -> Value {
     json!({ "type": "object", "properties": { "river": { "type": "string" } } })
 }
 
+#[derive(Clone, Copy)]
+enum Mode {
+    Whole,
+    Stream,
+}
+
 fn request(dialect: Dialect, base: &str, chat: &Chat, mode: Mode) -> Request<bytes::Bytes> {
     let target = Target::new(dialect, base, "m", &Credential::new("secret-key")).unwrap();
-    target.encode(chat, mode).unwrap()
+    let request = match mode {
+        Mode::Whole => target.encode(chat),
+        Mode::Stream => target.encode_streamed(chat),
+    };
+    request.unwrap()
 }
 
 fn body(dialect: Dialect, chat: &Chat, mode: Mode) -> Value {
@@ -85,7 +95,7 @@ fn openai() {
 }
 
 #[test]
-fn those_who_speak_openai_differ_in_small_things() {
+fn compatible_providers_differ_in_small_things() {
     let differences = [
         (Dialect::Azure, "max_completion_tokens", true),
         (Dialect::Groq, "max_tokens", true),
@@ -137,7 +147,7 @@ fn anthropic() {
     });
     assert_eq!(body(Dialect::Anthropic, &everything(), Mode::Stream), expected);
     let plain = body(Dialect::Anthropic, &Chat::user("hi"), Mode::Whole);
-    assert_eq!(plain["max_tokens"], 4_096, "a number that Anthropic wants");
+    assert_eq!(plain["max_tokens"], 4_096, "Anthropic requires a number");
     assert_eq!(plain.get("stream"), None);
 }
 
@@ -176,7 +186,7 @@ fn gemini() {
 }
 
 #[test]
-fn gemini_gets_its_own_signatures_back_and_not_the_names_that_it_did_not_give() {
+fn gemini_gets_its_signatures_back_but_no_generated_ids() {
     let call = |id: &str, signature: Option<&str>| ToolCall {
         id: id.into(),
         name: "length".into(),
@@ -225,11 +235,11 @@ fn ollama() {
     });
     assert_eq!(body(Dialect::Ollama, &everything(), Mode::Stream), expected);
     let plain = body(Dialect::Ollama, &Chat::user("hi"), Mode::Whole);
-    assert_eq!(plain["stream"], false, "it would stream if it were not told");
+    assert_eq!(plain["stream"], false, "Ollama streams by default");
 }
 
 #[test]
-fn what_is_extra_wins_and_objects_are_put_together() {
+fn extra_members_override_and_objects_are_merged() {
     let chat = Chat::user("hi")
         .temperature(0.5)
         .with("options", json!({ "num_ctx": 8192 }))
@@ -241,7 +251,7 @@ fn what_is_extra_wins_and_objects_are_put_together() {
 }
 
 #[test]
-fn every_dialect_has_its_address() {
+fn every_dialect_has_its_url() {
     let addresses = [
         (Dialect::OpenAi, "/v1/chat/completions"),
         (Dialect::Azure, "/openai/deployments/m/chat/completions?api-version=2024-10-21"),
@@ -269,7 +279,7 @@ fn every_dialect_has_its_address() {
 }
 
 #[test]
-fn a_base_url_may_have_the_root_of_the_api_already() {
+fn base_url_may_include_the_api_root() {
     let bases = [
         (Dialect::OpenAi, "https://api.openai.com/v1"),
         (Dialect::Groq, "https://api.groq.com/openai/v1/"),
@@ -291,7 +301,7 @@ fn names_are_escaped_where_they_are_part_of_an_address() {
     let uri = |dialect, model: &str| {
         let target = Target::new(dialect, "http://host", model, &Credential::none()).unwrap();
         let target = target.api_version("2025-01-01 preview");
-        target.encode(&Chat::user("hi"), Mode::Whole).unwrap().uri().to_string()
+        target.encode(&Chat::user("hi")).unwrap().uri().to_string()
     };
     assert_eq!(
         uri(Dialect::Azure, "my/model ä?"),
@@ -303,7 +313,7 @@ fn names_are_escaped_where_they_are_part_of_an_address() {
 }
 
 #[test]
-fn the_key_goes_where_the_provider_looks_for_it_and_is_not_shown() {
+fn key_is_sent_in_the_right_header_and_not_shown() {
     let fields = [
         (Dialect::OpenAi, "authorization", "Bearer secret-key"),
         (Dialect::Azure, "api-key", "secret-key"),
@@ -317,9 +327,7 @@ fn the_key_goes_where_the_provider_looks_for_it_and_is_not_shown() {
         assert_eq!(request.headers()["content-type"], "application/json");
         assert!(!format!("{:?}", request.headers()).contains("secret"));
         let target = Target::new(dialect, "http://host", "m", &Credential::none()).unwrap();
-        assert!(
-            !target.encode(&Chat::user("hi"), Mode::Whole).unwrap().headers().contains_key(name)
-        );
+        assert!(!target.encode(&Chat::user("hi")).unwrap().headers().contains_key(name));
         assert!(format!("{target:?}").contains("http://host"));
     }
     let anthropic = request(Dialect::Anthropic, "http://host", &Chat::user("hi"), Mode::Whole);
@@ -327,6 +335,6 @@ fn the_key_goes_where_the_provider_looks_for_it_and_is_not_shown() {
     let target = Target::new(Dialect::Anthropic, "http://host", "m", &Credential::none()).unwrap();
     let beta = HeaderName::from_static("anthropic-beta");
     let target = target.field(beta, HeaderValue::from_static("context-1m"));
-    let request = target.encode(&Chat::user("hi"), Mode::Whole).unwrap();
+    let request = target.encode(&Chat::user("hi")).unwrap();
     assert_eq!(request.headers()["anthropic-beta"], "context-1m");
 }

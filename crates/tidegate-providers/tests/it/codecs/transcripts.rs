@@ -1,8 +1,8 @@
-//! Streams as providers send them, with calls of tools, reasoning and counts.
+//! Streams as providers send them, with tool calls, reasoning and usage.
 
 use tidegate_providers::{Dialect, Reply, StopReason, ToolCall, Usage};
 
-/// A stream, and what it says.
+/// A stream and the reply that it decodes to.
 pub(super) struct Transcript {
     pub(super) dialect: Dialect,
     pub(super) stream: String,
@@ -30,7 +30,8 @@ fn reply(id: &str, signature: Option<&str>, usage: Usage) -> Reply {
     reply
 }
 
-/// With a mark, comments, every kind of line end, data of two lines, and a name that is repeated.
+/// With a byte order mark, comments, every kind of line end, data over two lines, and a repeated
+/// name.
 fn openai() -> Transcript {
     let stream = concat!(
         "\u{feff}: waiting\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Limits in header fields, in the form of every provider.
+//! Limits in the response headers of every provider.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn told(dialect: Dialect, fields: &[(&str, &str)]) -> ReportedLimits {
+fn read_limits(dialect: Dialect, fields: &[(&str, &str)]) -> ReportedLimits {
     ReportedLimits::read(dialect, &headers(fields), NOW)
 }
 
@@ -19,23 +19,23 @@ fn reading(limit: u64, remaining: u64, reset: Option<u64>, window: Duration) -> 
     Reading { limit: Some(limit), remaining: Some(remaining), reset, window }
 }
 
-/// `x-ratelimit-{limit,remaining,reset}` and an ending.
-fn family(ending: &str, values: [&str; 3]) -> Vec<(String, String)> {
+/// `x-ratelimit-{limit,remaining,reset}` and a suffix.
+fn family(suffix: &str, values: [&str; 3]) -> Vec<(String, String)> {
     let names = ["limit", "remaining", "reset"];
-    let field = |(name, value)| (format!("x-ratelimit-{name}{ending}"), String::from(value));
+    let field = |(name, value)| (format!("x-ratelimit-{name}{suffix}"), String::from(value));
     names.into_iter().zip(values).map(field).collect()
 }
 
-fn told_of(dialect: Dialect, families: &[(&str, [&str; 3])]) -> ReportedLimits {
+fn limits_of(dialect: Dialect, families: &[(&str, [&str; 3])]) -> ReportedLimits {
     let fields: Vec<_> =
         families.iter().flat_map(|(ending, values)| family(ending, *values)).collect();
     let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, &**value)).collect();
-    told(dialect, &fields)
+    read_limits(dialect, &fields)
 }
 
 #[test]
-fn openai_tells_requests_and_tokens() {
-    let told = told_of(
+fn openai_reports_requests_and_tokens() {
+    let reported = limits_of(
         Dialect::OpenAi,
         &[
             ("-requests", ["5000", "4999", "12ms"]),
@@ -43,49 +43,52 @@ fn openai_tells_requests_and_tokens() {
             ("-tokens_usage_based", ["170000", "1", "1s"]),
         ],
     );
-    assert_eq!(told.get(Dimension::Requests), Some(&reading(5_000, 4_999, Some(12), MINUTE)));
-    assert_eq!(told.get(Dimension::Tokens), Some(&reading(160_000, 159_976, Some(9), MINUTE)));
-    assert_eq!(told.iter().count(), 2);
+    assert_eq!(reported.get(Dimension::Requests), Some(&reading(5_000, 4_999, Some(12), MINUTE)));
+    assert_eq!(reported.get(Dimension::Tokens), Some(&reading(160_000, 159_976, Some(9), MINUTE)));
+    assert_eq!(reported.iter().count(), 2);
 }
 
 #[test]
-fn a_limit_that_comes_back_over_a_day_is_one_of_a_day() {
+fn limit_that_refills_over_a_day_is_daily() {
     for dialect in [Dialect::OpenAi, Dialect::Compatible] {
-        let told = told_of(dialect, &[("-requests", ["200", "199", "7m12s"])]);
-        assert_eq!(told.get(Dimension::Requests), None);
+        let reported = limits_of(dialect, &[("-requests", ["200", "199", "7m12s"])]);
+        assert_eq!(reported.get(Dimension::Requests), None);
         let day = reading(200, 199, Some(432_000), DAY);
-        assert_eq!(told.get(Dimension::RequestsPerDay), Some(&day));
-        // Nothing is gone, so that nothing can be said.
-        let told = told_of(dialect, &[("-requests", ["200", "200", "7m12s"])]);
-        assert!(told.get(Dimension::Requests).is_some());
-        let told = told_of(dialect, &[("-requests", ["3", "0", "1m0s"])]);
-        assert!(told.get(Dimension::Requests).is_some());
+        assert_eq!(reported.get(Dimension::RequestsPerDay), Some(&day));
+        // Nothing is used, so the window cannot be derived.
+        let reported = limits_of(dialect, &[("-requests", ["200", "200", "7m12s"])]);
+        assert!(reported.get(Dimension::Requests).is_some());
+        let reported = limits_of(dialect, &[("-requests", ["3", "0", "1m0s"])]);
+        assert!(reported.get(Dimension::Requests).is_some());
     }
 }
 
 #[test]
-fn a_window_that_is_neither_is_one_of_a_minute() {
+fn other_windows_count_as_a_minute() {
     // The window is fixed and has 45 seconds left, or the reset is rounded up to a second.
-    let told = [["60", "58", "45"], ["1000", "999", "1s"], ["10000", "9999", "1"]];
+    let values = [["60", "58", "45"], ["1000", "999", "1s"], ["10000", "9999", "1"]];
     for dialect in [Dialect::OpenAi, Dialect::Compatible] {
-        for values in told {
-            let told = told_of(dialect, &[("-requests", values)]);
-            let window = told.get(Dimension::Requests).map(|reading| reading.window);
+        for values in values {
+            let reported = limits_of(dialect, &[("-requests", values)]);
+            let window = reported.get(Dimension::Requests).map(|reading| reading.window);
             assert_eq!(window, Some(MINUTE), "{dialect:?} {values:?}");
-            assert_eq!(told.iter().count(), 1);
+            assert_eq!(reported.iter().count(), 1);
         }
     }
-    // Nothing of a minute takes three hours, though it is no day that comes back evenly.
-    let told = told_of(Dialect::OpenRouter, &[("", ["50", "10", "1769871600000"])]);
-    assert_eq!(told.get(Dimension::RequestsPerDay), Some(&reading(50, 10, Some(10_800_000), DAY)));
+    // A reset of three hours is too long for a minute, though the limit does not refill evenly.
+    let reported = limits_of(Dialect::OpenRouter, &[("", ["50", "10", "1769871600000"])]);
+    assert_eq!(
+        reported.get(Dimension::RequestsPerDay),
+        Some(&reading(50, 10, Some(10_800_000), DAY))
+    );
 }
 
 #[test]
-fn azure_does_not_know_all_of_its_limits() {
+fn azure_limits_that_are_not_positive_are_ignored() {
     let unknown = ["-1", "-1", "0"];
     let families = [("-requests", unknown), ("-tokens", unknown)];
-    assert!(told_of(Dialect::Azure, &families).is_nothing());
-    let told = told(
+    assert!(limits_of(Dialect::Azure, &families).is_nothing());
+    let reported = read_limits(
         Dialect::Azure,
         &[
             ("x-ratelimit-limit-tokens", "10000"),
@@ -94,13 +97,13 @@ fn azure_does_not_know_all_of_its_limits() {
             ("x-ratelimit-remaining-requests", "9"),
         ],
     );
-    assert_eq!(told.get(Dimension::Tokens), Some(&reading(10_000, 9_000, Some(6_000), MINUTE)));
+    assert_eq!(reported.get(Dimension::Tokens), Some(&reading(10_000, 9_000, Some(6_000), MINUTE)));
     let requests = Reading { limit: None, remaining: Some(9), reset: None, window: MINUTE };
-    assert_eq!(told.get(Dimension::Requests), Some(&requests));
+    assert_eq!(reported.get(Dimension::Requests), Some(&requests));
 }
 
 #[test]
-fn anthropic_tells_four_limits_with_dates() {
+fn anthropic_reports_four_limits_with_dates() {
     let names = ["requests", "tokens", "input-tokens", "output-tokens"];
     let mut fields = vec![
         ("anthropic-ratelimit-unified-5h-status".to_owned(), "allowed"),
@@ -112,39 +115,42 @@ fn anthropic_tells_four_limits_with_dates() {
         fields.push((format!("anthropic-ratelimit-{name}-reset"), "2026-01-31T12:00:36Z"));
     }
     let fields: Vec<_> = fields.iter().map(|(name, value)| (&**name, *value)).collect();
-    let all = told(Dialect::Anthropic, &fields);
+    let all = read_limits(Dialect::Anthropic, &fields);
     let dimensions =
         [Dimension::Requests, Dimension::Tokens, Dimension::InputTokens, Dimension::OutputTokens];
     for dimension in dimensions {
         assert_eq!(all.get(dimension), Some(&reading(100, 40, Some(36_000), MINUTE)));
     }
     assert_eq!(all.iter().count(), 4);
-    assert!(told(Dialect::Anthropic, &fields[..2]).is_nothing());
-    // A bucket that is full has been full for a while.
+    assert!(read_limits(Dialect::Anthropic, &fields[..2]).is_nothing());
+    // A full bucket reports a reset in the past.
     let over = [
         ("anthropic-ratelimit-requests-limit", "100"),
         ("anthropic-ratelimit-requests-remaining", "100"),
         ("anthropic-ratelimit-requests-reset", "2026-01-31T11:59:00Z"),
     ];
-    let told = told(Dialect::Anthropic, &over);
-    assert_eq!(told.get(Dimension::Requests), Some(&reading(100, 100, Some(0), MINUTE)));
+    let reported = read_limits(Dialect::Anthropic, &over);
+    assert_eq!(reported.get(Dimension::Requests), Some(&reading(100, 100, Some(0), MINUTE)));
 }
 
 #[test]
-fn the_same_names_are_of_a_day_at_groq() {
-    let told = told_of(
+fn groq_reports_requests_per_day() {
+    let reported = limits_of(
         Dialect::Groq,
         &[("-requests", ["14400", "14370", "2m59.56s"]), ("-tokens", ["18000", "17997", "7.66s"])],
     );
     let day = reading(14_400, 14_370, Some(179_560), DAY);
-    assert_eq!(told.get(Dimension::RequestsPerDay), Some(&day));
-    assert_eq!(told.get(Dimension::Tokens), Some(&reading(18_000, 17_997, Some(7_660), MINUTE)));
-    assert_eq!(told.iter().count(), 2);
+    assert_eq!(reported.get(Dimension::RequestsPerDay), Some(&day));
+    assert_eq!(
+        reported.get(Dimension::Tokens),
+        Some(&reading(18_000, 17_997, Some(7_660), MINUTE))
+    );
+    assert_eq!(reported.iter().count(), 2);
 }
 
 #[test]
-fn names_that_say_the_window_are_believed() {
-    let cerebras = told_of(
+fn window_in_the_header_name_is_used() {
+    let cerebras = limits_of(
         Dialect::Compatible,
         &[
             ("-requests-day", ["1000", "999", "3600"]),
@@ -159,7 +165,7 @@ fn names_that_say_the_window_are_believed() {
         Some(&reading(60_000, 59_000, Some(1_500), MINUTE))
     );
 
-    let mistral = told(
+    let mistral = read_limits(
         Dialect::Mistral,
         &[
             ("x-ratelimit-limit-req-minute", "720"),
@@ -176,7 +182,7 @@ fn names_that_say_the_window_are_believed() {
 }
 
 #[test]
-fn together_counts_by_the_second() {
+fn together_limits_are_per_second() {
     let fields = [
         ("x-ratelimit-limit", "10"),
         ("x-ratelimit-remaining", "9.5"),
@@ -184,29 +190,29 @@ fn together_counts_by_the_second() {
         ("x-tokenlimit-limit", "3000"),
         ("x-tokenlimit-remaining", "2000"),
     ];
-    let told = told(Dialect::Together, &fields);
-    assert_eq!(told.get(Dimension::Requests), Some(&reading(10, 9, Some(1_000), SECOND)));
-    assert_eq!(told.get(Dimension::Tokens), Some(&reading(3_000, 2_000, None, SECOND)));
+    let reported = read_limits(Dialect::Together, &fields);
+    assert_eq!(reported.get(Dimension::Requests), Some(&reading(10, 9, Some(1_000), SECOND)));
+    assert_eq!(reported.get(Dimension::Tokens), Some(&reading(3_000, 2_000, None, SECOND)));
 }
 
 #[test]
-fn openrouter_names_a_point_in_time() {
-    let told = told_of(Dialect::OpenRouter, &[("", ["20", "0", "1769860830000"])]);
-    assert_eq!(told.get(Dimension::Requests), Some(&reading(20, 0, Some(30_000), MINUTE)));
+fn openrouter_reports_reset_as_unix_time() {
+    let reported = limits_of(Dialect::OpenRouter, &[("", ["20", "0", "1769860830000"])]);
+    assert_eq!(reported.get(Dimension::Requests), Some(&reading(20, 0, Some(30_000), MINUTE)));
 }
 
 #[test]
-fn what_is_no_limit_is_not_told() {
+fn invalid_limits_are_ignored() {
     for values in [["0", "0", "1s"], ["-5", "3", "1s"], ["many", "3", "1s"], ["", "", ""]] {
         for dialect in DIALECTS {
             let endings =
                 ["", "-requests", "-tokens", "-req-minute", "-tokens-minute", "-requests-day"];
             let families = endings.map(|ending| (ending, values));
-            assert!(told_of(dialect, &families).is_nothing(), "{dialect:?} {values:?}");
+            assert!(limits_of(dialect, &families).is_nothing(), "{dialect:?} {values:?}");
         }
     }
     let known = [("-requests", ["10", "9", "6s"]), ("-tokens", ["10", "9", "6s"])];
     for dialect in [Dialect::Gemini, Dialect::DeepSeek, Dialect::Ollama, Dialect::Mock] {
-        assert!(told_of(dialect, &known).is_nothing());
+        assert!(limits_of(dialect, &known).is_nothing());
     }
 }

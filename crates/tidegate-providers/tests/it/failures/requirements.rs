@@ -1,11 +1,11 @@
-//! The tables of what is retried and what is not, row by row.
+//! The required tables of what is retried and what is not, row by row.
 
 use http::StatusCode;
 use serde_json::{Value, json};
-use tidegate_providers::classify::{Rule, Rules, retryable_statuses};
+use tidegate_providers::classify::{Rules, retryable_statuses};
 use tidegate_providers::{Class, Dialect, classify};
 
-use super::{DIALECTS, broken, failed, failed_by, limited, spent};
+use super::{DIALECTS, exhausted, failed, failed_in_stream, failed_with_rules, rate_limited};
 
 fn openai(message: &str, kind: &str, code: Option<&str>) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": null, "code": code } })
@@ -27,7 +27,7 @@ fn check(rows: Vec<(&str, Dialect, u16, Value, Class)>) {
 }
 
 #[test]
-fn openai_errors_are_classed() {
+fn openai_errors_are_classified() {
     use Dialect::OpenAi;
     let request = "invalid_request_error";
     check(vec![
@@ -65,14 +65,14 @@ fn openai_errors_are_classed() {
             OpenAi,
             429,
             openai("Too many.", "requests", Some("rate_limit_exceeded")),
-            limited(None, Some(tidegate_providers::Dimension::Requests)),
+            rate_limited(None, Some(tidegate_providers::Dimension::Requests)),
         ),
         (
             "R325",
             OpenAi,
             429,
             openai("Nothing is left.", "insufficient_quota", Some("insufficient_quota")),
-            spent(None),
+            exhausted(None),
         ),
         ("R326", OpenAi, 500, openai("It broke.", "server_error", None), Class::Transient),
         ("R327", OpenAi, 503, openai("Too much.", "server_error", None), Class::Overloaded),
@@ -94,7 +94,7 @@ fn openai_errors_are_classed() {
 }
 
 #[test]
-fn anthropic_errors_are_classed() {
+fn anthropic_errors_are_classified() {
     use Dialect::Anthropic;
     let rows = [
         ("R329", 400, "invalid_request_error", Class::BadRequest),
@@ -102,7 +102,7 @@ fn anthropic_errors_are_classed() {
         ("R331", 403, "permission_error", Class::CredentialRejected),
         ("R332", 404, "not_found_error", Class::BadRequest),
         ("R333", 413, "request_too_large", Class::TooLarge),
-        ("R334", 429, "rate_limit_error", limited(None, None)),
+        ("R334", 429, "rate_limit_error", rate_limited(None, None)),
         ("R335", 500, "api_error", Class::Transient),
         ("R336", 529, "overloaded_error", Class::Overloaded),
     ];
@@ -113,14 +113,14 @@ fn anthropic_errors_are_classed() {
 }
 
 #[test]
-fn ollama_errors_are_classed() {
+fn ollama_errors_are_classified() {
     use Dialect::Ollama;
-    // R337: a success is nothing to be classed.
+    // R337: a success is not classified.
     assert_eq!(classify::status(Ollama, StatusCode::OK), None);
     let rows = [
         ("R338", 400, Class::BadRequest),
         ("R339", 404, Class::BadRequest),
-        ("R340", 429, limited(None, None)),
+        ("R340", 429, rate_limited(None, None)),
         ("R341", 500, Class::Transient),
         ("R342, R354", 502, Class::Transient),
         ("its queue is full", 503, Class::Overloaded),
@@ -130,9 +130,9 @@ fn ollama_errors_are_classed() {
     check(rows.into_iter().map(row).collect());
 }
 
-/// R344: a 429 about money is never tried again.
+/// R344: a 429 about billing is never retried.
 #[test]
-fn quotas_of_money_are_not_retried() {
+fn billing_quotas_are_not_retried() {
     for name in [
         "insufficient_quota",
         "billing_hard_limit_reached",
@@ -144,15 +144,15 @@ fn quotas_of_money_are_not_retried() {
         for body in [openai("", name, None), openai("", "insufficient_quota", Some(name))] {
             let fields = [("retry-after", "1")];
             let failure = failed(Dialect::OpenAi, 429, &fields, &body);
-            assert_eq!(failure.class, spent(None), "{name}");
+            assert_eq!(failure.class, exhausted(None), "{name}");
             assert_eq!(failure.after, None, "{name}");
         }
     }
 }
 
-/// R345: words and digits of a message are no status and no type.
+/// R345: neither words nor digits of a message determine the class.
 #[test]
-fn the_text_of_a_message_makes_no_class() {
+fn message_does_not_determine_the_class() {
     for text in [
         "This request has 1500 tokens, and 429 or 503 of them are rate limited.",
         "insufficient_quota, rate limit, overloaded_error, server_error, timeout, 529",
@@ -180,7 +180,7 @@ fn the_text_of_a_message_makes_no_class() {
     }
 }
 
-/// R346: what is retried, by provider; and the user can say otherwise.
+/// R346: retryable statuses by provider, which the user can override.
 #[test]
 fn every_provider_has_its_retryable_statuses() {
     for (dialect, statuses) in [
@@ -202,16 +202,17 @@ fn every_provider_has_its_retryable_statuses() {
         }
     }
     assert!(retryable_statuses(Dialect::Groq).contains(&498));
-    let rules = Rules::new().rule(Rule::for_status(500, Class::BadRequest));
-    let class = failed_by(&rules, Dialect::OpenAi, 500, &[], &Value::Null).class;
+    let rules = Rules::new().status(500, Class::BadRequest);
+    let class = failed_with_rules(&rules, Dialect::OpenAi, 500, &[], &Value::Null).class;
     assert_eq!(class, Class::BadRequest);
 }
 
-/// R346 and R325: a list of the user's takes the place of the provider's, but for money.
+/// R346 and R325: the user's list replaces the provider's, except for billing errors.
 #[test]
-fn the_user_says_which_statuses_are_retried() {
+fn user_overrides_retryable_statuses() {
     let rules = Rules::new().retry_statuses([418, 429, 502, 401]);
-    let failure = |status, body: &Value| failed_by(&rules, Dialect::OpenAi, status, &[], body);
+    let failure =
+        |status, body: &Value| failed_with_rules(&rules, Dialect::OpenAi, status, &[], body);
     for (status, is_retried) in [(418, true), (429, true), (502, true), (500, false), (401, false)]
     {
         assert_eq!(failure(status, &Value::Null).is_retryable(), is_retried, "{status}");
@@ -220,14 +221,14 @@ fn the_user_says_which_statuses_are_retried() {
     assert_eq!(failure(500, &Value::Null).class, Class::Transient, "it is what it was");
     let unpaid = json!({ "error": { "type": "insufficient_quota" } });
     assert!(!failure(429, &unpaid).is_retryable());
-    let rules = rules.rule(Rule::for_status(500, Class::Transient));
-    let by_rule = failed_by(&rules, Dialect::OpenAi, 500, &[], &Value::Null);
+    let rules = rules.status(500, Class::Transient);
+    let by_rule = failed_with_rules(&rules, Dialect::OpenAi, 500, &[], &Value::Null);
     assert!(by_rule.is_retryable(), "a rule says more than a list");
 }
 
-/// R347: these fail at once, of whomever.
+/// R347: these fail immediately for every provider.
 #[test]
-fn what_is_wrong_with_a_request_is_not_retried() {
+fn invalid_requests_are_not_retried() {
     for dialect in DIALECTS {
         for status in [400, 401, 403, 404, 413, 422] {
             let failure = failed(dialect, status, &[("retry-after", "1")], &json!({ "error": {} }));
@@ -240,41 +241,41 @@ fn what_is_wrong_with_a_request_is_not_retried() {
     }
 }
 
-/// R350: an error after a 200 has the class that it would have had before.
+/// R350: an error after a 200 has the class that its status would give it.
 #[test]
 fn errors_in_streams_have_the_same_class() {
     for (dialect, body, class) in [
         (Dialect::Anthropic, anthropic("overloaded_error", "Busy."), Class::Overloaded),
         (Dialect::Anthropic, anthropic("api_error", "Broken."), Class::Transient),
-        (Dialect::Anthropic, anthropic("rate_limit_error", "Too fast."), limited(None, None)),
+        (Dialect::Anthropic, anthropic("rate_limit_error", "Too fast."), rate_limited(None, None)),
         (Dialect::Anthropic, anthropic("invalid_request_error", "No."), Class::BadRequest),
         (Dialect::Ollama, json!({ "error": "the model has stopped" }), Class::Transient),
         (Dialect::OpenAi, openai("Broken.", "server_error", None), Class::Transient),
-        (Dialect::OpenAi, openai("", "insufficient_quota", None), spent(None)),
+        (Dialect::OpenAi, openai("", "insufficient_quota", None), exhausted(None)),
         (Dialect::OpenRouter, json!({ "error": { "code": 502 } }), Class::Transient),
-        (Dialect::OpenRouter, json!({ "error": { "code": 429 } }), limited(None, None)),
-        (Dialect::OpenRouter, json!({ "error": { "code": "402" } }), spent(None)),
+        (Dialect::OpenRouter, json!({ "error": { "code": 429 } }), rate_limited(None, None)),
+        (Dialect::OpenRouter, json!({ "error": { "code": "402" } }), exhausted(None)),
     ] {
-        let failure = broken(dialect, &body);
+        let failure = failed_in_stream(dialect, &body);
         assert_eq!(failure.class, class, "{body}");
         assert_eq!(failure.status, StatusCode::OK);
     }
 }
 
-/// R351: Ollama's form, whether it is an answer or a line of a stream.
+/// R351: Ollama's form, as a response or a line of a stream.
 #[test]
-fn ollama_says_what_happened_in_one_member() {
+fn ollama_reports_errors_in_one_member() {
     let body = json!({ "error": "the model runner has stopped" });
     let whole = failed(Dialect::Ollama, 500, &[], &body);
-    let line = broken(Dialect::Ollama, &body);
+    let line = failed_in_stream(Dialect::Ollama, &body);
     assert_eq!(whole.message.as_deref(), Some("the model runner has stopped"));
     assert_eq!(whole.message, line.message);
     assert_eq!((whole.kind, line.kind), (None, None));
 }
 
-/// R352: what the provider calls a request is kept, and shown.
+/// R352: the provider's request id is kept and shown.
 #[test]
-fn the_request_id_is_kept() {
+fn request_id_is_kept_and_shown() {
     let body = anthropic("api_error", "Broken.");
     let failure = failed(Dialect::Anthropic, 500, &[("request-id", "req_7")], &body);
     assert_eq!(failure.request_id.as_deref(), Some("req_7"));

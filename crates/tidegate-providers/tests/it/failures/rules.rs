@@ -1,51 +1,53 @@
-//! Rules of the user, which win over the tables.
+//! Rules of the user, which take precedence over the tables.
 
 use serde_json::{Value, json};
-use tidegate_providers::classify::{Rule, Rules, table};
+use tidegate_providers::classify::{Rules, table};
 use tidegate_providers::{Class, Dialect};
 
-use super::{DIALECTS, failed_by, limited, seconds};
+use super::{DIALECTS, failed_with_rules, rate_limited, seconds};
 
 fn class(rules: &Rules, status: u16, body: &Value) -> Class {
-    failed_by(rules, Dialect::Compatible, status, &[("retry-after", "7")], body).class
+    failed_with_rules(rules, Dialect::Compatible, status, &[("retry-after", "7")], body).class
 }
 
 #[test]
-fn the_first_rule_that_fits_decides() {
+fn first_matching_rule_decides() {
     let rules = Rules::new()
-        .rule(Rule::for_status(418, Class::Transient).provider("Someone"))
-        .rule(Rule::for_status(418, Class::CredentialRejected))
-        .rule(Rule::for_status(401, Class::Transient).provider("somebody-else"));
+        .status(418, Class::Transient)
+        .only_for("Someone")
+        .status(418, Class::CredentialRejected)
+        .status(401, Class::Transient)
+        .only_for("somebody-else");
     assert_eq!(class(&rules, 418, &Value::Null), Class::Transient);
     assert_eq!(class(&rules, 401, &Value::Null), Class::CredentialRejected);
     assert_eq!(class(&Rules::new(), 418, &Value::Null), Class::BadRequest);
 }
 
 #[test]
-fn all_that_a_rule_says_must_fit() {
+fn all_conditions_of_a_rule_must_match() {
     let rules = Rules::new()
-        .rule(Rule::for_kind("model_loading", Class::SlowDown).status(503))
-        .rule(Rule::for_kind("rate_limit_error", Class::ExhaustedQuota { after: None }));
+        .status_and_kind(503, "model_loading", Class::SlowDown)
+        .kind("rate_limit_error", Class::ExhaustedQuota { after: None });
     let loading = json!({ "error": { "code": "model_loading" } });
     assert_eq!(class(&rules, 503, &loading), Class::SlowDown);
     assert_eq!(class(&rules, 500, &loading), Class::Transient);
     assert_eq!(class(&rules, 503, &Value::Null), Class::Overloaded);
-    let limited = json!({ "error": { "type": "rate_limit_error" } });
-    assert_eq!(class(&rules, 429, &limited), Class::ExhaustedQuota { after: None });
+    let rate_limited = json!({ "error": { "type": "rate_limit_error" } });
+    assert_eq!(class(&rules, 429, &rate_limited), Class::ExhaustedQuota { after: None });
 }
 
 #[test]
-fn a_rate_limit_by_rule_has_the_delay_of_the_provider() {
-    let by_rule = limited(None, None);
-    let rules = Rules::new().rule(Rule::for_status(420, by_rule));
-    assert_eq!(class(&rules, 420, &Value::Null), limited(seconds(7), None));
-    let fixed = limited(seconds(60), None);
-    let rules = Rules::new().rule(Rule::for_status(420, fixed));
+fn rate_limit_by_rule_takes_the_reported_delay() {
+    let by_rule = rate_limited(None, None);
+    let rules = Rules::new().status(420, by_rule);
+    assert_eq!(class(&rules, 420, &Value::Null), rate_limited(seconds(7), None));
+    let fixed = rate_limited(seconds(60), None);
+    let rules = Rules::new().status(420, fixed);
     assert_eq!(class(&rules, 420, &Value::Null), fixed);
 }
 
 #[test]
-fn statuses_that_nobody_knows_are_classed_by_their_hundred() {
+fn unknown_statuses_are_classified_by_their_hundreds() {
     let rules = Rules::new();
     for (status, expected) in [
         (301, Class::BadRequest),
@@ -64,11 +66,11 @@ fn statuses_that_nobody_knows_are_classed_by_their_hundred() {
 }
 
 #[test]
-fn the_table_of_every_provider_can_be_printed() {
+fn table_of_every_provider_can_be_printed() {
     for dialect in DIALECTS {
         let lines: Vec<String> = table(dialect).collect();
         assert!(lines.contains(&"500: transient".to_owned()), "{dialect:?}");
-        // A row that another comes before never decides, and is not shown.
+        // A row overridden by an earlier one never applies and is not listed.
         let mut errors: Vec<_> =
             lines.iter().map(|line| line.split_once(": ").unwrap().0).collect();
         errors.sort_unstable();
@@ -78,5 +80,5 @@ fn the_table_of_every_provider_can_be_printed() {
     let openrouter: Vec<String> = table(Dialect::OpenRouter).collect();
     assert!(openrouter.contains(&"403: bad_request".to_owned()));
     let gemini: Vec<String> = table(Dialect::Gemini).collect();
-    assert_eq!(gemini.first().unwrap(), "any (quota of nothing): long_quota");
+    assert_eq!(gemini.first().unwrap(), "any (zero quota): long_quota");
 }

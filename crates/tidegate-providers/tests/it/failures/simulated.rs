@@ -1,5 +1,5 @@
-//! The simulator's answers to every fault, in every dialect. It shares no code with what reads
-//! them. Its wall clock starts with 2026.
+//! The simulator's responses to every fault, in every dialect. The simulator shares no code with
+//! this crate. Its wall clock starts at 2026.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tidegate_providers::classify::Rules;
-use tidegate_providers::{Class, Dialect, Dimension, Failure, Mode, Reading, ReportedLimits};
+use tidegate_providers::{Class, Dialect, Dimension, Failure, Reading, ReportedLimits};
 use tidegate_sim::{Account, Dialect as Voice, Fault, Limits, Simulator, Zone};
 
-use super::{NOW, limited, seconds, spent};
+use super::{NOW, exhausted, rate_limited, seconds};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 const THROTTLE: Fault = Fault::RateLimited { retry_after: Some(Duration::from_millis(976)) };
 const SILENT: Fault = Fault::RateLimited { retry_after: None };
 
-/// The dialects of the simulator, and what they are here.
+/// Dialects of the simulator, and their equivalents in this crate.
 const VOICES: [(Voice, Dialect); 10] = [
     (Voice::OpenAi, Dialect::OpenAi),
     (Voice::AzureOpenAi, Dialect::Azure),
@@ -35,16 +35,22 @@ const VOICES: [(Voice, Dialect); 10] = [
     (Voice::Ollama, Dialect::Ollama),
 ];
 
-/// A provider with one account, and how it is asked.
-struct Stage {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Whole,
+    Stream,
+}
+
+/// A simulated provider with one account.
+struct Fixture {
     simulator: Simulator,
     voice: Voice,
     dialect: Dialect,
 }
 
-impl Stage {
-    /// With limits that nothing here reaches.
-    fn wide(voice: (Voice, Dialect)) -> Self {
+impl Fixture {
+    /// Creates a provider whose limits no test reaches.
+    fn with_ample_limits(voice: (Voice, Dialect)) -> Self {
         let limits = match voice.1 {
             Dialect::DeepSeek | Dialect::Ollama => Limits::new(),
             _ => Limits::new().requests_per_minute(6_000),
@@ -58,8 +64,8 @@ impl Stage {
         Self { simulator, voice, dialect }
     }
 
-    /// Asks a model.
-    async fn ask(&self, key: &str, model: &str, mode: Mode) -> (Parts, Bytes) {
+    /// Sends a chat to a model.
+    async fn send(&self, key: &str, model: &str, mode: Mode) -> (Parts, Bytes) {
         let streamed = mode == Mode::Stream;
         let messages = json!([{ "role": "user", "content": "12345678" }]);
         let mut body = json!({ "model": model, "messages": messages, "stream": streamed });
@@ -106,62 +112,62 @@ impl Stage {
         Failure::of_response(self.dialect, &provider, parts, body, &Rules::new(), NOW)
     }
 
-    /// What comes of a fault, or `None` if the provider does not fail like this.
-    async fn fails(&self, fault: Fault) -> Option<Failure> {
+    /// Injects a fault and returns the failure, or `None` if the provider has no such fault.
+    async fn inject(&self, fault: Fault) -> Option<Failure> {
         self.simulator.inject("main", fault, 1).ok()?;
-        Some(self.read(&self.ask("key", "m", Mode::Whole).await))
+        Some(self.read(&self.send("key", "m", Mode::Whole).await))
     }
 }
 
 fn requests(after: Option<Duration>) -> Class {
-    limited(after, Some(Dimension::Requests))
+    rate_limited(after, Some(Dimension::Requests))
 }
 
 #[tokio::test(start_paused = true)]
-async fn rate_limits_come_with_the_delay_that_was_told() {
+async fn rate_limits_have_the_reported_delay() {
     let fine = Some(Duration::from_millis(976));
     for voice in VOICES {
-        let stage = Stage::wide(voice);
+        let fixture = Fixture::with_ample_limits(voice);
         let expected = match voice.1 {
             Dialect::OpenAi => requests(fine),
-            Dialect::Azure => limited(fine, None),
+            Dialect::Azure => rate_limited(fine, None),
             Dialect::Groq | Dialect::Gemini | Dialect::OpenRouter => requests(seconds(1)),
-            Dialect::DeepSeek => limited(None, None),
+            Dialect::DeepSeek => rate_limited(None, None),
             Dialect::Ollama => continue,
-            _ => limited(seconds(1), None),
+            _ => rate_limited(seconds(1), None),
         };
-        assert_eq!(stage.fails(THROTTLE).await.unwrap().class, expected, "{voice:?}");
+        assert_eq!(fixture.inject(THROTTLE).await.unwrap().class, expected, "{voice:?}");
         let expected = match voice.1 {
             Dialect::OpenAi | Dialect::Groq => requests(None),
-            _ => limited(None, None),
+            _ => rate_limited(None, None),
         };
-        assert_eq!(stage.fails(SILENT).await.unwrap().class, expected, "{voice:?}");
+        assert_eq!(fixture.inject(SILENT).await.unwrap().class, expected, "{voice:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn days_and_money_are_told_apart_where_fields_tell() {
+async fn daily_and_billing_quotas_are_distinguished_by_fields() {
     for voice in VOICES {
-        let stage = Stage::wide(voice);
-        let class = stage.fails(Fault::DayQuota).await.map(|failure| failure.class);
+        let fixture = Fixture::with_ample_limits(voice);
+        let class = fixture.inject(Fault::DayQuota).await.map(|failure| failure.class);
         let day = seconds(86_400);
         let expected = match voice.1 {
             Dialect::Anthropic => Some(Class::BadRequest),
-            // Until midnight on the Pacific, eight hours after that in Greenwich.
-            Dialect::Gemini => Some(spent(seconds(8 * 3_600))),
+            // Until midnight Pacific time, eight hours after midnight UTC.
+            Dialect::Gemini => Some(exhausted(seconds(8 * 3_600))),
             Dialect::OpenAi | Dialect::Groq => Some(requests(day)),
-            Dialect::OpenRouter => Some(limited(day, Some(Dimension::RequestsPerDay))),
+            Dialect::OpenRouter => Some(rate_limited(day, Some(Dimension::RequestsPerDay))),
             Dialect::DeepSeek | Dialect::Ollama => None,
-            _ => Some(limited(day, None)),
+            _ => Some(rate_limited(day, None)),
         };
         assert_eq!(class, expected, "{voice:?}");
-        let class = stage.fails(Fault::InsufficientQuota).await.map(|failure| failure.class);
+        let class = fixture.inject(Fault::InsufficientQuota).await.map(|failure| failure.class);
         let expected = match voice.1 {
-            // Only its words say so, and they are not read for this.
+            // Only the message says so, and messages do not determine the class.
             Dialect::Groq => Some(requests(None)),
-            Dialect::Anthropic => Some(spent(seconds(31 * 86_400))),
+            Dialect::Anthropic => Some(exhausted(seconds(31 * 86_400))),
             Dialect::OpenAi | Dialect::Gemini | Dialect::OpenRouter | Dialect::DeepSeek => {
-                Some(spent(None))
+                Some(exhausted(None))
             }
             _ => None,
         };
@@ -170,40 +176,40 @@ async fn days_and_money_are_told_apart_where_fields_tell() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn servers_that_fail_are_tried_again() {
+async fn server_errors_are_retryable() {
     for voice in VOICES {
-        let stage = Stage::wide(voice);
-        let class = stage.fails(Fault::ServerError).await.unwrap().class;
+        let fixture = Fixture::with_ample_limits(voice);
+        let class = fixture.inject(Fault::ServerError).await.unwrap().class;
         assert_eq!(class, Class::Transient, "{voice:?}");
-        let class = stage.fails(Fault::Unavailable).await.unwrap().class;
+        let class = fixture.inject(Fault::Unavailable).await.unwrap().class;
         assert_eq!(class, Class::Overloaded, "{voice:?}");
-        let class = stage.fails(Fault::Overloaded).await.unwrap().class;
+        let class = fixture.inject(Fault::Overloaded).await.unwrap().class;
         let busy = voice.1 == Dialect::Azure;
-        let expected = if busy { limited(None, None) } else { Class::Overloaded };
+        let expected = if busy { rate_limited(None, None) } else { Class::Overloaded };
         assert_eq!(class, expected, "{voice:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_and_models_that_nobody_knows_are_not_tried_again() {
+async fn unknown_keys_and_models_are_not_retryable() {
     for voice in VOICES {
-        let stage = Stage::wide(voice);
-        let unknown = stage.read(&stage.ask("key", "no-such-model", Mode::Whole).await);
+        let fixture = Fixture::with_ample_limits(voice);
+        let unknown = fixture.read(&fixture.send("key", "no-such-model", Mode::Whole).await);
         assert_eq!(unknown.class, Class::BadRequest, "{voice:?}");
         if voice.1 != Dialect::Ollama {
-            let stranger = stage.read(&stage.ask("no-such-key", "m", Mode::Whole).await);
+            let stranger = fixture.read(&fixture.send("no-such-key", "m", Mode::Whole).await);
             assert_eq!(stranger.class, Class::CredentialRejected, "{voice:?}");
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_fails_has_a_class() {
+async fn error_in_a_stream_is_classified() {
     for voice in VOICES {
-        let stage = Stage::wide(voice);
+        let fixture = Fixture::with_ample_limits(voice);
         for after in [0, 3] {
-            stage.simulator.inject("main", Fault::StreamError { after }, 1).unwrap();
-            let (parts, body) = stage.ask("key", "m", Mode::Stream).await;
+            fixture.simulator.inject("main", Fault::StreamError { after }, 1).unwrap();
+            let (parts, body) = fixture.send("key", "m", Mode::Stream).await;
             assert_eq!(parts.status, 200, "{voice:?}");
             let text = std::str::from_utf8(&body).unwrap();
             let line = text.lines().rfind(|line| line.contains("\"error\"")).unwrap();
@@ -217,23 +223,23 @@ async fn a_stream_that_fails_has_a_class() {
             };
             assert_eq!(failure.class, expected, "{voice:?}");
             assert!(failure.message.is_some(), "{voice:?}");
-            assert!(failure.to_string().starts_with("sim broke off its answer"));
+            assert!(failure.to_string().starts_with("sim failed after its response began"));
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_streaming_endpoint_of_gemini_refuses_in_an_array() {
-    let stage = Stage::wide((Voice::Gemini, Dialect::Gemini));
-    stage.simulator.inject("main", THROTTLE, 1).unwrap();
-    let answer = stage.ask("key", "m", Mode::Stream).await;
+async fn gemini_streaming_endpoint_wraps_errors_in_an_array() {
+    let fixture = Fixture::with_ample_limits((Voice::Gemini, Dialect::Gemini));
+    fixture.simulator.inject("main", THROTTLE, 1).unwrap();
+    let answer = fixture.send("key", "m", Mode::Stream).await;
     assert!(answer.1.starts_with(b"["));
-    assert_eq!(stage.read(&answer).class, requests(seconds(1)));
+    assert_eq!(fixture.read(&answer).class, requests(seconds(1)));
 }
 
-/// What the fields of an answer tell, and what they are at the simulator.
+/// Compares the reported limits with those of the simulator.
 #[tokio::test(start_paused = true)]
-async fn limits_are_read_as_they_stand() {
+async fn reported_limits_match_the_simulator() {
     for voice in VOICES {
         let limits = match voice.1 {
             Dialect::DeepSeek | Dialect::Ollama => Limits::new(),
@@ -243,10 +249,10 @@ async fn limits_are_read_as_they_stand() {
                 .tokens_per_minute(6_000)
                 .requests_per_day(500, Zone::UTC),
         };
-        let stage = Stage::new(voice, limits);
-        let (parts, _) = stage.ask("key", "m", Mode::Whole).await;
+        let fixture = Fixture::new(voice, limits);
+        let (parts, _) = fixture.send("key", "m", Mode::Whole).await;
         assert_eq!(parts.status, 200, "{voice:?}");
-        let told = ReportedLimits::read(voice.1, &parts.headers, NOW);
+        let reported = ReportedLimits::read(voice.1, &parts.headers, NOW);
         let (requests, day, tokens) = match voice.1 {
             Dialect::OpenAi | Dialect::Azure | Dialect::Anthropic | Dialect::Mistral => {
                 (Some((60, MINUTE)), None, Some((6_000, MINUTE)))
@@ -259,29 +265,32 @@ async fn limits_are_read_as_they_stand() {
             _ => (None, None, None),
         };
         let limit =
-            |of| told.get(of).map(|reading: &Reading| (reading.limit.unwrap(), reading.window));
+            |of| reported.get(of).map(|reading: &Reading| (reading.limit.unwrap(), reading.window));
         assert_eq!(limit(Dimension::Requests), requests, "{voice:?}");
         assert_eq!(limit(Dimension::RequestsPerDay), day, "{voice:?}");
         assert_eq!(limit(Dimension::Tokens), tokens, "{voice:?}");
-        assert!(told.iter().all(|(_, reading)| reading.remaining <= reading.limit), "{voice:?}");
+        assert!(
+            reported.iter().all(|(_, reading)| reading.remaining <= reading.limit),
+            "{voice:?}"
+        );
     }
 }
 
-/// One call a minute is allowed, and two are made.
+/// One call per minute is allowed, and two are made.
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_is_reached_is_told_in_full() {
+async fn exceeded_limit_is_reported_in_full() {
     for voice in VOICES {
         let limits = match voice.1 {
-            // Of a second.
+            // Together's limits are per second.
             Dialect::Together => Limits::new().requests_per_minute(60),
             Dialect::DeepSeek | Dialect::Ollama => continue,
             _ => Limits::new().requests_per_minute(1),
         };
-        let stage = Stage::new(voice, limits);
-        stage.ask("key", "m", Mode::Whole).await;
-        let refused = stage.ask("key", "m", Mode::Whole).await;
+        let fixture = Fixture::new(voice, limits);
+        fixture.send("key", "m", Mode::Whole).await;
+        let refused = fixture.send("key", "m", Mode::Whole).await;
         assert_eq!(refused.0.status, 429, "{voice:?}");
-        let failure = stage.read(&refused);
+        let failure = fixture.read(&refused);
         let Class::RateLimited { after: Some(after), dimension } = failure.class else {
             panic!("{voice:?}: {:?}", failure.class);
         };
@@ -292,24 +301,24 @@ async fn a_limit_that_is_reached_is_told_in_full() {
         let window = if is_of_a_second { Duration::from_secs(1) } else { MINUTE };
         assert_eq!(reading.window, window, "{voice:?}");
         assert!(after > Duration::ZERO && after <= MINUTE, "{voice:?} {after:?}");
-        // Whoever waits as long as that gets through.
+        // A call after the reported delay succeeds.
         tokio::time::advance(after).await;
-        assert_eq!(stage.ask("key", "m", Mode::Whole).await.0.status, 200, "{voice:?}");
+        assert_eq!(fixture.send("key", "m", Mode::Whole).await.0.status, 200, "{voice:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_day_that_refills_is_told_from_a_minute() {
+async fn refilling_daily_limit_is_recognized() {
     for voice in [(Voice::OpenAi, Dialect::OpenAi), (Voice::Groq, Dialect::Groq)] {
-        let stage = Stage::new(voice, Limits::new().requests_per_day_refilling(2_000));
+        let fixture = Fixture::new(voice, Limits::new().requests_per_day_refilling(2_000));
         for used in 1..=10 {
-            let (parts, _) = stage.ask("key", "m", Mode::Whole).await;
-            let told = ReportedLimits::read(voice.1, &parts.headers, NOW);
+            let (parts, _) = fixture.send("key", "m", Mode::Whole).await;
+            let reported = ReportedLimits::read(voice.1, &parts.headers, NOW);
             let reset = Some(Duration::from_millis(43_200) * used);
             let (limit, remaining) = (Some(2_000), Some(2_000 - u64::from(used)));
             let day = Reading { limit, remaining, reset, window: DAY };
-            assert_eq!(told.get(Dimension::RequestsPerDay), Some(&day), "{voice:?}");
-            assert_eq!(told.get(Dimension::Requests), None, "{voice:?}");
+            assert_eq!(reported.get(Dimension::RequestsPerDay), Some(&day), "{voice:?}");
+            assert_eq!(reported.get(Dimension::Requests), None, "{voice:?}");
         }
     }
 }

@@ -77,7 +77,7 @@ fn a_configured_timeout_applies_to_calls() {
     let given_up_after = |text: &str| {
         let response = fixture.call();
         assert_eq!(response.status, 504, "{response:?}");
-        let end = format!("the answer did not begin within {text}");
+        let end = format!("the response did not begin within {text}");
         assert!(response.body.contains(&end), "{response:?}");
     };
     given_up_after("50ms");

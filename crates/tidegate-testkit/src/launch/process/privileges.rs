@@ -1,4 +1,4 @@
-//! Without the rights of root, for whom no file is read-only and PostgreSQL does not start.
+//! Dropping root privileges: root can write read-only files, and PostgreSQL refuses to run as root.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,20 +11,20 @@ use std::process::Command;
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_gid, set_thread_uid};
 
-/// Who has no rights of their own on any Linux.
+/// The user and group id of `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// Runs work on a thread to which the permissions of files apply, also if root runs the tests.
-/// Threads that the work starts are the same.
+/// Runs `work` on a thread without root privileges, so that file permissions apply even if root
+/// runs the tests. Threads that `work` starts inherit this.
 ///
 /// # Panics
-/// When the work does, or the rights cannot be given up.
+/// If `work` panics, or the privileges cannot be dropped.
 pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let thread = || {
         if geteuid().is_root() {
-            // The rights of a thread of ours: the others keep theirs.
-            set_thread_gid(Gid::from_raw(NOBODY)).expect("root may be in any group");
-            set_thread_uid(Uid::from_raw(NOBODY)).expect("root may be anybody");
+            // This affects the current thread only.
+            set_thread_gid(Gid::from_raw(NOBODY)).expect("cannot change the group id");
+            set_thread_uid(Uid::from_raw(NOBODY)).expect("cannot change the user id");
         }
         work()
     };
@@ -32,7 +32,7 @@ pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     done.unwrap_or_else(|cause| panic::resume_unwind(cause))
 }
 
-/// A command that does not run as root: if we are, as nobody.
+/// A command that runs as `nobody` if the tests run as root.
 pub(in crate::launch) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     if geteuid().is_root() {
@@ -41,14 +41,14 @@ pub(in crate::launch) fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Gives a folder and what is in it to those who run by [`command`].
+/// Changes the owner of a folder and its files to the user of [`command`].
 pub(in crate::launch) fn hand_over(folder: &Path) {
     if !geteuid().is_root() {
         return;
     }
-    let entries = fs::read_dir(folder).expect("a folder of ours can be read");
-    let files = entries.map(|entry| entry.expect("a folder of ours can be read").path());
+    let entries = fs::read_dir(folder).expect("cannot read the folder");
+    let files = entries.map(|entry| entry.expect("cannot read the folder").path());
     for path in files.chain([folder.to_owned()]) {
-        chown(&path, Some(NOBODY), Some(NOBODY)).expect("root may give files away");
+        chown(&path, Some(NOBODY), Some(NOBODY)).expect("cannot change the owner");
     }
 }

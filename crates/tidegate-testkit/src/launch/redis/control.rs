@@ -1,6 +1,6 @@
-//! The test's own hand on a server: one command, one connection, one reply.
+//! Sends commands to a server from a test: one connection per command.
 //!
-//! Just enough of RESP2 for that, and blocking. It shares no code with the client under test.
+//! A minimal blocking RESP2 client. It shares no code with the client under test.
 
 use std::io::{self, BufRead, BufReader, Error, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,30 +8,30 @@ use std::time::Duration;
 
 use crate::launch::deadline;
 
-/// The user that tests control a server as, whatever they set for others.
+/// The user for control commands, independent of the users that a test configures.
 pub(super) const USER: &str = "testkit";
 pub(super) const PASSWORD: &str = "testkit";
 
-/// What a server replied.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A status or a string; bytes that are no UTF-8 are replaced.
+    /// A status or a string; invalid UTF-8 is replaced.
     Text(String),
     /// An error, with its code.
     Error(String),
     /// An integer.
     Integer(i64),
-    /// Nothing.
+    /// A null reply.
     Nil,
     /// A list.
     Array(Vec<Reply>),
 }
 
 impl Reply {
-    /// The text.
+    /// Returns the text of the reply.
     ///
     /// # Panics
-    /// When it is something else.
+    /// If the reply is not a text.
     #[must_use]
     pub fn text(self) -> String {
         match self {
@@ -40,10 +40,10 @@ impl Reply {
         }
     }
 
-    /// The integer.
+    /// Returns the integer of the reply.
     ///
     /// # Panics
-    /// When it is something else.
+    /// If the reply is not an integer.
     #[must_use]
     pub fn integer(self) -> i64 {
         match self {
@@ -52,10 +52,10 @@ impl Reply {
         }
     }
 
-    /// The list.
+    /// Returns the items of the reply.
     ///
     /// # Panics
-    /// When it is something else.
+    /// If the reply is not a list.
     #[must_use]
     pub fn array(self) -> Vec<Self> {
         match self {
@@ -65,23 +65,27 @@ impl Reply {
     }
 }
 
-/// Sends a command over a connection of its own and waits for at most so long.
-pub(super) fn ask(address: SocketAddr, words: &[&str], limit: Duration) -> io::Result<Reply> {
-    let stream = TcpStream::connect_timeout(&address, limit)?;
-    stream.set_read_timeout(Some(limit))?;
-    stream.set_write_timeout(Some(limit))?;
+/// Sends a command over a new connection and waits at most `timeout` for the reply.
+pub(super) fn execute_within(
+    address: SocketAddr,
+    words: &[&str],
+    timeout: Duration,
+) -> io::Result<Reply> {
+    let stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
     let greeting = exchange(&mut stream, &["AUTH", USER, PASSWORD])?;
     if greeting != Reply::Text("OK".to_owned()) {
-        return Err(Error::other(format!("a server that is not ours: {greeting:?}")));
+        return Err(Error::other(format!("the port belongs to another server: {greeting:?}")));
     }
     exchange(&mut stream, words)
 }
 
-/// Sends a command and waits for at most the usual time.
-pub(super) fn ask_patiently(address: SocketAddr, words: &[&str]) -> io::Result<Reply> {
-    ask(address, words, deadline::LIMIT)
+/// Sends a command over a new connection, with the default timeout.
+pub(super) fn execute(address: SocketAddr, words: &[&str]) -> io::Result<Reply> {
+    execute_within(address, words, deadline::TIMEOUT)
 }
 
 fn exchange(stream: &mut BufReader<TcpStream>, words: &[&str]) -> io::Result<Reply> {
@@ -114,7 +118,7 @@ fn read(stream: &mut impl BufRead) -> io::Result<Reply> {
             }
             Err(_) => Ok(Reply::Nil),
         },
-        _ => Err(strange(line)),
+        _ => Err(invalid(line)),
     }
 }
 
@@ -126,10 +130,10 @@ fn read_text(stream: &mut impl BufRead, length: usize) -> io::Result<Reply> {
 }
 
 fn number(text: &str) -> io::Result<i64> {
-    text.parse().map_err(|_| strange(text))
+    text.parse().map_err(|_| invalid(text))
 }
 
-fn strange(line: &str) -> Error {
+fn invalid(line: &str) -> Error {
     Error::new(ErrorKind::InvalidData, format!("not RESP2: {line:?}"))
 }
 

@@ -1,4 +1,4 @@
-//! How a server is to be started.
+//! Settings of a Redis or Valkey server.
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::{RedisServer, control};
 use crate::launch::certificates::Certificates;
 
-/// Which server.
+/// The server program to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavor {
     /// Redis.
@@ -16,7 +16,7 @@ pub enum Flavor {
 }
 
 impl Flavor {
-    /// Both, for tests that must pass on either.
+    /// All flavors, for tests that must pass on each.
     pub const ALL: [Self; 2] = [Self::Redis, Self::Valkey];
 }
 
@@ -29,7 +29,7 @@ impl fmt::Display for Flavor {
     }
 }
 
-/// A server to be started. Without further words it is plain, open and keeps nothing on disk.
+/// Builder of a [`RedisServer`]. By default it has no TLS, no password and no persistence.
 #[derive(Clone, Debug)]
 #[must_use = "a builder starts nothing until `start`"]
 pub struct RedisBuilder {
@@ -45,51 +45,51 @@ impl RedisBuilder {
         Self { flavor, tls: false, password: None, appendonly: false, lines: Vec::new() }
     }
 
-    /// Serves TLS at its address, with a certificate for `localhost` and 127.0.0.1 from an
-    /// authority of its own. The test's own commands go over a plain port beside it.
+    /// Serves TLS, with a certificate for `localhost` and 127.0.0.1 from its own authority. Control
+    /// commands of the test use a separate plain port.
     pub fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// Asks the default user for a password.
+    /// Requires a password from the default user.
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self
     }
 
-    /// Adds a user, or changes the default one: the whole line, such as
+    /// Adds or changes a user with a full `user` line, such as
     /// `user app on >secret ~tidegate:* +evalsha`.
     pub fn acl(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// Adds a line of the configuration file, such as `maxmemory-policy` with `allkeys-lru`. The
-    /// value is taken as it is: quotes in it are the caller's.
+    /// Adds a line to the configuration file, such as `maxmemory-policy` with `allkeys-lru`. The
+    /// value is written unchanged, so the caller quotes it if necessary.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.lines.push(format!("{name} {value}"));
         self
     }
 
-    /// Writes every command to disk, so that [`RedisServer::start_again`] finds the data of the
-    /// server that was killed.
+    /// Enables the append-only file, so that [`RedisServer::start_again`] restores the data of the
+    /// killed server.
     pub fn appendonly(mut self) -> Self {
         self.appendonly = true;
         self
     }
 
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits until it is ready.
     ///
     /// # Panics
-    /// When the program is not installed, or the server does not answer within ten seconds; the
-    /// text has the end of its log.
+    /// If the program is not installed, or the server is not ready within ten seconds; the message has
+    /// the end of its log.
     #[must_use]
     pub fn start(self) -> RedisServer {
         RedisServer::launch(self)
     }
 
-    /// The configuration file. `ports` are the plain port and the one for TLS.
+    /// The text of the configuration file. `ports` are the plain port and the TLS port.
     pub(super) fn file(
         &self,
         folder: &Path,

@@ -5,11 +5,11 @@ use crate::scenario::spec::{ChangeSpec, LimitSpec, PolicySpec, RevisionSpec};
 
 const SECOND: u64 = 1_000_000_000;
 const DAY: u64 = 86_400 * SECOND;
-/// Capacity and debt together take at most this long to refill, well below the 100 years that
+/// Capacity and debt together take at max_tokens this long to refill, well below the 100 years that
 /// the core accepts.
 const LONGEST_REFILL: u128 = 40 * 365 * DAY as u128;
 
-/// Tokens and periods that are known to be awkward.
+/// Tokens and periods that are prone to rounding errors.
 const RATES: [(u64, u64); 16] = [
     (1, SECOND),
     (50, SECOND),
@@ -29,45 +29,45 @@ const RATES: [(u64, u64); 16] = [
     (1_000_000, DAY),
 ];
 
-/// The numbers of one policy.
+/// Random numbers that determine one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicySeed {
-    /// Which rate, or which amount.
+    /// Determines the rate or the amount.
     pub rate: u32,
-    /// How much fits.
+    /// Determines the capacity.
     pub capacity: u32,
-    /// Debt, horizon and mode of change.
+    /// Determines debt, horizon and mode of change.
     pub rest: u32,
 }
 
-/// The numbers of one limit.
+/// Random numbers that determine one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitSeed {
-    /// Which kind of policy.
+    /// Determines the kind of policy.
     pub kind: u32,
-    /// Its policies; at least one.
+    /// Its revisions; at least one.
     pub policies: Vec<PolicySeed>,
 }
 
-/// The limit that the numbers mean.
+/// Returns the limit that the numbers determine.
 #[must_use]
 pub fn limit(name: String, seed: &LimitSeed) -> LimitSpec {
     let kind = seed.kind % 12;
     let revisions = seed.policies.iter().map(|policy| revision(kind, policy)).collect();
-    // A bucket may become a quota, so every limit but slots has windows.
+    // A bucket may become a quota, so every limit except concurrency has windows.
     let window_s = [3_600, 86_400, 7 * 86_400][seed.kind as usize / 12 % 3];
     LimitSpec { name: Some(name), window_s: (kind != 11).then_some(window_s), revisions }
 }
 
 fn revision(kind: u32, seed: &PolicySeed) -> RevisionSpec {
     let change = match seed.rest / 64 % 5 {
-        // Slots outlive a revision: their holders still run.
+        // Slots survive a revision: their holders are still running.
         _ if kind == 11 => ChangeSpec::KeepTokens,
         3 => ChangeSpec::Proportional,
         4 => ChangeSpec::Reset,
         _ => ChangeSpec::KeepTokens,
     };
-    // Now and then a limit changes its kind.
+    // Occasionally a limit changes its kind.
     let kind = if kind < 11 && seed.rest / 512 % 16 == 15 { 8 + seed.rest % 3 } else { kind };
     let amount = u64::from(seed.capacity % 40) + 1;
     let policy = match kind {
@@ -99,22 +99,22 @@ fn bucket(seed: &PolicySeed) -> PolicySpec {
         4 => one_second.max(1),
         _ => value % 1_000 + 1,
     };
-    // The most that capacity and debt may be together, in tokens.
-    let most = LONGEST_REFILL * u128::from(tokens) / u128::from(period_ns);
-    let most = u64::try_from(most).unwrap_or(u64::MAX).max(2);
-    let capacity = capacity.min(most / 2);
+    // Maximum of capacity plus debt, in tokens.
+    let max_tokens = LONGEST_REFILL * u128::from(tokens) / u128::from(period_ns);
+    let max_tokens = u64::try_from(max_tokens).unwrap_or(u64::MAX).max(2);
+    let capacity = capacity.min(max_tokens / 2);
     let max_debt = [capacity, 0, 1, capacity.saturating_mul(100)][seed.rest as usize % 4];
     let horizon_ns = [3_600 * SECOND, 0, SECOND, 30 * DAY][seed.rest as usize / 4 % 4];
     PolicySpec::Bucket {
         tokens,
         period_ns,
         capacity,
-        max_debt: max_debt.min(most - capacity),
+        max_debt: max_debt.min(max_tokens - capacity),
         horizon_ns,
     }
 }
 
-/// Roughly how long the policy takes from empty to full, for steps of a telling length.
+/// Approximate time from empty to full, for steps of a relevant length.
 pub(super) fn time_to_full(policy: &PolicySpec, window_s: Option<u32>) -> u64 {
     let span = |tokens: u64, period: u64, capacity: u64| {
         let span = u128::from(capacity) * u128::from(period) / u128::from(tokens);

@@ -1,4 +1,4 @@
-//! PostgreSQL: started, asked, killed, started again; and work without the rights of root.
+//! PostgreSQL: starting, queries, killing, restarting; and work without root privileges.
 
 use std::fs;
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ fn a_killed_database_refuses_and_comes_back_with_its_data() {
 }
 
 #[test]
-fn a_database_serves_tls_to_those_who_trust_its_authority() {
+fn a_database_serves_tls_to_clients_that_trust_its_authority() {
     let server = PostgresServer::start_with_tls();
     let ca = server.ca_file();
     let url = format!("{}?sslmode=verify-full&sslrootcert={}", server.url(), ca.display());
@@ -31,7 +31,7 @@ fn a_database_serves_tls_to_those_who_trust_its_authority() {
 }
 
 #[test]
-fn nobody_writes_what_is_read_only_without_the_rights_of_root() {
+fn unprivileged_work_cannot_write_read_only_files() {
     let folder = std::env::temp_dir().join(format!("tidegate-unprivileged-{}", std::process::id()));
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o555)).unwrap();

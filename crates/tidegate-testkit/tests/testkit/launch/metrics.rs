@@ -1,9 +1,9 @@
-//! The real reader of metrics finds what is wrong.
+//! `promtool` finds invalid metrics.
 
 use tidegate_testkit::launch::check_metrics;
 
 #[test]
-fn metrics_as_they_should_be_are_passed_over_and_others_told() {
+fn valid_metrics_pass_and_others_are_reported() {
     let good = "# HELP calls_total Calls.\n# TYPE calls_total counter\ncalls_total 1\n";
     assert_eq!(check_metrics(good), Vec::<String>::new());
     let bare = check_metrics("# TYPE calls_total counter\ncalls_total 1\n");

@@ -1,15 +1,15 @@
-//! A test that is killed cannot clean up. Its servers and their folders go all the same.
+//! A killed test cannot clean up; its servers and their folders are removed anyway.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use tidegate_testkit::launch::{Flavor, Peer, RedisServer, wait_until};
 
-use super::{lives, proc};
+use super::{is_alive, proc};
 
 const ENDING: &str = "TIDEGATE_TEST_ENDING";
 
-/// A server that no `Drop` ever stops, as a program's tests would share it.
+/// A server in a static, which is never dropped.
 static SHARED: OnceLock<RedisServer> = OnceLock::new();
 
 #[test]
@@ -25,7 +25,7 @@ fn no_server_outlives_its_test() {
         server.stop();
     }
     Peer::report(&server.pid().to_string());
-    // Waits for the end of the pipe, or for its own.
+    // Waits until standard input is closed or this process is killed.
     let _ = Peer::heard();
 }
 
@@ -33,7 +33,7 @@ fn watch(ending: &str) {
     let name = "launch::orphans::no_server_outlives_its_test";
     let mut peer = Peer::spawn(name, &[(ENDING, ending)]);
     let server: u32 = peer.line().parse().unwrap();
-    assert!(lives(server));
+    assert!(is_alive(server));
     let folder: PathBuf = std::fs::read_link(proc(server).join("cwd")).unwrap();
     assert!(folder.join("server.conf").exists());
     if ending == "shared" {
@@ -41,6 +41,6 @@ fn watch(ending: &str) {
     } else {
         peer.kill();
     }
-    wait_until("the server's end", || (!lives(server)).then_some(()));
-    wait_until("the end of its folder", || (!folder.exists()).then_some(()));
+    wait_until("the server to end", || (!is_alive(server)).then_some(()));
+    wait_until("its folder to be removed", || (!folder.exists()).then_some(()));
 }

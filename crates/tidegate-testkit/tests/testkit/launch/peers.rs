@@ -1,15 +1,15 @@
-//! Processes of the test's own program.
+//! Peers: further processes of the test program.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tidegate_testkit::launch::Peer;
 
-use super::{lives, state};
+use super::{is_alive, state};
 
 const ROLE: &str = "TIDEGATE_TEST_PEER";
 
 #[test]
-fn a_peer_hears_and_reports() {
+fn a_peer_receives_lines_and_reports() {
     if let Some(role) = Peer::told(ROLE) {
         Peer::report(&format!("ready, {role}"));
         while let Some(line) = Peer::heard() {
@@ -17,7 +17,7 @@ fn a_peer_hears_and_reports() {
         }
         return;
     }
-    let name = "launch::peers::a_peer_hears_and_reports";
+    let name = "launch::peers::a_peer_receives_lines_and_reports";
     let mut peers: Vec<Peer> =
         ["one", "two"].iter().map(|role| Peer::spawn(name, &[(ROLE, role)])).collect();
     let mut other = peers.pop().unwrap();
@@ -36,21 +36,24 @@ fn a_peer_hears_and_reports() {
 
     let pid = other.pid();
     drop(other);
-    assert!(!lives(pid), "a dropped peer is killed");
+    assert!(!is_alive(pid), "a dropped peer is killed");
 }
 
 #[test]
 fn a_peer_that_fails_fails_the_test() {
     if Peer::told(ROLE).is_some() {
-        panic!("as it was told");
+        panic!("this panic is intended");
     }
     let failure = |name: &str| {
         let peer = Peer::spawn(name, &[(ROLE, "failing")]);
         let panic = catch_unwind(AssertUnwindSafe(|| peer.finish())).unwrap_err();
         panic.downcast_ref::<String>().unwrap().clone()
     };
-    let told = failure("launch::peers::a_peer_that_fails_fails_the_test");
-    assert!(told.contains("the peer failed") && told.contains("as it was told"), "{told}");
-    let told = failure("launch::peers::no_such_test");
-    assert!(told.contains("no test of that name"), "{told}");
+    let message = failure("launch::peers::a_peer_that_fails_fails_the_test");
+    assert!(
+        message.contains("the peer failed") && message.contains("this panic is intended"),
+        "{message}"
+    );
+    let message = failure("launch::peers::no_such_test");
+    assert!(message.contains("no test of that name"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! The proxy, between a plain socket and a server that sends everything back.
+//! The proxy between a plain socket and an echo server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use tidegate_testkit::launch::{Proxy, wait_until};
 
-/// Much longer than anything here takes by itself.
+/// Much longer than any step of these tests takes without a delay.
 const LONG: Duration = Duration::from_millis(150);
 
-/// Sends back what it gets, on threads that end with their connections.
+/// Starts an echo server, with one thread per connection.
 fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -45,7 +45,7 @@ fn timed(work: impl FnOnce()) -> Duration {
     started.elapsed()
 }
 
-/// Nothing comes within a time in which it would otherwise have come many times.
+/// Whether nothing arrives within a time that is long compared with an undelayed round trip.
 fn is_silent(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(LONG)).unwrap();
     let silent = stream.read(&mut [0; 1]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
@@ -76,7 +76,7 @@ fn order_is_kept_and_a_delay_costs_no_throughput() {
     let mut writer = stream.try_clone().unwrap();
     let expected = sent.clone();
     let took = timed(|| {
-        // Later pieces have shorter delays; they must not overtake.
+        // Later pieces have shorter delays but must not overtake earlier ones.
         let delays = [LONG, LONG / 2, Duration::ZERO];
         for (piece, delay) in sent.chunks(sent.len() / 2).zip(delays) {
             proxy.set_delay(delay);
@@ -87,7 +87,7 @@ fn order_is_kept_and_a_delay_costs_no_throughput() {
         stream.read_to_end(&mut got).unwrap();
         assert!(got == expected, "{} of {} bytes, or in another order", got.len(), expected.len());
     });
-    // A hundred chunks, each of which would wait for the one before.
+    // If delays added up, about a hundred chunks would wait for each other.
     assert!(took < 40 * LONG, "{took:?}");
 }
 
@@ -105,7 +105,7 @@ fn a_stalled_connection_goes_on_where_it_was() {
     for stream in [&mut stream, &mut late] {
         let mut answer = [0; 5];
         stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"hello", "what was kept comes first");
+        assert_eq!(&answer, b"hello", "kept bytes arrive first");
         round_trip(stream);
     }
 }
@@ -151,7 +151,7 @@ fn a_dropped_proxy_is_gone() {
 
 #[test]
 fn a_server_that_is_down_closes_the_connection() {
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let proxy = Proxy::start(nobody);
+    let unused = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let proxy = Proxy::start(unused);
     assert_eq!(connect(&proxy).read(&mut [0; 1]).unwrap_or(0), 0);
 }

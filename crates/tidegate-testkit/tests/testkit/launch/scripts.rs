@@ -1,4 +1,4 @@
-//! Scripts in Python.
+//! Running Python scripts.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,7 @@ fn script(text: &str) -> (TempDir, PathBuf) {
 
 #[test]
 fn a_script_sees_what_it_is_given_and_nothing_else() {
-    // Where nobody says what a letter is, Python does so by itself, in `LC_CTYPE`.
+    // Python sets `LC_CTYPE` itself if no locale is configured.
     let text = "import os, sys\nprint(sys.argv[1:], sorted(set(os.environ) - {'LC_CTYPE'}))\n";
     let (_folder, path) = script(text);
     let ran = Python::installed().run(path, &["one", "two"], &[("GREETING", "hello")]);
@@ -35,6 +35,6 @@ fn a_script_that_fails_says_why() {
     let ran = Python::installed().run(path, &[], &[]);
     assert_eq!(ran.status.code(), Some(1));
     let panic = catch_unwind(AssertUnwindSafe(|| ran.line().to_owned())).unwrap_err();
-    let told = panic.downcast_ref::<String>().unwrap();
-    assert!(told.contains("so far") && told.contains("ValueError: low tide"), "{told}");
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.contains("so far") && message.contains("ValueError: low tide"), "{message}");
 }

@@ -1,4 +1,4 @@
-//! Redis and Valkey: started, asked, killed, started again, frozen.
+//! Redis and Valkey: starting, commands, killing, restarting, freezing.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tidegate_testkit::launch::{Flavor, RedisBuilder, RedisServer, Reply};
 
-use super::{lives, state};
+use super::{is_alive, state};
 
 fn ok() -> Reply {
     Reply::Text("OK".to_owned())
@@ -23,8 +23,8 @@ fn client(server: &RedisServer, options: &[&str], words: &[&str]) -> String {
     let mut client = Command::new("redis-cli");
     client.args(["-h", "127.0.0.1", "-p", &server.port().to_string()]).args(options).args(words);
     let output = client.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    String::from_utf8(said).unwrap().trim().to_owned()
+    let output_text = [output.stdout, output.stderr].concat();
+    String::from_utf8(output_text).unwrap().trim().to_owned()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_killed_server_refuses_and_comes_back_empty_at_the_same_port() {
         assert_eq!(url, format!("redis://127.0.0.1:{}", server.port()));
         assert_eq!(server.command(&["SET", "key", "value"]), ok());
         server.kill();
-        assert!(!lives(pid));
+        assert!(!is_alive(pid));
         let refused = server.try_command(&["PING"]).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         server.kill();
@@ -80,12 +80,12 @@ fn a_frozen_server_goes_on_where_it_was() {
         server.stop();
         let pid = server.pid();
         server.kill();
-        assert!(!lives(pid), "a frozen server can be killed");
+        assert!(!is_alive(pid), "a frozen server can be killed");
     });
 }
 
 #[test]
-fn tls_is_served_to_those_who_trust_the_authority() {
+fn tls_is_served_to_clients_that_trust_the_authority() {
     on_both(|builder| {
         let server = builder().tls().start();
         assert!(server.url().starts_with("rediss://127.0.0.1:"), "{}", server.url());
@@ -93,19 +93,19 @@ fn tls_is_served_to_those_who_trust_the_authority() {
         let ca = server.ca_file().display().to_string();
         assert_eq!(client(&server, &["--tls", "--cacert", &ca], &["PING"]), "PONG");
 
-        let stranger = builder().tls().start().ca_pem();
+        let foreign = builder().tls().start().ca_pem();
         let file = server.ca_file().with_file_name("stranger.pem");
-        std::fs::write(&file, stranger).unwrap();
+        std::fs::write(&file, foreign).unwrap();
         let ca = file.display().to_string();
         let refused = client(&server, &["--tls", "--cacert", &ca], &["PING"]);
         assert!(refused.contains("certificate verify failed"), "{refused}");
         assert_ne!(client(&server, &[], &["PING"]), "PONG", "plain text is not understood");
-        assert_eq!(server.command(&["PING"]).text(), "PONG", "control is by a plain port");
+        assert_eq!(server.command(&["PING"]).text(), "PONG", "control commands use the plain port");
     });
 }
 
 #[test]
-fn passwords_and_users_are_asked_for() {
+fn passwords_and_users_are_required() {
     on_both(|builder| {
         let line = "user app on >word ~app:* +get";
         let server = builder().password("p@ss/word").acl(line).start();
@@ -118,7 +118,7 @@ fn passwords_and_users_are_asked_for() {
         let app = ["--user", "app", "--pass", "word", "--no-auth-warning"];
         assert_eq!(client(&server, &app, &["GET", "app:1"]), "");
         assert!(client(&server, &app, &["GET", "key"]).starts_with("NOPERM"));
-        assert_eq!(server.command(&["PING"]).text(), "PONG", "the test may do everything");
+        assert_eq!(server.command(&["PING"]).text(), "PONG", "the test user has all permissions");
     });
 }
 
@@ -154,6 +154,6 @@ fn a_server_that_does_not_start_shows_its_log() {
     let builder = || RedisServer::builder(Flavor::Redis).setting("no-such-setting", "1");
     let panic = catch_unwind(|| builder().start()).unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
-    assert!(text.contains("Redis did not come up: it ended with"), "{text}");
-    assert!(text.contains("no-such-setting"), "the end of the log is told: {text}");
+    assert!(text.contains("Redis did not start: it exited with"), "{text}");
+    assert!(text.contains("no-such-setting"), "the report has the end of the log: {text}");
 }

@@ -11,7 +11,7 @@ use super::raw_provider::RawProvider;
 const REQUESTS: &str = "tidegate_llm_requests_total";
 const FAILURES: &str = "tidegate_llm_answer_failures_total";
 const ALL_FAILURES: &str = "tidegate_llm_failures_total";
-const LINE: &str = "answer failed after it had begun";
+const LINE: &str = "response failed after it had started";
 const STREAMED: Options =
     Options { is_streamed: true, asks_for_usage: false, coding: None, leaves_after: None };
 

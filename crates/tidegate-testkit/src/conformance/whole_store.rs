@@ -1,0 +1,56 @@
+//! The store as a whole: the vectors, and concurrent callers.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::task::Poll;
+
+use super::test_store::{TestStore, bucket};
+use crate::scenario::vectors;
+use crate::subject::Subject;
+
+/// R294: runs every vector whose resolution the clock supports.
+pub async fn the_vectors_pass(subject: &dyn Subject) {
+    if let Err(difference) = vectors::run_all(subject).await {
+        panic!("{difference}");
+    }
+}
+
+/// R150, R178, R285, R291: of fifteen concurrent takes on ten tokens, exactly ten are allowed.
+pub async fn ten_tokens_admit_ten_of_fifteen_concurrent_takes(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    store.at(0).await;
+    let takes = (0..15).map(|_| store.take_from(&limit, "a", 1)).collect();
+    let decisions = together(takes).await;
+    let allowed = decisions.iter().filter(|decision| decision.is_allowed()).count();
+    assert_eq!(allowed, 10);
+}
+
+/// Of two concurrent takes on the last token, exactly one is allowed.
+pub async fn one_of_two_concurrent_takes_gets_the_last_token(subject: &dyn Subject) {
+    let (store, limit) = (TestStore(subject), bucket("client", 1, 10));
+    for round in 0..20 {
+        store.at(round * 10_000).await;
+        assert!(store.take_from(&limit, "a", 9).await.is_allowed(), "round {round}");
+        let decisions =
+            together(vec![store.take_from(&limit, "a", 1), store.take_from(&limit, "a", 1)]);
+        let allowed = decisions.await.iter().filter(|decision| decision.is_allowed()).count();
+        assert_eq!(allowed, 1, "round {round}");
+    }
+}
+
+/// Polls all futures in turn until all are done.
+async fn together<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut waiting: Vec<Pin<Box<_>>> = futures.into_iter().map(Box::pin).collect();
+    let mut done = Vec::new();
+    poll_fn(move |context| {
+        waiting.retain_mut(|future| match future.as_mut().poll(context) {
+            Poll::Ready(value) => {
+                done.push(value);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if waiting.is_empty() { Poll::Ready(std::mem::take(&mut done)) } else { Poll::Pending }
+    })
+    .await
+}
