@@ -1,8 +1,8 @@
 //! Why a configuration of upstreams is rejected.
 
+use tidegate::LimitError;
 use tidegate_llm::ConnectionError;
 use tidegate_llm::fallback::MAX_TARGETS;
-use tidegate_llm::rate_limit::AccountError;
 use tidegate_providers::request::RequestError;
 
 /// Error of an HTTP service or a body.
@@ -56,7 +56,7 @@ pub enum GatewayError {
         name: String,
         /// The cause.
         #[source]
-        source: AccountError,
+        source: LimitError,
     },
     /// The HTTP client cannot be created.
     #[error(transparent)]

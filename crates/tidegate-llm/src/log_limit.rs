@@ -1,28 +1,29 @@
-//! A bound on the log lines that calls cause, for servers: how many calls there are is up to callers.
+//! Rate limit for log lines that calls cause, since callers decide how many there are.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many lines are written in a span; others are counted.
+/// Maximum number of lines per span; further ones are counted.
 const LINES: u32 = 60;
 const SPAN: Duration = Duration::from_secs(10);
 
-/// Says whether a line is due.
+/// Decides whether to write a line.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit(Mutex<Written>);
 
 #[derive(Debug, Default)]
 struct Written {
-    /// When the present span began.
+    /// Start of the current span.
     since: Option<Instant>,
     lines: u32,
     suppressed: u64,
 }
 
 impl LogLimit {
-    /// Whether to write a line now, and how many were suppressed since the last one.
+    /// Returns the number of lines suppressed since the last one if a line may be written now, else
+    /// `None`.
     pub(crate) fn due(&self) -> Option<u64> {
         let now = Instant::now();
         let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn lines_beyond_the_bound_are_counted() {
+    async fn lines_beyond_the_maximum_are_counted() {
         let limit = LogLimit::default();
         let lines = (0..1_000).filter_map(|_| limit.due()).count();
         assert_eq!(lines, 60);

@@ -1,25 +1,26 @@
-//! A bound on the memory of what callers make by naming it: accounts of keys, queues and what was
-//! learned of models.
+//! Memory limit for state that callers create by naming it: accounts of keys, call queues, and
+//! learned limits of models.
 //!
-//! Each of these is charged to a [`MemoryBudget`] by its measured size, and gives that back when it is
-//! dropped. Before something new is made the budget is asked for room; if there is none, those who
-//! [registered](MemoryBudget::register) with it forget what is of the least use ([`Loss`]). What owes something is
-//! never forgotten: whoever names a lot of new things must not be rid of a limit by that.
+//! Each item is charged to a [`MemoryBudget`] by its measured size and refunds the charge when
+//! dropped. Code that is about to create an item asks the budget for room first. If there is none,
+//! the registered owners evict the items that are cheapest to lose. State that still limits calls
+//! is never evicted, so a caller cannot escape a limit by naming many new models or keys.
 
 mod budget;
 mod second_chance;
 
 pub use budget::MemoryBudget;
-pub(crate) use budget::MemoryShare;
-pub use second_chance::SecondChance;
+pub(crate) use budget::MemoryCharge;
+pub(crate) use second_chance::SecondChanceMap;
 
-/// What is lost when something is forgotten.
+/// What evicting an item would lose, cheapest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Loss {
-    /// Nothing: it is made anew as it was.
-    Nothing,
-    /// What was learned, which the next answer tells again.
+pub(crate) enum EvictionCost {
+    /// Nothing: the item can be recreated as it was.
+    None,
+    /// Learned limits, which the next response reports again.
     Learned,
-    /// A debt: something is spent, held, exhausted, slowed down, under way or waited for.
-    Debt,
+    /// State that must be kept: tokens are spent, calls are in flight or waiting, or the item is
+    /// held, exhausted or slowed down.
+    MustKeep,
 }

@@ -1,56 +1,57 @@
-//! Permits for calls: one reservation over requests, tokens and concurrency, settled with what was
-//! really used, corrected by what providers tell.
+//! Rate limits for LLM calls: one reservation covers requests, tokens and concurrency, is settled
+//! with real usage, and is corrected by the limits that providers report.
 //!
-//! An [`Account`] is what all calls with one credential share. Limits come from three places: those
-//! that were set, those that a provider tells in header fields and error bodies, and where it tells
-//! nothing, a concurrency that adapts. A [`RateLimitLayer`] puts an account around an adapter; the
-//! same account serves any number of them.
+//! An [`Account`] is the state that all calls with one credential share. Limits come from three
+//! sources: configuration, response headers and error bodies, and, where a provider reports
+//! nothing, adaptive concurrency. A [`RateLimitLayer`] applies an account to an adapter; several
+//! layers can share one account.
 //!
-//! - A call is charged once, all-or-nothing, when it leaves. No two waits in a row, nothing spent
-//!   ahead, nothing lost when a caller goes away.
-//! - Tokens are reserved by the provider's own rule and settled by it. Which rule that
-//!   is, is learned.
-//! - A bucket of tokens holds what the provider's does, a minute's worth. What a provider says is left
-//!   corrects it, upwards at once, downwards once the report has proved true.
-//! - A throttle closes the model for all callers, and it reopens paced, not all at once.
-//! - A quota of a day or of money closes the model with an error: nobody waits for tomorrow.
+//! - A call is charged to all of its limits at once, when it is sent. There is one wait, nothing is
+//!   charged ahead of time, and a cancelled caller loses nothing.
+//! - Tokens are reserved and settled by the provider's own accounting, which is inferred if it is
+//!   not documented.
+//! - A token bucket holds a minute's worth, as the provider's does. Reported remaining amounts
+//!   raise it at once, and lower it once reports have proved reliable.
+//! - A 429 closes the model for all callers, and it reopens at a limited rate.
+//! - An exhausted daily or monetary quota fails calls immediately instead of queueing them.
 
 mod account;
 mod account_group;
+mod account_table;
 mod all_keys;
 mod bucket;
 mod builder;
+mod call_queue;
 mod charge_inference;
-mod charging;
 mod estimate;
 mod footprint;
-mod lane;
+mod limit_tracker;
 mod limit_view;
 mod limits;
-mod meter;
+mod model_limits;
 mod model_name;
 mod model_pattern;
-mod pace;
-mod quota;
+mod recent_rate;
 mod reservation;
-mod seen;
+mod send_rate;
 mod service;
 mod slot_groups;
-mod waits;
+mod token_accounting;
+mod wait_log;
 
-pub use account::{Account, AccountError, CONCURRENCY_CEILING, default_concurrency};
+pub use account::{Account, CONCURRENCY_CEILING, default_concurrency};
 pub use account_group::AccountGroup;
 pub use all_keys::ALL_KEYS_MULTIPLE;
 pub(crate) use bucket::limit_name;
 pub use bucket::own_engine;
 pub use builder::{AccountBuilder, log_pool};
-#[cfg(test)]
-pub(crate) use charging::{Charging, OutputCharge};
 pub use footprint::account_footprint;
-pub use limit_view::{LimitView, ModelView, QueueView};
+pub use limit_view::{LimitView, QueueView};
 pub use limits::AccountLimits;
 pub use model_name::bounded as bounded_model_name;
 pub use reservation::Reservation;
 #[cfg(test)]
 pub(crate) use service::RateLimit;
 pub use service::RateLimitLayer;
+#[cfg(test)]
+pub(crate) use token_accounting::{OutputCharge, TokenAccounting};

@@ -1,8 +1,8 @@
-//! The values that were asked for lately, and no more than a bound of them.
+//! A cache of recently used values with a bounded size.
 //!
-//! There are two generations. What is asked for is in the younger one; when that is full it becomes
-//! the older one, and what nobody asked for since the last time is forgotten. So no request costs
-//! more than another, and a flood of new keys does not take more room.
+//! Values live in one of two generations. A lookup moves its value to the young one. When that is
+//! full it becomes the old one, and values not used since are dropped. Every lookup therefore costs
+//! the same, and a flood of new keys cannot grow the cache.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,23 +12,23 @@ use std::mem;
 pub(crate) struct Recent<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
-    /// The most of one generation.
-    most: usize,
+    /// Maximum size of one generation.
+    capacity: usize,
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
-    /// Remembers the last `most` keys, and at most twice as many.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), most }
+    /// Creates a cache that keeps at least the last `capacity` keys and at most twice as many.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), capacity }
     }
 
-    /// The value of a key, made if it is not known any more.
+    /// Returns the value of `key`, created by `make` if it is not cached.
     pub(crate) fn get(&mut self, key: &K, make: impl FnOnce() -> V) -> V {
         if let Some(value) = self.young.get(key) {
             return value.clone();
         }
         let value = self.old.remove(key).unwrap_or_else(make);
-        if self.young.len() >= self.most {
+        if self.young.len() >= self.capacity {
             self.old = mem::take(&mut self.young);
         }
         self.young.insert(key.clone(), value.clone());
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_stays_and_a_flood_takes_no_more_room() {
+    fn used_values_stay_cached_and_a_flood_does_not_grow_the_cache() {
         let mut recent = Recent::new(10);
         assert_eq!(recent.get(&0, || "kept"), "kept");
         for key in 1..10_000 {

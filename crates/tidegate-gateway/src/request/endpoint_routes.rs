@@ -15,11 +15,7 @@ pub(crate) struct EndpointRoutes {
 
 impl EndpointRoutes {
     /// Declares an endpoint and adds paths to it.
-    pub(crate) fn declare(
-        &mut self,
-        endpoint: Endpoint,
-        paths: impl IntoIterator<Item = String>,
-    ) {
+    pub(crate) fn declare(&mut self, endpoint: Endpoint, paths: impl IntoIterator<Item = String>) {
         self.routes.extend(paths.into_iter().map(|path| (path, endpoint.clone())));
         self.routes.sort_by_key(|(path, _)| Reverse(route_specificity(path)));
         if !self.names.contains(&endpoint) {

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use http::StatusCode;
-use tidegate::Engine;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
+use tidegate::{Engine, LimitError};
+use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::rate_limit::{
-    Account, AccountError, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
+    Account, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
 };
 use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
@@ -29,9 +29,6 @@ use crate::state::provider_view::AccountOwner;
 use crate::upstream::settings::Upstream;
 use crate::upstream::stack::Stack;
 
-/// Maximum number of accounts, and of models per account, examined to reclaim memory.
-const RECLAIM_ACCOUNTS: usize = 16;
-const RECLAIM_MODELS: usize = 4;
 /// Id of the overflow account. No key has this hash.
 const OVERFLOW: &str = "\u{0}overflow";
 
@@ -76,6 +73,12 @@ impl AccountEntry {
     }
 }
 
+impl AsRef<Account> for AccountEntry {
+    fn as_ref(&self) -> &Account {
+        &self.account
+    }
+}
+
 /// The configuration of the accounts of a provider.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AccountConfig {
@@ -93,6 +96,11 @@ impl AccountConfig {
         }
     }
 
+    /// The configured key, or none.
+    fn own_credential(&self) -> Credential {
+        self.credential.clone().unwrap_or_else(Credential::none)
+    }
+
     /// Whether this is the account of the configured key or the keyless account.
     fn is_own(&self, id: &str) -> bool {
         self.credential.as_ref().map_or_else(|| Credential::none().id() == id, |own| own.id() == id)
@@ -107,8 +115,6 @@ pub(crate) struct AccountParams {
     pub(crate) observer: Arc<dyn Observer>,
     /// Limits calls in flight over all accounts.
     pub(crate) pool: SlotPool,
-    /// State shared by all accounts.
-    pub(crate) group: AccountGroup,
     /// Memory budget of accounts.
     pub(crate) memory: MemoryBudget,
 }
@@ -136,23 +142,27 @@ impl Engines {
 /// The accounts of a provider.
 pub(crate) struct Accounts {
     params: AccountParams,
+    group: AccountGroup<AccountEntry>,
     state: Mutex<State>,
 }
 
 struct State {
     config: AccountConfig,
-    entries: SecondChance<Arc<str>, Arc<AccountEntry>>,
     /// Group of the callers' keys, with the limits over all of them; `None` if there are no such
     /// keys.
-    all_keys: Option<AccountGroup>,
+    all_keys: Option<AccountGroup<AccountEntry>>,
 }
 
 impl Accounts {
     /// Creates the account of the configured key, or the keyless one.
-    pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, AccountError> {
+    pub(crate) fn new(params: AccountParams, config: AccountConfig) -> Result<Self, LimitError> {
         let has_caller_keys = config.credential.is_none() && !params.upstream.dialect.is_keyless();
-        let state = State { config, entries: SecondChance::default(), all_keys: None };
-        let accounts = Self { params, state: Mutex::new(state) };
+        let group = AccountGroup::bounded(&params.memory, |entry: &AccountEntry| {
+            entry.was_accepted.load(Ordering::Relaxed)
+        });
+        group.pin([config.own_credential().id(), OVERFLOW]);
+        let state = State { config, all_keys: None };
+        let accounts = Self { params, group, state: Mutex::new(state) };
         accounts.own()?;
         if has_caller_keys {
             accounts.all_keys(&mut lock(&accounts.state))?;
@@ -161,9 +171,9 @@ impl Accounts {
     }
 
     /// Returns the account of the configured key, or the keyless account.
-    pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, AccountError> {
+    pub(crate) fn own(&self) -> Result<Arc<AccountEntry>, LimitError> {
         let mut state = lock(&self.state);
-        let credential = state.config.credential.clone().unwrap_or_else(Credential::none);
+        let credential = state.config.own_credential();
         self.entry(&mut state, credential.id(), &credential)
     }
 
@@ -171,14 +181,14 @@ impl Accounts {
     pub(crate) fn for_caller(
         &self,
         credential: &Credential,
-    ) -> Result<Arc<AccountEntry>, AccountError> {
+    ) -> Result<Arc<AccountEntry>, LimitError> {
         let dialect = self.params.upstream.dialect;
         if credential.reveal().is_none() || dialect.is_keyless() {
             return self.own();
         }
         let state = lock(&self.state);
-        if let Some(entry) = state.entries.get(credential.id()) {
-            return Ok(entry.clone());
+        if let Some(entry) = self.group.get(credential.id()) {
+            return Ok(entry);
         }
         let footprint = account_footprint(&state.config.limits, dialect);
         drop(state);
@@ -192,57 +202,37 @@ impl Accounts {
         }
     }
 
-    /// Examines some accounts and evicts unused models and accounts whose loss is at most
-    /// `max_loss`.
-    pub(crate) fn reclaim(&self, max_loss: Loss) {
-        let mut state = lock(&self.state);
-        let State { config, entries, .. } = &mut *state;
-        let may_evict = |id: &Arc<str>, entry: &Arc<AccountEntry>, is_used: bool| {
-            entry.account.release_models(RECLAIM_MODELS, max_loss);
-            let is_kept = config.is_own(id) || **id == *OVERFLOW;
-            let is_idle = !is_used && Arc::strong_count(entry) == 1;
-            let never_accepted = !entry.was_accepted.load(Ordering::Relaxed);
-            let is_eligible = max_loss > Loss::Nothing || never_accepted;
-            !is_kept && is_idle && is_eligible && entry.account.loss() <= max_loss
-        };
-        for (_, entry) in entries.release(RECLAIM_ACCOUNTS, may_evict) {
-            entry.account.retire();
-        }
-    }
-
     /// Called when a call has ended. Removes an account whose key was rejected, if this was its
     /// last call.
     pub(crate) fn call_ended(&self, entry: &Arc<AccountEntry>) {
         if !entry.is_rejected.load(Ordering::Relaxed) {
             return;
         }
-        let mut state = lock(&self.state);
-        let id = entry.account.credential_id();
-        let is_own = state.config.is_own(id);
-        let is_current = state.entries.get(id).is_some_and(|current| Arc::ptr_eq(current, entry));
-        // One reference in the table and one in the ending call.
-        if is_current && !is_own && Arc::strong_count(entry) == 2 {
-            state.remove(id);
-        }
+        self.group.remove_unused(entry.account.credential_id(), entry);
     }
 
     /// Applies another configuration. Usage so far still counts, and waiting calls follow the new
     /// limits at once.
-    pub(crate) fn reconfigure(&self, config: AccountConfig) -> Result<(), AccountError> {
+    pub(crate) fn reconfigure(&self, config: AccountConfig) -> Result<(), LimitError> {
         let mut state = lock(&self.state);
         if state.config == config {
             return Ok(());
         }
         let previous = std::mem::replace(&mut state.config, config);
-        let configure = |entry: &Arc<AccountEntry>, config: &AccountConfig| {
+        let configure = |entry: &AccountEntry, config: &AccountConfig| {
             entry.account.configure(config.limits.clone())?;
             entry.account.set_ramp(config.ramp);
             Ok(())
         };
         let apply = |state: &State, config: &AccountConfig| {
             let all_keys = state.all_keys.as_ref();
-            all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits))?;
-            state.entries.iter().try_for_each(|(_, entry)| configure(entry, config))
+            let mut result = all_keys.map_or(Ok(()), |all_keys| all_keys.configure(&config.limits));
+            self.group.for_each(|_, entry| {
+                if result.is_ok() {
+                    result = configure(entry, config);
+                }
+            });
+            result
         };
         if let Err(error) = apply(&state, &state.config) {
             // Roll back the accounts that were changed.
@@ -256,6 +246,7 @@ impl Accounts {
             state.config = previous;
             return Err(error);
         }
+        self.group.pin([state.config.own_credential().id(), OVERFLOW]);
         Ok(())
     }
 
@@ -270,7 +261,7 @@ impl Accounts {
 
     /// Number of accounts.
     pub(crate) fn count(&self) -> usize {
-        lock(&self.state).entries.len()
+        self.group.count()
     }
 
     /// Returns all accounts with their owners. Returns no entries, because their reference count
@@ -282,7 +273,9 @@ impl Accounts {
             OVERFLOW => AccountOwner::Shared,
             _ => AccountOwner::Caller,
         };
-        state.entries.iter().map(|(id, entry)| (owner(id), entry.account.clone())).collect()
+        let mut accounts = Vec::new();
+        self.group.for_each(|id, entry| accounts.push((owner(id), entry.account.clone())));
+        accounts
     }
 
     fn entry(
@@ -290,12 +283,12 @@ impl Accounts {
         state: &mut State,
         id: &str,
         credential: &Credential,
-    ) -> Result<Arc<AccountEntry>, AccountError> {
-        if let Some(entry) = state.entries.get(id) {
-            return Ok(entry.clone());
+    ) -> Result<Arc<AccountEntry>, LimitError> {
+        if let Some(entry) = self.group.get(id) {
+            return Ok(entry);
         }
         let entry = self.create_entry(state, credential)?;
-        state.entries.insert(id.into(), entry.clone());
+        self.group.insert(id, entry.clone());
         Ok(entry)
     }
 
@@ -303,10 +296,10 @@ impl Accounts {
         &self,
         state: &mut State,
         credential: &Credential,
-    ) -> Result<Arc<AccountEntry>, AccountError> {
-        let AccountParams { upstream, engines, observer, pool, group, memory } = &self.params;
+    ) -> Result<Arc<AccountEntry>, LimitError> {
+        let AccountParams { upstream, engines, observer, pool, memory } = &self.params;
         let is_caller_key = !state.config.is_own(credential.id()) && credential.reveal().is_some();
-        let group = if is_caller_key { self.all_keys(state)? } else { group.clone() };
+        let group = if is_caller_key { self.all_keys(state)? } else { self.group.clone() };
         let config = &state.config;
         let mut builder = Account::builder(upstream.name.clone(), credential)
             .dialect(upstream.dialect)
@@ -329,23 +322,15 @@ impl Accounts {
     }
 
     /// Returns the group of the callers' keys, creating it on first use.
-    fn all_keys(&self, state: &mut State) -> Result<AccountGroup, AccountError> {
+    fn all_keys(&self, state: &mut State) -> Result<AccountGroup<AccountEntry>, LimitError> {
         if let Some(group) = &state.all_keys {
             return Ok(group.clone());
         }
-        let AccountParams { upstream, engines, group, .. } = &self.params;
+        let AccountParams { upstream, engines, .. } = &self.params;
         let all_keys =
-            group.with_ceiling(&upstream.name, &engines.callers, &state.config.limits)?;
+            self.group.with_ceiling(&upstream.name, &engines.callers, &state.config.limits)?;
         state.all_keys = Some(all_keys.clone());
         Ok(all_keys)
-    }
-}
-
-impl State {
-    fn remove(&mut self, id: &str) {
-        if let Some(entry) = self.entries.remove(id) {
-            entry.account.retire();
-        }
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate::LimitError;
 use tidegate::pacer::SlotPool;
-use tidegate_llm::rate_limit::{AccountError, AccountGroup, log_pool};
+use tidegate_llm::rate_limit::log_pool;
 use tidegate_providers::Provider;
 use tokio::time::Instant;
 
@@ -41,7 +42,7 @@ pub(crate) struct QueuedCall {
 }
 
 impl ProviderState {
-    pub(crate) fn new(upstream: &Upstream, shared: &Shared) -> Result<Self, AccountError> {
+    pub(crate) fn new(upstream: &Upstream, shared: &Shared) -> Result<Self, LimitError> {
         let (engines, observer) = (shared.engines.clone(), shared.observer.clone());
         let pool = SlotPool::new(engines.own(), upstream.concurrency);
         let (name, settings) = (upstream.name.clone(), upstream.breaker);
@@ -51,7 +52,6 @@ impl ProviderState {
             engines,
             observer,
             pool: pool.clone(),
-            group: AccountGroup::new(),
             memory: shared.memory.clone(),
         };
         let accounts = Accounts::new(params, AccountConfig::from_upstream(upstream))?;
@@ -86,7 +86,7 @@ impl ProviderState {
 
     /// Applies another configuration. Usage so far still counts, and waiting calls follow the new
     /// limits at once.
-    pub(crate) fn reconfigure(&self, upstream: &Upstream) -> Result<(), AccountError> {
+    pub(crate) fn reconfigure(&self, upstream: &Upstream) -> Result<(), LimitError> {
         self.accounts.reconfigure(AccountConfig::from_upstream(upstream))?;
         self.pool.resize(upstream.concurrency);
         Ok(())

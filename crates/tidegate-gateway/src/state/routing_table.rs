@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
-use tidegate::Engine;
 use tidegate::pacer::SlotPool;
+use tidegate::{Engine, LimitError};
 use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::MemoryBudget;
-use tidegate_llm::rate_limit::{AccountError, AccountGroup};
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::telemetry::{Observer, Traced};
 use tidegate_providers::classify::Rules;
@@ -183,11 +182,7 @@ impl RoutingTable {
         }
         let provider_state = ProviderState::new(upstream, shared);
         let provider_state = provider_state.map_err(|source| limits_error(upstream, source))?;
-        let provider_state = Arc::new(provider_state);
-        shared
-            .memory
-            .register(&provider_state, |state, max_loss| state.accounts().reclaim(max_loss));
-        Ok(provider_state)
+        Ok(Arc::new(provider_state))
     }
 
     /// Applies the new limits to all providers or to none.
@@ -290,7 +285,6 @@ pub(crate) fn validate(upstreams: &[Upstream]) -> Result<(), GatewayError> {
             engines,
             observer: Arc::new(Traced),
             pool,
-            group: AccountGroup::new(),
             memory: MemoryBudget::unlimited(),
         };
         let accounts = Accounts::new(params, AccountConfig::from_upstream(upstream));
@@ -392,6 +386,6 @@ fn too_many_fallbacks(upstream: &Upstream) -> GatewayError {
     GatewayError::TooManyFallbacks(upstream.name.as_str().to_owned())
 }
 
-fn limits_error(upstream: &Upstream, source: AccountError) -> GatewayError {
+fn limits_error(upstream: &Upstream, source: LimitError) -> GatewayError {
     GatewayError::Limits { name: upstream.name.as_str().to_owned(), source }
 }

@@ -121,7 +121,8 @@ impl Upstream {
         if dialect == Dialect::Mock {
             return Err(target_error(&provider, RequestError::Mock));
         }
-        let base_url = parse_base_url(base_url).map_err(|source| target_error(&provider, source))?;
+        let base_url =
+            parse_base_url(base_url).map_err(|source| target_error(&provider, source))?;
         let timeouts = Timeouts::default();
         let destination = Destination { base_url, timeouts, roots: None, proxy: None };
         Ok(Self {

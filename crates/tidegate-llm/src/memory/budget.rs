@@ -1,4 +1,4 @@
-//! The budget: what is charged to it, and how room is made.
+//! The budget, its charges, and reclaiming.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use tidegate::clock::{Clock as _, TokioClock};
 
-use super::Loss;
+use super::EvictionCost;
 
-/// How long nobody is asked to make room after nobody could.
+/// How long reclaiming is skipped after it freed too little.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// Somebody who can forget things, for as long as it lives.
+/// An owner of evictable items.
 trait Reclaim: Send + Sync {
     fn is_alive(&self) -> bool;
 
-    fn reclaim(&self, most: Loss);
+    fn reclaim(&self, max_cost: EvictionCost);
 }
 
 struct Reclaimer<T> {
     owner: Weak<T>,
-    reclaim: fn(&T, Loss),
+    reclaim: fn(&T, EvictionCost),
 }
 
 impl<T: Send + Sync> Reclaim for Reclaimer<T> {
@@ -28,14 +28,14 @@ impl<T: Send + Sync> Reclaim for Reclaimer<T> {
         self.owner.strong_count() > 0
     }
 
-    fn reclaim(&self, most: Loss) {
+    fn reclaim(&self, max_cost: EvictionCost) {
         if let Some(owner) = self.owner.upgrade() {
-            (self.reclaim)(&owner, most);
+            (self.reclaim)(&owner, max_cost);
         }
     }
 }
 
-/// A bound on memory. Cheap to clone; clones are the same budget.
+/// A limit on memory use. Cheap to clone; clones share one budget.
 ///
 /// ```
 /// use tidegate_llm::memory::MemoryBudget;
@@ -51,7 +51,7 @@ struct Inner {
     limit: AtomicUsize,
     used: AtomicUsize,
     reclaimers: Mutex<Reclaimers>,
-    /// Before this time nobody is asked to make room, in nanoseconds.
+    /// Reclaiming is skipped before this time, in nanoseconds.
     next_try: AtomicU64,
     clock: TokioClock,
 }
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Reclaimers {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// Creates a budget of `bytes` bytes.
     #[must_use]
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Inner {
@@ -78,67 +78,70 @@ impl MemoryBudget {
         }))
     }
 
-    /// A budget that always has room.
+    /// Creates a budget without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self::new(usize::MAX)
     }
 
-    /// Changes the number of bytes. What is charged beyond it goes as room is asked for.
+    /// Changes the limit. If more is in use, items are evicted when room is next requested.
     pub fn resize(&self, bytes: usize) {
         self.0.limit.store(bytes, Ordering::Relaxed);
         self.0.next_try.store(0, Ordering::Relaxed);
     }
 
-    /// The number of bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn limit(&self) -> usize {
         self.0.limit.load(Ordering::Relaxed)
     }
 
-    /// How many bytes are charged.
+    /// Returns the number of bytes charged.
     #[must_use]
     pub fn used(&self) -> usize {
         self.0.used.load(Ordering::Relaxed)
     }
 
-    /// Asks an owner of things for room from now on, for as long as it lives. `reclaim` forgets
-    /// things that were used longest ago and whose loss is no more than what it is given. It looks at
-    /// a bounded number of them, others each time.
-    pub fn register<T: Send + Sync + 'static>(&self, owner: &Arc<T>, reclaim: fn(&T, Loss)) {
+    /// Registers an owner of evictable items for as long as it lives. `reclaim` evicts items that
+    /// cost at most the given [`EvictionCost`], least recently used first. Each call examines a
+    /// bounded number of items and continues where the last one ended.
+    pub(crate) fn register<T: Send + Sync + 'static>(
+        &self,
+        owner: &Arc<T>,
+        reclaim: fn(&T, EvictionCost),
+    ) {
         let mut reclaimers = self.0.reclaimers.lock().unwrap_or_else(PoisonError::into_inner);
         reclaimers.0.retain(|known| known.is_alive());
         reclaimers.0.push(Arc::new(Reclaimer { owner: Arc::downgrade(owner), reclaim }));
     }
 
-    /// Whether so many bytes more may be charged. If they may not, room is made where possible: no lock
-    /// may be held that those take who [registered](Self::register).
+    /// Returns whether `bytes` more can be charged, evicting items if necessary. The caller must
+    /// not hold a lock that a registered owner takes.
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {
         self.has_room_with(bytes, |_| {})
     }
 
-    /// Whether there is room for so many bytes, for which `reclaim` forgets things first: those of a
-    /// caller that is not registered.
-    #[must_use]
-    pub fn has_room_with(&self, bytes: usize, reclaim: impl Fn(Loss)) -> bool {
+    /// Returns whether `bytes` more can be charged. Calls `reclaim` before the registered owners,
+    /// so that a caller evicts its own items first.
+    pub(crate) fn has_room_with(&self, bytes: usize, reclaim: impl Fn(EvictionCost)) -> bool {
         self.fits(bytes) || self.make_room(bytes, reclaim)
     }
 
-    /// Charges so many bytes, until what is returned is dropped.
-    #[must_use = "the charge ends when it is dropped"]
-    pub(crate) fn charge(&self, bytes: usize) -> MemoryShare {
+    /// Charges `bytes` until the returned charge is dropped.
+    #[must_use = "dropping the charge refunds it"]
+    pub(crate) fn charge(&self, bytes: usize) -> MemoryCharge {
         self.0.used.fetch_add(bytes, Ordering::Relaxed);
-        MemoryShare { budget: self.clone(), bytes }
+        MemoryCharge { budget: self.clone(), bytes }
     }
 
     fn fits(&self, bytes: usize) -> bool {
         self.used().saturating_add(bytes) <= self.limit()
     }
 
-    /// Asks all to forget what is of the least use, and then what is of more.
+    /// Evicts the cheapest items everywhere before it evicts any that cost more.
     #[cold]
-    fn make_room(&self, bytes: usize, reclaim: impl Fn(Loss)) -> bool {
+    fn make_room(&self, bytes: usize, reclaim: impl Fn(EvictionCost)) -> bool {
         let now = self.0.clock.now();
         if now.as_nanos() < self.0.next_try.load(Ordering::Relaxed) {
             return false;
@@ -147,13 +150,13 @@ impl MemoryBudget {
             let reclaimers = self.0.reclaimers.lock().unwrap_or_else(PoisonError::into_inner);
             reclaimers.0.clone()
         };
-        for most in [Loss::Nothing, Loss::Learned] {
-            reclaim(most);
+        for max_cost in [EvictionCost::None, EvictionCost::Learned] {
+            reclaim(max_cost);
             if self.fits(bytes) {
                 return true;
             }
             for reclaimer in &reclaimers {
-                reclaimer.reclaim(most);
+                reclaimer.reclaim(max_cost);
                 if self.fits(bytes) {
                     return true;
                 }
@@ -164,14 +167,14 @@ impl MemoryBudget {
     }
 }
 
-/// Bytes that are charged to a budget, until it is dropped.
+/// Bytes charged to a budget. Dropping it refunds them.
 #[derive(Debug)]
-pub(crate) struct MemoryShare {
+pub(crate) struct MemoryCharge {
     budget: MemoryBudget,
     bytes: usize,
 }
 
-impl Drop for MemoryShare {
+impl Drop for MemoryCharge {
     fn drop(&mut self) {
         self.budget.0.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -181,42 +184,47 @@ impl Drop for MemoryShare {
 mod tests {
     use super::*;
 
-    /// Shares by what their loss is.
+    /// Charges with the cost of evicting them, and the number of reclaim calls.
     #[derive(Default)]
-    struct Shares(Mutex<Vec<(Loss, MemoryShare)>>, AtomicUsize);
+    struct Charges(Mutex<Vec<(EvictionCost, MemoryCharge)>>, AtomicUsize);
 
-    impl Shares {
-        fn reclaim(&self, most: Loss) {
+    impl Charges {
+        fn reclaim(&self, max_cost: EvictionCost) {
             self.1.fetch_add(1, Ordering::Relaxed);
-            let mut shares = self.0.lock().unwrap();
-            if let Some(index) = shares.iter().position(|(loss, _)| *loss <= most) {
-                shares.remove(index);
+            let mut charges = self.0.lock().unwrap();
+            if let Some(index) = charges.iter().position(|(cost, _)| *cost <= max_cost) {
+                charges.remove(index);
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_of_the_least_use_goes_first_and_debts_stay() {
+    async fn cheapest_items_are_evicted_first_and_must_keep_items_never() {
         let budget = MemoryBudget::new(300);
-        let shares = Arc::new(Shares::default());
-        budget.register(&shares, Shares::reclaim);
-        for loss in [Loss::Debt, Loss::Learned, Loss::Nothing] {
+        let charges = Arc::new(Charges::default());
+        budget.register(&charges, Charges::reclaim);
+        for cost in [EvictionCost::MustKeep, EvictionCost::Learned, EvictionCost::None] {
             assert!(budget.has_room(100));
-            shares.0.lock().unwrap().push((loss, budget.charge(100)));
+            charges.0.lock().unwrap().push((cost, budget.charge(100)));
         }
-        let left =
-            || -> Vec<Loss> { shares.0.lock().unwrap().iter().map(|(loss, _)| *loss).collect() };
+        let left = || -> Vec<EvictionCost> {
+            charges.0.lock().unwrap().iter().map(|(cost, _)| *cost).collect()
+        };
         assert!(budget.has_room(100));
-        assert_eq!(left(), [Loss::Debt, Loss::Learned]);
+        assert_eq!(left(), [EvictionCost::MustKeep, EvictionCost::Learned]);
         assert!(budget.has_room(200));
-        assert_eq!(left(), [Loss::Debt]);
-        assert!(!budget.has_room(201), "debts stay");
-        let asked = shares.1.load(Ordering::Relaxed);
+        assert_eq!(left(), [EvictionCost::MustKeep]);
+        assert!(!budget.has_room(201), "must-keep items are not evicted");
+        let calls = charges.1.load(Ordering::Relaxed);
         assert!(!budget.has_room(201));
-        assert_eq!(shares.1.load(Ordering::Relaxed), asked, "nobody is asked again at once");
+        assert_eq!(
+            charges.1.load(Ordering::Relaxed),
+            calls,
+            "reclaiming pauses after it freed too little"
+        );
         tokio::time::advance(PAUSE).await;
         assert!(!budget.has_room(201));
-        assert!(shares.1.load(Ordering::Relaxed) > asked);
+        assert!(charges.1.load(Ordering::Relaxed) > calls);
         budget.resize(1_000);
         assert!(budget.has_room(201));
     }

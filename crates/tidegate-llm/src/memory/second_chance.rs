@@ -1,113 +1,106 @@
-//! A map that forgets what was not used of late, a bounded number of looks at a time.
+//! A map with second-chance ("clock") eviction.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Values by key, in the order in which they are looked at when some have to go. One that was used
-/// since the last look has a second chance, so that what goes was not used for the longest time or
-/// nearly so. Neither a use nor a look costs more with more values.
+/// Map whose entries are examined for eviction in turn. An entry used since it was last examined
+/// gets a second chance, so evicted entries are roughly the least recently used ones. The cost of a
+/// lookup does not depend on the number of entries.
 #[derive(Debug)]
-pub struct SecondChance<K, V> {
-    values: HashMap<K, Slot<V>>,
+pub(crate) struct SecondChanceMap<K, V> {
+    values: HashMap<K, Entry<V>>,
     order: BTreeMap<u64, K>,
-    next_number: u64,
+    last_sequence: u64,
 }
 
 #[derive(Debug)]
-struct Slot<V> {
+struct Entry<V> {
     value: V,
-    number: u64,
+    sequence: u64,
     is_used: AtomicBool,
 }
 
-impl<K, V> Default for SecondChance<K, V> {
+impl<K, V> Default for SecondChanceMap<K, V> {
     fn default() -> Self {
-        Self { values: HashMap::new(), order: BTreeMap::new(), next_number: 0 }
+        Self { values: HashMap::new(), order: BTreeMap::new(), last_sequence: 0 }
     }
 }
 
-impl<K: Clone + Eq + Hash, V> SecondChance<K, V> {
-    /// The value of a key, which is used by that.
-    pub fn get<Q>(&self, key: &Q) -> Option<&V>
+impl<K: Clone + Eq + Hash, V> SecondChanceMap<K, V> {
+    /// Returns the value of `key` and marks it as used.
+    pub(crate) fn get<Q>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = self.values.get(key)?;
-        slot.is_used.store(true, Ordering::Relaxed);
-        Some(&slot.value)
+        let entry = self.values.get(key)?;
+        entry.is_used.store(true, Ordering::Relaxed);
+        Some(&entry.value)
     }
 
-    /// Sets the value of a key.
-    pub fn insert(&mut self, key: K, value: V) {
+    /// Inserts a value. It replaces that of the same key.
+    pub(crate) fn insert(&mut self, key: K, value: V) {
         self.remove(&key);
-        let number = self.take_number();
-        self.order.insert(number, key.clone());
-        self.values.insert(key, Slot { value, number, is_used: AtomicBool::new(false) });
+        let sequence = self.next_sequence();
+        self.order.insert(sequence, key.clone());
+        self.values.insert(key, Entry { value, sequence, is_used: AtomicBool::new(false) });
     }
 
-    /// Takes a key out.
-    pub fn remove<Q>(&mut self, key: &Q) -> Option<V>
+    /// Removes `key` and returns its value.
+    pub(crate) fn remove<Q>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        let slot = self.values.remove(key)?;
-        self.order.remove(&slot.number);
-        Some(slot.value)
+        let entry = self.values.remove(key)?;
+        self.order.remove(&entry.sequence);
+        Some(entry.value)
     }
 
-    /// Takes everything out.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.values.clear();
         self.order.clear();
     }
 
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    /// Number of entries.
+    pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+    /// Iterates over all entries without marking them as used.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.values.iter().map(|(key, entry)| (key, &entry.value))
     }
 
-    /// All of them, which uses none.
-    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.values.iter().map(|(key, slot)| (key, &slot.value))
-    }
-
-    /// Looks at so many that were not looked at for the longest time, and takes those out that may go.
-    /// `may_go` gets the key, the value and whether it was used since the last look.
-    pub fn release(
+    /// Examines up to `max_examined` entries, longest unexamined first, and removes and returns
+    /// those that `may_evict` accepts. It receives the key, the value and whether the entry was
+    /// used since it was last examined.
+    pub(crate) fn evict(
         &mut self,
-        looks: usize,
-        mut may_go: impl FnMut(&K, &V, bool) -> bool,
+        max_examined: usize,
+        mut may_evict: impl FnMut(&K, &V, bool) -> bool,
     ) -> Vec<(K, V)> {
-        let mut released = Vec::new();
-        for _ in 0..looks.min(self.values.len()) {
+        let mut evicted = Vec::new();
+        for _ in 0..max_examined.min(self.values.len()) {
             let Some((_, key)) = self.order.pop_first() else { break };
-            let number = self.take_number();
-            let Some(slot) = self.values.get_mut(&key) else { continue };
-            slot.number = number;
-            let is_used = std::mem::take(slot.is_used.get_mut());
-            let goes = may_go(&key, &slot.value, is_used);
-            self.order.insert(number, key.clone());
-            if goes && let Some(value) = self.remove(&key) {
-                released.push((key, value));
+            let sequence = self.next_sequence();
+            let Some(entry) = self.values.get_mut(&key) else { continue };
+            entry.sequence = sequence;
+            let is_used = std::mem::take(entry.is_used.get_mut());
+            let is_evicted = may_evict(&key, &entry.value, is_used);
+            self.order.insert(sequence, key.clone());
+            if is_evicted && let Some(value) = self.remove(&key) {
+                evicted.push((key, value));
             }
         }
-        released
+        evicted
     }
 
-    fn take_number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
+    fn next_sequence(&mut self) -> u64 {
+        self.last_sequence += 1;
+        self.last_sequence
     }
 }
 
@@ -116,26 +109,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_used_of_late_has_a_second_chance() {
-        let mut map = SecondChance::default();
+    fn recently_used_entry_gets_a_second_chance() {
+        let mut map = SecondChanceMap::default();
         (0..10).for_each(|number| map.insert(number, ()));
         map.get(&0);
-        let released = |map: &mut SecondChance<u32, ()>, looks, even| -> Vec<u32> {
-            let may_go =
+        let evicted = |map: &mut SecondChanceMap<u32, ()>, max_examined, even| -> Vec<u32> {
+            let may_evict =
                 |number: &u32, (): &(), is_used: bool| !is_used && number.is_multiple_of(2) == even;
-            let released = map.release(looks, may_go);
-            released.into_iter().map(|(number, ())| number).collect()
+            let evicted = map.evict(max_examined, may_evict);
+            evicted.into_iter().map(|(number, ())| number).collect()
         };
-        assert_eq!(released(&mut map, 5, true), [2, 4], "0 was used, 1 and 3 may not go");
-        assert_eq!(released(&mut map, 5, true), [6, 8]);
-        assert_eq!(released(&mut map, 5, true), [0], "now it goes");
-        assert_eq!(released(&mut map, 100, false).len(), 5);
-        assert!(map.is_empty() && map.order.is_empty());
+        assert_eq!(evicted(&mut map, 5, true), [2, 4], "0 was used, 1 and 3 may not be evicted");
+        assert_eq!(evicted(&mut map, 5, true), [6, 8]);
+        assert_eq!(evicted(&mut map, 5, true), [0], "now it is evicted");
+        assert_eq!(evicted(&mut map, 100, false).len(), 5);
+        assert!(map.len() == 0 && map.order.is_empty());
     }
 
     #[test]
-    fn a_key_that_comes_and_goes_leaves_nothing() {
-        let mut map = SecondChance::default();
+    fn removed_key_leaves_nothing_behind() {
+        let mut map = SecondChanceMap::default();
         for _ in 0..1_000 {
             map.insert("key", 1);
             map.insert("key", 2);

@@ -4,7 +4,7 @@ use tidegate_providers::Provider;
 use tidegate_providers::request::RequestError;
 
 use crate::plan::Invalid;
-use crate::rate_limit::AccountError;
+use tidegate::LimitError;
 
 /// Why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum LoadError {
         /// The provider.
         provider: Provider,
         /// Which limit, and why.
-        source: AccountError,
+        source: LimitError,
     },
     /// No model of the provider was loaded with this key, so there is nothing to change.
     #[error("no model of {0} was loaded with this key: load one before `reconfigure`")]

@@ -1,6 +1,6 @@
-//! Accounts: what all calls with one credential at one provider share.
+//! Accounts: the state shared by all calls with one credential at one provider.
 
-mod release;
+mod eviction;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,105 +8,98 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use tidegate::LimitError;
 use tidegate::clock::Clock;
 use tidegate::pacer::{Gauges, Pacer, PoolSize, SlotPool, Tuning};
-use tidegate::{LimitError, PolicyError};
 use tidegate_providers::{Credential, Dialect, Dimension, Provider};
 use tokio::time::Instant;
 
 use super::all_keys::AllKeys;
 use super::builder::AccountBuilder;
-use super::charging::Charging;
+use super::call_queue::CallQueue;
 use super::footprint;
-use super::lane::Lane;
 use super::limit_view::QueueView;
 use super::limits::AccountLimits;
+use super::model_limits::{ModelLimits, ModelParams};
 use super::model_name::bounded;
-use super::pace::Ramp;
-use super::quota::{Quota, QuotaTerms};
 use super::reservation::Reservation;
+use super::send_rate::Ramp;
 use super::slot_groups::SlotGroups;
-use super::waits::WaitLog;
+use super::token_accounting::TokenAccounting;
+use super::wait_log::WaitLog;
 use crate::call::{CallError, Outgoing, Scope};
-use crate::memory::{MemoryBudget, MemoryShare, SecondChance};
+use crate::memory::{MemoryBudget, MemoryCharge, SecondChanceMap};
 use crate::plan::{Constraint, Source};
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 
-/// The most lanes of an account; models beyond share one.
-const MAX_LANES: usize = 1_024;
-/// The name that models share that are not told apart.
+/// Maximum number of queues per account; further models share one.
+const MAX_QUEUES: usize = 1_024;
+/// Name of the entry that models share beyond a maximum.
 pub(super) const OTHER: &str = "other";
-/// Calls under way to begin with, where nothing is set and nothing else is known of a provider.
-const START: u64 = 8;
-/// How many calls under way a concurrency grows to by itself at most, unless the operator says
-/// otherwise.
+/// Initial concurrency where none is configured and the provider's is unknown.
+const INITIAL_CONCURRENCY: u64 = 8;
+/// Maximum that adaptive concurrency grows to, unless configured otherwise.
 pub const CONCURRENCY_CEILING: u64 = 1_024;
 
-/// Why an account cannot be made.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AccountError {
-    /// A limit has no policy that the engine can keep.
-    #[error("a limit cannot be kept: {0}")]
-    Policy(#[from] PolicyError),
-    /// The engine has another limit of the same name: the account was made before, with other
-    /// limits.
-    #[error("the account exists with other limits: {0}")]
-    Limit(#[from] LimitError),
-}
-
-/// How many calls a provider takes at once unless it is set: one for Ollama, which has one machine;
-/// elsewhere as many as turn out to be answered, from what the provider is known to take.
+/// Returns the default concurrency of a dialect: fixed at one for Ollama, which runs on one
+/// machine; adaptive elsewhere, starting from what the provider is known to accept.
 #[must_use]
 pub fn default_concurrency(dialect: Dialect) -> PoolSize {
-    let start = concurrency_of(dialect).map_or(START, |limit| limit.get().into());
+    let start = concurrency_of(dialect).map_or(INITIAL_CONCURRENCY, |limit| limit.get().into());
     match dialect {
         Dialect::Ollama | Dialect::Mock => PoolSize::Fixed(start),
         _ => PoolSize::Adaptive(Tuning::new(start, CONCURRENCY_CEILING)),
     }
 }
 
-/// What calls of an account have in common.
+/// Settings and state shared by all queues of an account.
 #[derive(Debug)]
 pub(super) struct Settings {
-    pub(super) charging: Charging,
-    /// What the models have in common.
-    pub(super) quota: QuotaTerms,
+    pub(super) accounting: TokenAccounting,
+    /// Parameters of new [`ModelLimits`].
+    pub(super) model_params: ModelParams,
     pub(super) margin: u32,
     pub(super) ramp: ArcSwapOption<Ramp>,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) waits: WaitLog,
-    /// The calls under way of models and endpoints.
+    /// Concurrency limits of models and endpoints.
     pub(super) groups: SlotGroups,
-    /// The ceiling over all keys of callers, if this account is of one.
+    /// Ceiling over all callers' keys, if this account belongs to a caller.
     pub(super) all_keys: Option<AllKeys>,
-    /// What accounts, queues and models may take of memory.
+    /// Memory budget of accounts, queues and models.
     pub(super) memory: MemoryBudget,
-    /// What was learned of models, by scope: it outlives the queues.
-    pub(super) quotas: Mutex<SecondChance<String, Arc<Quota>>>,
+    /// Learned limits by scope. They outlive the queues.
+    pub(super) known_models: Mutex<SecondChanceMap<String, Arc<ModelLimits>>>,
 }
 
 impl Settings {
-    /// What was learned of a scope that has a model.
-    pub(super) fn quota(&self, scope: String, model: Arc<str>) -> Result<Arc<Quota>, AccountError> {
-        let mut quotas = self.lock_quotas();
-        if let Some(known) = quotas.get(&scope) {
+    /// Returns the limits of the model in `scope`, created if necessary.
+    pub(super) fn model_limits(
+        &self,
+        scope: String,
+        model: Arc<str>,
+    ) -> Result<Arc<ModelLimits>, LimitError> {
+        let mut known_models = self.lock_known_models();
+        if let Some(known) = known_models.get(&scope) {
             return Ok(known.clone());
         }
-        let share = self.memory.charge(footprint::of_model(self.quota.tokens));
-        let quota = Arc::new(Quota::new(self.quota.clone(), scope.clone(), model, share)?);
-        quotas.insert(scope, quota.clone());
-        Ok(quota)
+        let charge = self.memory.charge(footprint::of_model(self.model_params.tokens));
+        let model_limits =
+            Arc::new(ModelLimits::new(self.model_params.clone(), scope.clone(), model, charge)?);
+        known_models.insert(scope, model_limits.clone());
+        Ok(model_limits)
     }
 
-    pub(super) fn lock_quotas(&self) -> MutexGuard<'_, SecondChance<String, Arc<Quota>>> {
-        self.quotas.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock_known_models(
+        &self,
+    ) -> MutexGuard<'_, SecondChanceMap<String, Arc<ModelLimits>>> {
+        self.known_models.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One credential at one provider: its limits, its queues, and what was learned of it. Cheap to
-/// clone; clones are the same account.
+/// One credential at one provider: its limits, its queues, and what was learned about it. Cheap to
+/// clone; clones share the account.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -114,7 +107,7 @@ impl Settings {
 /// use tidegate_llm::rate_limit::Account;
 /// use tidegate_llm::Call;
 /// use tidegate_llm::{Chat, Credential};
-/// // Nothing is set: limits are learned from what the provider tells.
+/// // No limits are configured: they are learned from what the provider reports.
 /// let account = Account::builder("openai", &Credential::new("sk-1")).build()?;
 /// let call = Call::new(Chat::user("hello"));
 /// let reservation = account.reserve("gpt-4o", &call).await?;
@@ -132,87 +125,88 @@ struct Inner {
     scope: Scope,
     settings: Arc<Settings>,
     limits: ArcSwap<AccountLimits>,
-    /// The calls under way, of this account and those that share its pool.
-    member: SlotPool,
-    lanes: Mutex<SecondChance<Scope, Arc<Lane>>>,
-    _memory: MemoryShare,
+    /// Concurrency slots of this account and of those that share its pool.
+    slots: SlotPool,
+    queues: Mutex<SecondChanceMap<Scope, Arc<CallQueue>>>,
+    _memory: MemoryCharge,
 }
 
 impl Account {
-    /// An account in the making.
+    /// Starts building an account.
     pub fn builder(provider: impl Into<Provider>, credential: &Credential) -> AccountBuilder {
         AccountBuilder::new(provider.into(), credential)
     }
 
-    /// An account with these parts.
+    /// Opens an account.
     ///
     /// # Errors
-    /// When its limits cannot be kept: that is found out now, not with the first call.
+    /// If a limit is invalid.
     pub(super) fn open(
         scope: Scope,
         settings: Settings,
         limits: AccountLimits,
-        member: SlotPool,
-    ) -> Result<Self, AccountError> {
+        slots: SlotPool,
+    ) -> Result<Self, LimitError> {
         let inner = Inner {
-            _memory: settings.memory.charge(footprint::of_account(settings.quota.tokens)),
+            _memory: settings.memory.charge(footprint::of_account(settings.model_params.tokens)),
             scope,
             settings: Arc::new(settings),
             limits: ArcSwap::from_pointee(limits),
-            member,
-            lanes: Mutex::default(),
+            slots,
+            queues: Mutex::default(),
         };
-        // No room is asked for here: whoever makes accounts may hold a lock that is needed for that.
+        // Does not ask the memory budget for room: the caller may hold a lock that reclaiming
+        // takes.
         let limits = inner.limits.load_full();
         if !limits.is_empty() {
-            let lane = inner.new_lane(inner.scope.clone(), &limits)?;
-            inner.lock_lanes().insert(inner.scope.clone(), lane);
+            let queue = inner.new_queue(inner.scope.clone(), &limits)?;
+            inner.lock_queues().insert(inner.scope.clone(), queue);
         }
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The provider.
+    /// Returns the provider.
     #[must_use]
     pub fn provider(&self) -> &Provider {
         self.inner.scope.provider()
     }
 
-    /// The hash of the credential.
+    /// Returns the hash of the credential.
     #[must_use]
     pub fn credential_id(&self) -> &str {
         self.inner.scope.credential_id()
     }
 
-    /// The limits that were configured.
+    /// Returns the configured limits.
     #[must_use]
     pub fn limits(&self) -> Arc<AccountLimits> {
         self.inner.limits.load_full()
     }
 
-    /// Sets other limits for all calls of the account together. What was spent counts on, calls
-    /// under way go on, and whoever waits goes by the new limits at once. Endpoints and models keep
-    /// their own.
+    /// Replaces the limits for all calls of the account together. Charges are kept, calls in flight
+    /// continue, and waiting calls follow the new limits at once. Limits of endpoints and models
+    /// stay.
     ///
     /// # Errors
-    /// When the limits cannot be kept; those of before hold then.
-    pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), AccountError> {
+    /// If a limit is invalid. The previous limits stay in force then.
+    pub fn reconfigure(&self, constraint: Constraint, source: Source) -> Result<(), LimitError> {
         self.configure(AccountLimits::clone(&self.limits()).all(constraint, source))
     }
 
-    /// Sets other limits in place of all that were configured.
+    /// Replaces all configured limits.
     ///
     /// # Errors
-    /// When the limits cannot be kept. Some of them may be in force then.
-    pub fn configure(&self, limits: AccountLimits) -> Result<(), AccountError> {
+    /// If a limit is invalid. Some limits may have changed then.
+    pub fn configure(&self, limits: AccountLimits) -> Result<(), LimitError> {
         let inner = &*self.inner;
-        let mut lanes = inner.lock_lanes();
-        match lanes.get(&inner.scope) {
-            Some(lane) => lane.configure(&limits)?,
-            // So far each model had a queue of its own; from now on they share one.
+        let mut queues = inner.lock_queues();
+        match queues.get(&inner.scope) {
+            Some(queue) => queue.configure(&limits)?,
+            // Until now each model had its own queue; from now on they share one.
             None if !limits.is_empty() => {
-                let lane = inner.new_lane(inner.scope.clone(), &limits)?;
-                lanes.clear();
-                lanes.insert(inner.scope.clone(), lane);
+                let queue = inner.new_queue(inner.scope.clone(), &limits)?;
+                queues.clear();
+                queues.insert(inner.scope.clone(), queue);
             }
             None => {}
         }
@@ -220,45 +214,45 @@ impl Account {
         Ok(())
     }
 
-    /// Grows to the limit from so many requests per minute in that time from now on, or not at all.
-    /// What grows now follows it.
+    /// Sets or clears the ramp: the request rate grows from `floor` per minute to the limit within
+    /// the given time. Ramps in progress follow the change.
     pub fn set_ramp(&self, ramp: Option<(u64, Duration)>) {
         let ramp = ramp.map(|(floor, over)| Ramp { floor, over });
         let settings = &self.inner.settings;
         if settings.ramp.swap(ramp.map(Arc::new)).as_deref() == ramp.as_ref() {
             return;
         }
-        let lanes = self.inner.lock_lanes();
-        let quotas = settings.lock_quotas();
-        let now = settings.quota.clock.now();
-        quotas.iter().for_each(|(_, quota)| quota.change_ramp(ramp, now));
-        lanes.iter().for_each(|(_, lane)| lane.pacer().nudge());
+        let queues = self.inner.lock_queues();
+        let known_models = settings.lock_known_models();
+        let now = settings.model_params.clock.now();
+        known_models.iter().for_each(|(_, model_limits)| model_limits.change_ramp(ramp, now));
+        queues.iter().for_each(|(_, queue)| queue.pacer().nudge());
     }
 
-    /// Takes the limits of the account out of the engine, because it is used no more. What was spent
-    /// stays in the store: if the account is made again, it goes on from there.
-    pub fn retire(&self) {
-        let engine = &self.inner.settings.quota.engine;
-        let lanes = self.inner.lock_lanes();
-        let quotas = self.inner.settings.lock_quotas();
-        let told = quotas.iter().flat_map(|(_, quota)| quota.limit_names());
-        for name in lanes.iter().flat_map(|(_, lane)| lane.limit_names()).chain(told) {
+    /// Removes the account's limits from the engine because it is no longer used. Buckets stay in
+    /// the store: an account opened again continues from them.
+    pub(crate) fn retire(&self) {
+        let engine = &self.inner.settings.model_params.engine;
+        let queues = self.inner.lock_queues();
+        let known_models = self.inner.settings.lock_known_models();
+        let reported = known_models.iter().flat_map(|(_, model_limits)| model_limits.limit_names());
+        for name in queues.iter().flat_map(|(_, queue)| queue.limit_names()).chain(reported) {
             engine.retire(&name);
         }
     }
 
-    /// Whether both are the same account.
+    /// Returns whether both handles refer to the same account.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Waits until a call of a model may leave, over all of its limits at once. The answer is to be
-    /// [heard](Reservation::heard), and a failure to be [told](Reservation::failed).
+    /// Waits until a call to `model` may be sent under all of its limits. Report the response head
+    /// to [`Reservation::heard`], or the error to [`Reservation::failed`].
     ///
     /// # Errors
-    /// When the wait would be longer than the call accepts, when a quota of a day or of money is
-    /// used up, or when the store cannot decide. Nothing was charged then.
+    /// If the wait would exceed what the call accepts, a daily or monetary quota is exhausted, or
+    /// the store cannot decide. Nothing is charged then.
     pub async fn reserve(
         &self,
         model: &str,
@@ -266,52 +260,51 @@ impl Account {
     ) -> Result<Reservation, CallError> {
         let model = lower_case(model);
         let model = bounded(&model);
-        let lane = self.lane(&model).map_err(|error| CallError::Request {
+        let queue = self.queue(&model).map_err(|error| CallError::Request {
             provider: self.provider().clone(),
             source: Box::new(error),
         })?;
-        lane.reserve(&model, call).await
+        queue.reserve(&model, call).await
     }
 
-    /// How the queue of a model stands: who waits, what is under way, how much may be.
+    /// Returns waiting calls, calls in flight and the concurrency limit of the queue of `model`.
     #[must_use]
     pub fn gauges(&self, model: &str) -> Option<Gauges> {
-        let lane = self.lane(&bounded(model)).ok()?;
-        Some(lane.pacer().gauges())
+        let queue = self.queue(&bounded(model)).ok()?;
+        Some(queue.pacer().gauges())
     }
 
-    /// What was charged to the limits of a model that the provider reported, less what was given back.
+    /// Returns the net charges to the reported limits of `model`.
     #[must_use]
     pub fn charged(&self, model: &str) -> Vec<(Dimension, u64)> {
         let model = bounded(model).to_lowercase();
-        let quota = |lane: Arc<Lane>| lane.quota(&model);
-        let quota = self.lane(&model).and_then(quota);
-        quota.map_or_else(|_| Vec::new(), |quota| quota.charged())
+        let model_limits = |queue: Arc<CallQueue>| queue.model_limits(&model);
+        let model_limits = self.queue(&model).and_then(model_limits);
+        model_limits.map_or_else(|_| Vec::new(), |model_limits| model_limits.charged())
     }
 
-    /// Calls of the account that are under way or wait.
+    /// Returns the number of calls in flight or waiting.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        let lanes = self.inner.lock_lanes();
-        let pending = lanes.iter().map(|(_, lane)| {
-            let gauges = lane.pacer().gauges();
+        let queues = self.inner.lock_queues();
+        let pending = queues.iter().map(|(_, queue)| {
+            let gauges = queue.pacer().gauges();
             gauges.in_flight.saturating_add(u64::try_from(gauges.waiting).unwrap_or(u64::MAX))
         });
         pending.fold(0, u64::saturating_add)
     }
 
-    /// What every queue of the account allows, where that comes from, and what is left of it. Buckets
-    /// are peeked at, which spends nothing; those of a shared store that has not answered within
-    /// `patience` are left out.
-    pub async fn inspect(&self, patience: Duration) -> Vec<QueueView> {
-        let lanes: Vec<Arc<Lane>> = {
-            let lanes = self.inner.lock_lanes();
-            lanes.iter().map(|(_, lane)| lane.clone()).collect()
+    /// Returns the limits of every queue, their sources and what is left of them. Buckets are only
+    /// peeked at. Those of a shared store that does not answer within `timeout` are omitted.
+    pub async fn inspect(&self, timeout: Duration) -> Vec<QueueView> {
+        let queues: Vec<Arc<CallQueue>> = {
+            let queues = self.inner.lock_queues();
+            queues.iter().map(|(_, queue)| queue.clone()).collect()
         };
-        let until = Instant::now() + patience;
-        let mut views = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            views.push(lane.view(until).await);
+        let until = Instant::now() + timeout;
+        let mut views = Vec::with_capacity(queues.len());
+        for queue in queues {
+            views.push(queue.view(until).await);
         }
         views.sort_by(|one, other| {
             (&one.model, &one.endpoint).cmp(&(&other.model, &other.endpoint))
@@ -319,40 +312,40 @@ impl Account {
         views
     }
 
-    /// The calls under way, of this account and those that share its pool.
+    /// Concurrency slots of this account and of those that share its pool.
     #[must_use]
     pub fn pool(&self) -> &SlotPool {
-        &self.inner.member
+        &self.inner.slots
     }
 
-    /// The queue of a model: that of the account if limits were ever configured, else its own, or one
-    /// that is shared with others if there is no room for it.
-    fn lane(&self, model: &str) -> Result<Arc<Lane>, AccountError> {
+    /// Returns the queue of a model: the account's queue if limits are configured, else the model's
+    /// own, or a shared one if there is no room for another.
+    fn queue(&self, model: &str) -> Result<Arc<CallQueue>, LimitError> {
         let inner = &*self.inner;
         let limits = inner.limits.load();
         let mut scope = inner.scope.clone();
         if limits.is_empty() {
             scope = scope.model(model);
         }
-        if let Some(lane) = inner.known_lane(&inner.lock_lanes(), &scope) {
-            return Ok(lane);
+        if let Some(queue) = inner.known_queue(&inner.lock_queues(), &scope) {
+            return Ok(queue);
         }
-        // Others may be forgotten for it, for which no queue may be locked.
-        let has_room = self.has_room(footprint::of_lane(&limits));
-        let mut lanes = inner.lock_lanes();
-        if limits.is_empty() && (!has_room || lanes.len() >= MAX_LANES) {
+        // May evict other queues, so the queues must not be locked here.
+        let has_room = self.has_room(footprint::of_queue(&limits));
+        let mut queues = inner.lock_queues();
+        if limits.is_empty() && (!has_room || queues.len() >= MAX_QUEUES) {
             scope = scope.model(OTHER);
         }
-        if let Some(lane) = inner.known_lane(&lanes, &scope) {
-            return Ok(lane);
+        if let Some(queue) = inner.known_queue(&queues, &scope) {
+            return Ok(queue);
         }
-        let lane = inner.new_lane(scope.clone(), &limits)?;
-        lanes.insert(scope, lane.clone());
-        Ok(lane)
+        let queue = inner.new_queue(scope.clone(), &limits)?;
+        queues.insert(scope, queue.clone());
+        Ok(queue)
     }
 }
 
-/// A name in lower case, which most are already.
+/// Lower-cases `name`, which rarely allocates.
 fn lower_case(name: &str) -> Cow<'_, str> {
     if name.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
         return name.into();
@@ -361,23 +354,27 @@ fn lower_case(name: &str) -> Cow<'_, str> {
 }
 
 impl Inner {
-    /// The queue of the account if there is one, else that of a scope.
-    fn known_lane(
+    /// Returns the account's queue if there is one, else that of `scope`.
+    fn known_queue(
         &self,
-        lanes: &SecondChance<Scope, Arc<Lane>>,
+        queues: &SecondChanceMap<Scope, Arc<CallQueue>>,
         scope: &Scope,
-    ) -> Option<Arc<Lane>> {
-        lanes.get(&self.scope).or_else(|| lanes.get(scope)).cloned()
+    ) -> Option<Arc<CallQueue>> {
+        queues.get(&self.scope).or_else(|| queues.get(scope)).cloned()
     }
 
-    fn lock_lanes(&self) -> MutexGuard<'_, SecondChance<Scope, Arc<Lane>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_queues(&self) -> MutexGuard<'_, SecondChanceMap<Scope, Arc<CallQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn new_lane(&self, scope: Scope, limits: &AccountLimits) -> Result<Arc<Lane>, AccountError> {
-        let pacer = Pacer::builder(&self.settings.quota.engine).pool(&self.member).build();
-        let clock = self.settings.quota.clock;
-        Lane::new(scope, self.settings.clone(), limits, pacer, clock).map(Arc::new)
+    fn new_queue(
+        &self,
+        scope: Scope,
+        limits: &AccountLimits,
+    ) -> Result<Arc<CallQueue>, LimitError> {
+        let pacer = Pacer::builder(&self.settings.model_params.engine).pool(&self.slots).build();
+        let clock = self.settings.model_params.clock;
+        CallQueue::new(scope, self.settings.clone(), limits, pacer, clock).map(Arc::new)
     }
 }
 

@@ -1,44 +1,43 @@
-//! What all keys of callers at a provider may use together.
+//! Ceiling over the keys of all callers at one provider.
 //!
-//! Limits that were configured hold for each key. Where callers bring their own, somebody with many
-//! keys would have as many limits; so there is a ceiling over all of them. Every account of a caller's
-//! key claims it together with its own limits, all or nothing.
+//! Configured limits apply to each key. A caller with many keys would have as many limits, so there
+//! is a ceiling over all of them. Every account of a caller's key is charged to it together with
+//! its own limits, all or nothing.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use tidegate::Engine;
 use tidegate::clock::{Clock as _, TokioClock};
+use tidegate::{Engine, LimitError};
 use tidegate_providers::{Dimension, Provider};
 use tokio::time::Instant;
 
-use super::account::AccountError;
-use super::lane::INLINE;
+use super::call_queue::INLINE;
+use super::limit_tracker::view::ViewContext;
+use super::limit_tracker::{LimitKind, LimitTracker, TrackerSpec};
 use super::limit_view::{LimitSource, LimitView};
 use super::limits::AccountLimits;
-use super::meter::view::Looking;
-use super::meter::{Counts, Meter, Wanted};
-use super::pace::{Allowed, Burst, Pace};
+use super::send_rate::{Allowed, Burst, SendRate};
 use crate::plan::{Constraint, Daily};
 
-/// How many times the limits of one key all keys may use together, unless it is said.
+/// Default ceiling over all callers' keys, as a multiple of the limits of one key.
 pub const ALL_KEYS_MULTIPLE: u32 = 16;
 
-/// The limits of a ceiling. What is not set has none; nor have input and output tokens that are
-/// counted apart, since a call is charged to 16 limits at most.
+/// Limits of a ceiling. Separate limits on input and output tokens have no ceiling, since a call
+/// can be charged to at most 16 limits.
 #[derive(Debug)]
 struct AllKeysLimits {
     requests: Option<NonZeroU32>,
-    /// How many requests may leave at once.
+    /// Maximum number of requests sent at once.
     burst: u64,
     tokens: Option<NonZeroU32>,
     daily: Option<Daily>,
 }
 
 impl AllKeysLimits {
-    /// [`ALL_KEYS_MULTIPLE`] times what was configured for each key, unless it is given.
+    /// Takes the configured ceiling, else [`ALL_KEYS_MULTIPLE`] times the limits of one key.
     fn of(limits: &AccountLimits) -> Self {
         let (requests_per_minute, tokens_per_minute) = limits.all_keys;
         let of_key = limits.of_all().map(|(constraint, _)| constraint);
@@ -46,7 +45,7 @@ impl AllKeysLimits {
         let requests_of_key = of_key.and_then(Constraint::requests_per_minute);
         let requests = requests_per_minute.or_else(|| times(requests_of_key));
         let burst = match (of_key, requests_of_key, requests) {
-            // In the same proportion as for one key, so that as many keys can begin at once.
+            // Same proportion as for one key, so that as many keys can start at once.
             (Some(of_key), Some(one), Some(all)) => {
                 let burst = u128::from(of_key.burst()) * u128::from(all.get());
                 u64::try_from(burst / u128::from(one.get())).unwrap_or(u64::MAX)
@@ -64,17 +63,20 @@ impl AllKeysLimits {
         }
     }
 
-    fn wanted(&self) -> impl Iterator<Item = Wanted> {
+    fn specs(&self) -> impl Iterator<Item = TrackerSpec> {
         let rates = [
             (Dimension::Requests, self.requests, Burst::Amount(self.burst)),
             (Dimension::Tokens, self.tokens, Burst::Window),
         ];
         let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
             let allowed = Allowed::per_minute(amount?.get().into());
-            Some(Wanted::Paced(Counts::AllKeys(dimension), Pace::new(Some(allowed), burst, 0)))
+            Some(TrackerSpec::Paced(
+                LimitKind::AllKeys(dimension),
+                SendRate::new(Some(allowed), burst, 0),
+            ))
         });
-        let day = Counts::AllKeys(Dimension::RequestsPerDay);
-        rates.chain(self.daily.clone().map(|daily| Wanted::Daily(day, daily)))
+        let day = LimitKind::AllKeys(Dimension::RequestsPerDay);
+        rates.chain(self.daily.clone().map(|daily| TrackerSpec::Daily(day, daily)))
     }
 }
 
@@ -82,8 +84,8 @@ fn multiple(amount: NonZeroU32) -> NonZeroU32 {
     amount.saturating_mul(const { NonZeroU32::new(ALL_KEYS_MULTIPLE).unwrap() })
 }
 
-/// The ceiling over all keys of callers at a provider, as [`AccountLimits::all_keys`] sets it. Cheap
-/// to clone; clones are the same ceiling.
+/// Ceiling over all callers' keys, as set by [`AccountLimits::all_keys`]. Cheap to clone; clones
+/// share the ceiling.
 #[derive(Clone, Debug)]
 pub(super) struct AllKeys(Arc<Inner>);
 
@@ -93,28 +95,27 @@ struct Inner {
     scope: String,
     clock: TokioClock,
     in_force: ArcSwap<InForce>,
-    /// All meters that there ever were: what was spent counts on if one is wanted again.
-    known: Mutex<Vec<Arc<Meter>>>,
+    /// All trackers ever created, so that charges are kept if a limit is configured again.
+    known: Mutex<Vec<Arc<LimitTracker>>>,
 }
 
-/// The limits that calls are charged to.
+/// Limits that calls are charged to.
 #[derive(Debug, Default)]
 struct InForce {
-    meters: Vec<Arc<Meter>>,
-    day: Option<Arc<Meter>>,
+    trackers: Vec<Arc<LimitTracker>>,
+    daily: Option<Arc<LimitTracker>>,
 }
 
 impl AllKeys {
-    /// The ceiling of a provider, in the store of an engine. Accounts that share it are on the same
-    /// engine.
+    /// Creates the ceiling of `provider`. Accounts under it must be on the same engine.
     ///
     /// # Errors
-    /// When the limits cannot be kept.
+    /// If a limit is invalid.
     pub(super) fn new(
         provider: &Provider,
         engine: &Engine,
         limits: &AccountLimits,
-    ) -> Result<Self, AccountError> {
+    ) -> Result<Self, LimitError> {
         let all_keys = Self(Arc::new(Inner {
             engine: engine.clone(),
             scope: format!("{provider} all keys"),
@@ -126,64 +127,69 @@ impl AllKeys {
         Ok(all_keys)
     }
 
-    /// Sets other limits. What was spent counts on; whoever waits goes by the new ones at once.
+    /// Changes the limits. Charges are kept, and waiting calls follow the new limits at once.
     ///
     /// # Errors
-    /// When the limits cannot be kept. Some of them may be in force then.
-    pub(super) fn configure(&self, limits: &AccountLimits) -> Result<(), AccountError> {
+    /// If a limit is invalid.
+    pub(super) fn configure(&self, limits: &AccountLimits) -> Result<(), LimitError> {
         let Inner { engine, scope, clock, in_force, known } = &*self.0;
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = InForce::default();
-        for wanted in AllKeysLimits::of(limits).wanted() {
-            let same = |meter: &&Arc<Meter>| meter.counts() == wanted.counts();
-            let meter = match known.iter().find(same) {
-                Some(meter) => {
-                    meter.set(&wanted, clock.now())?;
-                    meter.clone()
+        for spec in AllKeysLimits::of(limits).specs() {
+            let same = |tracker: &&Arc<LimitTracker>| tracker.kind() == spec.kind();
+            let tracker = match known.iter().find(same) {
+                Some(tracker) => {
+                    tracker.set(&spec, clock.now())?;
+                    tracker.clone()
                 }
                 None => {
-                    let meter = Arc::new(Meter::new(engine, scope, wanted, *clock)?);
-                    known.push(meter.clone());
-                    meter
+                    let tracker = Arc::new(LimitTracker::new(engine, scope, spec, *clock)?);
+                    known.push(tracker.clone());
+                    tracker
                 }
             };
-            match meter.is_of_a_day() {
-                true => next.day = Some(meter),
-                false => next.meters.push(meter),
+            match tracker.is_daily() {
+                true => next.daily = Some(tracker),
+                false => next.trackers.push(tracker),
             }
         }
-        let is_used = |meter: &&Arc<Meter>| next.meters.iter().any(|used| Arc::ptr_eq(used, meter));
-        // Nobody waits for limits that are gone.
-        known.iter().filter(|meter| !is_used(meter)).for_each(|meter| meter.retire(clock.now()));
+        let is_used = |tracker: &&Arc<LimitTracker>| {
+            next.trackers.iter().any(|used| Arc::ptr_eq(used, tracker))
+        };
+        // Calls must not wait for removed limits.
+        known
+            .iter()
+            .filter(|tracker| !is_used(tracker))
+            .for_each(|tracker| tracker.retire(clock.now()));
         in_force.store(Arc::new(next));
         Ok(())
     }
 
-    /// Adds the limits that every call is charged to.
-    pub(super) fn add_to(&self, meters: &mut SmallVec<[Arc<Meter>; INLINE]>) {
-        meters.extend(self.0.in_force.load().meters.iter().cloned());
+    /// Adds the limits that every call is charged to, apart from the daily one.
+    pub(super) fn add_to(&self, trackers: &mut SmallVec<[Arc<LimitTracker>; INLINE]>) {
+        trackers.extend(self.0.in_force.load().trackers.iter().cloned());
     }
 
-    /// The limit on requests of a day, if there is one.
-    pub(super) fn day(&self) -> Option<Arc<Meter>> {
-        self.0.in_force.load().day.clone()
+    /// Returns the daily request limit, if there is one.
+    pub(super) fn daily(&self) -> Option<Arc<LimitTracker>> {
+        self.0.in_force.load().daily.clone()
     }
 
-    /// What waits for a limit of this name are said to be for, if it is one of these.
+    /// Returns the reported wait reason if `limit` is one of these limits.
     pub(super) fn name_of(&self, limit: &str) -> Option<&'static str> {
         let in_force = self.0.in_force.load();
-        let meter = in_force.meters.iter().find(|meter| meter.name() == limit)?;
-        Some(meter.counts().blamed())
+        let tracker = in_force.trackers.iter().find(|tracker| tracker.name() == limit)?;
+        Some(tracker.kind().wait_reason())
     }
 
-    /// How the limits are shown.
+    /// Returns a view of each limit.
     pub(super) async fn inspect(&self) -> Vec<LimitView> {
         let now = self.0.clock.now();
-        let looking = Looking { waits_for: None, now, until: Instant::now() };
+        let context = ViewContext { waits_for: None, now, until: Instant::now() };
         let in_force = self.0.in_force.load_full();
         let mut views = Vec::new();
-        for meter in in_force.meters.iter().chain(&in_force.day) {
-            views.extend(meter.view(LimitSource::Configured, &looking).await);
+        for tracker in in_force.trackers.iter().chain(&in_force.daily) {
+            views.extend(tracker.view(LimitSource::Configured, &context).await);
         }
         views
     }

@@ -1,4 +1,4 @@
-//! One bucket of an account: a limit of the engine, and the key under which all calls are charged.
+//! One bucket of an account: a limit of the engine and the key that all calls are charged under.
 
 use tidegate::clock::TokioClock;
 use tidegate::{
@@ -8,14 +8,13 @@ use tidegate::{
 
 use tidegate_providers::name::short_hash;
 
-/// An engine in this process, on tokio's time as pacers are.
+/// Creates an in-process engine on tokio's clock, as pacers use.
 #[must_use]
 pub fn own_engine() -> Engine {
     let store = MemoryStore::builder().clock(TokioClock::new()).build();
     store.map_or_else(|_| Engine::new(), Engine::on)
 }
 
-/// One bucket of one limit.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     limiter: Limiter,
@@ -23,7 +22,7 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// The bucket of a limit of this name and policy, known before or new.
+    /// Opens the bucket of the limit `name`, which may exist already.
     pub(super) fn new(engine: &Engine, name: &str, policy: Policy) -> Result<Self, LimitError> {
         let limiter = match adopted(engine, name, policy)? {
             Some(known) => known,
@@ -32,7 +31,7 @@ impl Bucket {
         Ok(Self { limiter, key: key() })
     }
 
-    /// The bucket of a calendar quota, known before or new. A known one keeps its schedule.
+    /// Opens the bucket of a calendar quota. An existing one keeps its schedule.
     pub(super) fn calendar(
         engine: &Engine,
         name: &str,
@@ -63,8 +62,8 @@ impl Bucket {
     }
 }
 
-/// A limit that the engine has already, from an account that was made before. It comes under the
-/// policy, and what was spent counts on.
+/// Returns the limit if the engine has it already, from an account opened earlier, and applies
+/// `policy` to it. Charges are kept.
 fn adopted(engine: &Engine, name: &str, policy: Policy) -> Result<Option<Limiter>, LimitError> {
     let known = engine.find(name);
     if let Some(limiter) = known.as_ref().filter(|limiter| limiter.policy() != policy) {
@@ -73,13 +72,12 @@ fn adopted(engine: &Engine, name: &str, policy: Policy) -> Result<Option<Limiter
     Ok(known)
 }
 
-/// A limit has one bucket. All of them are in one group, so that a store of several machines can
-/// decide them together.
+/// All buckets are in one group, so that a clustered store can decide them together.
 fn key() -> KeyBuf {
     Key::new("calls").in_group("llm").into()
 }
 
-/// The name of a limit of a scope. Scopes have names that limits cannot have, so it is their hash.
+/// Name of a limit of `scope`. Hashed, since scopes contain characters that limit names must not.
 pub(crate) fn limit_name(what: &str, scope: &str) -> String {
     format!("llm.{what}.{}", short_hash(scope))
 }

@@ -1,44 +1,45 @@
-//! How a provider charges output, inferred from what it admits, refuses and reports as remaining.
+//! Infers how a provider charges output from the calls it admits and refuses and the remaining
+//! amounts it reports.
 //!
-//! Few providers document whether they charge `max_tokens` when a call is admitted, and whether they
-//! give back what was not used. The difference is large: a call that allows itself a hundred times
-//! what it uses takes a hundred times its share until it ends, or until the minute is over.
+//! Few providers document whether they charge `max_tokens` on admission and whether they refund
+//! what was not used. The difference is large: a call that allows a hundred times the output it
+//! produces takes a hundred times its share until it ends, or until the minute is over.
 //!
-//! So the provider's bucket is followed under all three rules at once. The rules are ordered: each
-//! holds at least as much in the bucket as the one before it. A provider that has more left than a
-//! rule allows, or admits a call that a rule would refuse, does not charge by that rule. One that
-//! refuses a call which only the present rule allows is back at the rule before. Levels err upwards,
-//! since others may use the same key, so that doubt speaks for the stricter rule. Pure: time comes in
-//! as an argument.
+//! The provider's bucket is therefore simulated under all three rules at once. The rules are
+//! ordered: each leaves at least as much in the bucket as the one before it. A provider that
+//! reports more than a rule leaves, or admits a call that the rule would refuse, does not use that
+//! rule. One that refuses a call which only the current rule would admit uses the previous rule.
+//! Levels err upwards, since other clients may use the same key, so doubt favours the stricter
+//! rule. Pure: time is an argument.
 
 use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::charging::OutputCharge;
 use super::estimate::to_f64;
-use super::pace::Allowed;
+use super::send_rate::Allowed;
+use super::token_accounting::OutputCharge;
 
-/// Calls that leave together may arrive in another order.
+/// Calls sent within this time may arrive in another order.
 pub(super) const REORDERING: Duration = Duration::from_millis(250);
-/// What the provider has given back by the time of a report is known here after this.
-const SETTLING: Duration = Duration::from_millis(500);
-/// A call that was not refused for so long was admitted.
+/// Refunds that a report includes are known here after this time.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
+/// A call not refused within this time was admitted.
 const ADMITTED_AFTER: Duration = Duration::from_secs(1);
-/// A refusal within this time speaks against a probe.
+/// A refusal within this time disproves a probe.
 const PROBE_TIME: Duration = Duration::from_secs(3);
-/// How long a rule is not tried again that the provider did not keep to.
-const BARRED: Duration = Duration::from_secs(600);
-/// Reports that agree with the present rule, and not with the next, before it is certain.
-const CERTAIN: u32 = 3;
-/// How far our counts of tokens may be off: this part of the limit in a window.
-const DRIFT: f64 = 0.2;
+/// How long a disproved rule is not tried again.
+const EXCLUSION_TIME: Duration = Duration::from_secs(600);
+/// Number of reports that must agree with the current rule, and not the next, to make it certain.
+const CERTAIN_CONFIRMATIONS: u32 = 3;
+/// Maximum error of our token counts, as a fraction of the limit per window.
+const MAX_DRIFT: f64 = 0.2;
 
-/// What one call was charged, in tokens of the limit that is followed.
+/// Charge of one call, in tokens of the observed limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TokenCharge {
     pub(super) input: u64,
-    /// What it allows itself for its output.
+    /// Output tokens reserved.
     pub(super) reserve: u64,
 }
 
@@ -48,65 +49,65 @@ impl TokenCharge {
     }
 }
 
-/// A call that left, and what was known then.
+/// A call that was sent, and the state at that time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Departure {
+pub(super) struct SentCall {
     pub(super) rule: OutputCharge,
     charged: TokenCharge,
-    /// The highest levels shortly before it left.
+    /// Highest levels shortly before it was sent.
     peaks: Levels,
-    /// The rule that the provider has at least if it admits the call.
+    /// The strictest rule that remains possible if the provider admits the call.
     proves: Option<OutputCharge>,
 }
 
-/// What the bucket holds under each rule.
+/// Bucket level under each rule.
 type Levels = [f64; 3];
 
-/// What is to be done about a wait for tokens.
+/// What to do about calls that wait for tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probing {
-    /// Nothing.
+    /// Keep waiting.
     Wait,
-    /// Let one call more go, to see whether it is admitted.
+    /// Send one more call to see whether it is admitted.
     Probe,
     /// The rule has changed.
     Changed,
 }
 
-/// A report of more than is left under a rule by which something is given back.
+/// A report that exceeds the level under the refunding rule.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     at: Time,
     remaining: f64,
-    /// The most that may be left under the rule, with what was given back since.
-    most: f64,
+    /// Maximum level under the rule, including refunds since.
+    upper_bound: f64,
 }
 
-/// The rule of one model, as far as it is known.
+/// Inferred rule of one model.
 #[derive(Clone, Debug)]
 pub(super) struct ChargeInference {
     rule: OutputCharge,
     limit: Option<Allowed>,
     levels: Levels,
     updated: Time,
-    /// The highest levels in the present span of reordering, and in the one before.
+    /// Start of the current reordering span, its highest levels, and those of the previous one.
     peaks: (Time, Levels, Levels),
-    /// When levels were last brought closer to a report.
-    anchored: Time,
-    /// A call left that rules below this one would refuse.
+    /// When levels were last adjusted towards a report.
+    adjusted_at: Time,
+    /// When a call was sent that rules before this one would refuse.
     unproven: Option<(Time, OutputCharge)>,
-    /// When one call more was last let go than the present rule allows.
-    probed: Option<Time>,
-    /// Until when this rule, and those after it, are not tried again.
-    barred: Option<(Time, OutputCharge)>,
-    /// Whether the provider reports what remains. Without that nothing is probed: a call that is refused
-    /// in vain would be followed by others.
+    /// When a call beyond what the current rule allows was last sent.
+    probed_at: Option<Time>,
+    /// Until when this rule and those after it are not tried again.
+    excluded: Option<(Time, OutputCharge)>,
+    /// Whether the provider reports remaining amounts. Without reports there are no probes: a probe
+    /// refused in vain would be followed by others.
     is_reporting: bool,
-    /// A report that speaks against giving back, unless calls turn out to have ended before it.
+    /// A report that contradicts refunding, unless calls turn out to have ended before it.
     claim: Option<Claim>,
-    /// What the bucket holds more under rules that were adopted since it was last asked for.
-    gained: f64,
-    confirmed: u32,
+    /// Level gained by adopting other rules since it was last taken.
+    gained_level: f64,
+    confirmations: u32,
 }
 
 impl ChargeInference {
@@ -117,14 +118,14 @@ impl ChargeInference {
             levels: [0.0; 3],
             updated: Time::from_nanos(0),
             peaks: (Time::from_nanos(0), [0.0; 3], [0.0; 3]),
-            anchored: Time::from_nanos(0),
+            adjusted_at: Time::from_nanos(0),
             unproven: None,
-            probed: None,
-            barred: None,
-            gained: 0.0,
+            probed_at: None,
+            excluded: None,
+            gained_level: 0.0,
             is_reporting: false,
             claim: None,
-            confirmed: 0,
+            confirmations: 0,
         }
     }
 
@@ -132,57 +133,57 @@ impl ChargeInference {
         self.rule
     }
 
-    /// Whether calls may turn out to take less than they reserve.
+    /// Returns whether calls may cost less than they reserve.
     pub(super) const fn expects_refunds(&self) -> bool {
-        !matches!(self.rule, OutputCharge::Kept) || self.confirmed < CERTAIN
+        !matches!(self.rule, OutputCharge::MaxTokens) || self.confirmations < CERTAIN_CONFIRMATIONS
     }
 
-    /// What the provider's bucket holds more than was thought, since the rule has changed.
+    /// Takes the amount by which the provider's bucket turned out to be fuller.
     pub(super) fn take_gain(&mut self) -> u64 {
-        to_u64(std::mem::take(&mut self.gained))
+        to_u64(std::mem::take(&mut self.gained_level))
     }
 
-    /// What the provider's bucket holds under the present rule.
+    /// Bucket level under the current rule.
     fn level(&mut self, now: Time) -> f64 {
         self.refill(now);
         self.levels[index(self.rule)]
     }
 
-    /// A call leaves, under the tightest known limit on tokens that counts output.
-    pub(super) fn leaves(
+    /// Records a sent call, under the tightest known token limit that counts output.
+    pub(super) fn call_sent(
         &mut self,
         limit: Option<Allowed>,
         charged: TokenCharge,
         now: Time,
-    ) -> Departure {
-        self.follow(limit, now);
+    ) -> SentCall {
+        self.set_limit(limit, now);
         let peaks = self.peaks();
-        let proves = self.would_prove(charged);
-        // No provider admits more than its limit.
-        let most = limit.map_or(u64::MAX, |limit| limit.amount);
-        let input = charged.input.min(most);
-        let charged = TokenCharge { input, reserve: charged.reserve.min(most - input) };
-        for rule in [OutputCharge::Kept, OutputCharge::GivenBack] {
+        let proves = self.rule_proven_by(charged);
+        // A provider never charges more than its limit.
+        let upper_bound = limit.map_or(u64::MAX, |limit| limit.amount);
+        let input = charged.input.min(upper_bound);
+        let charged = TokenCharge { input, reserve: charged.reserve.min(upper_bound - input) };
+        for rule in [OutputCharge::MaxTokens, OutputCharge::MaxTokensRefunded] {
             self.levels[index(rule)] -= charged.total();
         }
-        self.levels[index(OutputCharge::AtEnd)] -= to_f64(charged.input);
+        self.levels[index(OutputCharge::ActualUsage)] -= to_f64(charged.input);
         if let Some(proven) = proves.filter(|proven| *proven > self.rule) {
             self.unproven.get_or_insert((now, proven));
         }
-        Departure { rule: self.rule, charged, peaks, proves }
+        SentCall { rule: self.rule, charged, peaks, proves }
     }
 
-    /// The call was admitted. Whether the rule has changed.
-    pub(super) fn admitted(&mut self, departure: &Departure, now: Time) -> bool {
+    /// Records that the call was admitted. Returns whether the rule changed.
+    pub(super) fn admitted(&mut self, sent_call: &SentCall, now: Time) -> bool {
         self.refill(now);
-        departure.proves.is_some_and(|proven| self.adopt(proven, now))
+        sent_call.proves.is_some_and(|proven| self.adopt(proven, now))
     }
 
-    /// The provider reports what remains, in the answer to a call. Whether the rule has changed.
+    /// Records a reported remaining amount. Returns whether the rule changed.
     ///
-    /// Nobody knows whether the report is of when the call was admitted, or of now; it counts if it
-    /// is above the level of both.
-    pub(super) fn reported(&mut self, remaining: u64, departure: &Departure, now: Time) -> bool {
+    /// The report may describe the time of admission or the present, so it counts only if it
+    /// exceeds the level at both.
+    pub(super) fn reported(&mut self, remaining: u64, sent_call: &SentCall, now: Time) -> bool {
         self.refill(now);
         self.is_reporting = true;
         let Some(limit) = self.limit else { return false };
@@ -191,89 +192,89 @@ impl ChargeInference {
         while let Some(next) = next(self.rule) {
             let rule = index(self.rule);
             let here =
-                self.levels[rule].max(self.peaks()[rule]).max(departure.peaks[rule]).max(0.0);
+                self.levels[rule].max(self.peaks()[rule]).max(sent_call.peaks[rule]).max(0.0);
             let gap = self.levels[index(next)] - here;
-            let most = here + (amount / 10.0).max(gap / 2.0);
-            if remaining <= most {
+            let upper_bound = here + (amount / 10.0).max(gap / 2.0);
+            if remaining <= upper_bound {
                 let agrees = gap > amount / 8.0 && remaining <= here + amount / 20.0;
-                self.confirmed = self.confirmed.saturating_add(u32::from(agrees));
+                self.confirmations = self.confirmations.saturating_add(u32::from(agrees));
                 break;
             }
-            if self.rule == OutputCharge::GivenBack {
-                self.claim.get_or_insert(Claim { at: now, remaining, most });
+            if self.rule == OutputCharge::MaxTokensRefunded {
+                self.claim.get_or_insert(Claim { at: now, remaining, upper_bound });
                 break;
             }
             if !self.adopt(next, now) {
                 break;
             }
         }
-        self.judge_claim(now);
-        self.anchor(remaining, rate(limit), now);
+        self.resolve_claim(now);
+        self.adjust_levels(remaining, rate(limit), now);
         before != self.rule
     }
 
-    /// Believes a claim that nothing explains which was given back meanwhile.
-    fn judge_claim(&mut self, now: Time) {
-        let Some(claim) = self.claim.filter(|claim| now.since(claim.at) >= SETTLING) else {
+    /// Accepts a claim that later refunds do not explain.
+    fn resolve_claim(&mut self, now: Time) {
+        let Some(claim) = self.claim.filter(|claim| now.since(claim.at) >= SETTLE_TIME) else {
             return;
         };
         self.claim = None;
-        if claim.remaining > claim.most {
-            self.adopt(OutputCharge::AtEnd, now);
+        if claim.remaining > claim.upper_bound {
+            self.adopt(OutputCharge::ActualUsage, now);
         }
     }
 
-    /// Brings levels closer to a report that is above them. Counts are never quite the provider's, and
-    /// what they are off by adds up; refunds are faster than that.
-    fn anchor(&mut self, remaining: f64, rate: f64, now: Time) {
-        let most = rate * DRIFT * now.since(self.anchored).as_secs_f64();
-        self.anchored = now;
+    /// Raises levels towards a higher report. Token counts differ slightly from the provider's and
+    /// the error accumulates; refunds arrive faster than this correction.
+    fn adjust_levels(&mut self, remaining: f64, rate: f64, now: Time) {
+        let upper_bound = rate * MAX_DRIFT * now.since(self.adjusted_at).as_secs_f64();
+        self.adjusted_at = now;
         for level in &mut self.levels {
-            *level += (remaining - *level).clamp(0.0, most);
+            *level += (remaining - *level).clamp(0.0, upper_bound);
         }
     }
 
-    /// The provider refused the call for its tokens. It was not charged, and if a rule below would
-    /// have refused it, that is the rule.
-    pub(super) fn refused(&mut self, departure: &Departure, now: Time) {
-        let is_covered = self.is_well_above_zero(departure.charged, now);
-        self.ended(departure, Some(0), now);
-        self.levels[index(OutputCharge::Kept)] += departure.charged.total();
+    /// Records that the provider refused the call for its tokens. The call was not charged. If an
+    /// earlier rule would have refused it, that rule applies.
+    pub(super) fn refused(&mut self, sent_call: &SentCall, now: Time) {
+        let is_covered = self.is_well_above_zero(sent_call.charged, now);
+        self.ended(sent_call, Some(0), now);
+        self.levels[index(OutputCharge::MaxTokens)] += sent_call.charged.total();
         self.unproven = None;
-        let was_probed = self.probed.take().is_some_and(|when| now.since(when) < PROBE_TIME);
-        if departure.rule != self.rule {
-            // It left under a rule that was given up since.
+        let was_probed = self.probed_at.take().is_some_and(|when| now.since(when) < PROBE_TIME);
+        if sent_call.rule != self.rule {
+            // It was sent under a rule that was abandoned since.
             return;
         }
-        let disproved = match departure.proves {
+        let disproved = match sent_call.proves {
             Some(proven) if proven > self.rule || is_covered => proven,
             None if was_probed => next(self.rule).unwrap_or(self.rule),
-            // At the edge of a bucket calls are refused under any rule.
+            // With a nearly empty bucket, calls are refused under any rule.
             _ => return,
         };
         self.rule = self.rule.min(previous(disproved));
-        let before = self.barred.filter(|(until, _)| now < *until).map(|(_, barred)| barred);
-        let barred = before.map_or(disproved, |before| before.min(disproved));
-        self.barred = Some((now.after(BARRED), barred));
-        self.confirmed = 0;
+        let before = self.excluded.filter(|(until, _)| now < *until).map(|(_, excluded)| excluded);
+        let excluded = before.map_or(disproved, |before| before.min(disproved));
+        self.excluded = Some((now.after(EXCLUSION_TIME), excluded));
+        self.confirmations = 0;
     }
 
-    /// The call has ended, and used so many tokens of the limit. `None`: as many as it reserved.
-    pub(super) fn ended(&mut self, departure: &Departure, used: Option<u64>, now: Time) {
+    /// Records the end of the call and the tokens it used; `None` means as many as it reserved.
+    pub(super) fn ended(&mut self, sent_call: &SentCall, used: Option<u64>, now: Time) {
         self.refill(now);
-        let TokenCharge { input, .. } = departure.charged;
-        let used = used.map_or(departure.charged.total(), to_f64);
-        self.levels[index(OutputCharge::GivenBack)] += departure.charged.total() - used;
+        let TokenCharge { input, .. } = sent_call.charged;
+        let used = used.map_or(sent_call.charged.total(), to_f64);
+        self.levels[index(OutputCharge::MaxTokensRefunded)] += sent_call.charged.total() - used;
         if let Some(claim) = &mut self.claim {
-            claim.most += departure.charged.total() - used;
+            claim.upper_bound += sent_call.charged.total() - used;
         }
-        self.levels[index(OutputCharge::AtEnd)] += to_f64(input) - used;
-        self.cut();
+        self.levels[index(OutputCharge::ActualUsage)] += to_f64(input) - used;
+        self.clamp_levels();
     }
 
-    /// Calls of this cost have waited for tokens for a while. If the bucket is well filled by what is
-    /// really used, one more is tried; if it is not refused, the provider does not charge as was
-    /// thought.
+    /// Decides what to do about calls of this cost that wait for tokens. If the bucket is well
+    /// filled by actual usage, one more call is probed; if it is not refused, the provider charges
+    /// less than assumed.
     pub(super) fn waited(&mut self, cost: u64, now: Time) -> Probing {
         self.refill(now);
         if !self.is_reporting {
@@ -287,58 +288,60 @@ impl ChargeInference {
             return if self.adopt(proven, now) { Probing::Changed } else { Probing::Wait };
         }
         let Some(limit) = self.limit else { return Probing::Wait };
-        let is_well_filled = self.levels[index(OutputCharge::AtEnd)] > to_f64(limit.amount) / 2.0;
-        // It tells something only if the present rule would clearly refuse it.
-        let proven = self.would_prove(TokenCharge { input: 0, reserve: cost });
-        let is_telling =
-            proven.is_some_and(|proven| proven > self.rule && !self.is_barred(proven, now));
-        if !(is_well_filled && is_telling && self.confirmed < CERTAIN) {
+        let is_well_filled =
+            self.levels[index(OutputCharge::ActualUsage)] > to_f64(limit.amount) / 2.0;
+        // A probe is conclusive only if the current rule would clearly refuse it.
+        let proven = self.rule_proven_by(TokenCharge { input: 0, reserve: cost });
+        let is_conclusive =
+            proven.is_some_and(|proven| proven > self.rule && !self.is_excluded(proven, now));
+        if !(is_well_filled && is_conclusive && self.confirmations < CERTAIN_CONFIRMATIONS) {
             return Probing::Wait;
         }
-        self.probed = Some(now);
+        self.probed_at = Some(now);
         Probing::Probe
     }
 
-    fn would_prove(&self, charged: TokenCharge) -> Option<OutputCharge> {
+    fn rule_proven_by(&self, charged: TokenCharge) -> Option<OutputCharge> {
         let limit = to_f64(self.limit?.amount);
         let cost = charged.total();
-        let lacks = |rule| self.lacks(rule, cost, limit);
+        let would_refuse = |rule| self.would_refuse(rule, cost, limit);
         if charged.reserve == 0 {
             None
-        } else if cost > limit || lacks(OutputCharge::GivenBack) {
-            Some(OutputCharge::AtEnd)
+        } else if cost > limit || would_refuse(OutputCharge::MaxTokensRefunded) {
+            Some(OutputCharge::ActualUsage)
         } else {
-            lacks(OutputCharge::Kept).then_some(OutputCharge::GivenBack)
+            would_refuse(OutputCharge::MaxTokens).then_some(OutputCharge::MaxTokensRefunded)
         }
     }
 
-    /// Whether a bucket under a rule would refuse a call, by more than counts may be off.
-    fn lacks(&self, rule: OutputCharge, cost: f64, limit: f64) -> bool {
+    /// Returns whether the bucket under `rule` would refuse a call even if counts are off.
+    fn would_refuse(&self, rule: OutputCharge, cost: f64, limit: f64) -> bool {
         cost - self.levels[index(rule)] > (limit / 50.0).max(cost / 4.0)
     }
 
-    /// Whether the bucket has something left under the present rule after a call and those that left
-    /// with it, by more than counts may be off and ends of calls may be late.
+    /// Returns whether the bucket is above zero under the current rule, allowing for inaccurate
+    /// counts and late call ends.
     fn is_well_above_zero(&mut self, charged: TokenCharge, now: Time) -> bool {
         let limit = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
         self.level(now) > (limit / 10.0).max(charged.total() / 4.0)
     }
 
     fn adopt(&mut self, rule: OutputCharge, now: Time) -> bool {
-        if rule <= self.rule || self.is_barred(rule, now) {
+        if rule <= self.rule || self.is_excluded(rule, now) {
             return false;
         }
-        self.gained += (self.levels[index(rule)] - self.levels[index(self.rule)].max(0.0)).max(0.0);
-        (self.rule, self.confirmed) = (rule, 0);
+        self.gained_level +=
+            (self.levels[index(rule)] - self.levels[index(self.rule)].max(0.0)).max(0.0);
+        (self.rule, self.confirmations) = (rule, 0);
         true
     }
 
-    fn is_barred(&self, rule: OutputCharge, now: Time) -> bool {
-        self.barred.is_some_and(|(until, barred)| rule >= barred && now < until)
+    fn is_excluded(&self, rule: OutputCharge, now: Time) -> bool {
+        self.excluded.is_some_and(|(until, excluded)| rule >= excluded && now < until)
     }
 
-    /// Follows another limit. Nobody knows what was used of one that is new, so the bucket is full.
-    fn follow(&mut self, limit: Option<Allowed>, now: Time) {
+    /// Changes the observed limit. Usage of a new limit is unknown, so its bucket starts full.
+    fn set_limit(&mut self, limit: Option<Allowed>, now: Time) {
         self.refill(now);
         if limit == self.limit {
             return;
@@ -350,7 +353,7 @@ impl ChargeInference {
             *level = if is_new { amount(limit) } else { *level + more };
         }
         self.limit = limit;
-        self.cut();
+        self.clamp_levels();
         self.peaks = (now, self.levels, self.levels);
     }
 
@@ -359,7 +362,7 @@ impl ChargeInference {
         if let Some(limit) = self.limit {
             let refilled = rate(limit) * span.as_secs_f64();
             self.levels.iter_mut().for_each(|level| *level += refilled);
-            self.cut();
+            self.clamp_levels();
         }
         self.updated = self.updated.max(now);
         let (since, present, _) = self.peaks;
@@ -370,11 +373,11 @@ impl ChargeInference {
         }
     }
 
-    /// No bucket holds more than its limit. One that is far in debt is that of a rule which the
-    /// provider does not have.
-    fn cut(&mut self) {
-        let most = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
-        self.levels.iter_mut().for_each(|level| *level = level.clamp(-most, most));
+    /// A bucket never holds more than its limit. One far in debt belongs to a rule that the
+    /// provider does not use.
+    fn clamp_levels(&mut self) {
+        let upper_bound = self.limit.map_or(0.0, |limit| to_f64(limit.amount));
+        self.levels.iter_mut().for_each(|level| *level = level.clamp(-upper_bound, upper_bound));
     }
 
     fn peaks(&self) -> Levels {
@@ -384,24 +387,24 @@ impl ChargeInference {
 
 const fn index(rule: OutputCharge) -> usize {
     match rule {
-        OutputCharge::Kept => 0,
-        OutputCharge::GivenBack => 1,
-        OutputCharge::AtEnd => 2,
+        OutputCharge::MaxTokens => 0,
+        OutputCharge::MaxTokensRefunded => 1,
+        OutputCharge::ActualUsage => 2,
     }
 }
 
 const fn next(rule: OutputCharge) -> Option<OutputCharge> {
     match rule {
-        OutputCharge::Kept => Some(OutputCharge::GivenBack),
-        OutputCharge::GivenBack => Some(OutputCharge::AtEnd),
-        OutputCharge::AtEnd => None,
+        OutputCharge::MaxTokens => Some(OutputCharge::MaxTokensRefunded),
+        OutputCharge::MaxTokensRefunded => Some(OutputCharge::ActualUsage),
+        OutputCharge::ActualUsage => None,
     }
 }
 
 const fn previous(rule: OutputCharge) -> OutputCharge {
     match rule {
-        OutputCharge::Kept | OutputCharge::GivenBack => OutputCharge::Kept,
-        OutputCharge::AtEnd => OutputCharge::GivenBack,
+        OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded => OutputCharge::MaxTokens,
+        OutputCharge::ActualUsage => OutputCharge::MaxTokensRefunded,
     }
 }
 
@@ -409,7 +412,7 @@ fn highest(one: Levels, other: Levels) -> Levels {
     std::array::from_fn(|rule| one[rule].max(other[rule]))
 }
 
-/// Tokens of a second.
+/// Tokens per second.
 fn rate(limit: Allowed) -> f64 {
     to_f64(limit.amount) / limit.window.as_secs_f64().max(f64::MIN_POSITIVE)
 }

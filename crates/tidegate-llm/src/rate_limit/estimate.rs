@@ -1,28 +1,28 @@
-//! What a call will use, learned from what calls of its model have used.
+//! Estimates the usage of a call from earlier calls of its model.
 //!
-//! The input is counted, and corrected by how far counts were off for this model: few providers
-//! publish their vocabulary. The output nobody knows; a quantile of what it used to be is reserved
-//! for it. Both forget slowly, since programs change.
+//! Input is counted with a generic tokenizer and corrected by the observed error for this model,
+//! since few providers publish their vocabulary. For output a quantile of past outputs is reserved.
+//! Both forget slowly, since programs change.
 
-/// How much one call weighs: the factor follows some hundred calls.
+/// Decay per call: the factor reflects about the last hundred calls.
 const MEMORY: f64 = 0.99;
-/// Counts are off by less than this, or something else is wrong.
+/// Plausible range of the correction factor.
 const FACTORS: std::ops::RangeInclusive<f64> = 0.2..=5.0;
 
-/// Of a hundred calls, so many use no more output than is reserved for one.
+/// Percentage of calls whose output must not exceed the reserve.
 const QUANTILE: u32 = 75;
-/// Reserved for the output of the first call of a model.
+/// Output reserved before anything is known.
 const FIRST_OUTPUT: u64 = 256;
-/// Four bins for every doubling: a reserve is at most a fifth too large.
+/// Four bins per doubling, so a reserve is at most a fifth too large.
 const BINS_PER_DOUBLING: f64 = 4.0;
 const BINS: usize = 96;
-/// After so many calls old ones count half.
+/// After this many calls, all counts are halved.
 const SAMPLE: u32 = 256;
 
-/// What was learned of one model.
+/// Learned usage of one model.
 #[derive(Clone, Debug)]
 pub(crate) struct Estimator {
-    /// Input tokens of past calls, as the provider counted and as we did; the past fades.
+    /// Decayed sums of input tokens of past calls, as counted by the provider and by us.
     provider_counted: f64,
     we_counted: f64,
     outputs: Outputs,
@@ -35,23 +35,23 @@ impl Default for Estimator {
 }
 
 impl Estimator {
-    /// Input tokens, from a count of ours.
+    /// Estimates input tokens from our own count.
     pub(crate) fn input(&self, counted: u64) -> u64 {
         round(to_f64(counted) * self.factor())
     }
 
-    /// Output tokens to reserve.
+    /// Returns the output tokens to reserve.
     pub(crate) fn output(&self) -> u64 {
         self.outputs.quantile(QUANTILE).unwrap_or(FIRST_OUTPUT)
     }
 
-    /// How many tokens the provider counts for one of ours.
+    /// Provider tokens per token counted by us.
     pub(crate) fn factor(&self) -> f64 {
         let factor = self.provider_counted / self.we_counted;
         if factor.is_finite() { factor.clamp(*FACTORS.start(), *FACTORS.end()) } else { 1.0 }
     }
 
-    /// A call of which we counted the input so has used so much.
+    /// Records the usage of a call whose input we counted as `counted`.
     pub(crate) fn learn(&mut self, counted: u64, input: u64, output: u64) {
         if counted > 0 && input > 0 {
             self.provider_counted = self.provider_counted.mul_add(MEMORY, to_f64(input));
@@ -61,7 +61,7 @@ impl Estimator {
     }
 }
 
-/// How often answers were how long, by bins that grow with the length.
+/// Histogram of output lengths with exponential bins.
 #[derive(Clone, Debug)]
 struct Outputs {
     bins: Box<[u32; BINS]>,
@@ -84,20 +84,20 @@ impl Outputs {
         self.total += 1;
     }
 
-    /// The length that so many percent do not exceed.
+    /// Returns the length that `percent` of outputs do not exceed.
     fn quantile(&self, percent: u32) -> Option<u64> {
-        let wanted = (self.total * percent).div_ceil(100).max(1);
-        let mut seen = 0;
+        let target = (self.total * percent).div_ceil(100).max(1);
+        let mut count = 0;
         let index = self.bins.iter().position(|bin| {
-            seen += bin;
-            seen >= wanted
+            count += bin;
+            count >= target
         })?;
         let exponent = f64::from(u32::try_from(index).unwrap_or(u32::MAX)) / BINS_PER_DOUBLING;
         Some(round(exponent.exp2()))
     }
 }
 
-/// The bin whose upper end is the first not below.
+/// Index of the first bin whose upper end is at least `tokens`.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut to the bins")]
 fn bin(tokens: u64) -> usize {
     let exponent = to_f64(tokens.max(1)).log2() * BINS_PER_DOUBLING;
@@ -109,7 +109,7 @@ pub(super) fn to_f64(tokens: u64) -> f64 {
     tokens as f64
 }
 
-/// To whole tokens; what is not a number is none.
+/// Rounds to whole tokens; NaN becomes zero.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates")]
 fn round(tokens: f64) -> u64 {
     tokens.round() as u64
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_that_is_off_is_corrected() {
+    fn systematic_count_error_is_corrected() {
         let mut estimator = Estimator::default();
         assert_eq!(estimator.input(1_000), 1_000);
         for counted in [10_u64, 500, 80, 2_000, 100].into_iter().cycle().take(100) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_changes_its_ways_is_followed() {
+    fn estimates_follow_changed_behaviour() {
         let mut estimator = Estimator::default();
         (0..1_000).for_each(|_| estimator.learn(100, 100, 10));
         (0..500).for_each(|_| estimator.learn(100, 150, 1_000));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reserve_is_just_above_what_three_of_four_use() {
+    fn reserve_covers_three_of_four_calls() {
         let mut estimator = Estimator::default();
         assert_eq!(estimator.output(), FIRST_OUTPUT);
         for output in (1..=100).cycle().take(1_000) {
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_counts_are_survived() {
+    fn absurd_counts_do_no_harm() {
         let mut estimator = Estimator::default();
         for (counted, input, output) in [(0, 7, 0), (u64::MAX, 1, u64::MAX), (1, u64::MAX, 1)] {
             estimator.learn(counted, input, output);

@@ -1,42 +1,42 @@
-//! What accounts, queues and models take of memory.
+//! Memory footprints of accounts, queues and models.
 //!
-//! The constants are measured, with the longest names, the allocator's share, the limits in the registry
-//! of the engine and their buckets, and rounded up: a queue with a model and its three limits takes 8.5
-//! KiB and 0.7 KiB of names, an account beside that 3.7 KiB. A test of the program compares them with its
-//! resident memory.
+//! The constants are measured and rounded up. They include the longest names, allocator overhead,
+//! the limits in the engine's registry and their buckets: a queue with one model and its three
+//! limits takes 8.5 KiB plus 0.7 KiB for names, an account another 3.7 KiB. A program test compares
+//! them with its resident memory.
 
 use tidegate_providers::{Dialect, Dimension};
 
 use super::builder::tokens_of;
 use super::limits::AccountLimits;
 
-/// An account without queues, and what a server keeps of it.
+/// An account without queues, including a server's own state for it.
 const ACCOUNT: usize = 4 << 10;
-/// A queue without limits that were configured.
-const LANE: usize = 3_584;
-/// What is learned of a model, without its limits.
+/// A queue without configured limits.
+const QUEUE: usize = 3_584;
+/// Learned state of a model, without its limits.
 const MODEL: usize = 2 << 10;
 /// One limit.
-const METER: usize = 1_280;
+const LIMIT: usize = 1_280;
 
-/// What an account of a dialect takes under these limits, with one model.
+/// Returns the memory footprint of an account with one model, in bytes.
 #[must_use]
 pub fn account_footprint(limits: &AccountLimits, dialect: Dialect) -> usize {
     let tokens = tokens_of(dialect);
-    of_account(tokens) + of_lane(limits) + of_model(tokens)
+    of_account(tokens) + of_queue(limits) + of_model(tokens)
 }
 
-/// An account, with the queue and the model that those share for which there is no room.
+/// An account, including the overflow queue and model that others share when there is no room.
 pub(super) const fn of_account(tokens: &[Dimension]) -> usize {
-    ACCOUNT + LANE + of_model(tokens)
+    ACCOUNT + QUEUE + of_model(tokens)
 }
 
-/// A queue under these limits.
-pub(super) fn of_lane(limits: &AccountLimits) -> usize {
-    LANE + limits.count() * METER
+/// A queue with these limits.
+pub(super) fn of_queue(limits: &AccountLimits) -> usize {
+    QUEUE + limits.count() * LIMIT
 }
 
-/// What is learned of a model: its gate, and the limits that are to be expected.
+/// Learned state of a model: its gate and expected limits.
 pub(super) const fn of_model(tokens: &[Dimension]) -> usize {
-    MODEL + (2 + tokens.len()) * METER
+    MODEL + (2 + tokens.len()) * LIMIT
 }

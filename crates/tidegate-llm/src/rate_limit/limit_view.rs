@@ -1,5 +1,5 @@
-//! What the limits of an account are, where they come from and how much of them is left: for people
-//! and metrics. Looking spends nothing and changes nothing.
+//! Read-only views of an account's limits, their sources and what is left of them, for operators
+//! and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use tidegate_providers::{Class, Dimension, Endpoint};
 
 use crate::plan::Source;
 
-/// Where a limit comes from.
+/// Source of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LimitSource {
-    /// Somebody set it.
+    /// Set by configuration.
     Configured,
-    /// The provider's capability knew it.
+    /// Known from the provider's capabilities.
     Capability,
-    /// It stands in the table of tiers.
+    /// From the table of tiers.
     Tier,
-    /// It holds because nothing else is known.
+    /// Default, because nothing else is known.
     Default,
-    /// The provider reported it, or refused calls.
+    /// Reported by the provider, or inferred from refusals.
     Learned,
 }
 
 impl LimitSource {
-    /// The name in metrics and JSON.
+    /// Returns the name in metrics and JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Configured => "configured",
@@ -48,17 +48,17 @@ impl From<Source> for LimitSource {
     }
 }
 
-/// What a provider reported a limit in.
+/// Where a provider reported a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReportOrigin {
-    /// The head of an answer.
+    /// Headers of a response.
     Response,
-    /// A refusal, or another error: in its header fields or its body.
+    /// Headers or body of a refusal or another error.
     Refusal,
 }
 
 impl ReportOrigin {
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Response => "response_headers",
@@ -70,18 +70,18 @@ impl ReportOrigin {
 /// Why a model is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoldCause {
-    /// The provider refused a call and asked for a pause, or was given one.
+    /// The provider refused a call; the pause is the provider's or ours.
     RateLimited,
-    /// The requests of a day are used up, as the provider reports.
+    /// The provider reports that the requests of the day are used up.
     RequestsPerDay,
-    /// A quota of a day or of money is used up: calls are refused at once.
+    /// A daily or monetary quota is exhausted; calls fail immediately.
     ExhaustedQuota,
-    /// Another process on the same store holds it.
+    /// Another process on the same store holds the model.
     AnotherNode,
 }
 
 impl HoldCause {
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::RateLimited => "rate_limited",
@@ -91,7 +91,7 @@ impl HoldCause {
         }
     }
 
-    /// The cause of a failure that closes a model.
+    /// Returns the cause for a failure that closes a model.
     pub(super) const fn of_class(class: Class) -> Self {
         match class {
             Class::ExhaustedQuota { .. } => Self::ExhaustedQuota,
@@ -100,54 +100,55 @@ impl HoldCause {
     }
 }
 
-/// One limit.
+/// View of one limit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LimitView {
-    /// What it counts: the name of a dimension, or `min_interval`.
+    /// What the limit counts: the name of a dimension, or `min_interval`.
     pub name: &'static str,
-    /// What it counts, if providers limit that.
+    /// The dimension, if it is one that providers limit.
     pub dimension: Option<Dimension>,
-    /// Where it comes from: `configured`, `capability`, `tier`, `default` or `learned`.
+    /// Source: `configured`, `capability`, `tier`, `default` or `learned`.
     pub source: &'static str,
-    /// What is allowed in a window; `None` if no number is known, and calls leave more slowly after
+    /// Amount and window; `None` if no amount is known and calls are merely slowed down after
     /// push-back.
     pub allowed: Option<(u64, Duration)>,
-    /// What it was learned from (`response_headers` or `refusal`), and how long ago.
+    /// Where the limit was learned (`response_headers` or `refusal`), and how long ago.
     pub learned: Option<(&'static str, Duration)>,
-    /// What the provider last reported to be left, at that time.
+    /// Remaining amount that the provider last reported.
     pub reported: Option<u64>,
-    /// What that was reported in (`response_headers` or `refusal`), and how long ago.
+    /// Where the remaining amount was reported (`response_headers` or `refusal`), and how long ago.
     pub reported_in: Option<(&'static str, Duration)>,
-    /// How long it then was until all of the limit is there again, if that was reported.
+    /// Time from that report to a full reset, if reported.
     pub reported_reset: Option<Duration>,
-    /// What our bucket holds, below zero if it is in debt, and the most it can hold; `None` if there
-    /// is none, or if the store does not answer.
+    /// Level of our bucket, negative if in debt, and its capacity; `None` if there is no bucket or
+    /// the store does not answer.
     pub bucket: Option<(i64, u64)>,
-    /// How much leaves in a minute, with margin, push-back and ramp, and how much at once; `None` for
-    /// what refills by the calendar or is not paced here.
+    /// Amount sent per minute after margin, push-back and ramp, and the burst; `None` for limits
+    /// that refill by the calendar or are not paced here.
     pub pace: Option<(u64, u64)>,
-    /// The part of the rate that is left after push-back, which recovers; `None` without any.
+    /// Fraction of the rate left after push-back, which recovers over time; `None` without
+    /// push-back.
     pub slowed_to: Option<f64>,
-    /// How much longer the rate grows from its floor; `None` if it does not.
+    /// Time until the ramp ends; `None` without a ramp.
     pub ramp_left: Option<Duration>,
-    /// What calls under way are charged, which their ends may change.
+    /// Charges of calls in flight, subject to settlement.
     pub reserved: u64,
-    /// What was charged in the last minute, less what was given back.
+    /// Net charges of the last minute.
     pub used_in_last_minute: u64,
-    /// What was charged so far, less what was given back.
+    /// Net charges so far.
     pub charged: u64,
-    /// Whether calls wait for it, or one that was refused for it still would be.
+    /// Whether calls wait for this limit, or a refused call still would not fit.
     pub is_short: bool,
-    /// Whether calls are charged to it: one that was set gives way to one that is reported and
-    /// tighter.
+    /// Whether calls are charged to this limit. A configured limit gives way to a tighter reported
+    /// one.
     pub in_force: bool,
-    /// The endpoint or the models that it was set for; `None` if it is for all of its queue.
+    /// Endpoint or model pattern it was configured for; `None` if it applies to the whole queue.
     pub applies_to: Option<Arc<str>>,
 }
 
 impl LimitView {
-    /// What is allowed in a minute.
+    /// Returns the amount per minute.
     #[must_use]
     pub fn per_minute(&self) -> Option<u64> {
         let (amount, window) = self.allowed?;
@@ -155,7 +156,7 @@ impl LimitView {
         Some(u64::try_from(nanos / window.as_nanos().max(1)).unwrap_or(u64::MAX))
     }
 
-    /// What is allowed in a minute, or in a day if it counts requests of a day.
+    /// Returns the amount per minute, or per day for a limit on requests per day.
     #[must_use]
     pub fn per_window(&self) -> Option<u64> {
         match self.dimension {
@@ -164,12 +165,12 @@ impl LimitView {
         }
     }
 
-    /// The part of the limit that is used; `None` if no limit is known.
+    /// Returns the fraction of the limit in use; `None` if no amount is known.
     ///
-    /// Of a limit that may be used all at once (tokens of a minute, requests of a day) it is what the
-    /// bucket lacks: 0 if it is full, 1 if it is empty, more if it is in debt. Of one that is paced it
-    /// is what was used in the last minute. It is at least 1 while calls wait for the limit, and
-    /// until a call that was refused for it would fit.
+    /// For a limit that may be used all at once (tokens per minute, requests per day) this is what
+    /// the bucket lacks: 0 if full, 1 if empty, more if in debt. For a paced limit it is the usage
+    /// of the last minute. It is at least 1 while calls wait for the limit, and until a call that
+    /// was refused for it would fit.
     #[must_use]
     pub fn used_ratio(&self) -> Option<f64> {
         let (amount, _) = self.allowed?;
@@ -188,39 +189,58 @@ impl LimitView {
     }
 }
 
-/// One model of a queue.
+/// The reported limits and the hold of one model.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ModelView {
-    /// Its name, in lower case.
-    pub model: Arc<str>,
-    /// The limits that the provider reported of it.
-    pub limits: Vec<LimitView>,
-    /// How long no call leaves to it, and why: `rate_limited`, `requests_per_day`, `exhausted_quota` or
-    /// `another_node`.
-    pub hold: Option<(Duration, &'static str)>,
+pub(super) struct ModelView {
+    /// Name in lower case.
+    pub(super) model: Arc<str>,
+    pub(super) limits: Vec<LimitView>,
+    pub(super) hold: Option<(Duration, &'static str)>,
 }
 
-/// One queue: its limits, and those of its models.
+/// View of one queue: its limits and those of its models.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueView {
-    /// The model that it is of, if it is of one alone.
+    /// The model, if the queue serves only one.
     pub model: Option<Arc<str>>,
-    /// The endpoint that it is of, if it is of one alone.
+    /// The endpoint, if the queue serves only one.
     pub endpoint: Option<Endpoint>,
-    /// Who waits, what is under way, how much may be.
+    /// Waiting calls, calls in flight and the concurrency limit.
     pub gauges: Gauges,
-    /// What those who wait wait for now.
+    /// What waiting calls wait for now.
     pub limited_by: Option<&'static str>,
-    /// The limits that were set, over all models of the queue.
+    /// Configured limits, over all models of the queue.
     pub limits: Vec<LimitView>,
-    /// Its models, by name.
-    pub models: Vec<ModelView>,
+    /// Models in order of their names.
+    pub(super) models: Vec<ModelView>,
 }
 
 impl QueueView {
-    /// All limits, each with the model that it is of, if it is of one.
+    /// Names of the models in this queue, in lower case and sorted.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        self.models.iter().map(|model| &*model.model)
+    }
+
+    /// Limits that the provider reported for `model`; empty if it reported none.
+    #[must_use]
+    pub fn model_limits(&self, model: &str) -> &[LimitView] {
+        self.find(model).map_or(&[], |model| &model.limits)
+    }
+
+    /// For how much longer calls to `model` are held, and why: `rate_limited`, `requests_per_day`,
+    /// `exhausted_quota` or `another_node`. `None` if they are not.
+    #[must_use]
+    pub fn model_hold(&self, model: &str) -> Option<(Duration, &'static str)> {
+        self.find(model)?.hold
+    }
+
+    fn find(&self, model: &str) -> Option<&ModelView> {
+        let index = self.models.binary_search_by(|known| (*known.model).cmp(model)).ok()?;
+        self.models.get(index)
+    }
+
+    /// Iterates over all limits, each with its model or pattern, if it has one.
     pub fn all_limits(&self) -> impl Iterator<Item = (Option<&str>, &LimitView)> {
         let own = self
             .limits
@@ -234,12 +254,12 @@ impl QueueView {
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+#[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
 const fn to_f64(number: u64) -> f64 {
     number as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
+#[expect(clippy::cast_precision_loss, reason = "a ratio for display")]
 const fn signed_to_f64(number: i64) -> f64 {
     number as f64
 }
@@ -272,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn use_is_what_a_bucket_of_a_minute_lacks() {
+    fn used_ratio_of_a_minute_bucket_is_what_it_lacks() {
         assert_eq!(limit(1_000, Some((980, 980)), 500).used_ratio(), Some(0.0));
         assert_eq!(limit(1_000, Some((490, 980)), 0).used_ratio(), Some(0.5));
         assert_eq!(limit(1_000, Some((-980, 980)), 0).used_ratio(), Some(2.0));
     }
 
     #[test]
-    fn use_of_what_is_paced_is_that_of_the_last_minute() {
+    fn used_ratio_of_a_paced_limit_is_the_last_minutes_usage() {
         assert_eq!(limit(600, Some((0, 10)), 150).used_ratio(), Some(0.25));
         assert_eq!(limit(600, None, 300).used_ratio(), Some(0.5), "a store that does not answer");
         let a_second =
@@ -288,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_refuses_calls_is_used_up() {
+    fn limit_that_refuses_calls_is_fully_used() {
         let short = LimitView { is_short: true, ..limit(1_000, Some((400, 980)), 0) };
         assert_eq!(short.used_ratio(), Some(1.0));
         let unknown = LimitView { allowed: None, ..short };

@@ -1,4 +1,4 @@
-//! What was configured for an account.
+//! Configured limits of an account.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -8,42 +8,42 @@ use tidegate_providers::Endpoint;
 use super::model_pattern::ModelPattern;
 use crate::plan::{Constraint, Source};
 
-/// The limits that were configured for an account: for all of its calls together, for endpoints and
-/// for models. A call keeps to all that apply to it, and to what the provider reports.
+/// Configured limits of an account: for all of its calls together, for endpoints, and for models. A
+/// call is subject to all that apply to it and to the limits that the provider reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountLimits {
     pub(super) all: Option<(Constraint, Source)>,
     pub(super) endpoints: HashMap<Endpoint, Constraint>,
-    /// The most specific first.
+    /// Most specific first.
     pub(super) models: Vec<(ModelPattern, Constraint)>,
-    /// What all keys of callers may use in a minute: requests and tokens, where that was said.
+    /// Ceiling over all callers' keys, in requests and tokens per minute, where configured.
     pub(super) all_keys: (Option<NonZeroU32>, Option<NonZeroU32>),
 }
 
 impl AccountLimits {
-    /// For all calls together.
+    /// Sets the limits for all calls together.
     #[must_use]
     pub fn all(mut self, constraint: Constraint, source: Source) -> Self {
         self.all = Some((constraint, source));
         self
     }
 
-    /// With what a program wishes for all calls together, or without.
+    /// Sets or removes the limits that a program requested for all calls together.
     pub(crate) fn for_all(mut self, wished: Option<Constraint>) -> Self {
         self.all = wished.map(|constraint| (constraint, Source::Override));
         self
     }
 
-    /// For the calls of one endpoint together.
+    /// Sets the limits for all calls of one endpoint together.
     #[must_use]
     pub fn endpoint(mut self, endpoint: Endpoint, constraint: Constraint) -> Self {
         self.endpoints.insert(endpoint, constraint);
         self
     }
 
-    /// For the calls of all models together that match a pattern: a name, or `*` for any characters,
-    /// also none. Case does not matter. Of several patterns that match a model the most specific one
-    /// holds: a name before any pattern, then the longest.
+    /// Sets limits shared by all models that match `pattern`: a name in which `*` matches any
+    /// characters. Case is ignored. If several patterns match a model, the most specific one
+    /// applies: exact names before patterns, then the longest.
     #[must_use]
     pub fn model(mut self, pattern: &str, constraint: Constraint) -> Self {
         let pattern = ModelPattern::new(pattern);
@@ -55,9 +55,9 @@ impl AccountLimits {
         self
     }
 
-    /// What all keys of callers may use together in a minute, if an account is under such a ceiling
+    /// Sets the ceiling over all callers' keys per minute, for accounts under one
     /// ([`AccountGroup::with_ceiling`](super::AccountGroup::with_ceiling)). Default:
-    /// [`ALL_KEYS_MULTIPLE`](super::ALL_KEYS_MULTIPLE) times what one account may.
+    /// [`ALL_KEYS_MULTIPLE`](super::ALL_KEYS_MULTIPLE) times the limits of one account.
     #[must_use]
     pub const fn all_keys(
         mut self,
@@ -68,27 +68,27 @@ impl AccountLimits {
         self
     }
 
-    /// The limits of all calls together, and by whom they were set.
+    /// Returns the limits for all calls together and their source.
     #[must_use]
     pub const fn of_all(&self) -> Option<&(Constraint, Source)> {
         self.all.as_ref()
     }
 
-    /// How many limits that are, each of which has a bucket of its own.
+    /// Number of limits; each has its own bucket.
     pub(super) fn count(&self) -> usize {
         let all = self.all.iter().map(|(constraint, _)| constraint);
         let models = self.models.iter().map(|(_, constraint)| constraint);
         all.chain(self.endpoints.values()).chain(models).map(count).sum()
     }
 
-    /// Whether anything was configured.
+    /// Returns whether nothing is configured.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_none() && self.endpoints.is_empty() && self.models.is_empty()
     }
 }
 
-/// How many limits a constraint is.
+/// Number of limits in a constraint.
 fn count(constraint: &Constraint) -> usize {
     let rates = [
         constraint.requests_per_minute(),

@@ -1,15 +1,16 @@
-//! Names of models come from callers, so their length is bounded wherever they are kept.
+//! Bounded model names. Callers choose the names, so their length is limited wherever they are
+//! stored.
 
 use std::borrow::Cow;
 
 use tidegate_providers::name::short_hash;
 
-/// The longest name that is kept as it is, in bytes.
+/// Maximum length of a name that is kept as it is, in bytes.
 const LONGEST: usize = 128;
-/// How much of a longer one is kept, before its hash.
+/// Length of the prefix of a longer name that is kept before its hash.
 const KEPT: usize = 100;
 
-/// A name of a model that is not too long: of a long one the beginning and a hash.
+/// Shortens a long model name to a prefix and a hash.
 #[must_use]
 pub fn bounded(model: &str) -> Cow<'_, str> {
     if model.len() <= LONGEST {
@@ -25,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_are_cut_and_told_apart() {
+    fn long_names_are_shortened_and_stay_distinct() {
         assert_eq!(bounded("gpt-4o"), "gpt-4o");
         let (one, other) = ("ä".repeat(10_000), "ä".repeat(10_001));
         let (one, other) = (bounded(&one), bounded(&other));

@@ -1,24 +1,23 @@
-//! Patterns of model names: which models share a limit that was configured.
+//! Patterns of model names that select the models sharing a configured limit.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A model, or several: `*` stands for any characters, also none. Case does not matter.
+/// A model name in which `*` matches any characters, including none. Case is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ModelPattern(Arc<str>);
 
 impl ModelPattern {
-    /// The pattern of this text.
     pub(super) fn new(text: &str) -> Self {
         Self(text.trim().to_lowercase().into())
     }
 
-    /// Whether it is the name of one model.
+    /// Returns whether the pattern matches exactly one name.
     pub(super) fn is_exact(&self) -> bool {
         !self.0.contains('*')
     }
 
-    /// Whether a model is one of those.
+    /// Returns whether `model` matches.
     pub(super) fn matches(&self, model: &str) -> bool {
         let model = model.to_lowercase();
         let mut parts = self.0.split('*');
@@ -39,12 +38,12 @@ impl ModelPattern {
         true
     }
 
-    /// How much it says about a name: of the patterns that match, the largest holds.
+    /// Sort key: of several matching patterns, the largest applies.
     pub(super) fn specificity(&self) -> (bool, usize) {
         (self.is_exact(), self.0.bytes().filter(|byte| *byte != b'*').count())
     }
 
-    /// The text, in lower case.
+    /// Returns the pattern in lower case.
     pub(super) fn as_str(&self) -> &str {
         &self.0
     }
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything() {
+    fn star_matches_any_characters() {
         for (pattern, matching, others) in [
             ("gpt-4o", vec!["gpt-4o", "GPT-4o"], vec!["gpt-4o-mini", "x-gpt-4o", ""]),
             ("gpt-4o*", vec!["gpt-4o", "gpt-4o-mini"], vec!["gpt-4", "openai/gpt-4o"]),
@@ -82,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_name_says_more_than_any_pattern() {
+    fn exact_name_is_more_specific_than_any_pattern() {
         let specificity = |text: &str| ModelPattern::new(text).specificity();
         assert!(specificity("o1") > specificity("o1-preview*"));
         assert!(specificity("gpt-4o-mini*") > specificity("gpt-4o*"));

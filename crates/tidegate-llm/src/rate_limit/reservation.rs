@@ -1,8 +1,8 @@
-//! A reservation: what a call was granted, and what becomes of it.
+//! A reservation: the charges and the slot of one call, and their settlement.
 
-mod measure;
 mod refusal;
 mod text_counter;
+mod usage_so_far;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,213 +13,235 @@ use tidegate::pacer::{CallOutcome, Permit, WaitPart};
 use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Event, ReportedLimits, Usage};
 
-use measure::UsageSoFar;
+use usage_so_far::UsageSoFar;
 
-use super::charge_inference::Departure;
-use super::charging::{Amounts, Charging, OutputCharge};
-use super::lane::{INLINE, Lane};
+use super::call_queue::{CallQueue, INLINE};
+use super::charge_inference::SentCall;
+use super::limit_tracker::{ChargeMark, LimitKind, LimitTracker};
 use super::limit_view::ReportOrigin;
-use super::meter::{Counts, Mark, Meter};
-use super::quota::{Epoch, Quota};
+use super::model_limits::{Epoch, ModelLimits};
+use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
 use crate::call::{CallError, ExtraInput};
 use crate::telemetry::{Stage, Stay};
 
-/// A wait that is longer than this is none, but a quota that is used up.
-const LONG: Duration = Duration::from_secs(600);
+/// A longer `Retry-After` is treated as an exhausted quota, not as a wait.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// What a call was charged to one limit.
+/// Charge of a call to one limit.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) meter: Arc<Meter>,
+pub(super) struct LimitCharge {
+    pub(super) tracker: Arc<LimitTracker>,
     pub(super) cost: u64,
-    /// The part of the cost that is for its input.
+    /// Part of the cost for input.
     pub(super) input: u64,
-    pub(super) mark: Mark,
+    pub(super) mark: ChargeMark,
 }
 
-impl Line {
-    /// What the charge becomes, of a call that left under one rule and ends under another.
-    fn in_the_end(
+impl LimitCharge {
+    /// Returns the final charge of a call that was sent under `rules.0` and ends under `rules.1`.
+    fn final_cost(
         &self,
-        fate: Fate,
-        charging: Charging,
+        settlement: Settlement,
+        accounting: TokenAccounting,
         rules: (OutputCharge, OutputCharge),
         extra_input: u64,
     ) -> u64 {
-        let was_reserved =
-            matches!(rules, (OutputCharge::Kept | OutputCharge::GivenBack, OutputCharge::AtEnd));
-        // What it had reserved was given back when the rule changed, to the limits of its own key.
-        let is_of_key = matches!(self.meter.counts(), Counts::Dimension(_));
-        let given_back = match was_reserved && is_of_key && self.meter.counts_output(charging) {
+        let was_reserved = matches!(
+            rules,
+            (OutputCharge::MaxTokens | OutputCharge::MaxTokensRefunded, OutputCharge::ActualUsage)
+        );
+        // Its reserve was credited when the rule changed, to the limits of its own key.
+        let is_of_key = matches!(self.tracker.kind(), LimitKind::Dimension(_));
+        let given_back = match was_reserved && is_of_key && self.tracker.counts_output(accounting) {
             true => self.cost.saturating_sub(self.input),
             false => 0,
         };
-        let extra = match self.meter.is_of_tokens() {
-            true => self.meter.cost(charging, Amounts { input: extra_input, output: 0 }),
+        let extra = match self.tracker.counts_tokens() {
+            true => self.tracker.cost(accounting, Amounts { input: extra_input, output: 0 }),
             false => 0,
         };
-        match fate {
-            Fate::Settle(_) if rules.1 == OutputCharge::Kept && self.meter.is_of_tokens() => {
+        match settlement {
+            Settlement::Used(_)
+                if rules.1 == OutputCharge::MaxTokens && self.tracker.counts_tokens() =>
+            {
                 self.cost.saturating_add(extra)
             }
-            Fate::Settle(amounts) => self.meter.cost(charging, amounts).saturating_add(given_back),
-            Fate::Unknown => self.meter.admitted(self.cost.saturating_add(extra)),
-            Fate::Rejected if self.meter.is_of_all_keys() => 0,
-            Fate::CallOnly | Fate::Rejected if !self.meter.is_of_tokens() => self.cost,
-            Fate::CallOnly | Fate::Rejected | Fate::Nothing => given_back,
+            Settlement::Used(amounts) => {
+                self.tracker.cost(accounting, amounts).saturating_add(given_back)
+            }
+            Settlement::Unknown => self.tracker.admitted(self.cost.saturating_add(extra)),
+            Settlement::CredentialRejected if self.tracker.is_over_all_keys() => 0,
+            Settlement::RequestOnly | Settlement::CredentialRejected
+                if !self.tracker.counts_tokens() =>
+            {
+                self.cost
+            }
+            Settlement::RequestOnly | Settlement::CredentialRejected | Settlement::NotSent => {
+                given_back
+            }
         }
     }
 }
 
-/// The limit on tokens whose charges are followed to learn how the provider charges output.
+/// Token limit whose charges are observed to infer how the provider charges output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Followed(pub(super) Dimension);
+pub(super) struct ObservedDimension(pub(super) Dimension);
 
-/// What a call will use.
+/// Expected usage of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Estimate {
-    /// Input tokens as we counted them; zero if they were not counted.
+    /// Input tokens as we counted them; zero if not counted.
     pub(super) counted: u64,
     pub(super) expected: Amounts,
-    /// What it is charged whatever it uses.
-    pub(super) certain: Amounts,
+    /// Minimum charge, whatever it uses.
+    pub(super) minimum: Amounts,
 }
 
-/// The limits on requests of a day that a call counts for.
-pub(super) type Days = SmallVec<[Arc<Meter>; 1]>;
+/// Daily limits that a call is charged to.
+pub(super) type DailyLimits = SmallVec<[Arc<LimitTracker>; 1]>;
 
-/// Leave to go ahead, and what it cost.
-pub(super) struct Leave {
+/// Permit of a call and its charges.
+pub(super) struct CallGrant {
     pub(super) permit: Permit,
-    pub(super) lines: SmallVec<[Line; INLINE]>,
-    /// One request of the day of each of these.
-    pub(super) days: Days,
-    pub(super) left: Time,
+    pub(super) charges: SmallVec<[LimitCharge; INLINE]>,
+    /// Daily limits, charged one request each.
+    pub(super) daily_limits: DailyLimits,
+    pub(super) sent_at: Time,
     pub(super) epoch: Epoch,
-    pub(super) departure: Departure,
-    pub(super) followed: Option<Followed>,
+    pub(super) sent_call: SentCall,
+    pub(super) observed: Option<ObservedDimension>,
 }
 
-/// What a call was granted: its charges, and a place among the calls under way. It is settled with
-/// what the call really used, and given back at its end, however it ends.
-#[must_use = "a reservation that is dropped counts as a call that was broken off"]
+/// Charges and a concurrency slot of one call. They are settled with actual usage and released when
+/// the call ends, however it ends.
+#[must_use = "dropping a reservation settles it as a cancelled call"]
 pub struct Reservation {
-    held: Option<Held>,
+    call: Option<ActiveCall>,
 }
 
-struct Held {
-    lane: Arc<Lane>,
-    quota: Arc<Quota>,
-    leave: Leave,
+struct ActiveCall {
+    queue: Arc<CallQueue>,
+    model_limits: Arc<ModelLimits>,
+    grant: CallGrant,
     estimate: Estimate,
-    /// Counts the input that was sent beyond what was expected.
+    /// Counts input sent beyond what was expected.
     extra_input: Option<ExtraInput>,
-    /// What the answer has used so far; `None` before it has begun.
+    /// Usage of the response so far; `None` before it starts.
     used: Option<UsageSoFar>,
-    /// The limit that refused it, if one did.
+    /// Limit that refused the call.
     refused_by: Option<Dimension>,
     _in_flight: Stay,
 }
 
-/// What a charge becomes.
+/// How a charge is settled.
 #[derive(Clone, Copy, Debug)]
-enum Fate {
-    /// It stays, as far as the provider can have charged it.
+enum Settlement {
+    /// Unknown usage: keep the charge, as far as the provider can have admitted it.
     Unknown,
-    /// So much was used.
-    Settle(Amounts),
-    /// The call is charged as a call, but no tokens.
-    CallOnly,
-    /// That, and nothing of what all keys have together: whoever invents keys would use it up.
-    Rejected,
-    /// It was never made.
-    Nothing,
+    /// Charge the tokens used.
+    Used(Amounts),
+    /// Charge the request but no tokens.
+    RequestOnly,
+    /// Like `RequestOnly`, but refund limits over all keys: otherwise invented keys could exhaust
+    /// them.
+    CredentialRejected,
+    /// The call was never sent: refund everything.
+    NotSent,
 }
 
 impl Reservation {
     pub(super) fn new(
-        lane: Arc<Lane>,
-        quota: Arc<Quota>,
-        leave: Leave,
+        queue: Arc<CallQueue>,
+        model_limits: Arc<ModelLimits>,
+        grant: CallGrant,
         estimate: Estimate,
         extra_input: Option<ExtraInput>,
     ) -> Self {
-        let held = Held {
-            _in_flight: lane.stay(Stage::InFlight),
-            lane,
-            quota,
-            leave,
+        let call = ActiveCall {
+            _in_flight: queue.enter_stage(Stage::InFlight),
+            queue,
+            model_limits,
+            grant,
             estimate,
             extra_input,
             used: None,
             refused_by: None,
         };
-        Self { held: Some(held) }
+        Self { call: Some(call) }
     }
 
-    /// How long the call waited.
+    /// Returns how long the call waited.
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.held.as_ref().map_or(Duration::ZERO, |held| held.leave.permit.waited())
+        self.call.as_ref().map_or(Duration::ZERO, |call| call.grant.permit.waited())
     }
 
-    /// What made it wait, by the name of the dimension or `concurrency`, the most first.
+    /// Returns what the call waited for, by dimension name or `concurrency`, longest first.
     #[must_use]
     pub fn waited_for(&self) -> Vec<(&'static str, Duration)> {
-        let Some(held) = &self.held else { return Vec::new() };
-        held.leave
+        let Some(call) = &self.call else { return Vec::new() };
+        call.grant
             .permit
             .parts()
             .iter()
-            .map(|part| (held.name_of(&part.limit), part.time))
+            .map(|part| (call.name_of(&part.limit), part.time))
             .collect()
     }
 
-    /// The part of the wait that was for tokens.
+    /// Part of the wait that was for tokens.
     pub(super) fn waited_for_tokens(&self) -> Duration {
-        let Some(held) = &self.held else { return Duration::ZERO };
-        let parts = held.leave.permit.parts().iter();
+        let Some(call) = &self.call else { return Duration::ZERO };
+        let parts = call.grant.permit.parts().iter();
         let is_of_tokens =
-            |limit| held.line_of(limit).is_some_and(|line| line.meter.is_of_tokens());
+            |limit| call.charge_to(limit).is_some_and(|charge| charge.tracker.counts_tokens());
         parts.filter(|part| is_of_tokens(&*part.limit)).map(|part| part.time).sum()
     }
 
-    /// Tokens that were reserved, input and output.
+    /// Returns the reserved tokens, input and output.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        self.held.as_ref().map_or(0, |held| held.estimate.expected.total())
+        self.call.as_ref().map_or(0, |call| call.estimate.expected.total())
     }
 
-    /// What is allowed in a minute, the least of what it was charged to.
+    /// Returns the lowest limit per minute that the call was charged to.
     pub(super) fn allowed(&self, dimension: Dimension) -> Option<u64> {
-        let lines = self.held.iter().flat_map(|held| &held.leave.lines);
-        let same = lines.filter(|line| line.meter.counts() == Counts::Dimension(dimension));
+        let charges = self.call.iter().flat_map(|call| &call.grant.charges);
+        let same =
+            charges.filter(|charge| charge.tracker.kind() == LimitKind::Dimension(dimension));
         let minute = Duration::from_secs(60);
-        same.filter_map(|line| line.meter.allowed()).map(|allowed| allowed.in_span(minute)).min()
+        same.filter_map(|charge| charge.tracker.allowed())
+            .map(|allowed| allowed.in_span(minute))
+            .min()
     }
 
-    /// The answer begins, and its head told this about limits.
-    pub fn heard(&mut self, told: &ReportedLimits) {
-        let Some(held) = &mut self.held else { return };
-        held.used.get_or_insert_default();
-        held.quota.answered();
-        let Leave { lines, left, departure, followed, .. } = &held.leave;
-        let now = held.lane.now();
-        let remaining = followed.and_then(|Followed(dimension)| told.get(dimension)?.remaining);
-        let is_changed = held.quota.infer(|inference| {
-            let is_admitted = inference.admitted(departure, now);
-            let reported = |left| inference.reported(left, departure, now);
+    /// Reports that the response started, with the limits in its headers.
+    pub fn heard(&mut self, reported: &ReportedLimits) {
+        let Some(call) = &mut self.call else { return };
+        call.used.get_or_insert_default();
+        call.model_limits.response_received();
+        let CallGrant { charges, sent_at, sent_call, observed, .. } = &call.grant;
+        let now = call.queue.now();
+        let remaining =
+            observed.and_then(|ObservedDimension(dimension)| reported.get(dimension)?.remaining);
+        let is_changed = call.model_limits.infer(|inference| {
+            let is_admitted = inference.admitted(sent_call, now);
+            let reported = |remaining| inference.reported(remaining, sent_call, now);
             remaining.is_some_and(reported) || is_admitted
         });
-        // What the new rule gives back is in the report already.
+        // The report already includes what the new rule refunds.
         if is_changed {
-            held.lane.rule_changed(&held.quota, *followed);
+            call.queue.rule_changed(&call.model_limits, *observed);
         } else {
-            held.lane.hear(&held.quota, (told, ReportOrigin::Response), lines, *left);
+            call.queue.apply_feedback(
+                &call.model_limits,
+                (reported, ReportOrigin::Response),
+                charges,
+                *sent_at,
+            );
         }
     }
 
-    /// A piece of the answer has come.
+    /// Reports an event of the response.
     pub fn came(&mut self, event: &Event) {
         match event {
             Event::Usage(usage) => self.uses(*usage),
@@ -227,113 +249,113 @@ impl Reservation {
         }
     }
 
-    /// Some of the output has come.
+    /// Reports output text.
     pub fn saw(&mut self, text: &str) {
-        if let Some(held) = &mut self.held {
-            held.used.get_or_insert_default().saw(text);
+        if let Some(call) = &mut self.call {
+            call.used.get_or_insert_default().add_text(text);
         }
     }
 
-    /// Output has come that cannot be read, and is estimated at so many tokens.
+    /// Reports output that cannot be read, estimated at `tokens` tokens.
     pub fn saw_unread(&mut self, tokens: u64) {
-        if let Some(held) = &mut self.held {
-            held.used.get_or_insert_default().saw_unread(tokens);
+        if let Some(call) = &mut self.call {
+            call.used.get_or_insert_default().add_unread(tokens);
         }
     }
 
-    /// So much is used so far, as the provider says. A later word replaces an earlier one.
+    /// Reports the usage so far as counted by the provider. Replaces earlier reports.
     pub fn uses(&mut self, usage: Usage) {
-        if let Some(held) = &mut self.held {
-            held.used.get_or_insert_default().tell(usage);
+        if let Some(call) = &mut self.call {
+            call.used.get_or_insert_default().set_reported(usage);
         }
     }
 
-    /// What the call has used so far: as the provider told it, and else as it was counted.
+    /// Returns the usage so far as reported by the provider, else as counted here.
     #[must_use]
     pub fn measured(&self) -> Usage {
-        match &self.held {
-            Some(held) => held.measured(),
+        match &self.call {
+            Some(call) => call.measured(),
             None => Usage::estimated_input(0),
         }
     }
 
-    /// Tokens that the call was expected to use when it left: input and output.
+    /// Returns the input and output tokens that the call was expected to use.
     #[must_use]
     pub fn expected(&self) -> (u64, u64) {
-        let expected = self.held.as_ref().map(|held| held.estimate.expected);
+        let expected = self.call.as_ref().map(|call| call.estimate.expected);
         expected.map_or((0, 0), |expected| (expected.input, expected.output))
     }
 
-    /// The answer is complete, and used so much, if the provider said.
+    /// Settles a complete response, with its usage if the provider reported it.
     pub fn complete(mut self, usage: Option<Usage>) {
-        let Some(mut held) = self.held.take() else { return };
-        held.told(usage);
-        let measured = held.measured();
+        let Some(mut call) = self.call.take() else { return };
+        call.set_final_usage(usage);
+        let measured = call.measured();
         let is_estimated = measured.is_input_estimated || measured.is_output_estimated;
         if measured.output > 0 || !is_estimated {
             let input = if measured.is_input_estimated { 0 } else { measured.input };
-            held.quota.learn(held.estimate.counted, input, measured.output);
+            call.model_limits.learn(call.estimate.counted, input, measured.output);
         }
-        let fate = held.settled(measured);
-        held.end(fate, CallOutcome::Success);
+        let settlement = call.settlement_of(measured);
+        call.end(settlement, CallOutcome::Success);
     }
 
-    /// The answer broke off, after having used so much, if the provider said.
+    /// Settles an interrupted response, with its usage if the provider reported it.
     pub fn broke_off(mut self, error: &CallError, usage: Option<Usage>) {
-        let Some(mut held) = self.held.take() else { return };
-        held.told(usage);
-        held.note(error);
-        let fate = held.settled(held.measured());
-        let outcome = held.outcome(error);
-        held.end(fate, outcome);
+        let Some(mut call) = self.call.take() else { return };
+        call.set_final_usage(usage);
+        call.learn_from(error);
+        let settlement = call.settlement_of(call.measured());
+        let outcome = call.outcome(error);
+        call.end(settlement, outcome);
     }
 
-    /// There is no answer, for this reason. What comes back may say more about it: a call that is
-    /// larger than the limit that refused it is too big, however long anybody waits.
+    /// Settles a failed call. The returned error may be more specific: a call that exceeds the
+    /// limit that refused it is too large, however long it waits.
     pub fn failed(mut self, mut error: CallError) -> CallError {
-        let Some(mut held) = self.held.take() else { return error };
-        held.note(&error);
+        let Some(mut call) = self.call.take() else { return error };
+        call.learn_from(&error);
         if let CallError::Provider(failure) = &mut error {
             let is_limited = matches!(failure.class, Class::RateLimited { .. });
-            if is_limited && held.never_fits(failure) {
+            if is_limited && call.never_fits(failure) {
                 failure.class = Class::TooLarge;
             }
             if let Class::RateLimited { after: after @ None, .. } = &mut failure.class {
-                *after = held.refill_time(Some(&failure.reported_limits));
+                *after = call.refill_time(Some(&failure.reported_limits));
             }
         }
-        let fate = match error.class() {
-            _ if !error.was_sent() => Fate::Nothing,
-            // Where charges are never settled, failed calls keep theirs too.
-            Class::Transient | Class::Overloaded if held.keeps_charges() => Fate::Unknown,
-            Class::CredentialRejected => Fate::Rejected,
-            _ => Fate::CallOnly,
+        let settlement = match error.class() {
+            _ if !error.was_sent() => Settlement::NotSent,
+            // Where the provider never refunds, failed calls stay charged too.
+            Class::Transient | Class::Overloaded if call.keeps_charges() => Settlement::Unknown,
+            Class::CredentialRejected => Settlement::CredentialRejected,
+            _ => Settlement::RequestOnly,
         };
-        let outcome = held.outcome(&error);
-        held.end(fate, outcome);
+        let outcome = call.outcome(&error);
+        call.end(settlement, outcome);
         error
     }
 }
 
-impl Held {
-    /// What was charged to the limit of this name.
-    fn line_of(&self, limit: &str) -> Option<&Line> {
-        self.leave.lines.iter().find(|line| line.meter.name() == limit)
+impl ActiveCall {
+    /// Returns the charge to the limit `limit`.
+    fn charge_to(&self, limit: &str) -> Option<&LimitCharge> {
+        self.grant.charges.iter().find(|charge| charge.tracker.name() == limit)
     }
 
     fn name_of(&self, limit: &str) -> &'static str {
-        let line = self.line_of(limit);
-        line.map_or(WaitPart::CONCURRENCY, |line| line.meter.counts().blamed())
+        let charge = self.charge_to(limit);
+        charge.map_or(WaitPart::CONCURRENCY, |charge| charge.tracker.kind().wait_reason())
     }
 
     fn keeps_charges(&self) -> bool {
-        self.quota.rule() == OutputCharge::Kept
+        self.model_limits.rule() == OutputCharge::MaxTokens
     }
 
-    /// What the provider said at last, unless it was said before the last piece came.
-    fn told(&mut self, usage: Option<Usage>) {
+    /// Sets the final usage, unless it was reported before the last event.
+    fn set_final_usage(&mut self, usage: Option<Usage>) {
         if let Some(usage) = usage {
-            self.used.get_or_insert_default().tell_last(usage);
+            self.used.get_or_insert_default().set_final(usage);
         }
     }
 
@@ -346,83 +368,87 @@ impl Held {
         self.extra_input.as_ref().map_or(0, |count| count())
     }
 
-    fn settled(&self, measured: Usage) -> Fate {
-        Fate::Settle(self.lane.settings().charging.used(&measured))
+    fn settlement_of(&self, measured: Usage) -> Settlement {
+        Settlement::Used(self.queue.settings().accounting.used(&measured))
     }
 
-    /// Settles, and gives the place back.
-    fn end(self, fate: Fate, outcome: CallOutcome) {
-        let charging = self.lane.settings().charging;
-        let store = self.lane.settings().quota.engine.store().clone();
-        let (rules, now) = (self.end_departure(fate), self.lane.now());
-        self.lane.call_ended(self.leave.left);
+    /// Settles the charges and releases the slot.
+    fn end(self, settlement: Settlement, outcome: CallOutcome) {
+        let accounting = self.queue.settings().accounting;
+        let store = self.queue.settings().model_params.engine.store().clone();
+        let (rules, now) = (self.finish_sent_call(settlement), self.queue.now());
+        self.queue.call_ended(self.grant.sent_at);
         let extra_input = self.extra_input();
-        let Leave { mut permit, lines, days, .. } = self.leave;
-        let is_given_back = |day: &&Arc<Meter>| match fate {
-            Fate::Nothing => true,
-            Fate::Rejected => day.is_of_all_keys(),
+        let CallGrant { mut permit, charges, daily_limits, .. } = self.grant;
+        let is_refunded = |limit: &&Arc<LimitTracker>| match settlement {
+            Settlement::NotSent => true,
+            Settlement::CredentialRejected => limit.is_over_all_keys(),
             _ => false,
         };
-        days.iter().filter(is_given_back).for_each(|day| day.give_back());
-        let actual: SmallVec<[u64; INLINE]> =
-            lines.iter().map(|line| line.in_the_end(fate, charging, rules, extra_input)).collect();
-        for (line, actual) in lines.iter().zip(&actual) {
-            line.meter.corrected(line.cost, *actual, now);
+        daily_limits.iter().filter(is_refunded).for_each(|limit| limit.refund());
+        let actual: SmallVec<[u64; INLINE]> = charges
+            .iter()
+            .map(|charge| charge.final_cost(settlement, accounting, rules, extra_input))
+            .collect();
+        for (charge, actual) in charges.iter().zip(&actual) {
+            charge.tracker.record_final_cost(charge.cost, *actual, now);
         }
-        if lines.iter().zip(&actual).all(|(line, actual)| line.cost == *actual) {
+        if charges.iter().zip(&actual).all(|(charge, actual)| charge.cost == *actual) {
             permit.finish(outcome);
             return;
         }
         store.detach(async move {
             if let Err(error) = permit.settle(&actual).await {
-                tracing::warn!(%error, "a call keeps what it was charged at first");
+                tracing::warn!(%error, "settlement failed; keeping the reserved charge");
             }
             permit.finish(outcome);
         });
     }
 
-    /// Tells what the call used to those who learn how output is charged. The rules under which it
-    /// left and under which it ends.
-    fn end_departure(&self, fate: Fate) -> (OutputCharge, OutputCharge) {
-        let Leave { departure, followed, .. } = &self.leave;
-        let now = self.lane.now();
-        let charging = self.lane.settings().charging;
-        let used = match (fate, followed) {
-            // Without output nobody knows what it used.
-            (Fate::Settle(amounts), _) if amounts.output == 0 => None,
-            (Fate::Settle(amounts), Some(Followed(dimension))) => {
-                Some(charging.cost(*dimension, amounts))
+    /// Reports the usage to the inference of the charging rule. Returns the rules under which the
+    /// call was sent and ended.
+    fn finish_sent_call(&self, settlement: Settlement) -> (OutputCharge, OutputCharge) {
+        let CallGrant { sent_call, observed, .. } = &self.grant;
+        let now = self.queue.now();
+        let accounting = self.queue.settings().accounting;
+        let used = match (settlement, observed) {
+            // Without output the usage is unknown.
+            (Settlement::Used(amounts), _) if amounts.output == 0 => None,
+            (Settlement::Used(amounts), Some(ObservedDimension(dimension))) => {
+                Some(accounting.cost(*dimension, amounts))
             }
-            (Fate::Settle(amounts), None) => Some(amounts.output),
-            (Fate::CallOnly | Fate::Rejected | Fate::Nothing, _) => Some(0),
+            (Settlement::Used(amounts), None) => Some(amounts.output),
+            (Settlement::RequestOnly | Settlement::CredentialRejected | Settlement::NotSent, _) => {
+                Some(0)
+            }
             _ => None,
         };
-        self.quota.infer(|inference| {
+        self.model_limits.infer(|inference| {
             if !self.refused_by.is_some_and(Dimension::is_of_tokens) {
-                inference.ended(departure, used, now);
+                inference.ended(sent_call, used, now);
             }
-            (departure.rule, inference.rule())
+            (sent_call.rule, inference.rule())
         })
     }
 }
 
 impl Drop for Reservation {
-    /// The caller has gone: what has come is charged, or what was expected if nothing has, but
-    /// never more than the provider admits. Nobody locks others out by leaving.
+    /// The caller is gone: charges what was received, or what was expected if nothing was, but
+    /// never more than the provider admits, so a cancelled call cannot lock others out.
     fn drop(&mut self) {
-        let Some(held) = self.held.take() else { return };
-        let fate = match &held.used {
-            Some(_) => held.settled(held.measured()),
-            None => Fate::Unknown,
+        let Some(call) = self.call.take() else { return };
+        let settlement = match &call.used {
+            Some(_) => call.settlement_of(call.measured()),
+            None => Settlement::Unknown,
         };
-        held.end(fate, CallOutcome::Ignored);
+        call.end(settlement, CallOutcome::Ignored);
     }
 }
 
 impl fmt::Debug for Reservation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation")
-            .field("scope", &self.held.as_ref().map(|held| held.lane.scope()))
+            .field("scope", &self.call.as_ref().map(|call| call.queue.scope()))
             .field("tokens", &self.tokens())
             .finish_non_exhaustive()
     }

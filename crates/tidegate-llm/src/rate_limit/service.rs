@@ -1,4 +1,4 @@
-//! The layer: a permit for every attempt, and what comes of it.
+//! The layer and service that acquire a reservation for every attempt.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use super::account::Account;
 use crate::call::ready::{self, Answering};
 use crate::call::{Answer, CallError, Outgoing};
 
-/// Gives calls of a model the limits of an account.
+/// Layer that applies the limits of an account to calls of a model.
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer {
     account: Account,
@@ -18,7 +18,7 @@ pub struct RateLimitLayer {
 }
 
 impl RateLimitLayer {
-    /// For calls of one model, unless a call names another.
+    /// Creates a layer for calls of `model`; a call may name another one.
     #[must_use]
     pub fn new(account: Account, model: &str) -> Self {
         Self { account, model: model.to_lowercase().into() }
@@ -33,9 +33,9 @@ impl<S> Layer<S> for RateLimitLayer {
     }
 }
 
-/// A service whose calls wait for a permit of an [`Account`]. Made by [`RateLimitLayer`].
+/// Service whose calls wait for a reservation of an [`Account`]. Created by [`RateLimitLayer`].
 ///
-/// The call itself is passed on as it is, and so is its answer.
+/// Calls and responses are passed on unchanged.
 #[derive(Clone, Debug)]
 pub struct RateLimit<S> {
     inner: S,
@@ -44,13 +44,13 @@ pub struct RateLimit<S> {
 }
 
 impl<S> RateLimit<S> {
-    /// The account whose permits these are.
+    /// Returns the account.
     #[must_use]
     pub const fn account(&self) -> &Account {
         &self.account
     }
 
-    /// What is called with a permit.
+    /// Returns the inner service.
     #[must_use]
     pub const fn inner(&self) -> &S {
         &self.inner
@@ -68,7 +68,7 @@ where
     type Future = Answering<Answer>;
 
     fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        // Whether what is inside is ready matters once there is a permit.
+        // The inner service is polled once there is a reservation.
         Poll::Ready(Ok(()))
     }
 
@@ -78,10 +78,10 @@ where
             let name = request.model().unwrap_or(&model);
             let mut reservation = account.reserve(name, &request).await?;
             match ready::call(inner, request).await {
-                Ok(mut answer) => {
-                    reservation.heard(answer.reported_limits());
-                    answer.keep(reservation);
-                    Ok(answer)
+                Ok(mut response) => {
+                    reservation.heard(response.reported_limits());
+                    response.keep(reservation);
+                    Ok(response)
                 }
                 Err(error) => Err(reservation.failed(error)),
             }

@@ -1,13 +1,13 @@
-//! Permits of an account: what is charged, what is given back, and what closes and opens again.
+//! Reservations of an account: charges, refunds, holds and reopening.
 
 mod concurrency;
-mod endings;
-mod gates;
+mod holds;
 mod inspection;
 mod learning;
 mod limits;
-mod patience;
+mod response_ends;
 mod settlement;
+mod waiting;
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::plan::{Constraint, RawConstraint, Source};
 use tidegate_llm::rate_limit::{
-    Account, AccountBuilder, Charging, OutputCharge, RateLimit, RateLimitLayer, Reservation,
+    Account, AccountBuilder, OutputCharge, RateLimit, RateLimitLayer, Reservation, TokenAccounting,
 };
 use tidegate_llm::{Answer, Call, CallError, Outgoing, Terms};
 use tidegate_providers::{Chat, Credential, Dialect, Dimension, Reading, ReportedLimits, Usage};
@@ -26,15 +26,15 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const MODEL: &str = "model-1";
 
-/// A call of which everything is known that matters here.
+/// A call with explicit token counts.
 #[derive(Clone, Debug, Default)]
-struct Ask {
+struct TestCall {
     terms: Terms,
     input: u64,
     output: Option<u64>,
 }
 
-impl Outgoing for Ask {
+impl Outgoing for TestCall {
     fn terms(&self) -> &Terms {
         &self.terms
     }
@@ -52,9 +52,9 @@ impl Outgoing for Ask {
     }
 }
 
-/// A call of so many input tokens, and so many output tokens at most.
-fn ask(input: u64, output: u64) -> Ask {
-    Ask { input, output: Some(output), ..Ask::default() }
+/// Creates a call with `input` tokens and at most `output` output tokens.
+fn ask(input: u64, output: u64) -> TestCall {
+    TestCall { input, output: Some(output), ..TestCall::default() }
 }
 
 fn account(provider: &str) -> AccountBuilder {
@@ -65,7 +65,7 @@ fn constraint(raw: &RawConstraint) -> Constraint {
     Constraint::try_new(raw).unwrap()
 }
 
-/// So many requests a minute and so many at once, exactly.
+/// Builder for an account with exactly this request rate and burst.
 fn requests(provider: &str, requests_per_minute: i64, burst: i64) -> AccountBuilder {
     let raw = RawConstraint {
         requests_per_minute: Some(requests_per_minute),
@@ -75,45 +75,49 @@ fn requests(provider: &str, requests_per_minute: i64, burst: i64) -> AccountBuil
     account(provider).limits(constraint(&raw), Source::Override).exact()
 }
 
-/// A hundred tokens a second, of which as many are there. What a call allows itself is reserved, and
-/// kept or given back as the provider does.
+/// Account with 100 tokens per second and 100 left. `max_tokens` are reserved, and refunded or not
+/// as the provider does.
 async fn tokens(provider: &str) -> Account {
     let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
-    let charging = Charging::of(Dialect::of(&provider.into()));
-    let output = if provider == "openai" { OutputCharge::Kept } else { OutputCharge::GivenBack };
+    let accounting = TokenAccounting::of(Dialect::of(&provider.into()));
+    let output = if provider == "openai" {
+        OutputCharge::MaxTokens
+    } else {
+        OutputCharge::MaxTokensRefunded
+    };
     let builder = account(provider).limits(constraint(&raw), Source::Override);
-    let account = builder.charging(charging.output(output)).exact().build().unwrap();
-    // The bucket holds a minute's worth.
+    let account = builder.accounting(accounting.output(output)).exact().build().unwrap();
+    // Drain the bucket, which holds a minute's worth.
     let (most, used) = (ask(0, 5_900), Usage { output: 5_900, ..Usage::default() });
     reserve(&account, &most).await.complete(Some(used));
     account
 }
 
-/// What an answer tells of one limit of a minute.
-fn told(dimension: Dimension, limit: u64, remaining: u64) -> ReportedLimits {
-    let mut told = ReportedLimits::nothing();
-    also(&mut told, dimension, limit, remaining);
-    told
+/// Reported limits with one limit per minute.
+fn reported(dimension: Dimension, limit: u64, remaining: u64) -> ReportedLimits {
+    let mut reported = ReportedLimits::nothing();
+    add_limit(&mut reported, dimension, limit, remaining);
+    reported
 }
 
-fn also(told: &mut ReportedLimits, dimension: Dimension, limit: u64, remaining: u64) {
+fn add_limit(reported: &mut ReportedLimits, dimension: Dimension, limit: u64, remaining: u64) {
     let (limit, remaining) = (Some(limit), Some(remaining));
-    told.add(dimension, Reading { limit, remaining, reset: None, window: MINUTE });
+    reported.add(dimension, Reading { limit, remaining, reset: None, window: MINUTE });
 }
 
-async fn reserve(account: &Account, call: &Ask) -> Reservation {
+async fn reserve(account: &Account, call: &TestCall) -> Reservation {
     account.reserve(MODEL, call).await.unwrap()
 }
 
-/// How long a call waits for its turn; it is over as soon as it has it.
-async fn wait(account: &Account, call: &Ask) -> Duration {
+/// Returns how long a call waits; it ends as soon as it is sent.
+async fn wait(account: &Account, call: &TestCall) -> Duration {
     let reservation = reserve(account, call).await;
     let waited = reservation.waited();
     reservation.complete(None);
     waited
 }
 
-/// A mock with the limits of an account around it.
+/// Wraps a mock in the limits of an account.
 fn limited(account: &Account, mock: &Mock) -> RateLimit<Mock> {
     RateLimitLayer::new(account.clone(), MODEL).layer(mock.clone())
 }
@@ -126,8 +130,8 @@ fn hello() -> Call {
     Call::new(Chat::user("hello"))
 }
 
-/// When each of so many calls that come together is answered, after now.
-async fn departures(service: &RateLimit<Mock>, count: usize) -> Vec<Duration> {
+/// Sends `count` calls at once and returns the time of each response.
+async fn response_times(service: &RateLimit<Mock>, count: usize) -> Vec<Duration> {
     let start = Instant::now();
     let calls = (0..count).map(|_| async move {
         let _ = call(service).await.unwrap();
@@ -138,7 +142,7 @@ async fn departures(service: &RateLimit<Mock>, count: usize) -> Vec<Duration> {
     times
 }
 
-/// The least time between two that follow each other.
-fn least_gap(times: &[Duration]) -> Duration {
+/// Shortest time between two consecutive calls.
+fn shortest_gap(times: &[Duration]) -> Duration {
     times.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap()
 }

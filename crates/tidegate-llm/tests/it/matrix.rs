@@ -1,11 +1,12 @@
-//! Every mix of calls: dialect, charging rule, limit that binds, length of calls, `max_tokens`, and
-//! whether limits are configured or learned.
+//! Every combination of dialect, charging rule, binding limit, call length, `max_tokens`, and
+//! configured or learned limits.
 //!
-//! In each cell forty agents call without a pause. No call may fail, hardly any may be refused by the
-//! provider (one in two hundred, or three to find out how it charges), and nearly as many must be admitted as by a client that knows at every instant whether the
-//! provider would take a call. Where nothing binds, they must be done as soon as without any limiter.
-//! A provider that charges output otherwise than its dialect is known to is found out first, and the
-//! bounds are wider.
+//! In each cell, forty agents call without a pause. No call may fail, and the provider may refuse
+//! hardly any (one in two hundred, or three to infer how it charges). Nearly as many calls must be
+//! admitted as for a client that always knows whether the provider would admit a call. Where
+//! nothing binds, the run must take no longer than without a limiter. Where a provider charges
+//! output differently from its dialect, the rule has to be inferred first, and the bounds are
+//! wider.
 
 mod cell;
 mod direct;
@@ -26,26 +27,26 @@ use cell::{Binds, Cell, Refused};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Agents that call without a pause.
+/// Number of agents.
 const AGENTS: u32 = 40;
-/// How long a call may wait: the default of the gateway.
+/// Maximum wait of a call: the gateway's default.
 const MAX_WAIT: Duration = Duration::from_secs(120);
 
-/// What came of a cell.
+/// Result of a cell.
 #[derive(Debug)]
-#[allow(dead_code, reason = "shown where a cell is not as it should be")]
+#[allow(dead_code, reason = "shown if a cell fails")]
 struct Outcome {
     completed: u64,
     failed: u64,
     first_error: Option<String>,
     refused: Refused,
-    /// Calls that the provider let in, in the time that is measured.
+    /// Calls that the provider admitted in the measured time.
     admitted: u64,
-    took: Duration,
+    duration: Duration,
 }
 
-/// One call in its own time.
-async fn one(
+/// Makes one call.
+async fn make_call(
     cell: &Cell,
     simulator: &Simulator,
     account: &Account,
@@ -57,16 +58,16 @@ async fn one(
     model.oneshot(call).await?.whole().await.map(drop)
 }
 
-/// Forty agents through one account.
-async fn ours(cell: &Cell) -> Outcome {
+/// Runs all agents through one account.
+async fn run_limited(cell: &Cell) -> Outcome {
     let simulator = cell.simulator();
     let builder = Account::builder(provider(cell.dialect), &Credential::new(KEY));
     let account = cell.configure(builder).build().unwrap();
     let (dice, start) = (Dice::new(7), Instant::now());
     let agents = (0..AGENTS).map(|_| async {
         let (mut completed, mut failed, mut first_error) = (0, 0, None);
-        while cell.goes_on(completed, start.elapsed()) {
-            match one(cell, &simulator, &account, &dice).await {
+        while cell.should_continue(completed, start.elapsed()) {
+            match make_call(cell, &simulator, &account, &dice).await {
                 Ok(()) => completed += 1,
                 Err(error) => {
                     failed += 1;
@@ -79,50 +80,56 @@ async fn ours(cell: &Cell) -> Outcome {
     });
     let done = join_all(agents).await;
     Outcome {
-        completed: done.iter().map(|one| one.0).sum(),
-        failed: done.iter().map(|one| one.1).sum(),
-        first_error: done.into_iter().find_map(|one| one.2),
+        completed: done.iter().map(|agent| agent.0).sum(),
+        failed: done.iter().map(|agent| agent.1).sum(),
+        first_error: done.into_iter().find_map(|agent| agent.2),
         refused: cell.refused(&simulator),
         admitted: cell.admitted(&simulator),
-        took: start.elapsed(),
+        duration: start.elapsed(),
     }
 }
 
-/// What is wrong with a cell, if anything is; and its row in the table.
-async fn judge(cell: &Cell) -> (String, Option<String>) {
-    let outcome = ours(cell).await;
+/// Runs a cell and returns its row in the table and what is wrong with it, if anything.
+async fn evaluate(cell: &Cell) -> (String, Option<String>) {
+    let outcome = run_limited(cell).await;
     let (figure, is_enough) = if cell.binds == Binds::Nothing {
-        let ratio = outcome.took.as_secs_f64() / direct::time(cell).await.as_secs_f64();
+        let ratio = outcome.duration.as_secs_f64() / direct::time(cell).await.as_secs_f64();
         (format!("{ratio:.3} of the time"), ratio <= 1.1)
     } else {
         let best = direct::admitted(cell).await;
         let ratio = outcome.admitted as f64 / best as f64;
-        (format!("{ratio:.3} of {best} calls"), ratio >= cell.least_used())
+        (format!("{ratio:.3} of {best} calls"), ratio >= cell.min_used_ratio())
     };
     let per_mille = outcome.refused.per_mille();
     let row = format!("{cell}: {figure}, {per_mille:.1} per mille refused");
     let failed_per_mille = outcome.failed as f64 * 1_000.0 / outcome.completed.max(1) as f64;
-    let is_good = failed_per_mille <= cell.most_failed()
+    let is_good = failed_per_mille <= cell.max_failed_per_mille()
         && outcome.completed > 0
-        && outcome.refused.is_at_most(cell.most_refused())
+        && outcome.refused.is_at_most(cell.max_refused_per_mille())
         && is_enough;
-    let wrong = (!is_good).then(|| format!("{row}; {outcome:?}"));
-    (row, wrong)
+    let violation = (!is_good).then(|| format!("{row}; {outcome:?}"));
+    (row, violation)
 }
 
-#[allow(clippy::print_stdout, reason = "a table for whoever asks for it")]
+#[allow(clippy::print_stdout, reason = "prints a table")]
 async fn run(cells: impl IntoIterator<Item = Cell>) {
-    let (mut wrong, mut count) = (Vec::new(), 0);
+    let (mut violations, mut count) = (Vec::new(), 0);
     for cell in cells {
-        let (row, fault) = judge(&cell).await;
-        println!("{row}{}", if fault.is_some() { "  <-- MISSED" } else { "" });
-        wrong.extend(fault);
+        let (row, violation) = evaluate(&cell).await;
+        println!("{row}{}", if violation.is_some() { "  <-- MISSED" } else { "" });
+        violations.extend(violation);
         count += 1;
     }
-    assert!(wrong.is_empty(), "{} of {count} cells:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        violations.is_empty(),
+        "{} of {count} cells:\n{}",
+        violations.len(),
+        violations.join("\n")
+    );
 }
 
-/// A part of the cells: all of them in a soak, else so many that every two values of two axes meet.
+/// Returns part `number` of the cells: of all of them in a soak test, else of enough that every two
+/// values of two axes meet.
 fn part(number: usize, parts: usize) -> impl Iterator<Item = Cell> {
     let step = if is_soak() { 1 } else { 17 };
     let cells = Cell::all().into_iter().enumerate().filter(move |(index, _)| index % step == 0);

@@ -1,4 +1,4 @@
-//! Whether calls use what is paid for, and are next to never refused, at every provider.
+//! Quota use and refusals at every provider.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ use crate::traffic::{self, KEY, LABEL, MODEL, Outcome, provider};
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// How the client knows of limits.
+/// How the client knows the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// They were configured.
+    /// From configuration.
     Configured,
-    /// The provider tells them.
-    ReportedLimits,
+    /// From the provider's reports.
+    Reported,
 }
 
-fn simulated(dialect: Dialect) -> sim::Dialect {
+fn sim_dialect(dialect: Dialect) -> sim::Dialect {
     match dialect {
         Dialect::OpenAi => sim::Dialect::OpenAi,
         Dialect::Azure => sim::Dialect::AzureOpenAi,
@@ -38,23 +38,23 @@ fn simulated(dialect: Dialect) -> sim::Dialect {
 }
 
 fn simulator(dialect: Dialect, limits: Limits, seed: u64) -> Simulator {
-    let account = sim::Account::new(simulated(dialect), LABEL, KEY)
+    let account = sim::Account::new(sim_dialect(dialect), LABEL, KEY)
         .model(MODEL, limits)
         .output(Output::between(20..=300))
         .first_token(Delay::between(MILLI * 200..=MILLI * 900));
     Simulator::builder().account(account).seed(seed).build().unwrap()
 }
 
-/// Limits as a client and as the simulator write them.
+/// Limits in the form of the client and of the simulator.
 #[derive(Clone, Debug, Default)]
-struct Quota {
+struct TestLimits {
     requests: Option<u32>,
     tokens: Option<u32>,
     input: Option<u32>,
     output: Option<u32>,
 }
 
-impl Quota {
+impl TestLimits {
     fn limits(&self) -> Limits {
         let set = |limits: Limits, value: Option<u32>, add: fn(Limits, u64) -> Limits| match value {
             Some(value) => add(limits, value.into()),
@@ -79,22 +79,27 @@ impl Quota {
     }
 }
 
-/// Six minutes of forty agents, of which the last five are measured.
-async fn minutes(dialect: Dialect, quota: &Quota, known: Known, phase: u64) -> Outcome {
-    let limits = quota.limits().phase(MILLI * u32::try_from(phase * 137 % 1_000).unwrap());
+/// Runs forty agents for six minutes and measures the last five.
+async fn run_six_minutes(
+    dialect: Dialect,
+    test_limits: &TestLimits,
+    known: Known,
+    phase: u64,
+) -> Outcome {
+    let limits = test_limits.limits().phase(MILLI * u32::try_from(phase * 137 % 1_000).unwrap());
     let simulator = simulator(dialect, limits, phase);
     let builder = Account::builder(provider(dialect), &Credential::new(KEY));
     let builder = match known {
-        Known::Configured => builder.limits(quota.constraint(), Source::Override),
-        Known::ReportedLimits => builder,
+        Known::Configured => builder.limits(test_limits.constraint(), Source::Override),
+        Known::Reported => builder,
     };
     let account = builder.build().unwrap();
     traffic::run(&simulator, dialect, &account, SECOND * 360, phase).await
 }
 
-/// A provider that tells nothing and refuses what is above a number of calls at once: how much of
-/// its places were used after the first minute, and what was refused.
-async fn places(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
+/// Runs a provider that reports nothing and refuses calls above a hidden concurrency. Returns the
+/// outcome and the fraction of slots used after the first minute.
+async fn run_hidden_concurrency(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
     let limits = Limits::new().concurrency(hidden).queue(0);
     let simulator = simulator(dialect, limits, seed);
     let account = Account::builder(provider(dialect), &Credential::new(KEY)).build().unwrap();
@@ -111,107 +116,109 @@ async fn places(dialect: Dialect, hidden: u64, seed: u64) -> (Outcome, f64) {
     (outcome, busy.as_secs_f64() / available.as_secs_f64())
 }
 
-/// How many phases are tried: all twenty in a soak.
+/// Phases to test: all twenty in a soak test.
 fn phases(few: u64) -> std::ops::Range<u64> {
     0..if is_soak() { 20 } else { few }
 }
 
-/// No call fails, at most one in two hundred is refused, and 97 % of the limit that binds is used.
-async fn shows(dialect: Dialect, quota: &Quota, phases: std::ops::Range<u64>) {
-    for known in [Known::Configured, Known::ReportedLimits] {
+/// Checks that no call fails, at most one in two hundred is refused, and 97 % of the binding limit
+/// is used.
+async fn check(dialect: Dialect, test_limits: &TestLimits, phases: std::ops::Range<u64>) {
+    for known in [Known::Configured, Known::Reported] {
         for phase in phases.clone() {
-            let outcome = minutes(dialect, quota, known, phase).await;
-            let about = format!("{dialect:?} {known:?} {phase} {quota:?}: {outcome:?}");
+            let outcome = run_six_minutes(dialect, test_limits, known, phase).await;
+            let about = format!("{dialect:?} {known:?} {phase} {test_limits:?}: {outcome:?}");
             assert_eq!(outcome.failed, 0, "{about}");
             assert!(outcome.completed >= 200, "{about}");
             assert!(outcome.throttled_per_mille <= 5.0, "{about}");
             let usage = outcome.usage.unwrap();
             assert!(usage.ratio() >= 0.97, "{about}");
-            // More than the rate only by what was left of the first minute.
+            // Only the rest of the first minute may exceed the rate.
             assert!(usage.ratio() <= 1.2, "{about}");
         }
     }
 }
 
-const MANY: Option<u32> = Some(10_000_000);
+const PLENTY: Option<u32> = Some(10_000_000);
 
-/// Six hundred requests a minute bind.
-fn by_requests() -> Quota {
-    Quota { requests: Some(600), tokens: MANY, ..Quota::default() }
+/// 600 requests per minute bind.
+fn by_requests() -> TestLimits {
+    TestLimits { requests: Some(600), tokens: PLENTY, ..TestLimits::default() }
 }
 
-/// Two hundred thousand tokens a minute bind.
-fn by_tokens() -> Quota {
-    Quota { requests: Some(6_000), tokens: Some(200_000), ..Quota::default() }
+/// 200,000 tokens per minute bind.
+fn by_tokens() -> TestLimits {
+    TestLimits { requests: Some(6_000), tokens: Some(200_000), ..TestLimits::default() }
 }
 
 #[tokio::test(start_paused = true)]
 async fn openai_by_requests_in_every_phase() {
-    shows(Dialect::OpenAi, &by_requests(), 0..20).await;
+    check(Dialect::OpenAi, &by_requests(), 0..20).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn openai_by_tokens() {
-    shows(Dialect::OpenAi, &by_tokens(), phases(2)).await;
+    check(Dialect::OpenAi, &by_tokens(), phases(2)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn azure() {
-    shows(Dialect::Azure, &by_requests(), phases(2)).await;
-    shows(Dialect::Azure, &by_tokens(), phases(1)).await;
+    check(Dialect::Azure, &by_requests(), phases(2)).await;
+    check(Dialect::Azure, &by_tokens(), phases(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn anthropic() {
-    let by_requests = Quota { requests: Some(600), input: MANY, output: MANY, tokens: None };
-    shows(Dialect::Anthropic, &by_requests, phases(2)).await;
-    let by_output = Quota { requests: Some(6_000), output: Some(100_000), ..by_requests };
-    shows(Dialect::Anthropic, &by_output, phases(1)).await;
-    let by_input = Quota { input: Some(100_000), output: MANY, ..by_output };
-    shows(Dialect::Anthropic, &by_input, phases(1)).await;
+    let by_requests =
+        TestLimits { requests: Some(600), input: PLENTY, output: PLENTY, tokens: None };
+    check(Dialect::Anthropic, &by_requests, phases(2)).await;
+    let by_output = TestLimits { requests: Some(6_000), output: Some(100_000), ..by_requests };
+    check(Dialect::Anthropic, &by_output, phases(1)).await;
+    let by_input = TestLimits { input: Some(100_000), output: PLENTY, ..by_output };
+    check(Dialect::Anthropic, &by_input, phases(1)).await;
 }
 
-/// It tells nothing but in the bodies of errors.
+/// Gemini reports limits only in error bodies.
 #[tokio::test(start_paused = true)]
 async fn gemini() {
-    let by_requests = Quota { requests: Some(600), input: MANY, ..Quota::default() };
-    shows(Dialect::Gemini, &by_requests, phases(2)).await;
-    let by_input = Quota { requests: Some(6_000), input: Some(100_000), ..by_requests };
-    shows(Dialect::Gemini, &by_input, phases(2)).await;
+    let by_requests = TestLimits { requests: Some(600), input: PLENTY, ..TestLimits::default() };
+    check(Dialect::Gemini, &by_requests, phases(2)).await;
+    let by_input = TestLimits { requests: Some(6_000), input: Some(100_000), ..by_requests };
+    check(Dialect::Gemini, &by_input, phases(2)).await;
 }
 
-/// It tells requests of the day alone, and those of the minute in the bodies of errors.
+/// Groq reports requests per day, and those per minute only in error bodies.
 #[tokio::test(start_paused = true)]
 async fn groq() {
-    shows(Dialect::Groq, &by_requests(), phases(2)).await;
-    shows(Dialect::Groq, &by_tokens(), phases(1)).await;
+    check(Dialect::Groq, &by_requests(), phases(2)).await;
+    check(Dialect::Groq, &by_tokens(), phases(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn mistral() {
-    shows(Dialect::Mistral, &by_requests(), phases(2)).await;
-    shows(Dialect::Mistral, &by_tokens(), phases(1)).await;
+    check(Dialect::Mistral, &by_requests(), phases(2)).await;
+    check(Dialect::Mistral, &by_tokens(), phases(1)).await;
 }
 
-/// It tells limits of the second.
+/// Together reports limits per second.
 #[tokio::test(start_paused = true)]
 async fn together() {
-    shows(Dialect::Together, &by_requests(), phases(2)).await;
+    check(Dialect::Together, &by_requests(), phases(2)).await;
 }
 
-/// It tells limits with errors alone.
+/// OpenRouter reports limits only with errors.
 #[tokio::test(start_paused = true)]
 async fn openrouter() {
-    shows(Dialect::OpenRouter, &by_requests(), phases(2)).await;
+    check(Dialect::OpenRouter, &by_requests(), phases(2)).await;
 }
 
-/// Where nothing is told, at most 3 % are refused and 85 % is used.
+/// Without reports, at most 3 % are refused and 85 % is used.
 #[tokio::test(start_paused = true)]
-async fn deepseek_has_places_that_nobody_knows_of() {
+async fn deepseek_with_an_unreported_concurrency_limit() {
     for hidden in [2, 5, 12, 30] {
         for seed in phases(1) {
-            let (outcome, used) = places(Dialect::DeepSeek, hidden, seed).await;
-            let about = format!("{hidden} places, {seed}: {outcome:?}, {used:.3} used");
+            let (outcome, used) = run_hidden_concurrency(Dialect::DeepSeek, hidden, seed).await;
+            let about = format!("concurrency {hidden}, {seed}: {outcome:?}, {used:.3} used");
             assert_eq!(outcome.failed, 0, "{about}");
             assert!(outcome.throttled_per_mille <= 30.0, "{about}");
             assert!(used >= 0.85, "{about}");
@@ -220,27 +227,27 @@ async fn deepseek_has_places_that_nobody_knows_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_answers_one_after_the_other() {
-    let (outcome, used) = places(Dialect::Ollama, 1, 0).await;
+async fn ollama_serves_calls_one_by_one() {
+    let (outcome, used) = run_hidden_concurrency(Dialect::Ollama, 1, 0).await;
     assert_eq!((outcome.failed, outcome.throttled_per_mille), (0, 0.0), "{outcome:?}");
     assert!(used >= 0.85, "{used}");
 }
 
-/// What was reserved is settled with what was used: in the long run, what we have charged is what
-/// the provider has charged, within 1 %.
+/// Reserves are settled with actual usage: in the long run our charges equal the provider's within
+/// 1 %.
 #[tokio::test(start_paused = true)]
-async fn tokens_are_charged_as_the_provider_charges_them() {
+async fn token_charges_match_those_of_the_provider() {
     for dialect in [Dialect::Anthropic, Dialect::Mistral] {
-        let quota = match dialect {
-            Dialect::Anthropic => Quota {
+        let test_limits = match dialect {
+            Dialect::Anthropic => TestLimits {
                 requests: Some(600),
                 input: Some(300_000),
                 output: Some(300_000),
                 tokens: None,
             },
-            _ => Quota { tokens: Some(300_000), ..by_requests() },
+            _ => TestLimits { tokens: Some(300_000), ..by_requests() },
         };
-        let simulator = simulator(dialect, quota.limits(), 3);
+        let simulator = simulator(dialect, test_limits.limits(), 3);
         let account = Account::builder(provider(dialect), &Credential::new(KEY)).build().unwrap();
         traffic::run(&simulator, dialect, &account, SECOND * 360, 3).await;
         let entries = simulator.ledger().entries();

@@ -1,7 +1,7 @@
-//! The same over real sockets and in real time, shorter; and by two processes that share a Redis.
+//! Shorter runs over real sockets and in real time, and two processes that share a Redis.
 //!
-//! Machines are busy: what is asserted here leaves room for timers that come late. The exact figures
-//! are those under virtual time.
+//! Machines are busy, so the assertions allow for late timers. The tests under virtual time have
+//! the exact bounds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,11 +27,12 @@ use crate::traffic::{
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
 
-/// What a peer is told.
+/// Environment of a peer process.
 const PROVIDER_URL: &str = "TIDEGATE_TEST_PROVIDER";
 const REDIS_URL: &str = "TIDEGATE_TEST_REDIS";
 
-/// A simulator on a socket: requests in slices of a second, answers in some tens of milliseconds.
+/// Serves a simulator on a socket: requests limited per second, responses within some tens of
+/// milliseconds.
 async fn served(dialect: sim::Dialect, per_minute: u64) -> (Simulator, String) {
     let limits = Limits::new().requests_per_minute(per_minute).slice(SECOND);
     let account = sim::Account::new(dialect, LABEL, KEY)
@@ -56,16 +57,16 @@ fn adapter(dialect: Dialect, url: &str) -> Adapter<Client> {
     Adapter::new(Client::new().unwrap(), provider(dialect), target)
 }
 
-/// Two hundred mixed calls by forty agents that burst at once.
+/// Two hundred mixed calls by forty agents that start at once.
 async fn two_hundred(dialect: Dialect, simulated: sim::Dialect) {
     const CALLS: u64 = 200;
     let (simulator, url) = served(simulated, 3_000).await;
     let account = Account::builder(provider(dialect), &Credential::new(KEY));
     let account = limited(account, 3_000).build().unwrap();
     let model = stack(adapter(dialect, &url), dialect, &account, 1);
-    let begun = Arc::new(AtomicU64::new(0));
-    let goes_on = move || begun.fetch_add(1, Ordering::Relaxed) < CALLS;
-    let (completed, failed) = drive(model, WORKERS * AGENTS, Dice::new(1), goes_on).await;
+    let started = Arc::new(AtomicU64::new(0));
+    let should_continue = move || started.fetch_add(1, Ordering::Relaxed) < CALLS;
+    let (completed, failed) = drive(model, WORKERS * AGENTS, Dice::new(1), should_continue).await;
     assert_eq!((completed, failed), (CALLS, 0));
     let throttled = throttled_per_mille(&simulator);
     assert!(throttled <= 50.0, "{throttled} of a thousand were refused");
@@ -78,7 +79,7 @@ async fn two_hundred_calls_over_sockets() {
     two_hundred(Dialect::Gemini, sim::Dialect::Gemini).await;
 }
 
-/// Two processes with twenty agents each, and one limit of twenty calls a second for both.
+/// Two processes with twenty agents each share one limit of twenty calls per second.
 #[test]
 fn two_processes_share_one_limit() {
     const PER_MINUTE: u64 = 1_200;
@@ -91,9 +92,9 @@ fn two_processes_share_one_limit() {
     }
     let (simulator, url) = runtime.block_on(served(sim::Dialect::OpenAi, PER_MINUTE));
     let redis = RedisServer::start(Flavor::Redis);
-    let here = "real_time::two_processes_share_one_limit";
-    let told = [(PROVIDER_URL, &*url), (REDIS_URL, &redis.url())];
-    let mut peers: Vec<Peer> = (0..2).map(|_| Peer::spawn(here, &told)).collect();
+    let test_name = "real_time::two_processes_share_one_limit";
+    let environment = [(PROVIDER_URL, &*url), (REDIS_URL, &redis.url())];
+    let mut peers: Vec<Peer> = (0..2).map(|_| Peer::spawn(test_name, &environment)).collect();
     for peer in &mut peers {
         assert_eq!(peer.line(), "ready");
     }
@@ -117,7 +118,7 @@ fn two_processes_share_one_limit() {
     assert!((0.85..=1.01).contains(&usage.ratio()), "{usage:?} {counts:?}");
 }
 
-/// What each of the two processes does for twelve seconds.
+/// Runs one of the two processes for twelve seconds.
 async fn worker(url: &str, redis: &str, per_minute: u64) -> (u64, u64) {
     let store = RedisStore::builder(redis).open().unwrap();
     store.connected().await.unwrap();

@@ -1,4 +1,4 @@
-//! Lock-outs, and quotas that are used up for longer.
+//! Recovery from lock-outs and exhausted quotas.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ fn simulator(dialect: sim::Dialect, limits: Limits) -> Simulator {
     Simulator::builder().account(account).build().unwrap()
 }
 
-/// The stack with the defaults of everything.
+/// The stack with default settings.
 fn model(
     simulator: &Simulator,
     dialect: Dialect,
@@ -42,7 +42,7 @@ impl Observer for Decreases {
     }
 }
 
-/// Four workers that are locked out for a minute at the same instant: when each was answered.
+/// Locks four workers out for a minute at the same instant and returns when each got a response.
 async fn locked_out(hint: Hint, decreases: &Arc<Decreases>) -> (Simulator, Vec<Duration>) {
     let simulator =
         simulator(sim::Dialect::OpenAi, Limits::new().requests_per_minute(600).slice(SECOND));
@@ -63,7 +63,7 @@ async fn locked_out(hint: Hint, decreases: &Arc<Decreases>) -> (Simulator, Vec<D
 }
 
 #[tokio::test(start_paused = true)]
-async fn four_workers_recover_from_a_lock_out_and_do_not_come_back_together() {
+async fn workers_recover_from_a_lock_out_without_a_thundering_herd() {
     let decreases = Arc::new(Decreases::default());
     let (simulator, answered) = locked_out(Hint::Told, &decreases).await;
     assert!(answered.iter().all(|time| (SECOND * 60..SECOND * 75).contains(time)), "{answered:?}");
@@ -75,7 +75,7 @@ async fn four_workers_recover_from_a_lock_out_and_do_not_come_back_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn they_recover_as_well_if_nobody_tells_them_how_long_it_lasts() {
+async fn workers_recover_from_a_lock_out_without_retry_after() {
     let decreases = Arc::new(Decreases::default());
     let (simulator, answered) = locked_out(Hint::Withheld, &decreases).await;
     assert!(answered.iter().all(|time| *time < SECOND * 190), "{answered:?}");
@@ -85,7 +85,7 @@ async fn they_recover_as_well_if_nobody_tells_them_how_long_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_of_money_is_asked_for_once() {
+async fn exhausted_monetary_quota_is_tried_once() {
     let simulator = simulator(sim::Dialect::OpenAi, Limits::new().requests_per_minute(600));
     simulator.inject(LABEL, Fault::InsufficientQuota, 100).unwrap();
     let account = Account::builder("openai", &Credential::new(KEY)).build().unwrap();
@@ -94,16 +94,16 @@ async fn a_quota_of_money_is_asked_for_once() {
     let error = model.clone().oneshot(Call::new(Chat::user("one"))).await.unwrap_err();
     assert!(matches!(error.class(), Class::ExhaustedQuota { .. }), "{error:?}");
     assert_eq!(simulator.ledger().seen(), 1);
-    // Others are told without being sent.
+    // Further calls fail without being sent.
     let error = model.oneshot(Call::new(Chat::user("two"))).await.unwrap_err();
     assert!(matches!(error, CallError::Closed(_)), "{error:?}");
     assert_eq!(simulator.ledger().seen(), 1);
-    assert!(start.elapsed() < SECOND, "nobody waited");
+    assert!(start.elapsed() < SECOND, "no call waited");
 }
 
-/// Its error says "22s", and means tomorrow.
+/// The error says "22s" although the quota resets the next day.
 #[tokio::test(start_paused = true)]
-async fn a_day_at_gemini_is_not_over_in_22_seconds() {
+async fn gemini_daily_quota_ignores_its_short_retry_delay() {
     let limits = Limits::new().requests_per_minute(600).requests_per_day(3, sim::Zone::UTC);
     let simulator = simulator(sim::Dialect::Gemini, limits);
     let account = Account::builder("gemini", &Credential::new(KEY)).build().unwrap();

@@ -1,4 +1,4 @@
-//! Traffic: agents of several workers that call a simulated provider, and what came of it.
+//! Traffic: agents of several workers that call a simulated provider.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ use tower::{Layer, Service, ServiceExt as _};
 
 use crate::wire;
 
-/// The key, the account and the model of all simulators here.
+/// Key, account and model of all simulators here.
 pub(crate) const KEY: &str = "sk-test";
 pub(crate) const LABEL: &str = "main";
 pub(crate) const MODEL: &str = "model-1";
@@ -29,17 +29,17 @@ pub(crate) const MODEL: &str = "model-1";
 pub(crate) const WORKERS: u64 = 4;
 pub(crate) const AGENTS: u64 = 10;
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) completed: u64,
     pub(crate) failed: u64,
-    /// Of a thousand calls that reached the provider.
+    /// Per mille of the calls that reached the provider.
     pub(crate) throttled_per_mille: f64,
     pub(crate) usage: Option<Usage>,
 }
 
-/// Random numbers that are the same in every run.
+/// Deterministic random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(Arc<AtomicU64>);
 
@@ -48,14 +48,14 @@ impl Dice {
         Self(Arc::new(AtomicU64::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)))
     }
 
-    /// Always zero: a network without delay.
-    pub(crate) fn still() -> Self {
+    /// Always zero, for a network without delay.
+    pub(crate) fn no_delay() -> Self {
         Self(Arc::new(AtomicU64::new(0)))
     }
 
-    /// A number below a bound.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&self, bound: u64) -> u64 {
-        // What is odd stays odd, and what is zero stays zero.
+        // Odd states stay odd, and zero stays zero.
         let step = |state: u64| match state {
             0 => 0,
             state => state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1) | 1,
@@ -65,7 +65,7 @@ impl Dice {
     }
 }
 
-/// A network that takes up to 20 ms, each time another.
+/// A network with a random delay of up to 20 ms.
 #[derive(Clone, Debug)]
 pub(crate) struct Jitter<H> {
     inner: H,
@@ -88,15 +88,15 @@ where
 
     fn call(&mut self, request: R) -> Self::Future {
         let mut inner = self.inner.clone();
-        let lateness = Duration::from_micros(self.dice.below(20_000));
+        let delay = Duration::from_micros(self.dice.below(20_000));
         Box::pin(async move {
-            sleep(lateness).await;
+            sleep(delay).await;
             inner.call(request).await
         })
     }
 }
 
-/// An adapter to a simulator, over a network that jitters.
+/// An adapter to a simulator over a network with jitter.
 pub(crate) fn adapter(
     simulator: &Simulator,
     dialect: Dialect,
@@ -107,7 +107,7 @@ pub(crate) fn adapter(
     Adapter::new(http, provider(dialect), target)
 }
 
-/// The name of a dialect's provider.
+/// Provider name of a dialect.
 pub(crate) fn provider(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::OpenAi => "openai",
@@ -124,17 +124,17 @@ pub(crate) fn provider(dialect: Dialect) -> &'static str {
     }
 }
 
-/// A call of some kind: short and long, whole and streamed.
-pub(crate) fn mixed(dice: &Dice) -> Call {
+/// A random call: short or long, complete or streamed.
+pub(crate) fn random_call(dice: &Dice) -> Call {
     let words = usize::try_from(20 + dice.below(400)).unwrap();
     let text = "the tide comes in and the tide goes out and ".repeat(words.div_ceil(10));
-    // Some allow themselves far more than any answer takes.
+    // Some request far more output than any response has.
     let most = if dice.below(3) == 0 { 4_096 } else { 50 + dice.below(300) };
     let call = Call::new(Chat::user(text).max_tokens(most));
     if dice.below(2) == 0 { call.streamed() } else { call }
 }
 
-/// Agents that call without a pause for a time, all at once from the start, through one account.
+/// Runs agents that call through one account without a pause for `span`, all starting at once.
 pub(crate) async fn run(
     simulator: &Simulator,
     dialect: Dialect,
@@ -156,16 +156,16 @@ pub(crate) async fn run(
     Outcome { completed, failed, throttled_per_mille, usage }
 }
 
-/// How many of a thousand calls that reached the provider were refused.
+/// Refused calls per mille of those that reached the provider.
 pub(crate) fn throttled_per_mille(simulator: &Simulator) -> f64 {
     let ledger = simulator.ledger();
     ledger.throttled() as f64 * 1_000.0 / ledger.seen().max(1) as f64
 }
 
-/// An adapter with limits around it.
+/// An adapter with rate limits.
 type Limited<A> = <RateLimitLayer as Layer<A>>::Service;
 
-/// Retries and limits around an adapter, with the defaults of everything.
+/// Wraps an adapter in rate limits and retries with default settings.
 pub(crate) fn stack<A>(
     adapter: A,
     dialect: Dialect,
@@ -176,23 +176,24 @@ pub(crate) fn stack<A>(
     RetryLayer::new(provider(dialect)).seed(seed).layer(limits.layer(adapter))
 }
 
-/// Agents that call as long as there is something to do: how many calls were answered, and failed.
+/// Runs agents while `should_continue` returns true. Returns the numbers of completed and failed
+/// calls.
 pub(crate) async fn drive<S>(
     model: S,
     agents: u64,
     dice: Dice,
-    goes_on: impl Fn() -> bool + Clone + Send + 'static,
+    should_continue: impl Fn() -> bool + Clone + Send + 'static,
 ) -> (u64, u64)
 where
     S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
     S::Future: Send,
 {
     let agents = (0..agents).map(|_| {
-        let (model, dice, goes_on) = (model.clone(), dice.clone(), goes_on.clone());
+        let (model, dice, should_continue) = (model.clone(), dice.clone(), should_continue.clone());
         tokio::spawn(async move {
             let (mut completed, mut failed) = (0, 0);
-            while goes_on() {
-                match ask(model.clone(), mixed(&dice)).await {
+            while should_continue() {
+                match ask(model.clone(), random_call(&dice)).await {
                     Ok(()) => completed += 1,
                     Err(_) => failed += 1,
                 }

@@ -44,7 +44,8 @@ fn from_view(view: &ProviderView, llm: &LlmMetrics) -> ProviderStats {
     if view.tenants.waiting_of_others > 0 {
         tenants.push((OTHER.to_owned(), view.tenants.waiting_of_others));
     }
-    let active_holds = view.queues().flat_map(|queue| &queue.models).filter_map(|model| model.hold);
+    let active_holds =
+        view.queues().flat_map(|queue| queue.models().filter_map(|model| queue.model_hold(model)));
     let holds = active_holds
         .fold((0, Duration::ZERO), |(count, longest), hold| (count + 1, longest.max(hold.0)));
     let in_force = || {

@@ -1,5 +1,5 @@
-//! What a failure says about the limits of a call: which one refused it, what its buckets hold then, and
-//! how long others wait.
+//! What a failure reveals about limits: which one refused the call, what its bucket holds, and how
+//! long other calls must wait.
 
 use std::time::Duration;
 
@@ -7,141 +7,151 @@ use tidegate::pacer::CallOutcome;
 use tidegate_core::Time;
 use tidegate_providers::{Class, Dimension, Failure, ReportedLimits};
 
-use super::{Held, LONG, Leave, Line};
+use super::{ActiveCall, CallGrant, LimitCharge, MAX_RETRY_AFTER};
 use crate::call::CallError;
+use crate::rate_limit::limit_tracker::LimitKind;
 use crate::rate_limit::limit_view::{HoldCause, ReportOrigin};
-use crate::rate_limit::meter::Counts;
-use crate::rate_limit::pace::Pace;
-use crate::rate_limit::quota::Known;
+use crate::rate_limit::model_limits::LimitKnowledge;
+use crate::rate_limit::send_rate::SendRate;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-impl Held {
-    /// What the lane and the model learn from a failure.
-    pub(super) fn note(&mut self, error: &CallError) {
+impl ActiveCall {
+    /// Updates the queue and the model from a failure.
+    pub(super) fn learn_from(&mut self, error: &CallError) {
         self.refused_by = self.find_refusing(error);
         let refused_by = self.refused_by;
-        let Leave { lines, left, epoch, .. } = &self.leave;
-        let now = self.lane.now();
+        let CallGrant { charges, sent_at, epoch, .. } = &self.grant;
+        let now = self.queue.now();
         if let Some(failure) = error.failure() {
             let reported = (&failure.reported_limits, ReportOrigin::Refusal);
-            self.lane.hear(&self.quota, reported, lines, *left);
-            if failure.class.after().is_some_and(|after| after > LONG)
+            self.queue.apply_feedback(&self.model_limits, reported, charges, *sent_at);
+            if failure.class.after().is_some_and(|after| after > MAX_RETRY_AFTER)
                 || matches!(failure.class, Class::ExhaustedQuota { .. })
             {
-                return self.quota.close(failure, now);
+                return self.model_limits.close(failure, now);
             }
         }
         match error.class() {
             Class::RateLimited { after, .. } if error.was_sent() => {
-                let known = self.known();
-                let throttled = self.quota.throttled(*epoch, (after, refused_by), known, now);
+                let knowledge = self.limit_knowledge();
+                let throttled =
+                    self.model_limits.throttled(*epoch, (after, refused_by), knowledge, now);
                 let reported = error.failure().map(|failure| &failure.reported_limits);
-                if !throttled.pause.is_zero() && !self.waits_itself(reported, after) {
-                    self.quota.gate().hold(throttled.pause, HoldCause::RateLimited);
+                if !throttled.pause.is_zero() && !self.bucket_delays_enough(reported, after) {
+                    self.model_limits.gate().hold(throttled.pause, HoldCause::RateLimited);
                 }
                 self.refused(reported, now);
-                for line in refused_by.into_iter().flat_map(|one| self.lines_of(one)) {
-                    line.meter.fell_short(None, now.after(throttled.pause));
+                for charge in refused_by.into_iter().flat_map(|one| self.charges_on(one)) {
+                    charge.tracker.record_shortage(None, now.after(throttled.pause));
                 }
-                if throttled.slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
-                    // A provider that refuses what was set counts finer than by the minute.
-                    let requests = lines.iter().filter(|line| line.meter.is_of_requests());
-                    requests.for_each(|line| line.meter.with_pace(now, Pace::smooth));
+                if throttled.is_slower && refused_by.is_none_or(|one| one == Dimension::Requests) {
+                    // A provider that refuses the configured rate counts in shorter windows than a
+                    // minute.
+                    let requests = charges.iter().filter(|charge| charge.tracker.counts_requests());
+                    requests
+                        .for_each(|charge| charge.tracker.with_send_rate(now, SendRate::smooth));
                 }
-                self.lane.throttled(throttled);
+                self.queue.notify_throttled(throttled);
             }
-            Class::SlowDown if self.quota.slow_down(*epoch, now) => self.lane.slowed_down(),
+            Class::SlowDown if self.model_limits.slow_down(*epoch, now) => {
+                self.queue.notify_slowed_down();
+            }
             _ => {}
         }
     }
 
-    /// The limit that refused the call: the one that the provider names, else the one of which it
-    /// reports less than the call needs.
+    /// Returns the limit that refused the call: the one that the provider names, else one with less
+    /// reported than the call needs.
     fn find_refusing(&self, error: &CallError) -> Option<Dimension> {
         let Class::RateLimited { dimension, .. } = error.class() else { return None };
         let failure = error.failure().filter(|_| error.was_sent())?;
-        let is_short = |line: &&Line| {
-            let Counts::Dimension(dimension) = line.meter.counts() else { return false };
+        let is_short = |charge: &&LimitCharge| {
+            let LimitKind::Dimension(dimension) = charge.tracker.kind() else { return false };
             let reading = failure.reported_limits.get(dimension);
-            reading.and_then(|one| one.remaining).is_some_and(|left| left < line.cost)
+            reading.and_then(|one| one.remaining).is_some_and(|remaining| remaining < charge.cost)
         };
-        let short = self.leave.lines.iter().find(is_short).map(|line| line.meter.counts());
+        let short = self.grant.charges.iter().find(is_short).map(|charge| charge.tracker.kind());
         match (dimension, short) {
-            (Some(dimension), _) | (None, Some(Counts::Dimension(dimension))) => Some(dimension),
+            (Some(dimension), _) | (None, Some(LimitKind::Dimension(dimension))) => Some(dimension),
             _ => None,
         }
     }
 
-    /// The call was refused for a limit. Its buckets held too much, or count differently.
+    /// Corrects the limit that refused the call: its bucket held too much, or counts differently.
     fn refused(&self, reported: Option<&ReportedLimits>, now: Time) {
-        let Leave { lines, departure, .. } = &self.leave;
+        let CallGrant { charges, sent_call, .. } = &self.grant;
         let Some(refused) = self.refused_by else { return };
         if refused.is_of_tokens() {
-            self.quota.infer(|inference| inference.refused(departure, now));
+            self.model_limits.infer(|inference| inference.refused(sent_call, now));
         }
-        for line in lines {
-            let Counts::Dimension(counted) = line.meter.counts() else { continue };
+        for charge in charges {
+            let LimitKind::Dimension(counted) = charge.tracker.kind() else { continue };
             let is_same = counted == refused || refused.is_of_tokens() && counted.is_of_tokens();
-            let remaining = reported.and_then(|told| told.get(counted)?.remaining);
-            // Of input and output, the one that is short is the one that refused.
+            let remaining = reported.and_then(|reported| reported.get(counted)?.remaining);
+            // Of input and output, the one that is short refused the call.
             if is_same && (counted == refused || remaining.is_some()) {
-                line.meter.refused(remaining, line.cost, now);
+                charge.tracker.refused(remaining, charge.cost, now);
             }
         }
     }
 
-    /// How long the buckets keep a call like this one waiting, that was refused for its tokens.
+    /// Returns how long the bucket delays a call like this one, if it was refused for tokens.
     pub(super) fn refill_time(&self, reported: Option<&ReportedLimits>) -> Option<Duration> {
         let dimension = self.refused_by?;
-        let remaining = reported.and_then(|told| told.get(dimension)?.remaining);
-        let same = self.lines_of(dimension);
-        same.filter_map(|line| line.meter.refill_time(remaining, line.cost)).max()
+        let remaining = reported.and_then(|reported| reported.get(dimension)?.remaining);
+        let same = self.charges_on(dimension);
+        same.filter_map(|charge| charge.tracker.refill_time(remaining, charge.cost)).max()
     }
 
-    /// Whether the buckets keep others waiting for about as long as the provider asks for: then those
-    /// that want less, or get what is given back, need not wait as long as the call that was refused.
-    /// A provider that asks for longer counts in windows, and is closed until its next one.
-    fn waits_itself(&self, reported: Option<&ReportedLimits>, after: Option<Duration>) -> bool {
+    /// Returns whether the bucket delays other calls about as long as the provider asks for. Then
+    /// smaller calls, or calls that get a refund, need not wait as long as the refused one. A
+    /// provider that asks for longer counts in fixed windows and is closed until the next one.
+    fn bucket_delays_enough(
+        &self,
+        reported: Option<&ReportedLimits>,
+        after: Option<Duration>,
+    ) -> bool {
         let refill = self.refill_time(reported);
         refill.zip(after).is_some_and(|(refill, after)| after <= refill * 3 / 2 + SECOND)
     }
 
-    /// Whether the limit that refused is known, told or set. Without a word it is that on requests.
-    fn known(&self) -> Known {
+    /// Returns whether the limit that refused the call is known. If none is named, it is the
+    /// request limit.
+    fn limit_knowledge(&self) -> LimitKnowledge {
         let dimension = self.refused_by.unwrap_or(Dimension::Requests);
-        let is_set = self.lines_of(dimension).any(|line| line.meter.allowed().is_some());
-        match is_set || self.quota.is_known(dimension) {
-            true => Known::Yes,
-            false if self.lane.pacer().gauges().in_flight > 1 => Known::Served,
-            false => Known::No,
+        let is_set = self.charges_on(dimension).any(|charge| charge.tracker.allowed().is_some());
+        match is_set || self.model_limits.is_known(dimension) {
+            true => LimitKnowledge::Known,
+            false if self.queue.pacer().gauges().in_flight > 1 => LimitKnowledge::UnknownButServing,
+            false => LimitKnowledge::Unknown,
         }
     }
 
-    /// What the call was charged to limits on this.
-    fn lines_of(&self, dimension: Dimension) -> impl Iterator<Item = &Line> {
-        let counts = Counts::Dimension(dimension);
-        self.leave.lines.iter().filter(move |line| line.meter.counts() == counts)
+    /// Charges of the call to limits on `dimension`.
+    fn charges_on(&self, dimension: Dimension) -> impl Iterator<Item = &LimitCharge> {
+        let kind = LimitKind::Dimension(dimension);
+        self.grant.charges.iter().filter(move |charge| charge.tracker.kind() == kind)
     }
 
-    /// Whether a limit that was told is smaller than what the call costs for certain: then it does
-    /// not fit, however long anybody waits.
+    /// Returns whether a reported limit is lower than the minimum charge of the call, so that it
+    /// can never fit.
     pub(super) fn never_fits(&self, failure: &Failure) -> bool {
-        let charging = self.lane.settings().charging;
+        let accounting = self.queue.settings().accounting;
         let mut tokens =
             failure.reported_limits.iter().filter(|(dimension, _)| dimension.is_of_tokens());
         tokens.any(|(dimension, reading)| {
-            let cost = charging.cost(dimension, self.estimate.certain);
+            let cost = accounting.cost(dimension, self.estimate.minimum);
             reading.limit.is_some_and(|limit| cost > limit)
         })
     }
 
-    /// What a concurrency that adapts learns: only a throttle that no limit explains is about it.
+    /// Outcome for adaptive concurrency: only a throttle that no known limit explains concerns it.
     pub(super) fn outcome(&self, error: &CallError) -> CallOutcome {
         match error.class() {
-            // A breaker that opened while the call waited is no push-back of the provider.
+            // A breaker that opened while the call waited is not push-back of the provider.
             _ if matches!(error, CallError::Open { .. }) => CallOutcome::Ignored,
-            Class::RateLimited { after, .. } if self.known() != Known::Yes => {
+            Class::RateLimited { after, .. } if self.limit_knowledge() != LimitKnowledge::Known => {
                 CallOutcome::Throttled { retry_after: after }
             }
             Class::Overloaded | Class::SlowDown => CallOutcome::Overloaded,

@@ -1,4 +1,4 @@
-//! Calls under way: as many as are allowed, and none when all is over.
+//! Concurrency limits are used fully and slots do not leak.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,28 +17,28 @@ use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 
 use super::{MODEL, SECOND, account, call, constraint, hello, limited};
 
-/// Counts the calls that are with a provider, and the most of them at a time.
+/// Counts concurrent calls at a provider and their maximum.
 #[derive(Clone, Default)]
-struct Busy {
+struct CallCounter {
     now: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
 
-/// One call, until it is dropped.
-struct Visit(Busy);
+/// One call in flight, until dropped.
+struct CountedCall(CallCounter);
 
-impl Busy {
-    fn enter(&self) -> Visit {
+impl CallCounter {
+    fn enter(&self) -> CountedCall {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
-        Visit(self.clone())
+        CountedCall(self.clone())
     }
 
     fn most(&self) -> usize {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// A provider that answers like this mock and is counted here.
+    /// Wraps a mock so that its calls are counted.
     fn around(
         &self,
         mock: Mock,
@@ -50,20 +50,20 @@ impl Busy {
     > + Clone
     + Send
     + 'static {
-        let busy = self.clone();
+        let counter = self.clone();
         service_fn(move |request: Call| -> BoxFuture<'static, Result<Answer, CallError>> {
-            let visit = busy.enter();
+            let counted = counter.enter();
             let mut mock = mock.clone();
             Box::pin(async move {
                 let answer = mock.call(request).await;
-                drop(visit);
+                drop(counted);
                 answer
             })
         })
     }
 }
 
-impl Drop for Visit {
+impl Drop for CountedCall {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ fn slow(provider: &str) -> Mock {
     Mock::new(provider).always(Step::reply("yes").after(SECOND))
 }
 
-/// How a call of the thousand ends.
+/// How call `number` ends.
 fn step(number: usize) -> Step {
     let step = match number % 8 {
         0 => Step::reply("one two three"),
@@ -88,17 +88,17 @@ fn step(number: usize) -> Step {
     step.after(SECOND / 100)
 }
 
-/// What a caller does with the call of this number: it reads, leaves in the middle, or panics.
-async fn attempt(account: Account, busy: Busy, number: usize) {
+/// Runs call `number`: the caller reads the response, abandons it, or panics.
+async fn attempt(account: Account, counter: CallCounter, number: usize) {
     let panics = number % 10 == 9;
     let mock = Mock::new("openai").always(step(number));
-    let inner = busy.around(mock);
+    let inner = counter.around(mock);
     let inner = service_fn(move |request| {
         let mut inner = inner.clone();
         async move {
             let answer = inner.call(request).await;
             if panics {
-                // As a panic does, without its message.
+                // Panics without printing a message.
                 std::panic::resume_unwind(Box::new("a panic"));
             }
             answer
@@ -117,26 +117,26 @@ async fn attempt(account: Account, busy: Busy, number: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_under_way_after_a_thousand_calls_however_they_end() {
+async fn no_slot_leaks_however_a_thousand_calls_end() {
     let account = account("openai").concurrency(PoolSize::Fixed(8)).build().unwrap();
-    let busy = Busy::default();
+    let counter = CallCounter::default();
     let tasks =
-        (0..1_000).map(|number| tokio::spawn(attempt(account.clone(), busy.clone(), number)));
+        (0..1_000).map(|number| tokio::spawn(attempt(account.clone(), counter.clone(), number)));
     let ends = join_all(tasks).await;
     let panicked = ends.iter().filter(|end| end.as_ref().is_err_and(JoinError::is_panic)).count();
     assert!(panicked >= 50, "{panicked}");
     let gauges = account.gauges(MODEL).unwrap();
     assert_eq!((gauges.in_flight, gauges.waiting), (0, 0));
-    assert_eq!((busy.now.load(Ordering::Relaxed), busy.most()), (0, 8));
+    assert_eq!((counter.now.load(Ordering::Relaxed), counter.most()), (0, 8));
     assert!(account.reserve(MODEL, &hello()).await.unwrap().waited().is_zero());
 }
 
-/// A registry over providers that take a second for each call, and how busy each of them is.
-fn registry(profile: Option<(&str, i64)>) -> (Models, [(Busy, &'static str); 2]) {
-    let providers = ["openai", "ollama"].map(|name| (Busy::default(), name));
+/// A registry of providers that take a second per call, with their counters.
+fn registry(profile: Option<(&str, i64)>) -> (Models, [(CallCounter, &'static str); 2]) {
+    let providers = ["openai", "ollama"].map(|name| (CallCounter::default(), name));
     let mut builder = Models::builder();
-    for (busy, name) in &providers {
-        builder = builder.backend(*name, busy.around(slow(name)));
+    for (counter, name) in &providers {
+        builder = builder.backend(*name, counter.around(slow(name)));
     }
     if let Some((name, limit)) = profile {
         builder = builder.provider(name, Profile::new().max_concurrent_requests(limit));
@@ -150,7 +150,7 @@ fn load(models: &Models, provider: &str) -> Model {
 
 #[tokio::test(start_paused = true)]
 async fn four_workers_below_the_limit_do_not_wait() {
-    let (models, [(busy, openai), _]) = registry(None);
+    let (models, [(counter, openai), _]) = registry(None);
     let start = Instant::now();
     let workers = (0..4).map(|_| {
         let model = load(&models, openai);
@@ -161,22 +161,22 @@ async fn four_workers_below_the_limit_do_not_wait() {
         }
     });
     join_all(workers).await;
-    assert_eq!(start.elapsed(), SECOND * 10, "as long as the answers take");
-    assert_eq!(busy.most(), 4);
+    assert_eq!(start.elapsed(), SECOND * 10, "only the duration of the calls");
+    assert_eq!(counter.most(), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn calls_with_a_provider_never_exceed_its_limit() {
-    let (models, [(busy, openai), _]) = registry(None);
+    let (models, [(counter, openai), _]) = registry(None);
     let loaded: Vec<_> = (0..40).map(|_| load(&models, openai)).collect();
     let start = Instant::now();
     join_all(loaded.iter().map(|model| model.invoke(hello()))).await;
-    assert_eq!((busy.most(), start.elapsed()), (8, SECOND * 5));
+    assert_eq!((counter.most(), start.elapsed()), (8, SECOND * 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_takes_one_at_a_time_and_nobody_else_waits_for_it() {
-    let (models, [(_, openai), (busy, ollama)]) = registry(None);
+async fn ollama_serves_one_call_at_a_time_without_delaying_other_providers() {
+    let (models, [(_, openai), (counter, ollama)]) = registry(None);
     let (near, far) = (load(&models, ollama), load(&models, openai));
     let start = Instant::now();
     let jobs = join_all((0..20).map(|_| near.invoke(hello())));
@@ -186,16 +186,16 @@ async fn ollama_takes_one_at_a_time_and_nobody_else_waits_for_it() {
     };
     let (_, others) = tokio::join!(jobs, others);
     assert_eq!(others, SECOND, "while Ollama is full");
-    assert_eq!((busy.most(), start.elapsed()), (1, SECOND * 20));
+    assert_eq!((counter.most(), start.elapsed()), (1, SECOND * 20));
 }
 
 #[tokio::test(start_paused = true)]
-async fn ollama_takes_more_if_it_is_told_to() {
-    let (models, [_, (busy, ollama)]) = registry(Some(("ollama", 4)));
+async fn ollama_concurrency_can_be_configured() {
+    let (models, [_, (counter, ollama)]) = registry(Some(("ollama", 4)));
     let model = load(&models, ollama);
     let start = Instant::now();
     join_all((0..8).map(|_| model.invoke(hello()))).await;
-    assert_eq!((busy.most(), start.elapsed()), (4, SECOND * 2));
+    assert_eq!((counter.most(), start.elapsed()), (4, SECOND * 2));
 }
 
 fn at_once(limit: i64) -> tidegate_llm::plan::Constraint {
@@ -204,36 +204,36 @@ fn at_once(limit: i64) -> tidegate_llm::plan::Constraint {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoints_have_limits_of_their_own() {
+async fn endpoint_limits_apply_separately() {
     let limits = [("extraction", 8), ("embeddings", 16), ("translation", 4)];
     let builder = limits.iter().fold(account("openai"), |builder, (name, limit)| {
         builder.endpoint(Endpoint::new(name), at_once(*limit))
     });
     let account = builder.concurrency(PoolSize::Fixed(60)).build().unwrap();
-    let busy_at = |name: &'static str| {
-        let (busy, account) = (Busy::default(), account.clone());
+    let max_at = |name: &'static str| {
+        let (counter, account) = (CallCounter::default(), account.clone());
         async move {
-            let inner = busy.around(slow("openai"));
+            let inner = counter.around(slow("openai"));
             let service = RateLimitLayer::new(account, MODEL).layer(inner);
             let request = || hello().endpoint(Endpoint::new(name));
             join_all((0..32).map(|_| service.clone().oneshot(request()))).await;
-            busy.most()
+            counter.most()
         }
     };
     let start = Instant::now();
     let most = tokio::join!(
-        busy_at("extraction"),
-        busy_at("embeddings"),
-        busy_at("translation"),
-        busy_at("chat"),
+        max_at("extraction"),
+        max_at("embeddings"),
+        max_at("translation"),
+        max_at("chat"),
     );
     assert_eq!(most, (8, 16, 4, 32));
-    assert_eq!(start.elapsed(), SECOND * 8, "none waits for another");
+    assert_eq!(start.elapsed(), SECOND * 8, "no endpoint waits for another");
 }
 
-/// What is under way counts for the provider, whatever its endpoint, model and key.
+/// Calls count towards the provider's limit whatever their endpoint, model and key.
 #[tokio::test(start_paused = true)]
-async fn limits_of_endpoints_models_and_keys_are_inside_that_of_the_provider() {
+async fn endpoint_model_and_key_limits_apply_within_the_provider_limit() {
     let pool = SlotPool::new(&own_engine(), PoolSize::Fixed(5));
     let accounts = ["key-1", "key-2", "key-3"].map(|key| {
         Account::builder("openai", &Credential::new(key))
@@ -243,12 +243,12 @@ async fn limits_of_endpoints_models_and_keys_are_inside_that_of_the_provider() {
             .build()
             .unwrap()
     });
-    let (busy, slowest) = (Busy::default(), Busy::default());
+    let (counter, slowest) = (CallCounter::default(), CallCounter::default());
     let attempt = |account: &Account, model: &'static str, request: Call| {
-        let (account, busy, slowest) = (account.clone(), busy.clone(), slowest.clone());
+        let (account, counter, slowest) = (account.clone(), counter.clone(), slowest.clone());
         tokio::spawn(async move {
             let reservation = account.reserve(model, &request).await.unwrap();
-            let _visit = busy.enter();
+            let _visit = counter.enter();
             let _slow = model.starts_with("slow").then(|| slowest.enter());
             sleep(SECOND).await;
             reservation.complete(None);
@@ -267,7 +267,7 @@ async fn limits_of_endpoints_models_and_keys_are_inside_that_of_the_provider() {
         calls.extend((0..3).map(|_| attempt(&accounts[0], model, hello())));
     }
     join_all(calls).await;
-    assert_eq!((busy.most(), slowest.most()), (5, 1), "one of both slow models at a time");
+    assert_eq!((counter.most(), slowest.most()), (5, 1), "one of both slow models at a time");
     assert_eq!(start.elapsed(), SECOND * 16, "78 calls, five at a time");
     assert_eq!(pool.gauges().in_flight, 0);
 }
@@ -276,9 +276,9 @@ fn adaptive(start: u64, cap: u64) -> PoolSize {
     PoolSize::Adaptive(Tuning::new(start, cap))
 }
 
-/// An endpoint with a limit of its own keeps it inside a larger one.
+/// An endpoint keeps its own limit within a larger one.
 #[tokio::test(start_paused = true)]
-async fn a_concurrency_that_is_changed_holds_for_all_models() {
+async fn changed_concurrency_applies_to_all_models() {
     let embeddings = Endpoint::new("embeddings");
     let builder = account("openai").endpoint(embeddings.clone(), at_once(4));
     let account = builder.concurrency(adaptive(2, 64)).build().unwrap();
@@ -294,7 +294,7 @@ async fn a_concurrency_that_is_changed_holds_for_all_models() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_larger_concurrency_wakes_those_who_wait() {
+async fn larger_concurrency_wakes_waiting_calls() {
     let account = account("ollama").build().unwrap();
     let service = limited(&account, &slow("ollama"));
     let start = Instant::now();

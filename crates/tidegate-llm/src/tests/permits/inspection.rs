@@ -1,16 +1,21 @@
-//! What an account shows of its limits, and that looking changes nothing.
+//! Views of an account's limits. Viewing changes nothing.
 
 use tidegate_llm::CallError;
 use tidegate_llm::rate_limit::{Account, LimitView, QueueView};
 use tidegate_providers::{Class, Dimension, Failure, Reading, ReportedLimits, Usage};
 
-use super::{MINUTE, SECOND, account, also, ask, reserve, tokens, told};
+use super::{MINUTE, SECOND, account, add_limit, ask, reported, reserve, tokens};
 
 async fn queue_of(account: &Account) -> QueueView {
     account.inspect(SECOND).await.remove(0)
 }
 
-/// The limit of an account on a dimension.
+/// The hold of the first model of a queue.
+fn hold_of(queue: &QueueView) -> Option<(std::time::Duration, &'static str)> {
+    queue.model_hold(queue.models().next().unwrap())
+}
+
+/// Returns the account's limit on a dimension.
 async fn limit(account: &Account, dimension: Dimension) -> LimitView {
     let queue = queue_of(account).await;
     let mut same = queue.all_limits().filter(|(_, one)| one.dimension == Some(dimension));
@@ -24,12 +29,14 @@ fn refused(after: std::time::Duration) -> CallError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_learned_limit_is_shown_with_its_origin_its_age_and_what_is_left() {
+async fn view_of_a_learned_limit_has_origin_age_and_remainder() {
     let account = account("openai").build().unwrap();
     let mut call = reserve(&account, &ask(100, 900)).await;
-    assert!(queue_of(&account).await.models[0].limits.is_empty(), "nothing is known");
-    let mut report = told(Dimension::Tokens, 90_000, 89_000);
-    also(&mut report, Dimension::Requests, 600, 599);
+    let queue = queue_of(&account).await;
+    let model = queue.models().next().unwrap();
+    assert!(queue.model_limits(model).is_empty(), "nothing is known");
+    let mut report = reported(Dimension::Tokens, 90_000, 89_000);
+    add_limit(&mut report, Dimension::Requests, 600, 599);
     call.heard(&report);
     tokio::time::advance(SECOND * 3).await;
     let tokens = limit(&account, Dimension::Tokens).await;
@@ -51,7 +58,7 @@ async fn a_learned_limit_is_shown_with_its_origin_its_age_and_what_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_calls_wait_for_is_used_up_and_named() {
+async fn limit_that_calls_wait_for_is_named_and_fully_used() {
     let account = tokens("mistral").await;
     let half = limit(&account, Dimension::Tokens).await;
     assert!(half.used_ratio().unwrap() > 0.9, "{half:?}");
@@ -70,27 +77,27 @@ async fn a_limit_that_calls_wait_for_is_used_up_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn holds_are_shown_with_their_cause_and_what_is_left_of_them() {
+async fn view_shows_the_cause_and_remaining_time_of_a_hold() {
     let account = account("openai").build().unwrap();
     let mut first = reserve(&account, &ask(1, 1)).await;
-    first.heard(&told(Dimension::Requests, 600, 600));
+    first.heard(&reported(Dimension::Requests, 600, 600));
     first.complete(None);
     reserve(&account, &ask(1, 1)).await.failed(refused(SECOND * 30));
     tokio::time::advance(SECOND * 10).await;
     let queue = queue_of(&account).await;
-    let hold = queue.models[0].hold.unwrap();
+    let hold = hold_of(&queue).unwrap();
     assert_eq!(hold.1, "rate_limited");
     assert_eq!(hold.0.as_secs_f64().round(), 20.0, "{hold:?}");
     let requests = limit(&account, Dimension::Requests).await;
     assert!(requests.used_ratio() >= Some(1.0), "calls are refused for it: {requests:?}");
     tokio::time::advance(SECOND * 21).await;
-    assert_eq!(queue_of(&account).await.models[0].hold, None);
+    assert_eq!(hold_of(&queue_of(&account).await), None);
     let requests = limit(&account, Dimension::Requests).await;
     assert!(requests.used_ratio() < Some(0.1), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_a_day_are_shown_as_they_are_reported() {
+async fn view_shows_requests_per_day_as_reported() {
     let account = account("groq").build().unwrap();
     let mut day = ReportedLimits::nothing();
     let window = SECOND * 86_400;
@@ -101,16 +108,16 @@ async fn requests_of_a_day_are_shown_as_they_are_reported() {
     first.complete(None);
     let shown = limit(&account, Dimension::RequestsPerDay).await;
     assert_eq!((shown.per_window(), shown.used_ratio()), (Some(14_400), Some(1.0)));
-    let hold = queue_of(&account).await.models[0].hold.unwrap();
+    let hold = hold_of(&queue_of(&account).await).unwrap();
     assert_eq!(hold.1, "requests_per_day");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_model_whose_quota_is_used_up_is_shown_as_held() {
+async fn view_shows_an_exhausted_model_as_held() {
     let account = account("openai").build().unwrap();
     let class = Class::ExhaustedQuota { after: Some(SECOND * 3_600) };
     let failure = Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);
     reserve(&account, &ask(1, 1)).await.failed(Box::new(failure).into());
-    let hold = queue_of(&account).await.models[0].hold.unwrap();
+    let hold = hold_of(&queue_of(&account).await).unwrap();
     assert_eq!((hold.1, hold.0), ("exhausted_quota", SECOND * 3_600));
 }

@@ -1,4 +1,4 @@
-//! Limits that were set: changed at run time, and warned of.
+//! Configured limits: changes at run time and log lines.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn per_minute(requests: i64) -> tidegate_llm::plan::Constraint {
 }
 
 #[tokio::test(start_paused = true)]
-async fn other_limits_wake_those_who_wait_and_what_was_spent_counts_on() {
+async fn changed_limits_wake_waiting_calls_and_keep_charges() {
     let account = requests("openai", 1, 1).build().unwrap();
     assert!(wait(&account, &ask(1, 1)).await.is_zero());
     let start = Instant::now();
@@ -30,7 +30,7 @@ async fn other_limits_wake_those_who_wait_and_what_was_spent_counts_on() {
     assert!(!waiting.is_finished());
     account.reconfigure(per_minute(60), Source::Override).unwrap();
     let waited = waiting.await.unwrap();
-    // A tenth of a call has come in six seconds; the rest takes nine tenths of a second.
+    // A tenth of a call refilled in six seconds; the rest takes 0.9 seconds.
     assert_eq!(waited, Duration::from_millis(6_900));
     assert_eq!(start.elapsed(), waited);
     assert_eq!(wait(&account, &ask(1, 1)).await, SECOND);
@@ -38,7 +38,7 @@ async fn other_limits_wake_those_who_wait_and_what_was_spent_counts_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_account_that_learns_can_be_given_limits() {
+async fn limits_can_be_added_to_a_learning_account() {
     let account = account("openai").exact().build().unwrap();
     for _ in 0..10 {
         assert!(wait(&account, &ask(1, 1)).await.is_zero());
@@ -51,7 +51,7 @@ async fn an_account_that_learns_can_be_given_limits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_credentials_have_two_buckets() {
+async fn credentials_have_separate_buckets() {
     let account = |key: &str| {
         let builder = Account::builder("openai", &Credential::new(key));
         builder.limits(per_minute(60), Source::Override).build().unwrap()
@@ -64,7 +64,7 @@ async fn two_credentials_have_two_buckets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_keep_the_distance_that_was_set() {
+async fn minimum_interval_is_kept() {
     let raw = RawConstraint { min_interval_ms: Some(250), ..RawConstraint::default() };
     let builder = account("openai").limits(constraint(&raw), Source::Override);
     let account = builder.build().unwrap();
@@ -73,9 +73,9 @@ async fn calls_keep_the_distance_that_was_set() {
     assert_eq!(next.waited_for(), [("min_interval", SECOND / 4)]);
 }
 
-/// A server would fill its log with a line for each.
+/// One line per wait would flood a server's log.
 #[tokio::test(start_paused = true)]
-async fn a_server_warns_once_a_minute_with_the_count_and_the_worst() {
+async fn server_logs_waits_once_a_minute_with_count_and_longest() {
     let log = Log::default();
     let _listening = log.listen();
     let account = requests("openai", 60, 1).warn_each_minute().build().unwrap();
@@ -104,9 +104,9 @@ async fn a_server_warns_once_a_minute_with_the_count_and_the_worst() {
     );
 }
 
-/// Once a limit that nobody knew was a million tokens a second, which large accounts exceed.
+/// An unknown limit once defaulted to a million tokens per second, which large accounts exceed.
 #[tokio::test(start_paused = true)]
-async fn what_nobody_limits_is_not_limited() {
+async fn account_without_limits_does_not_delay_calls() {
     let account = account("openai").build().unwrap();
     for _ in 0..400 {
         let reservation = reserve(&account, &ask(1_000, 900_000)).await;
@@ -126,9 +126,9 @@ fn tokens_of_models() -> AccountLimits {
         .model("*embedding*", tokens(1_000_000))
 }
 
-/// Each entry is a bucket of its own; of several that match, the most specific one counts.
+/// Each entry has its own bucket; the most specific match applies.
 #[tokio::test(start_paused = true)]
-async fn models_have_limits_of_their_own() {
+async fn model_limits_apply_separately() {
     let account = account("openai").configured(tokens_of_models()).exact().build().unwrap();
     let start = Instant::now();
     let timed = |model: &'static str, calls: usize| {
@@ -147,15 +147,15 @@ async fn models_have_limits_of_their_own() {
         timed("o1", 50),
     );
     assert_eq!(elapsed, (SECOND * 4, SECOND * 2, Duration::ZERO, Duration::ZERO));
-    // Both of these are one entry.
+    // Both models match the same entry.
     let start = Instant::now();
     tokio::join!(timed("gpt-4o-mini", 4), timed("GPT-4o-2024-08-06", 4));
     assert!(start.elapsed() >= SECOND * 7 / 2, "{:?}", start.elapsed());
 }
 
-/// The limit of the account is for all models together, and theirs are inside it.
+/// The account's limit applies to all models together, and theirs within it.
 #[tokio::test(start_paused = true)]
-async fn limits_of_models_are_inside_that_of_the_account() {
+async fn model_limits_apply_within_the_account_limit() {
     let limits = tokens_of_models().all(per_minute(60), Source::Override);
     let account = account("openai").configured(limits).exact().build().unwrap();
     let start = Instant::now();

@@ -1,7 +1,7 @@
-//! What was reserved becomes what was used, by the provider's own rule.
+//! Settlement of reserved tokens with actual usage, by the provider's rule.
 //!
-//! Most accounts here allow 100 tokens a second and have as many left, so that what is missing can be
-//! read from how long the next call waits.
+//! Most accounts here allow 100 tokens per second and have 100 left, so the wait of the next call
+//! shows what is missing.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tidegate_llm::rate_limit::{Account, Reservation};
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Failure, Usage};
 
-use super::{Ask, SECOND, account, ask, constraint, reserve, tokens, wait};
+use super::{SECOND, TestCall, account, ask, constraint, reserve, tokens, wait};
 
-/// A call of so many tokens, whatever was learned: a call without input is never corrected.
-fn of(tokens: u64) -> Ask {
+/// A call of exactly `tokens` tokens: calls without input are never corrected.
+fn of(tokens: u64) -> TestCall {
     ask(0, tokens)
 }
 
@@ -31,28 +31,28 @@ fn broken(broken: Broken) -> CallError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_used_is_given_back() {
+async fn unused_tokens_are_refunded() {
     let account = tokens("mistral").await;
     reserve(&account, &ask(20, 80)).await.complete(Some(used(10, 10)));
-    assert_eq!(wait(&account, &of(100)).await, SECOND / 5, "80 are there");
+    assert_eq!(wait(&account, &of(100)).await, SECOND / 5, "80 are left");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_used_beyond_is_charged() {
+async fn usage_beyond_the_reserve_is_charged() {
     let account = tokens("mistral").await;
     reserve(&account, &ask(20, 80)).await.complete(Some(used(100, 200)));
     assert_eq!(wait(&account, &of(100)).await, SECOND * 3, "200 are owed");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_never_settles_keeps_its_charge() {
+async fn provider_without_refunds_keeps_the_charge() {
     let account = tokens("openai").await;
     reserve(&account, &ask(20, 80)).await.complete(Some(used(10, 10)));
     assert_eq!(wait(&account, &of(100)).await, SECOND);
 }
 
 #[tokio::test(start_paused = true)]
-async fn tokens_from_the_cache_are_free_where_the_provider_says_so() {
+async fn cached_tokens_are_free_where_the_provider_says_so() {
     let usage = Usage { cache_read: 70, ..used(80, 10) };
     for (provider, missing) in [("anthropic", 20), ("mistral", 90)] {
         let account = tokens(provider).await;
@@ -62,7 +62,7 @@ async fn tokens_from_the_cache_are_free_where_the_provider_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_was_never_sent_costs_nothing() {
+async fn unsent_call_costs_nothing() {
     for provider in ["mistral", "openai"] {
         let account = tokens(provider).await;
         reserve(&account, &ask(20, 80)).await.failed(broken(Broken::NotConnected));
@@ -71,7 +71,7 @@ async fn a_call_that_was_never_sent_costs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_refused_costs_no_tokens_but_a_request() {
+async fn refused_call_costs_a_request_but_no_tokens() {
     let raw = RawConstraint {
         tokens_per_minute: Some(6_000),
         requests_per_minute: Some(6),
@@ -87,9 +87,9 @@ async fn a_call_that_is_refused_costs_no_tokens_but_a_request() {
     }
 }
 
-/// OpenAI counts calls that fail; others give back what was not used.
+/// OpenAI charges failed calls; others refund what was not used.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_at_the_provider_costs_what_the_provider_charges() {
+async fn failed_call_costs_what_the_provider_charges() {
     for (provider, wait_of_next) in [("mistral", Duration::ZERO), ("openai", SECOND)] {
         for error in [failed(Class::Transient, 500), broken(Broken::Cut)] {
             let account = tokens(provider).await;
@@ -100,21 +100,22 @@ async fn a_call_that_fails_at_the_provider_costs_what_the_provider_charges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_goes_away_before_the_answer_pays_what_was_expected() {
+async fn cancelled_call_is_charged_what_was_expected() {
     let account = tokens("mistral").await;
     drop(reserve(&account, &ask(20, 80)).await);
-    assert_eq!(wait(&account, &of(100)).await, SECOND, "the provider may still be at it");
+    assert_eq!(wait(&account, &of(100)).await, SECOND, "the provider may still be working on it");
 }
 
-/// No provider admits more than its limit of a minute, so nobody else waits for more than that.
+/// A provider never admits more than its limit per minute, so other calls never wait for more than
+/// that.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_allows_itself_too_much_is_charged_a_minute_at_most() {
+async fn excessive_max_tokens_are_charged_a_minute_at_most() {
     type End = fn(Reservation);
     let ends: [(&str, End); 4] = [
         ("it fails", |call| drop(call.failed(failed(Class::Transient, 500)))),
-        ("it is cut", |call| drop(call.failed(broken(Broken::Cut)))),
-        ("nobody waits for it", drop),
-        ("it is answered", |call| call.complete(None)),
+        ("it is interrupted", |call| drop(call.failed(broken(Broken::Cut)))),
+        ("the caller cancels", drop),
+        ("it completes", |call| call.complete(None)),
     ];
     for (what, end) in ends {
         let account = minute();
@@ -123,29 +124,29 @@ async fn a_call_that_allows_itself_too_much_is_charged_a_minute_at_most() {
     }
     let account = minute();
     drop(reserve(&account, &ask(50_000, 10)).await);
-    assert_eq!(wait(&account, &of(6_000)).await, SECOND * 60, "not for its input either");
+    assert_eq!(wait(&account, &of(6_000)).await, SECOND * 60, "nor for its input");
     let account = minute();
     reserve(&account, &ask(12_000, 10)).await.complete(Some(used(12_000, 10)));
     assert!(wait(&account, &of(6_000)).await >= SECOND * 120, "what was used is charged");
 }
 
-/// An account of OpenAI that has a minute's worth, 6,000 tokens.
+/// An OpenAI account with a minute's worth of 6,000 tokens left.
 fn minute() -> Account {
     let raw = RawConstraint { tokens_per_minute: Some(6_000), ..RawConstraint::default() };
     account("openai").limits(constraint(&raw), Source::Override).exact().build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_learned_is_reserved_next_time() {
+async fn learned_usage_is_reserved_for_the_next_call() {
     let raw = RawConstraint { tokens_per_minute: Some(6_000_000), ..RawConstraint::default() };
     let builder = account("mistral").limits(constraint(&raw), Source::Override);
     let account = builder.build().unwrap();
-    let unbounded = Ask { input: 100, ..Ask::default() };
+    let unbounded = TestCall { input: 100, ..TestCall::default() };
     for _ in 0..50 {
         reserve(&account, &unbounded).await.complete(Some(used(150, 1_000)));
     }
     let tokens = reserve(&account, &unbounded).await.tokens();
     assert!((1_150..=1_350).contains(&tokens), "{tokens}");
     let bounded = reserve(&account, &ask(100, 50)).await.tokens();
-    assert!((195..=205).contains(&bounded), "never more than a call allows itself: {bounded}");
+    assert!((195..=205).contains(&bounded), "never more than max_tokens: {bounded}");
 }

@@ -1,4 +1,4 @@
-//! One cell: what the provider is like, and how it is called.
+//! One cell: behaviour of the provider and of the calls.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,29 +12,29 @@ use tidegate_sim::{self as sim, Charging, Delay, Limits, Output, Reporting, Simu
 use super::{AGENTS, SECOND};
 use crate::traffic::{Dice, KEY, LABEL, MODEL};
 
-/// Tokens of an answer, and about those of a question.
+/// Tokens of a response, and approximately those of a request.
 const OUTPUT: u64 = 100;
 const INPUT: u64 = 50;
-/// How long agents call at least where nothing binds.
+/// Minimum duration where nothing binds.
 const UNBOUND: Duration = Duration::from_secs(12);
 
 /// How output is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(super) enum Charged {
-    Kept,
-    GivenBack,
-    AtEnd,
+pub(super) enum OutputRule {
+    MaxTokens,
+    MaxTokensRefunded,
+    ActualUsage,
 }
 
-/// What is reported of limits.
+/// How the provider reports limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
-    Truly,
-    Coarsely,
+pub(super) enum LimitReports {
+    Exact,
+    Rounded,
     Never,
 }
 
-/// The limit that binds.
+/// The binding limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Binds {
     Requests,
@@ -44,7 +44,7 @@ pub(super) enum Binds {
     Nothing,
 }
 
-/// What calls say about their output.
+/// `max_tokens` of the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MaxTokens {
     Absent,
@@ -52,14 +52,14 @@ pub(super) enum MaxTokens {
     Hundredfold,
 }
 
-/// How the client knows of limits.
+/// How the client knows the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     Configured,
     Learned,
 }
 
-/// Calls that the provider refused, of those that it saw.
+/// Refused calls and all calls the provider received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     refused: usize,
@@ -71,18 +71,17 @@ impl Refused {
         self.refused as f64 * 1_000.0 / self.seen.max(1) as f64
     }
 
-    /// How a provider charges is found out by up to three calls.
+    /// Up to three refusals are allowed for inferring how a provider charges.
     pub(super) fn is_at_most(self, per_mille: f64) -> bool {
         self.refused <= 3 || self.per_mille() <= per_mille
     }
 }
 
-/// One cell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cell {
     pub(super) dialect: Dialect,
-    pub(super) charged: Charged,
-    pub(super) told: Told,
+    pub(super) output_rule: OutputRule,
+    pub(super) reports: LimitReports,
     pub(super) binds: Binds,
     pub(super) length: Duration,
     pub(super) max_tokens: MaxTokens,
@@ -91,22 +90,24 @@ pub(super) struct Cell {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dialect, charged, told, binds, length, max_tokens, known } = self;
+        let Self { dialect, output_rule, reports, binds, length, max_tokens, known } = self;
         write!(
             f,
-            "{dialect:?} {charged:?} told {told:?}, {binds:?} bind, {length:?}, \
+            "{dialect:?} {output_rule:?} reports {reports:?}, binds {binds:?}, {length:?}, \
              max_tokens {max_tokens:?}, {known:?}"
         )
     }
 }
 
 impl Cell {
-    /// All cells that there are.
+    /// Returns all possible cells.
     pub(super) fn all() -> Vec<Self> {
         let mut cells = Vec::new();
         for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Mistral, Dialect::Gemini] {
-            for charged in [Charged::Kept, Charged::GivenBack, Charged::AtEnd] {
-                for told in [Told::Truly, Told::Coarsely, Told::Never] {
+            for output_rule in
+                [OutputRule::MaxTokens, OutputRule::MaxTokensRefunded, OutputRule::ActualUsage]
+            {
+                for reports in [LimitReports::Exact, LimitReports::Rounded, LimitReports::Never] {
                     for binds in [
                         Binds::Requests,
                         Binds::Tokens,
@@ -122,8 +123,8 @@ impl Cell {
                                 for known in [Known::Configured, Known::Learned] {
                                     cells.push(Self {
                                         dialect,
-                                        charged,
-                                        told,
+                                        output_rule,
+                                        reports,
                                         binds,
                                         length,
                                         max_tokens,
@@ -136,46 +137,48 @@ impl Cell {
                 }
             }
         }
-        cells.retain(Self::exists);
+        cells.retain(Self::is_possible);
         cells
     }
 
-    /// Whether there is such a provider, and whether a client can know what it has to.
-    fn exists(&self) -> bool {
-        let is_of_tokens = matches!(self.binds, Binds::Tokens | Binds::OutputTokens);
+    /// Returns whether such a provider exists and its limits can be learned.
+    fn is_possible(&self) -> bool {
+        let limits_tokens = matches!(self.binds, Binds::Tokens | Binds::OutputTokens);
         let has_limit = match (self.dialect, self.binds) {
-            // Its limits on tokens are on input and output, and Gemini's on input alone.
+            // Anthropic limits input and output separately, Gemini only input.
             (Dialect::Anthropic | Dialect::Gemini, Binds::Tokens) => false,
             (dialect, Binds::OutputTokens) => dialect == Dialect::Anthropic,
             _ => true,
         };
-        // Anthropic does not answer without; Gemini has no headers that tell.
+        // Anthropic requires `max_tokens`; Gemini reports no limits in headers.
         let can_ask = self.dialect != Dialect::Anthropic || self.max_tokens != MaxTokens::Absent;
-        let can_tell = self.dialect != Dialect::Gemini || self.told != Told::Coarsely;
-        // How output is charged matters only where it is counted.
-        let is_different = is_of_tokens || self.charged == Charged::AtEnd;
-        // Where nothing is ever told, rates cannot be learned but from refusals, nor what is charged
-        // to calls that do not say how much they may use.
-        let is_of_rate = is_of_tokens || self.binds == Binds::Requests;
-        let is_guess =
-            is_of_tokens && self.max_tokens == MaxTokens::Absent && self.charged != Charged::AtEnd;
-        let can_learn =
-            self.told != Told::Never || !(is_of_rate && self.known == Known::Learned || is_guess);
-        // One that is stricter than its dialect is found out by refusals alone: no bound is promised.
-        let is_stricter = self.charged < self.documented() && self.max_tokens != MaxTokens::Real;
+        let can_tell = self.dialect != Dialect::Gemini || self.reports != LimitReports::Rounded;
+        // The charging rule matters only where output is counted.
+        let is_different = limits_tokens || self.output_rule == OutputRule::ActualUsage;
+        // Without reports, rates can be learned only from refusals, and so can charges of calls
+        // without `max_tokens`.
+        let limits_rate = limits_tokens || self.binds == Binds::Requests;
+        let is_guess = limits_tokens
+            && self.max_tokens == MaxTokens::Absent
+            && self.output_rule != OutputRule::ActualUsage;
+        let can_learn = self.reports != LimitReports::Never
+            || !(limits_rate && self.known == Known::Learned || is_guess);
+        // A provider stricter than its dialect is detected only by refusals: no bound is promised.
+        let is_stricter =
+            self.output_rule < self.documented() && self.max_tokens != MaxTokens::Real;
         has_limit && can_ask && can_tell && is_different && can_learn && !is_stricter
     }
 
-    /// How the dialect is known to charge output.
-    fn documented(&self) -> Charged {
+    /// Documented rule of the dialect.
+    fn documented(&self) -> OutputRule {
         match self.dialect {
-            Dialect::OpenAi => Charged::Kept,
-            Dialect::Anthropic => Charged::GivenBack,
-            _ => Charged::AtEnd,
+            Dialect::OpenAi => OutputRule::MaxTokens,
+            Dialect::Anthropic => OutputRule::MaxTokensRefunded,
+            _ => OutputRule::ActualUsage,
         }
     }
 
-    /// What a call may use for its output.
+    /// `max_tokens` of a call.
     fn max_output(&self) -> Option<u64> {
         match self.max_tokens {
             MaxTokens::Absent => None,
@@ -184,54 +187,52 @@ impl Cell {
         }
     }
 
-    /// The most that a call is charged at once.
+    /// Maximum charge of a call.
     fn reserve(&self) -> u64 {
         INPUT + self.max_output().unwrap_or(OUTPUT)
     }
 
-    /// Half of the calls of a minute that there would be without any limit.
+    /// Half of the calls per minute that would be made without a limit.
     fn half_of_calls(&self) -> u64 {
         let per_agent = 30_000 / u64::try_from(self.length.as_millis()).unwrap();
         u64::from(AGENTS) * per_agent
     }
 
-    /// Calls of each agent where nothing binds.
+    /// Calls per agent where nothing binds.
     fn rounds(&self) -> u64 {
         u64::try_from(UNBOUND.as_millis() / self.length.as_millis()).unwrap().max(5)
     }
 
-    /// Whether output is charged as the dialect is known to do it, or no differently in effect.
+    /// Returns whether output is charged as documented, or with the same effect.
     pub(super) fn is_as_documented(&self) -> bool {
-        self.charged == self.documented()
+        self.output_rule == self.documented()
             || self.max_tokens == MaxTokens::Real
             || !matches!(self.binds, Binds::Tokens | Binds::OutputTokens)
     }
 
-    /// How many calls of a thousand may fail: none, but a few while it is found out that a provider
-    /// charges otherwise than it is known to.
-    pub(super) fn most_failed(&self) -> f64 {
+    /// Maximum failed calls per mille: none, or a few while an undocumented rule is inferred.
+    pub(super) fn max_failed_per_mille(&self) -> f64 {
         if self.is_as_documented() { 0.0 } else { 20.0 }
     }
 
-    /// How much of what could be admitted must be.
-    pub(super) fn least_used(&self) -> f64 {
+    /// Minimum fraction of the possible calls that must be admitted.
+    pub(super) fn min_used_ratio(&self) -> f64 {
         if self.is_as_documented() { 0.95 } else { 0.85 }
     }
 
-    /// How many calls of a thousand the provider may refuse: few, and some more where it tells nothing
-    /// but by refusing.
-    pub(super) fn most_refused(&self) -> f64 {
+    /// Maximum refused calls per mille: higher where the provider reports limits only by refusing.
+    pub(super) fn max_refused_per_mille(&self) -> f64 {
         if !self.is_as_documented() {
             return 50.0;
         }
-        let is_told = match self.binds {
+        let is_reported = match self.binds {
             Binds::Concurrency => false,
-            _ => self.told != Told::Never && self.dialect != Dialect::Gemini,
+            _ => self.reports != LimitReports::Never && self.dialect != Dialect::Gemini,
         };
-        if self.known == Known::Learned && !is_told { 30.0 } else { 5.0 }
+        if self.known == Known::Learned && !is_reported { 30.0 } else { 5.0 }
     }
 
-    /// Calls that were refused. How many places there are is learned in the time before.
+    /// Counts refused calls. Concurrency is learned before the measured time.
     pub(super) fn refused(&self, simulator: &Simulator) -> Refused {
         let (entries, measured) = (simulator.ledger().entries(), self.measured());
         let counts = |at| self.binds != Binds::Concurrency || measured.contains(&at);
@@ -240,12 +241,12 @@ impl Cell {
         Refused { refused, seen: seen.count() }
     }
 
-    /// A limit of half of what the agents would use, that no single call exceeds.
+    /// A limit of half of what the agents would use, and at least five calls.
     fn half_of(&self, tokens: u64) -> u64 {
         (self.half_of_calls() * tokens).max(5 * self.reserve())
     }
 
-    /// A twentieth of the limit, to which reports are rounded.
+    /// Reports are rounded to a twentieth of the limit.
     fn step(&self) -> u64 {
         let limit = match self.binds {
             Binds::Tokens => self.half_of(self.charge()),
@@ -255,16 +256,16 @@ impl Cell {
         (limit / 20).max(1)
     }
 
-    /// The tokens that a call is charged in the end.
+    /// Final charge of a call in tokens.
     fn charge(&self) -> u64 {
-        match self.charged {
-            Charged::Kept => self.reserve(),
-            Charged::GivenBack | Charged::AtEnd => INPUT + OUTPUT,
+        match self.output_rule {
+            OutputRule::MaxTokens => self.reserve(),
+            OutputRule::MaxTokensRefunded | OutputRule::ActualUsage => INPUT + OUTPUT,
         }
     }
 
-    /// Half of the agents' places.
-    const fn places() -> u64 {
+    /// Concurrency limit: half of the agents.
+    const fn concurrency_limit() -> u64 {
         AGENTS as u64 / 2
     }
 
@@ -277,12 +278,12 @@ impl Cell {
                 let tokens = self.half_of(self.charge() - INPUT);
                 limits.output_tokens_per_minute(tokens).input_tokens_per_minute(100_000_000)
             }
-            Binds::Concurrency => limits.concurrency(Self::places()).queue(0),
+            Binds::Concurrency => limits.concurrency(Self::concurrency_limit()).queue(0),
             Binds::Nothing => limits,
         }
     }
 
-    fn dialect_of_sim(&self) -> sim::Dialect {
+    fn sim_dialect(&self) -> sim::Dialect {
         match self.dialect {
             Dialect::OpenAi => sim::Dialect::OpenAi,
             Dialect::Anthropic => sim::Dialect::Anthropic,
@@ -292,30 +293,30 @@ impl Cell {
     }
 
     fn charging(&self) -> Charging {
-        let charging = Charging::of(self.dialect_of_sim());
-        match self.charged {
-            Charged::Kept => charging.kept_at_admission(),
-            Charged::GivenBack => charging.given_back(),
-            Charged::AtEnd => charging.charged_at_end(),
+        let charging = Charging::of(self.sim_dialect());
+        match self.output_rule {
+            OutputRule::MaxTokens => charging.kept_at_admission(),
+            OutputRule::MaxTokensRefunded => charging.given_back(),
+            OutputRule::ActualUsage => charging.charged_at_end(),
         }
     }
 
     pub(super) fn simulator(&self) -> Simulator {
-        self.simulator_that(self.charging())
+        self.build_simulator(self.charging())
     }
 
-    /// A simulator of this cell in which a refusal costs nothing.
-    pub(super) fn patient_simulator(&self) -> Simulator {
-        self.simulator_that(self.charging().failed_calls(sim::FailedCalls::AreFree))
+    /// Simulator of this cell in which refusals are free.
+    pub(super) fn free_refusal_simulator(&self) -> Simulator {
+        self.build_simulator(self.charging().failed_calls(sim::FailedCalls::AreFree))
     }
 
-    fn simulator_that(&self, charging: Charging) -> Simulator {
-        let reporting = match self.told {
-            Told::Truly => Reporting::Truly,
-            Told::Coarsely => Reporting::Coarsely { step: self.step() },
-            Told::Never => Reporting::Never,
+    fn build_simulator(&self, charging: Charging) -> Simulator {
+        let reporting = match self.reports {
+            LimitReports::Exact => Reporting::Truly,
+            LimitReports::Rounded => Reporting::Coarsely { step: self.step() },
+            LimitReports::Never => Reporting::Never,
         };
-        let account = sim::Account::new(self.dialect_of_sim(), LABEL, KEY)
+        let account = sim::Account::new(self.sim_dialect(), LABEL, KEY)
             .model(MODEL, self.limits())
             .charging(charging)
             .reporting(reporting)
@@ -336,13 +337,13 @@ impl Cell {
             Binds::OutputTokens => {
                 raw.output_tokens_per_minute = number(self.half_of(self.charge() - INPUT));
             }
-            Binds::Concurrency => raw.max_concurrent_requests = number(Self::places()),
+            Binds::Concurrency => raw.max_concurrent_requests = number(Self::concurrency_limit()),
             Binds::Nothing => return builder,
         }
         builder.limits(Constraint::try_new(&raw).unwrap(), Source::Override)
     }
 
-    /// A call of this cell.
+    /// Creates a call.
     pub(super) fn call(&self, dice: &Dice) -> Call {
         let text = "the tide comes in and the tide goes out and ".repeat(4);
         let chat = Chat::user(text);
@@ -354,21 +355,21 @@ impl Cell {
         if dice.below(2) == 0 { call.streamed() } else { call }
     }
 
-    /// The time that is measured: after the first minute, or several calls.
+    /// The measured time: after the first minutes, or several calls.
     fn measured(&self) -> std::ops::Range<Duration> {
-        let begin = (SECOND * 100).max(self.length * 5);
-        begin..begin + (SECOND * 40).max(self.length * 20)
+        let start = (SECOND * 100).max(self.length * 5);
+        start..start + (SECOND * 40).max(self.length * 20)
     }
 
-    /// Whether an agent calls again that has called so often.
-    pub(super) fn goes_on(&self, calls: u64, elapsed: Duration) -> bool {
+    /// Returns whether an agent makes another call.
+    pub(super) fn should_continue(&self, calls: u64, elapsed: Duration) -> bool {
         match self.binds {
             Binds::Nothing => calls < self.rounds(),
             _ => elapsed < self.measured().end,
         }
     }
 
-    /// Calls that were let in while it was measured.
+    /// Counts calls admitted in the measured time.
     pub(super) fn admitted(&self, simulator: &Simulator) -> u64 {
         let (entries, measured) = (simulator.ledger().entries(), self.measured());
         let admitted = entries.iter().filter(|entry| entry.refusal.is_none());

@@ -1,4 +1,5 @@
-//! A client that knows at every instant whether the provider would take a call: it asks until it does.
+//! Reference client that always knows whether the provider would admit a call: it tries until one
+//! is admitted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +13,21 @@ use super::AGENTS;
 use super::cell::Cell;
 use crate::traffic::{Dice, adapter};
 
-/// A call that is not refused at once was admitted.
-const AT_ONCE: Duration = Duration::from_millis(1);
+/// A call not refused within this time was admitted.
+const REFUSAL_TIME: Duration = Duration::from_millis(1);
 
-/// How many calls are admitted while it is measured.
+/// Returns how many calls are admitted in the measured time.
 pub(super) async fn admitted(cell: &Cell) -> u64 {
-    let simulator = cell.patient_simulator();
-    let (dice, still, start) = (Dice::new(7), Dice::still(), Instant::now());
+    let simulator = cell.free_refusal_simulator();
+    let (dice, still, start) = (Dice::new(7), Dice::no_delay(), Instant::now());
     let pause = (cell.length / 100).max(Duration::from_millis(10));
     let turn = Arc::new(Mutex::new(()));
     let agents = (0..AGENTS).map(|_| async {
-        while cell.goes_on(0, start.elapsed()) {
+        while cell.should_continue(0, start.elapsed()) {
             let next = turn.lock().await;
             let call = cell.call(&dice);
             let mut answer = Box::pin(adapter(&simulator, cell.dialect, &still).oneshot(call));
-            match timeout(AT_ONCE, &mut answer).await {
+            match timeout(REFUSAL_TIME, &mut answer).await {
                 Ok(Err(_)) => sleep(pause).await,
                 Ok(Ok(answer)) => drop(answer.whole().await),
                 Err(_) => {
@@ -42,13 +43,13 @@ pub(super) async fn admitted(cell: &Cell) -> u64 {
     cell.admitted(&simulator)
 }
 
-/// How long all calls take without any limiter.
+/// Returns how long all calls take without a limiter.
 pub(super) async fn time(cell: &Cell) -> Duration {
     let simulator = cell.simulator();
     let (dice, start) = (Dice::new(7), Instant::now());
     let agents = (0..AGENTS).map(|_| async {
         for calls in 0.. {
-            if !cell.goes_on(calls, start.elapsed()) {
+            if !cell.should_continue(calls, start.elapsed()) {
                 break;
             }
             let answer = adapter(&simulator, cell.dialect, &dice).oneshot(cell.call(&dice)).await;

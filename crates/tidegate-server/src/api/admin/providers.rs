@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use tidegate_gateway::{AccountView, ProviderView, TenantQueue};
-use tidegate_llm::rate_limit::{LimitView, ModelView, QueueView};
+use tidegate_llm::rate_limit::{LimitView, QueueView};
 use tidegate_providers::Provider;
 use tidegate_providers::name::short_hash;
 
@@ -217,8 +217,10 @@ impl AccountJson {
 impl QueueJson {
     fn of(view: &QueueView) -> Self {
         // Models with known limits come first, as not all may be shown.
-        let mut models: Vec<&ModelView> = view.models.iter().collect();
-        models.sort_by_key(|model| model.limits.is_empty() && model.hold.is_none());
+        let mut models: Vec<&str> = view.models().collect();
+        let is_unlimited =
+            |model: &str| view.model_limits(model).is_empty() && view.model_hold(model).is_none();
+        models.sort_by_key(|model| is_unlimited(model));
         Self {
             model: view.model.as_deref().map(truncate),
             endpoint: view.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
@@ -228,18 +230,22 @@ impl QueueJson {
             limited_by: view.limited_by,
             limits: view.limits.iter().map(LimitJson::of).collect(),
             models_known: models.len(),
-            models: models.into_iter().take(MAX_SHOWN).map(ModelJson::of).collect(),
+            models: models
+                .into_iter()
+                .take(MAX_SHOWN)
+                .map(|model| ModelJson::of(view, model))
+                .collect(),
         }
     }
 }
 
 impl ModelJson {
-    fn of(view: &ModelView) -> Self {
+    fn of(queue: &QueueView, model: &str) -> Self {
         let hold = |(left, cause)| HoldJson { remaining_ms: millis(left), cause };
         Self {
-            model: truncate(&view.model),
-            hold: view.hold.map(hold),
-            limits: view.limits.iter().map(LimitJson::of).collect(),
+            model: truncate(model),
+            hold: queue.model_hold(model).map(hold),
+            limits: queue.model_limits(model).iter().map(LimitJson::of).collect(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How one limit is shown. Its bucket is peeked at, which spends nothing.
+//! View of one limit. The bucket is only peeked at.
 
 use std::time::Duration;
 
@@ -7,94 +7,94 @@ use tidegate_core::Time;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::limit_view::{HoldCause, LimitSource, LimitView, ReportOrigin};
-use super::super::pace::Allowed;
-use super::Meter;
-use super::limit_record::{LimitRecord, Remembered};
+use super::super::send_rate::Allowed;
+use super::LimitTracker;
+use super::limit_record::{LimitRecord, RecordState};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What those who look at limits bring along.
+/// Parameters of a view.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::rate_limit) struct Looking<'a> {
-    /// The name of the limit that calls wait for.
+pub(in crate::rate_limit) struct ViewContext<'a> {
+    /// Name of the limit that calls wait for.
     pub(in crate::rate_limit) waits_for: Option<&'a str>,
     pub(in crate::rate_limit) now: Time,
-    /// A shared store that has not answered until then is not shown.
+    /// Buckets of a shared store that does not answer by then are omitted.
     pub(in crate::rate_limit) until: Instant,
 }
 
-impl Meter {
-    /// How it is shown; `None` if nothing is known of it and it holds nobody up.
+impl LimitTracker {
+    /// Returns the view; `None` if nothing is known about the limit and it delays no calls.
     pub(in crate::rate_limit) async fn view(
         &self,
         source: LimitSource,
-        looking: &Looking<'_>,
+        context: &ViewContext<'_>,
     ) -> Option<LimitView> {
-        let now = looking.now;
-        let remembered = self.record.read();
+        let now = context.now;
+        let record = self.record.read();
         let policy = self.bucket.limiter().policy();
-        let pace = self.pace_view(&policy, now);
-        let slowed = pace.and_then(|pace| pace.slowed);
-        let ramp_left = pace.and_then(|pace| pace.ramp_left);
+        let send_rate = self.send_rate_view(&policy, now);
+        let slowed = send_rate.and_then(|send_rate| send_rate.slowed);
+        let ramp_left = send_rate.and_then(|send_rate| send_rate.ramp_left);
         let allowed = match (&policy, self.allowed()) {
             (_, Some(Allowed { amount, window })) => Some((amount, window)),
             (Policy::Bucket(_), None) => None,
             (policy, None) => Some((policy.capacity(), DAY)),
         };
         let moves = slowed.is_some() || ramp_left.is_some();
-        if allowed.is_none() && !moves && remembered.reported.is_none() {
+        if allowed.is_none() && !moves && record.reported.is_none() {
             return None;
         }
         let bucket = match allowed {
-            Some(_) => timeout_at(looking.until, self.bucket_view(&policy)).await.ok().flatten(),
-            // A bucket that nobody is meant to empty tells nothing.
+            Some(_) => timeout_at(context.until, self.bucket_view(&policy)).await.ok().flatten(),
+            // The bucket of an unknown limit means nothing.
             None => None,
         };
         let refusal = |since| (ReportOrigin::Refusal.name(), now.since(since));
         let learned = match source {
             LimitSource::Learned => {
-                learned(&remembered, now).or(slowed.map(|(_, since)| refusal(since)))
+                learned(&record, now).or(slowed.map(|(_, since)| refusal(since)))
             }
             _ => None,
         };
         Some(LimitView {
-            name: self.counts.blamed(),
-            dimension: self.counts.dimension(),
+            name: self.kind.wait_reason(),
+            dimension: self.kind.dimension(),
             source: source.name(),
             allowed,
             learned,
-            reported: remembered.reported.map(|reported| reported.remaining),
-            reported_in: reported_in(&remembered, now),
-            reported_reset: remembered.reported.and_then(|reported| reported.reset),
+            reported: record.reported.map(|reported| reported.remaining),
+            reported_in: reported_in(&record, now),
+            reported_reset: record.reported.and_then(|reported| reported.reset),
             bucket,
-            pace: pace.map(|pace| (pace.per_minute, pace.burst)),
+            pace: send_rate.map(|send_rate| (send_rate.per_minute, send_rate.burst)),
             slowed_to: slowed.map(|(thousandths, _)| f64::from(thousandths) / 1_000.0),
             ramp_left,
-            reserved: remembered.reserved(),
-            used_in_last_minute: remembered.used_in_last_minute(now),
+            reserved: record.reserved(),
+            used_in_last_minute: record.used_in_last_minute(now),
             charged: self.charged().map_or(0, |(_, charged)| charged),
-            is_short: remembered.is_short(bucket.map(|(remaining, _)| remaining), now)
-                || looking.waits_for.is_some_and(|limit| limit == self.name()),
+            is_short: record.is_short(bucket.map(|(remaining, _)| remaining), now)
+                || context.waits_for.is_some_and(|limit| limit == self.name()),
             in_force: true,
             applies_to: None,
         })
     }
 
-    /// For how long it is held, and why. Meant for limits that nobody empties.
+    /// Returns the remaining hold and its cause. Only for gates, which calls do not drain.
     pub(in crate::rate_limit) async fn hold_view(
         &self,
-        looking: &Looking<'_>,
+        context: &ViewContext<'_>,
     ) -> Option<(Duration, &'static str)> {
         let Policy::Bucket(policy) = self.bucket.limiter().policy() else { return None };
-        let (level, _) = timeout_at(looking.until, self.level()).await.ok()??;
-        // A limit reopens empty: what it is in debt by is what comes in until then.
+        let (level, _) = timeout_at(context.until, self.level()).await.ok()??;
+        // A held limit reopens empty, so its debt is what refills until then.
         let debt = u128::try_from(-level).ok().filter(|debt| *debt > 0)?;
         let rate = policy.rate();
         let nanos = debt.saturating_mul(rate.period().into()) / u128::from(rate.tokens().max(1));
         let left = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
-        let unknown = if self.shared { HoldCause::AnotherNode } else { HoldCause::RateLimited };
-        let cause = self.record.read().hold_cause(looking.now).unwrap_or(unknown);
+        let unknown = if self.is_shared { HoldCause::AnotherNode } else { HoldCause::RateLimited };
+        let cause = self.record.read().hold_cause(context.now).unwrap_or(unknown);
         Some((left, cause.name()))
     }
 
@@ -103,7 +103,7 @@ impl Meter {
         let outcome = peeked.outcomes().first()?;
         let (remaining, capacity) = (outcome.remaining, outcome.capacity);
         if let (Policy::Bucket(_), 0) = (policy, remaining) {
-            // Part of a token is none; below that it is in debt.
+            // A fraction of a token counts as zero; a lower level is debt.
             let (level, capacity) = self.level().await?;
             let remaining = i64::try_from(level.min(0)).unwrap_or(i64::MIN);
             return Some((remaining, capacity));
@@ -112,13 +112,16 @@ impl Meter {
         Some((remaining, capacity))
     }
 
-    /// How fast it lets calls leave.
-    fn pace_view(&self, policy: &Policy, now: Time) -> Option<PaceView> {
-        let (Some(pace), Policy::Bucket(policy)) = (&self.pace, policy) else { return None };
+    /// Returns the current rate.
+    fn send_rate_view(&self, policy: &Policy, now: Time) -> Option<SendRateView> {
+        let (Some(send_rate), Policy::Bucket(policy)) = (&self.send_rate, policy) else {
+            return None;
+        };
         let rate = policy.rate();
         let per_minute = u128::from(rate.tokens()) * MINUTE.as_nanos() / u128::from(rate.period());
-        let (slowed, ramp_left) = pace.change(|pace| (pace.slowed(now), pace.ramp_left(now)));
-        Some(PaceView {
+        let (slowed, ramp_left) =
+            send_rate.change(|send_rate| (send_rate.slowed(now), send_rate.ramp_left(now)));
+        Some(SendRateView {
             per_minute: u64::try_from(per_minute).unwrap_or(u64::MAX),
             burst: policy.capacity(),
             slowed,
@@ -127,25 +130,25 @@ impl Meter {
     }
 }
 
-/// How fast a limit lets calls leave.
+/// Current rate of a limit.
 #[derive(Clone, Copy)]
-struct PaceView {
+struct SendRateView {
     per_minute: u64,
     burst: u64,
-    /// The part of the rate that is left after push-back, in thousandths, and since when.
+    /// Fraction of the rate left after push-back, in thousandths, and since when.
     slowed: Option<(u32, Time)>,
     ramp_left: Option<Duration>,
 }
 
-/// What a provider reported of a limit that has no bucket here.
+/// View of a reported limit without a bucket.
 pub(in crate::rate_limit) fn view_of_reports(
     record: &LimitRecord,
     (name, dimension): (&'static str, tidegate_providers::Dimension),
     now: Time,
 ) -> Option<LimitView> {
-    let remembered = record.read();
-    let of_record = remembered.learned.map(|learned| (learned.amount, learned.window));
-    if of_record.is_none() && remembered.reported.is_none() {
+    let record = record.read();
+    let of_record = record.learned.map(|learned| (learned.amount, learned.window));
+    if of_record.is_none() && record.reported.is_none() {
         return None;
     }
     Some(LimitView {
@@ -153,10 +156,10 @@ pub(in crate::rate_limit) fn view_of_reports(
         dimension: Some(dimension),
         source: LimitSource::Learned.name(),
         allowed: of_record,
-        learned: learned(&remembered, now),
-        reported: remembered.reported.map(|reported| reported.remaining),
-        reported_in: reported_in(&remembered, now),
-        reported_reset: remembered.reported.and_then(|reported| reported.reset),
+        learned: learned(&record, now),
+        reported: record.reported.map(|reported| reported.remaining),
+        reported_in: reported_in(&record, now),
+        reported_reset: record.reported.and_then(|reported| reported.reset),
         bucket: None,
         pace: None,
         slowed_to: None,
@@ -170,12 +173,12 @@ pub(in crate::rate_limit) fn view_of_reports(
     })
 }
 
-fn learned(remembered: &Remembered, now: Time) -> Option<(&'static str, Duration)> {
-    let learned = remembered.learned?;
+fn learned(record: &RecordState, now: Time) -> Option<(&'static str, Duration)> {
+    let learned = record.learned?;
     Some((learned.from.name(), now.since(learned.at)))
 }
 
-fn reported_in(remembered: &Remembered, now: Time) -> Option<(&'static str, Duration)> {
-    let reported = remembered.reported?;
+fn reported_in(record: &RecordState, now: Time) -> Option<(&'static str, Duration)> {
+    let reported = record.reported?;
     Some((reported.from.name(), now.since(reported.at)))
 }

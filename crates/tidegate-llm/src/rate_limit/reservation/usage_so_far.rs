@@ -1,42 +1,42 @@
-//! What an answer has used so far: what the provider told last, and what came since.
+//! Usage of a response so far: the last report of the provider plus text received since.
 //!
-//! Some providers tell the counts with every piece, some at the beginning and the end, some at the end
-//! if they are asked to, some never. The text that came after the last word of the provider is
-//! counted, so that an answer that breaks off, or never tells, is not taken for free.
+//! Some providers report usage with every event, some at the start and the end, some at the end if
+//! asked to, some never. Text received after the last report is counted, so that an interrupted or
+//! unreported response is not free.
 
 use tidegate_providers::Usage;
 
 use super::text_counter::TextCounter;
 
-/// What an answer has used so far.
+/// Usage of a response so far.
 #[derive(Debug, Default)]
 pub(super) struct UsageSoFar {
-    told: Option<Usage>,
-    /// Output that came after the last word of the provider.
+    reported: Option<Usage>,
+    /// Output received after the last report.
     since: TextCounter,
-    /// Output since then that could not be read, in tokens.
+    /// Unreadable output since then, in tokens.
     unread: u64,
-    /// Output tokens that the last word of the provider covers. A count from before any output is a
-    /// placeholder, as Anthropic's, and covers nothing.
+    /// Output tokens that the last report covers. A count from before any output is a placeholder,
+    /// as Anthropic's, and covers nothing.
     covered: u64,
     has_output: bool,
 }
 
 impl UsageSoFar {
-    pub(super) fn saw(&mut self, text: &str) {
+    pub(super) fn add_text(&mut self, text: &str) {
         if !text.is_empty() {
             self.has_output = true;
             self.since.add(text);
         }
     }
 
-    pub(super) fn saw_unread(&mut self, tokens: u64) {
+    pub(super) fn add_unread(&mut self, tokens: u64) {
         self.has_output |= tokens > 0;
         self.unread = self.unread.saturating_add(tokens);
     }
 
-    pub(super) fn tell(&mut self, usage: Usage) {
-        self.told = Some(usage);
+    pub(super) fn set_reported(&mut self, usage: Usage) {
+        self.reported = Some(usage);
         if usage.output > 0 && self.has_output {
             self.covered = usage.output;
             self.since.clear();
@@ -44,18 +44,18 @@ impl UsageSoFar {
         }
     }
 
-    /// Notes the last word of the provider, which may have been told already.
-    pub(super) fn tell_last(&mut self, usage: Usage) {
-        if self.told != Some(usage) {
-            self.tell(usage);
+    /// Sets the final usage, which may have been reported already.
+    pub(super) fn set_final(&mut self, usage: Usage) {
+        if self.reported != Some(usage) {
+            self.set_reported(usage);
         }
     }
 
-    /// What was used, with so much input if the provider did not say.
+    /// Returns the usage, with `expected_input` if the provider did not report input.
     pub(super) fn measured(&self, expected_input: u64) -> Usage {
-        // Nothing uses nothing: a provider that says so has not counted.
-        let told = self.told.filter(|told| told.total() > 0);
-        let usage = told.unwrap_or_default();
+        // No response uses zero tokens: a provider that says so has not counted.
+        let reported = self.reported.filter(|reported| reported.total() > 0);
+        let usage = reported.unwrap_or_default();
         let since = self.since.total().saturating_add(self.unread);
         let output = match since {
             0 => usage.output,
@@ -66,7 +66,7 @@ impl UsageSoFar {
             input,
             output,
             is_input_estimated: usage.input == 0,
-            is_output_estimated: told.is_none() || since > 0,
+            is_output_estimated: reported.is_none() || since > 0,
             ..usage
         }
     }
@@ -87,46 +87,46 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_counted_and_marked() {
+    fn unreported_usage_is_counted_and_marked_as_estimated() {
         let mut so_far = UsageSoFar::default();
         assert_eq!(measured(&so_far), (40, "estimated", 0, "estimated"));
-        so_far.saw("one two three four");
+        so_far.add_text("one two three four");
         let (_, _, output, source) = measured(&so_far);
         assert!((4..=5).contains(&output) && source == "estimated", "{output} {source}");
-        so_far.tell(usage(7, 4));
+        so_far.set_reported(usage(7, 4));
         assert_eq!(measured(&so_far), (7, "reported", 4, "reported"));
     }
 
     #[test]
-    fn a_count_from_the_beginning_does_not_cover_what_comes_after_it() {
+    fn initial_count_does_not_cover_later_output() {
         let mut so_far = UsageSoFar::default();
-        so_far.tell(usage(7, 1));
+        so_far.set_reported(usage(7, 1));
         assert_eq!(measured(&so_far), (7, "reported", 1, "reported"));
-        so_far.saw("one two three four");
-        so_far.tell_last(usage(7, 1));
+        so_far.add_text("one two three four");
+        so_far.set_final(usage(7, 1));
         let (input, input_source, output, source) = measured(&so_far);
         assert_eq!((input, input_source, source), (7, "reported", "estimated"));
         assert!((4..=5).contains(&output), "{output}");
     }
 
     #[test]
-    fn counts_that_come_with_every_piece_cover_what_came_before_them() {
+    fn count_with_every_event_covers_earlier_output() {
         let mut so_far = UsageSoFar::default();
-        so_far.saw(&"word ".repeat(10));
-        so_far.tell(usage(7, 30));
-        so_far.saw_unread(5);
+        so_far.add_text(&"word ".repeat(10));
+        so_far.set_reported(usage(7, 30));
+        so_far.add_unread(5);
         assert_eq!(measured(&so_far), (7, "reported", 35, "estimated"));
     }
 
     #[test]
-    fn a_count_of_nothing_is_no_count() {
+    fn zero_count_is_ignored() {
         let mut so_far = UsageSoFar::default();
-        so_far.saw("one two three four");
-        so_far.tell(usage(0, 0));
+        so_far.add_text("one two three four");
+        so_far.set_reported(usage(0, 0));
         let (input, _, output, source) = measured(&so_far);
         assert!(input == 40 && output > 0 && source == "estimated");
         let mut vectors = UsageSoFar::default();
-        vectors.tell(usage(8, 0));
+        vectors.set_reported(usage(8, 0));
         assert_eq!(measured(&vectors), (8, "reported", 0, "reported"));
     }
 }

@@ -1,10 +1,10 @@
-//! Limit feedback: what a provider reports of a limit, and what it refuses, corrects our bucket of it.
+//! Limit feedback: corrects our bucket by what a provider reports and refuses.
 //!
-//! Our bucket of tokens holds what the provider's does, so both are compared. Ours is raised where
-//! theirs holds more, because our estimates are too high or it gave something back, and lowered where
-//! theirs is nearly empty, as when others use the same key. Nobody knows whether a report is of the
-//! moment when its call was admitted or when it was answered; each direction assumes the worse of the
-//! two, so that a correction is never wrong for that.
+//! Our token bucket mirrors the provider's, so the two are compared. Ours is raised if theirs holds
+//! more, because our estimates were too high or it refunded tokens, and lowered if theirs is nearly
+//! empty, for example because other clients use the same key. A report may describe the time of
+//! admission or of the response; each direction assumes the worse of the two, so a correction is
+//! never wrong for that reason.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -16,51 +16,52 @@ use tidegate_core::Time;
 use tidegate_providers::Reading;
 
 use super::super::limit_view::ReportOrigin;
-use super::super::pace::{Allowed, Pace};
+use super::super::send_rate::{Allowed, SendRate};
 use super::report_trust::{Proof, Trust};
-use super::{Mark, Meter};
+use super::{ChargeMark, LimitTracker};
 
-/// A shared store is not asked about its buckets more often than this.
+/// Minimum time between queries of a bucket in a shared store.
 const SHARED_PAUSE: Duration = Duration::from_millis(250);
-/// What is left of a shorter window is out of date when it is heard of.
+/// Remaining amounts of shorter windows are outdated on arrival.
 const SHORTEST_WINDOW: Duration = Duration::from_secs(10);
-/// This part of a limit stays between our bucket and a report that raises it.
-pub(in crate::rate_limit) const SPARE: u64 = 16;
-/// This part of a limit stays between our bucket and the provider's when it is lowered.
-const EDGE: u64 = 50;
+/// A raise leaves one part in this many of the limit as a margin.
+pub(in crate::rate_limit) const RAISE_MARGIN: u64 = 16;
+/// A reduction leaves one part in this many of the limit as a margin.
+const REDUCTION_MARGIN: u64 = 50;
 
-impl Meter {
-    /// What the provider allows and has left, as reported to a call that left at `mark`, `ago`, and
-    /// was charged `own`. `then` is called if the bucket was given something.
-    pub(in crate::rate_limit) fn hear(
+impl LimitTracker {
+    /// Applies what the provider reported to a call sent at `mark`, `ago`, with charge `own`. Calls
+    /// `then` if the bucket was credited.
+    pub(in crate::rate_limit) fn apply_feedback(
         self: &Arc<Self>,
         (reading, origin): (&Reading, ReportOrigin),
-        (mark, ago, own): (Mark, Duration, u64),
+        (mark, ago, own): (ChargeMark, Duration, u64),
         now: Time,
         then: impl FnOnce() + Send + 'static,
     ) {
-        self.record.reported(reading, origin, now);
+        self.record.record_report(reading, origin, now);
         let is_first = self.allowed().is_none();
         if let Some(amount) = reading.limit {
             let allowed = Allowed { amount, window: reading.window };
-            let news = self.pace.as_ref().is_some_and(|pace| pace.allow(allowed));
-            if news {
-                self.keep_pace(now);
+            let is_changed =
+                self.send_rate.as_ref().is_some_and(|send_rate| send_rate.allow(allowed));
+            if is_changed {
+                self.update_policy(now);
             }
         }
         let Some(remaining) = reading.remaining else { return };
         let Some(allowed) = self.allowed() else { return };
-        // A bucket that was unlimited so far has not counted what was spent of it.
+        // An unlimited bucket has not counted charges.
         let mut trust = self.trust(reading, now);
         trust.may_lower |= is_first;
-        let tight = remaining <= self.largest().saturating_mul(2);
+        let is_tight = remaining <= self.largest().saturating_mul(2);
         let is_news = trust.may_lower || trust.may_raise;
-        if allowed.window < SHORTEST_WINDOW || !is_news || !(tight || self.is_due(now)) {
+        if allowed.window < SHORTEST_WINDOW || !is_news || !(is_tight || self.is_due(now)) {
             return;
         }
         let charged = self.charged.load(Ordering::Relaxed);
         let since = |mark: i64| u64::try_from(charged.saturating_sub(mark)).unwrap_or(0);
-        let heard = Report {
+        let report = Report {
             limit: allowed.amount,
             remaining,
             charged_since: since(mark.charged),
@@ -71,11 +72,12 @@ impl Meter {
             trust,
             is_first,
         };
-        self.correct_by(move |level, capacity| correction(&heard, level, capacity), |_| then());
+        self.correct_by(move |level, capacity| correction(&report, level, capacity), |_| then());
     }
 
-    /// A call that needed so much of this limit was refused for it, and this was reported. If enough
-    /// was said to be left, the provider counts finer than it reports; else our bucket held too much.
+    /// Handles a refusal for this limit of a call that needed `needed`. If enough was reported to
+    /// remain, the provider counts in shorter windows than it reports; otherwise our bucket held
+    /// too much.
     pub(in crate::rate_limit) fn refused(
         self: &Arc<Self>,
         remaining: Option<u64>,
@@ -83,58 +85,58 @@ impl Meter {
         now: Time,
     ) {
         if let Some(refill) = self.refill_time(remaining, needed) {
-            self.fell_short(Some(needed), now.after(refill));
+            self.record_shortage(Some(needed), now.after(refill));
         }
-        let edge = self.allowed().map_or(0, |allowed| allowed.amount / EDGE);
+        let margin = self.allowed().map_or(0, |allowed| allowed.amount / REDUCTION_MARGIN);
         let proof = remaining.map(|remaining| {
             let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-            reports.refused(remaining, needed.saturating_add(edge), now)
+            reports.refused(remaining, needed.saturating_add(margin), now)
         });
-        if !self.is_of_tokens() || self.allowed().is_none() {
+        if !self.counts_tokens() || self.allowed().is_none() {
             return;
         }
         if proof == Some(Proof::Against) {
-            return self.with_pace(now, Pace::narrow);
+            return self.with_send_rate(now, SendRate::narrow);
         }
-        // What the call itself was charged is given back after this.
-        let most = i128::from(remaining.unwrap_or(0)) - i128::from(edge) - i128::from(needed);
-        self.correct_by(move |level, _| level.saturating_sub(most).max(0), |_| ());
+        // The call's own charge is refunded after this.
+        let upper_bound =
+            i128::from(remaining.unwrap_or(0)) - i128::from(margin) - i128::from(needed);
+        self.correct_by(move |level, _| level.saturating_sub(upper_bound).max(0), |_| ());
     }
 
-    /// How long the provider takes to have as many tokens as a call needs, of which so many remain.
-    /// `None` if the limit is not known, or not on tokens.
+    /// Returns how long the provider needs to refill from `remaining` to `needed` tokens; `None` if
+    /// the limit is unknown or not on tokens.
     pub(in crate::rate_limit) fn refill_time(
         &self,
         remaining: Option<u64>,
         needed: u64,
     ) -> Option<Duration> {
-        let allowed = self.allowed().filter(|_| self.is_of_tokens())?;
+        let allowed = self.allowed().filter(|_| self.counts_tokens())?;
         let missing = u128::from(needed.saturating_sub(remaining.unwrap_or(0)));
         let nanos = allowed.window.as_nanos().saturating_mul(missing);
         let nanos = nanos / u128::from(allowed.amount.max(1));
         Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
 
-    /// Gives the bucket what was charged and is not any more, as far as it goes. `then` is called if it
-    /// was given something.
-    pub(in crate::rate_limit) fn give(
+    /// Credits the bucket with up to `tokens`. Calls `then` if it was not full.
+    pub(in crate::rate_limit) fn credit(
         self: &Arc<Self>,
         tokens: u64,
         then: impl FnOnce() + Send + 'static,
     ) {
-        let meter = self.clone();
+        let tracker = self.clone();
         let missing = move |level, capacity| {
             let missing: i128 = i128::from(capacity) - level;
             -missing.max(0).min(tokens.into())
         };
         self.correct_by(missing, move |delta| {
-            meter.charged.fetch_add(delta, Ordering::Relaxed);
-            meter.record.given_back(delta.unsigned_abs(), meter.clock.now());
+            tracker.charged.fetch_add(delta, Ordering::Relaxed);
+            tracker.record.record_refund(delta.unsigned_abs(), tracker.clock.now());
             then();
         });
     }
 
-    /// Lends the bucket what one call takes, if it does not hold that much.
+    /// Fills the bucket to what one call takes.
     pub(in crate::rate_limit) fn lend(
         self: &Arc<Self>,
         tokens: u64,
@@ -147,41 +149,41 @@ impl Meter {
 
     fn trust(&self, reading: &Reading, now: Time) -> Trust {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        let trust = reports.look(reading, now);
-        // Estimates of tokens can be too high, counts of calls cannot. Of a shared bucket nobody here
-        // knows what others have charged since.
-        Trust { may_raise: trust.may_raise && self.is_of_tokens() && !self.shared, ..trust }
+        let trust = reports.assess(reading, now);
+        // Token estimates can be too high, call counts cannot. Charges by other processes to a
+        // shared bucket are unknown here.
+        Trust { may_raise: trust.may_raise && self.counts_tokens() && !self.is_shared, ..trust }
     }
 
-    /// Whether a shared store may be asked again.
+    /// Returns whether a shared store may be queried again.
     fn is_due(&self, now: Time) -> bool {
-        if !self.shared {
+        if !self.is_shared {
             return true;
         }
-        let last = self.compared.load(Ordering::Relaxed);
+        let last = self.last_compared.load(Ordering::Relaxed);
         let due = now.since(Time::from_nanos(last)) >= SHARED_PAUSE || last == 0;
         let (order, now) = (Ordering::Relaxed, now.as_nanos());
-        due && self.compared.compare_exchange(last, now, order, order).is_ok()
+        due && self.last_compared.compare_exchange(last, now, order, order).is_ok()
     }
 
-    /// Charges the bucket by what follows from its level and its capacity, or gives it that if it is
-    /// below zero; `given` is told then.
+    /// Charges the bucket the amount that `delta` computes from its level and capacity; a negative
+    /// amount is a credit, which is passed to `given`.
     fn correct_by(
         self: &Arc<Self>,
         delta: impl FnOnce(i128, u64) -> i128 + Send + 'static,
         given: impl FnOnce(i64) + Send + 'static,
     ) {
-        let meter = self.clone();
+        let tracker = self.clone();
         self.bucket.store().detach(async move {
-            let Some((level, capacity)) = meter.level().await else { return };
-            let corrected = meter.correct(delta(level, capacity)).await;
+            let Some((level, capacity)) = tracker.level().await else { return };
+            let corrected = tracker.correct(delta(level, capacity)).await;
             if corrected < 0 {
                 given(corrected);
             }
         });
     }
 
-    /// What the bucket holds, below zero if it is in debt; and what it can hold.
+    /// Returns the level of the bucket, negative if in debt, and its capacity.
     pub(super) async fn level(&self) -> Option<(i128, u64)> {
         let limiter = self.bucket.limiter();
         let Policy::Bucket(policy) = limiter.policy() else { return None };
@@ -193,7 +195,7 @@ impl Meter {
         Some((level, policy.capacity()))
     }
 
-    /// Charges the bucket, or gives it something if that is below zero. Tells by how much.
+    /// Charges the bucket, or credits it if `delta` is negative. Returns the amount applied.
     async fn correct(&self, delta: i128) -> i64 {
         let delta = i64::try_from(delta).unwrap_or(0);
         if delta == 0 {
@@ -208,56 +210,56 @@ impl Meter {
     }
 }
 
-/// What was reported of a limit, and what has happened since the call left that was answered.
+/// A report, and what happened since the call was sent.
 #[derive(Clone, Copy, Debug)]
 struct Report {
-    /// What the provider allows in a window.
+    /// Allowed amount per window.
     limit: u64,
-    /// What the provider had left.
+    /// Reported remaining amount.
     remaining: u64,
-    /// What was charged here since then.
+    /// Our charges since then.
     charged_since: u64,
-    /// What was charged here since then, and by calls that left before it and may have arrived after.
+    /// Our charges since then, and those of earlier calls that may have arrived later.
     charged_since_before: u64,
-    /// What the provider's bucket was given in that time.
+    /// Refill of the provider's bucket in that time.
     refilled_since: u64,
-    /// What was charged so recently that the provider may not have seen it when it answered.
+    /// Charges so recent that the provider may not have seen them when it responded.
     in_transit: u64,
-    /// What the call itself was charged: the provider may have given some of it back already, and so
-    /// will we.
+    /// Charge of the call itself: the provider may have refunded part of it already, and so will
+    /// we.
     own: u64,
     trust: Trust,
-    /// Whether nothing was known of the limit before.
+    /// Whether the limit was unknown before.
     is_first: bool,
 }
 
-/// By how much our bucket is to be corrected: above zero it is charged, below zero it is given.
-/// Zero if it is not worth the trouble.
+/// Returns the correction of our bucket: positive to charge it, negative to credit it, zero if it
+/// is too small to matter.
 fn correction(report: &Report, level: i128, capacity: u64) -> i128 {
     let Report { limit, remaining, trust, .. } = *report;
-    // To lower: the most that the provider can have left, if the report is of the admission.
+    // To lower: the most that the provider can have left if the report is from the admission.
     let since = i128::from(report.refilled_since) - i128::from(report.charged_since);
-    let most = i128::from(remaining) + since.max(0) - i128::from(limit / EDGE);
-    // To raise: the least that it can have left, whichever the report is of.
+    let upper_bound = i128::from(remaining) + since.max(0) - i128::from(limit / REDUCTION_MARGIN);
+    // To raise: the least that it can have left in either case.
     let unseen = report.charged_since_before.saturating_sub(report.refilled_since);
     let unseen = unseen.max(report.in_transit);
-    let most = match report.is_first {
-        // Those that left since may be in the report, or were charged as they are not.
+    let upper_bound = match report.is_first {
+        // Calls sent since may or may not be included in the report.
         true => i128::from(remaining.saturating_sub(report.charged_since)),
-        false => most,
+        false => upper_bound,
     };
-    let spare = (limit / SPARE).saturating_add(trust.rounding).saturating_add(report.own);
-    let least = i128::from(remaining) - i128::from(unseen) - i128::from(spare);
-    let least = least.min(capacity.into());
-    let delta = if trust.may_lower && level > most {
-        level - most
-    } else if trust.may_raise && level < least {
-        level - least
+    let margin = (limit / RAISE_MARGIN).saturating_add(trust.rounding).saturating_add(report.own);
+    let lower_bound = i128::from(remaining) - i128::from(unseen) - i128::from(margin);
+    let lower_bound = lower_bound.min(capacity.into());
+    let delta = if trust.may_lower && level > upper_bound {
+        level - upper_bound
+    } else if trust.may_raise && level < lower_bound {
+        level - lower_bound
     } else {
         0
     };
-    let worth = i128::from((capacity / 50).max(1));
-    if delta.abs() < worth { 0 } else { delta }
+    let threshold = i128::from((capacity / 50).max(1));
+    if delta.abs() < threshold { 0 } else { delta }
 }
 
 #[cfg(test)]
@@ -266,7 +268,7 @@ mod tests {
 
     const BOTH: Trust = Trust { may_lower: true, may_raise: true, rounding: 0 };
 
-    /// 90,000 tokens a minute, 1,500 a second.
+    /// 90,000 tokens per minute, 1,500 per second.
     fn tokens(remaining: u64) -> Report {
         Report {
             limit: 90_000,
@@ -286,23 +288,23 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_agrees_changes_nothing() {
+    fn agreeing_report_changes_nothing() {
         for level in [64_000, 66_000, 68_000] {
             assert_eq!(corrected(&tokens(70_000), level), 0, "{level}");
         }
     }
 
     #[test]
-    fn what_others_have_used_is_waited_for() {
+    fn usage_by_other_clients_is_waited_for() {
         assert_eq!(corrected(&tokens(3_800), 80_000), 78_000, "down to 2,000");
-        assert_eq!(corrected(&tokens(0), 5_000), 6_800, "into debt, until there is enough");
-        assert_eq!(corrected(&tokens(0), -1_800), 0, "once, not with every answer");
+        assert_eq!(corrected(&tokens(0), 5_000), 6_800, "into debt until enough is refilled");
+        assert_eq!(corrected(&tokens(0), -1_800), 0, "once, not with every response");
         let doubtful = Report { trust: Trust { may_lower: false, ..BOTH }, ..tokens(0) };
         assert_eq!(corrected(&doubtful, 80_000), 0);
     }
 
     #[test]
-    fn what_is_left_may_be_used() {
+    fn reported_remainder_raises_the_bucket() {
         assert_eq!(corrected(&tokens(80_000), -3_000), -77_375);
         assert_eq!(corrected(&tokens(90_000), 2_000), -82_375, "all but a sixteenth");
         let counted = Report { trust: Trust { may_raise: false, ..BOTH }, ..tokens(80_000) };
@@ -310,23 +312,23 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_the_report_may_not_know_of_are_allowed_for() {
+    fn calls_missing_from_the_report_are_accounted_for() {
         let burst = Report { charged_since_before: 70_000, ..tokens(80_000) };
-        assert_eq!(corrected(&burst, 2_000), -2_375, "though they left before it");
+        assert_eq!(corrected(&burst, 2_000), -2_375, "although they were sent before it");
         let in_transit = Report { in_transit: 70_000, refilled_since: 90_000, ..tokens(80_000) };
-        assert_eq!(corrected(&in_transit, 2_000), -2_375, "though much was refilled since");
+        assert_eq!(corrected(&in_transit, 2_000), -2_375, "although much was refilled since");
         let refilled = Report { refilled_since: 45_000, charged_since: 10_000, ..tokens(2_000) };
-        assert_eq!(corrected(&refilled, 30_000), 0, "a report of half a minute ago");
+        assert_eq!(corrected(&refilled, 30_000), 0, "the report is half a minute old");
     }
 
     #[test]
-    fn a_bucket_that_becomes_known_holds_what_is_left() {
+    fn newly_known_bucket_holds_the_reported_remainder() {
         let first = Report { is_first: true, charged_since: 3_000, ..tokens(40_000) };
         assert_eq!(corrected(&first, 88_200), 51_200);
     }
 
     #[test]
-    fn trifles_are_left_alone() {
+    fn small_differences_are_ignored() {
         assert_eq!(corrected(&tokens(3_000), 2_500), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What a provider's refusals close, for whom, and how it opens again.
+//! Holds after refusals: whom they affect and how they end.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use tidegate_providers::Class;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    MODEL, SECOND, account, ask, call, departures, least_gap, limited, requests, reserve, wait,
+    MODEL, SECOND, account, ask, call, limited, requests, reserve, response_times, shortest_gap,
+    wait,
 };
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -18,26 +19,26 @@ fn throttled(seconds: u32) -> Step {
     Step::fail(Class::RateLimited { after: Some(SECOND * seconds), dimension: None })
 }
 
-fn used_up(after: Option<Duration>) -> Step {
+fn exhausted(after: Option<Duration>) -> Step {
     Step::fail(Class::ExhaustedQuota { after })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_holds_the_model_for_all_callers_and_reopens_paced() {
+async fn throttle_holds_the_model_for_all_callers_and_reopens_paced() {
     let account = account("together").build().unwrap();
     let mock = Mock::new("together").then(throttled(7));
     let handles = [limited(&account, &mock), limited(&account.clone(), &mock)];
     call(&handles[0]).await.unwrap_err();
     sleep(SECOND).await;
-    let times = departures(&handles[1], 5).await;
+    let times = response_times(&handles[1], 5).await;
     assert_eq!(mock.seen(), 6);
     assert!(times[0] >= SECOND * 6, "{times:?}");
     assert!(times[0] <= SECOND * 8, "{times:?}");
-    assert!(least_gap(&times) >= SECOND / 2, "not all at once: {times:?}");
+    assert!(shortest_gap(&times) >= SECOND / 2, "not all at once: {times:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_throttle_of_one_model_holds_nobody_else_up() {
+async fn throttled_model_does_not_delay_other_models() {
     let account = requests("openai", 6_000, 100).build().unwrap();
     let mock = Mock::new("openai").then(throttled(7));
     call(&limited(&account, &mock)).await.unwrap_err();
@@ -55,9 +56,9 @@ async fn a_throttle_of_one_model_holds_nobody_else_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_quota_closes_the_model_for_all_callers_until_it_is_over() {
+async fn exhausted_quota_closes_the_model_for_all_callers_until_it_resets() {
     let account = account("gemini").build().unwrap();
-    let mock = Mock::new("gemini").then(used_up(Some(HOUR)));
+    let mock = Mock::new("gemini").then(exhausted(Some(HOUR)));
     let handles = [limited(&account, &mock), limited(&account.clone(), &mock)];
     call(&handles[0]).await.unwrap_err();
     sleep(SECOND * 600).await;
@@ -68,7 +69,7 @@ async fn a_long_quota_closes_the_model_for_all_callers_until_it_is_over() {
         assert_eq!(error.retry_after(), Some(HOUR - SECOND * 600));
         assert!(!error.was_sent());
     }
-    assert!(before.elapsed().is_zero(), "nobody waits for tomorrow");
+    assert!(before.elapsed().is_zero(), "calls fail immediately");
     assert_eq!(mock.seen(), 1);
     assert!(account.reserve("another", &ask(1, 1)).await.is_ok());
     sleep(HOUR - SECOND * 600).await;
@@ -77,9 +78,9 @@ async fn a_long_quota_closes_the_model_for_all_callers_until_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_of_unknown_length_is_asked_about_after_a_minute() {
+async fn exhausted_quota_without_a_reset_time_is_retried_after_a_minute() {
     let account = account("openai").build().unwrap();
-    let mock = Mock::new("openai").then(used_up(None));
+    let mock = Mock::new("openai").then(exhausted(None));
     let service = limited(&account, &mock);
     call(&service).await.unwrap_err();
     sleep(SECOND * 59).await;
@@ -89,23 +90,23 @@ async fn a_quota_of_unknown_length_is_asked_about_after_a_minute() {
     let _ = call(&service).await.unwrap();
 }
 
-/// Whoever was waiting when it closed gets the error with its turn, and pays nothing for it.
+/// Calls waiting when the model closes fail when they are admitted, without a charge.
 #[tokio::test(start_paused = true)]
-async fn those_who_wait_when_a_model_closes_are_told_and_pay_nothing() {
+async fn calls_waiting_when_a_model_closes_fail_and_are_not_charged() {
     let account = requests("openai", 60, 1).build().unwrap();
-    let mock = Mock::new("openai").then(used_up(Some(HOUR)).after(SECOND / 2));
+    let mock = Mock::new("openai").then(exhausted(Some(HOUR)).after(SECOND / 2));
     let service = limited(&account, &mock);
     let start = Instant::now();
     let results = join_all((0..50).map(|_| call(&service))).await;
     let closed = |result: &Result<_, _>| matches!(result, Err(CallError::Closed(_)));
     assert_eq!(results.iter().filter(|result| closed(result)).count(), 49);
     assert_eq!(mock.seen(), 1);
-    assert_eq!(start.elapsed(), SECOND, "all with the first turn");
+    assert_eq!(start.elapsed(), SECOND, "all fail when the first is admitted");
     let other = account.reserve("another", &ask(1, 1)).await.unwrap();
     assert!(other.waited().is_zero(), "{:?}", other.waited());
 }
 
-/// Calls that go one after the other without a break, for so long.
+/// Sends calls one after another for `span` and returns their number.
 async fn sent(service: &tidegate_llm::rate_limit::RateLimit<Mock>, span: Duration) -> u32 {
     let start = Instant::now();
     let mut count = 0;
@@ -117,7 +118,7 @@ async fn sent(service: &tidegate_llm::rate_limit::RateLimit<Mock>, span: Duratio
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_asks_for_less_gets_less_for_a_while() {
+async fn slow_down_lowers_the_rate_for_a_while() {
     let account = requests("openai", 600, 1).build().unwrap();
     let mock = Mock::new("openai");
     let service = limited(&account, &mock);
@@ -133,7 +134,7 @@ async fn a_provider_that_asks_for_less_gets_less_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ramp_grows_from_its_floor_to_the_limit_and_begins_anew_after_a_pause() {
+async fn ramp_restarts_after_a_pause() {
     let account = requests("anthropic", 600, 1).ramp_up(60, SECOND * 60).build().unwrap();
     let service = limited(&account, &Mock::new("anthropic"));
     for _ in 0..2 {
@@ -149,7 +150,7 @@ async fn a_ramp_grows_from_its_floor_to_the_limit_and_begins_anew_after_a_pause(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_does_not_wait_that_long_is_refused_at_once() {
+async fn call_that_would_wait_too_long_is_refused_at_once() {
     let account = requests("openai", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
     let mut hasty = ask(1, 1);

@@ -1,30 +1,31 @@
-//! How many calls leave in a minute, as far as was seen.
+//! Observed rate of calls sent.
 
 use std::time::Duration;
 
 use tidegate_core::Time;
 
-use super::pace::Allowed;
+use super::send_rate::Allowed;
 
-/// Calls are counted by spans of this length; the last one and the present one are looked at.
+/// Calls are counted per span; the current and the previous one are used.
 pub(super) const SPAN: Duration = Duration::from_secs(10);
 
-/// Calls that have left of late.
+/// Number of calls sent recently.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct RecentRate {
     since: Time,
     count: u64,
     before: u64,
 }
 
-impl Seen {
-    /// Whether no call has left of late: the next one is the first, or the first after a pause.
+impl RecentRate {
+    /// Returns whether no call was sent recently: the next one is the first, or the first after a
+    /// pause.
     pub(super) fn is_idle(&self, now: Time) -> bool {
         self.count == 0 || now.since(self.since).as_nanos() / SPAN.as_nanos() > 1
     }
 
-    /// A call leaves.
-    pub(super) fn leaves(&mut self, now: Time) {
+    /// Records a sent call.
+    pub(super) fn call_sent(&mut self, now: Time) {
         let spans = now.since(self.since).as_nanos() / SPAN.as_nanos();
         let first = self.is_idle(now);
         if first || spans == 1 {
@@ -34,7 +35,7 @@ impl Seen {
         self.count += 1;
     }
 
-    /// So many in a minute, at least one.
+    /// Returns the rate per minute, at least one.
     pub(super) fn rate(&self, now: Time) -> Allowed {
         let elapsed = now.since(self.since);
         let (count, span) = match self.before {

@@ -1,51 +1,52 @@
-//! The limits that were configured for a lane, and how they are changed.
+//! Configured limits of a queue, and changing them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::LimitError;
 use tidegate::pacer::SlotGroup;
 use tidegate_providers::{Dimension, Endpoint};
 
-use super::super::account::{AccountError, Settings};
+use super::super::account::Settings;
+use super::super::limit_tracker::{LimitKind, LimitTracker, TrackerSpec};
 use super::super::limits::AccountLimits;
-use super::super::meter::{Counts, Meter, Wanted};
 use super::super::model_pattern::ModelPattern;
-use super::super::pace::{Allowed, Burst, Pace};
-use super::Lane;
+use super::super::send_rate::{Allowed, Burst, SendRate};
+use super::CallQueue;
 use crate::plan::{Constraint, Source};
 
-/// The limits of a lane.
+/// Configured limits of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Configured {
-    /// Of all calls.
+    /// For all calls.
     pub(super) all: LimitSet,
     endpoints: HashMap<Endpoint, LimitSet>,
-    /// The most specific first.
+    /// Most specific first.
     models: Vec<(ModelPattern, LimitSet)>,
-    /// Meters of an earlier configuration, which may be wanted again.
-    retired: Vec<(String, Arc<Meter>)>,
+    /// Trackers of earlier configurations, which may be used again.
+    retired: Vec<(String, Arc<LimitTracker>)>,
 }
 
 /// Limits that were configured together.
 #[derive(Debug, Default)]
 pub(super) struct LimitSet {
-    pub(super) meters: Vec<Arc<Meter>>,
-    /// The one of the day. Nobody waits for tomorrow, so it is asked when everything else is there.
-    pub(super) day: Option<Arc<Meter>>,
-    /// The calls that may be under way.
+    pub(super) trackers: Vec<Arc<LimitTracker>>,
+    /// The daily limit. It is charged last, since calls do not wait for the next day.
+    pub(super) daily: Option<Arc<LimitTracker>>,
+    /// Concurrency slots.
     pub(super) slots: Option<LimitedSlots>,
-    /// Whether they are somebody's wish; others are replaced by what is told.
-    pub(super) wished: bool,
-    /// Where they come from.
+    /// Whether the limits are explicit settings; others are replaced by reported limits.
+    pub(super) is_explicit: bool,
+    /// Source of the limits.
     pub(super) source: Source,
-    /// Whether they are for one model alone.
-    pub(super) is_of_one_model: bool,
-    /// Whose buckets they are.
+    /// Whether they apply to a single model.
+    pub(super) is_single_model: bool,
+    /// Scope that the buckets belong to.
     key: String,
 }
 
-/// Slots of a model or an endpoint, over all accounts that share them.
+/// Concurrency slots of a model or endpoint, over all accounts that share them.
 #[derive(Debug)]
 pub(super) struct LimitedSlots {
     pub(super) group: SlotGroup,
@@ -54,12 +55,12 @@ pub(super) struct LimitedSlots {
 }
 
 impl Configured {
-    /// The groups of slots, and how many there are to be.
+    /// Slot groups with their configured sizes.
     fn slots(&self) -> impl Iterator<Item = (&SlotGroup, u64)> {
         self.sets().filter_map(|set| set.slots.as_ref()).map(|slots| (&slots.group, slots.limit))
     }
 
-    /// What applies to the calls of a model at an endpoint.
+    /// Limits that apply to calls of `model` at `endpoint`.
     pub(super) fn of<'c>(
         &'c self,
         model: &'c str,
@@ -69,17 +70,18 @@ impl Configured {
         self.of_model(model).chain(endpoint)
     }
 
-    /// What applies to the calls of a model at any endpoint.
+    /// Limits that apply to calls of `model` at any endpoint.
     pub(super) fn of_model<'c>(&'c self, model: &'c str) -> impl Iterator<Item = &'c LimitSet> {
         let mut models = self.models.iter();
         let model = models.find(|(pattern, _)| pattern.matches(model)).map(|(_, set)| set);
         [&self.all].into_iter().chain(model)
     }
 
-    /// How many requests of a model are allowed, by the tightest limit that was configured.
+    /// Returns the tightest configured request limit of `model`.
     pub(super) fn requests(&self, model: &str) -> Option<Allowed> {
-        let meters = self.of_model(model).flat_map(|set| &set.meters);
-        let allowed = meters.filter(|meter| meter.is_of_requests()).filter_map(|one| one.allowed());
+        let trackers = self.of_model(model).flat_map(|set| &set.trackers);
+        let allowed =
+            trackers.filter(|tracker| tracker.counts_requests()).filter_map(|one| one.allowed());
         allowed.min_by_key(|allowed| allowed.in_span(Duration::from_secs(60)))
     }
 
@@ -87,7 +89,7 @@ impl Configured {
         self.endpoints.contains_key(endpoint)
     }
 
-    /// All limits, with what they apply to if that is not everything.
+    /// All limits, each with the endpoint or pattern it applies to, if any.
     pub(super) fn parts(&self) -> Vec<(Option<Arc<str>>, &LimitSet)> {
         let endpoints = self.endpoints.iter().map(|(endpoint, set)| (endpoint.as_str(), set));
         let models = self.models.iter().map(|(pattern, set)| (pattern.as_str(), set));
@@ -97,14 +99,14 @@ impl Configured {
         [(None, &self.all)].into_iter().chain(parts).collect()
     }
 
-    /// All meters that calls are charged to, but for those of a day.
-    pub(super) fn meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
-        self.sets().flat_map(|set| &set.meters)
+    /// All trackers except daily ones.
+    pub(super) fn trackers(&self) -> impl Iterator<Item = &Arc<LimitTracker>> {
+        self.sets().flat_map(|set| &set.trackers)
     }
 
-    /// All meters, those of a day too.
-    pub(super) fn all_meters(&self) -> impl Iterator<Item = &Arc<Meter>> {
-        self.sets().flat_map(|set| set.meters.iter().chain(&set.day))
+    /// All trackers, including daily ones.
+    pub(super) fn all_trackers(&self) -> impl Iterator<Item = &Arc<LimitTracker>> {
+        self.sets().flat_map(|set| set.trackers.iter().chain(&set.daily))
     }
 
     fn sets(&self) -> impl Iterator<Item = &LimitSet> {
@@ -112,39 +114,38 @@ impl Configured {
         [&self.all].into_iter().chain(self.endpoints.values()).chain(models)
     }
 
-    /// Every meter with the key that it was made for.
-    fn known(&self) -> Vec<(String, Arc<Meter>)> {
+    /// Every tracker with the scope it belongs to.
+    fn known(&self) -> Vec<(String, Arc<LimitTracker>)> {
         let used = self.sets().flat_map(|set| {
-            let meters = set.meters.iter().chain(&set.day);
-            meters.map(|meter| (set.key.clone(), meter.clone()))
+            let trackers = set.trackers.iter().chain(&set.daily);
+            trackers.map(|tracker| (set.key.clone(), tracker.clone()))
         });
         used.chain(self.retired.iter().cloned()).collect()
     }
 }
 
-impl Lane {
-    /// The names of the limits that were configured.
+impl CallQueue {
+    /// Names of the configured limits.
     pub(in crate::rate_limit) fn limit_names(&self) -> Vec<String> {
-        self.configured.load().known().iter().map(|(_, meter)| meter.name()).collect()
+        self.configured.load().known().iter().map(|(_, tracker)| tracker.name()).collect()
     }
 
-    /// Configures other limits. What was spent counts on. Whoever waits goes by the new numbers at
-    /// once, and no longer waits for limits that are gone; limits that are new hold for those who
-    /// come.
+    /// Changes the configured limits. Charges are kept. Waiting calls follow changed limits at once
+    /// and no longer wait for removed ones; new limits apply to new calls.
     pub(in crate::rate_limit) fn configure(
         &self,
         limits: &AccountLimits,
-    ) -> Result<(), AccountError> {
+    ) -> Result<(), LimitError> {
         let old = self.configured.load();
         let known = old.known();
-        // Whatever can fail comes first.
+        // Everything that can fail comes first.
         let mut changes = Vec::new();
         let mut set = |key: String, constraint: &Constraint| {
             self.limit_set(key, constraint, &known, &mut changes)
         };
         let all = match &limits.all {
             Some((constraint, source)) => LimitSet {
-                wished: *source == Source::Override,
+                is_explicit: *source == Source::Override,
                 source: *source,
                 ..set(self.key.clone(), constraint)?
             },
@@ -162,20 +163,22 @@ impl Lane {
             let key = self.scope.clone().model(pattern.as_str()).to_string();
             let name = pattern.as_str();
             let set = set(key, constraint)?.with_slots(constraint, name, &self.settings);
-            let is_of_one_model = pattern.is_exact();
-            models.push((pattern.clone(), LimitSet { is_of_one_model, ..set }));
+            let is_single_model = pattern.is_exact();
+            models.push((pattern.clone(), LimitSet { is_single_model, ..set }));
         }
-        for (meter, wanted) in &changes {
-            meter.set(wanted, self.now())?;
+        for (tracker, spec) in &changes {
+            tracker.set(spec, self.now())?;
         }
-        let is_used = |meter: &Arc<Meter>| changes.iter().any(|(used, _)| Arc::ptr_eq(used, meter));
-        let retired: Vec<_> = known.into_iter().filter(|(_, meter)| !is_used(meter)).collect();
-        retired.iter().for_each(|(_, meter)| meter.retire(self.now()));
+        let is_used = |tracker: &Arc<LimitTracker>| {
+            changes.iter().any(|(used, _)| Arc::ptr_eq(used, tracker))
+        };
+        let retired: Vec<_> = known.into_iter().filter(|(_, tracker)| !is_used(tracker)).collect();
+        retired.iter().for_each(|(_, tracker)| tracker.retire(self.now()));
         let next = Configured { all, endpoints, models, retired };
         for (group, limit) in next.slots() {
             group.resize(limit);
         }
-        // Nobody waits for limits that are gone.
+        // Calls must not wait for removed limits.
         let is_kept = |name: &str| next.sets().any(|set| set.slots_name() == Some(name));
         for set in old.sets().filter(|set| set.slots_name().is_some_and(|name| !is_kept(name))) {
             set.slots.iter().for_each(|slots| slots.group.resize(u64::MAX));
@@ -188,31 +191,31 @@ impl Lane {
         Ok(())
     }
 
-    /// The limits of one constraint, on meters that are known or new.
+    /// Returns the limits of one constraint, reusing existing trackers.
     fn limit_set(
         &self,
         key: String,
         constraint: &Constraint,
-        known: &[(String, Arc<Meter>)],
-        changes: &mut Vec<(Arc<Meter>, Wanted)>,
-    ) -> Result<LimitSet, AccountError> {
+        known: &[(String, Arc<LimitTracker>)],
+        changes: &mut Vec<(Arc<LimitTracker>, TrackerSpec)>,
+    ) -> Result<LimitSet, LimitError> {
         let source = Source::Override;
-        let mut set = LimitSet { wished: true, source, key, ..LimitSet::default() };
-        for wanted in wanted(constraint, &self.settings) {
-            let same = |(key, meter): &&(String, Arc<Meter>)| {
-                *key == set.key && meter.counts() == wanted.counts()
+        let mut set = LimitSet { is_explicit: true, source, key, ..LimitSet::default() };
+        for spec in specs(constraint, &self.settings) {
+            let same = |(key, tracker): &&(String, Arc<LimitTracker>)| {
+                *key == set.key && tracker.kind() == spec.kind()
             };
-            let meter = match known.iter().find(same) {
-                Some((_, meter)) => meter.clone(),
+            let tracker = match known.iter().find(same) {
+                Some((_, tracker)) => tracker.clone(),
                 None => {
-                    let engine = &self.settings.quota.engine;
-                    Arc::new(Meter::new(engine, &set.key, wanted.clone(), self.clock)?)
+                    let engine = &self.settings.model_params.engine;
+                    Arc::new(LimitTracker::new(engine, &set.key, spec.clone(), self.clock)?)
                 }
             };
-            changes.push((meter.clone(), wanted));
-            match meter.is_of_a_day() {
-                true => set.day = Some(meter),
-                false => set.meters.push(meter),
+            changes.push((tracker.clone(), spec));
+            match tracker.is_daily() {
+                true => set.daily = Some(tracker),
+                false => set.trackers.push(tracker),
             }
         }
         Ok(set)
@@ -224,7 +227,7 @@ impl LimitSet {
         self.slots.as_ref().map(|slots| slots.name.as_str())
     }
 
-    /// With the group of slots of this name, if the constraint has a concurrency.
+    /// Adds the slot group `name` if the constraint limits concurrency.
     fn with_slots(mut self, constraint: &Constraint, name: &str, settings: &Settings) -> Self {
         self.slots = constraint.concurrency().map(|limit| {
             let (limit, name) = (limit.get().into(), name.to_owned());
@@ -234,8 +237,8 @@ impl LimitSet {
     }
 }
 
-/// What meters a constraint asks for.
-fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
+/// Trackers that a constraint needs.
+fn specs(constraint: &Constraint, settings: &Settings) -> Vec<TrackerSpec> {
     let (margin, tokens) = (settings.margin, Burst::Window);
     let rates = [
         (Dimension::Requests, constraint.requests_per_minute(), Burst::Amount(constraint.burst())),
@@ -245,15 +248,15 @@ fn wanted(constraint: &Constraint, settings: &Settings) -> Vec<Wanted> {
     ];
     let rates = rates.into_iter().filter_map(|(dimension, amount, burst)| {
         let allowed = Allowed::per_minute(amount?.get().into());
-        let pace = Pace::new(Some(allowed), burst, margin);
-        Some(Wanted::Paced(Counts::Dimension(dimension), pace))
+        let send_rate = SendRate::new(Some(allowed), burst, margin);
+        Some(TrackerSpec::Paced(LimitKind::Dimension(dimension), send_rate))
     });
     let interval = Some(constraint.min_interval()).filter(|interval| !interval.is_zero());
     let starts = interval.map(|window| {
         let allowed = Allowed { amount: 1, window };
-        Wanted::Paced(Counts::Starts, Pace::new(Some(allowed), Burst::Amount(1), 0))
+        TrackerSpec::Paced(LimitKind::Starts, SendRate::new(Some(allowed), Burst::Amount(1), 0))
     });
-    let day = Counts::Dimension(Dimension::RequestsPerDay);
-    let daily = constraint.daily().cloned().map(|daily| Wanted::Daily(day, daily));
+    let day = LimitKind::Dimension(Dimension::RequestsPerDay);
+    let daily = constraint.daily().cloned().map(|daily| TrackerSpec::Daily(day, daily));
     rates.chain(starts).chain(daily).collect()
 }

@@ -1,6 +1,6 @@
-//! Answers that are read, broken off or left unread: what they cost in the end.
+//! Final cost of responses that are read, interrupted or abandoned.
 //!
-//! Accounts allow 100 tokens a second; the next call of 100 tells what is missing.
+//! Accounts allow 100 tokens per second; the wait of the next call of 100 shows what is missing.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// An answer that comes as these events, with a reservation of 20 and 80 tokens.
+/// A streamed response of these events, with a reservation of 20 input and 80 output tokens.
 async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> Answer {
     let provider: Provider = account.provider().clone();
     let mut reservation = reserve(account, &ask(20, 80)).await;
@@ -25,7 +25,7 @@ async fn streamed(account: &Account, events: Vec<Result<Event, CallError>>) -> A
     answer
 }
 
-/// An answer that is all here, with the same reservation.
+/// A complete response with the same reservation.
 async fn kept(account: &Account, reply: Reply) -> Answer {
     let mut reservation = reserve(account, &ask(20, 80)).await;
     let mut answer = Answer::complete(account.provider().clone(), reply);
@@ -42,7 +42,7 @@ fn text(count: usize) -> Result<Event, CallError> {
     Ok(Event::Text(words(count)))
 }
 
-/// The tokens of so many words, and others.
+/// Tokens of `count` words plus `others`.
 fn with_words(others: u64, count: usize) -> u128 {
     u128::from(others + tokens::count(&words(count)))
 }
@@ -56,22 +56,22 @@ fn cut() -> Result<Event, CallError> {
     Err(CallError::Connection { provider, broken: Broken::Cut, source: None })
 }
 
-/// What the next call finds missing of 100 tokens.
+/// Returns how many of 100 tokens are missing for the next call.
 async fn missing(account: &Account) -> u128 {
     (wait(account, &ask(0, 100)).await / 10).as_millis()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_read_to_its_end_costs_what_it_used() {
+async fn complete_stream_costs_what_it_used() {
     let account = account_of_tokens("mistral").await;
     let spent = Usage { input: 15, output: 15, ..Usage::default() };
     streamed(&account, vec![text(40), usage(spent)]).await.whole().await.unwrap();
     assert_eq!(missing(&account).await, 30);
 }
 
-/// Our count of an answer is seldom that of a provider.
+/// Our token count rarely equals the provider's.
 #[tokio::test(start_paused = true)]
-async fn what_a_provider_counts_in_the_end_is_what_it_costs() {
+async fn final_count_of_the_provider_determines_the_cost() {
     let spent = Usage { input: 15, output: 5, ..Usage::default() };
     let account = account_of_tokens("mistral").await;
     streamed(&account, vec![text(60), usage(spent)]).await.whole().await.unwrap();
@@ -84,24 +84,24 @@ async fn what_a_provider_counts_in_the_end_is_what_it_costs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_cut_costs_what_has_come() {
+async fn interrupted_stream_costs_what_was_received() {
     let account = account_of_tokens("mistral").await;
     streamed(&account, vec![text(10), text(10), cut()]).await.whole().await.unwrap_err();
-    assert_eq!(missing(&account).await, with_words(20, 20), "the input, and what has come");
+    assert_eq!(missing(&account).await, with_words(20, 20), "input plus received output");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_its_reader_leaves_costs_what_has_come() {
+async fn abandoned_stream_costs_what_was_received() {
     let account = account_of_tokens("mistral").await;
     let mut answer = streamed(&account, vec![text(10), text(10)]).await;
     answer.next().await.unwrap().unwrap();
     drop(answer);
-    assert_eq!(missing(&account).await, with_words(20, 10), "the input, and what has come");
+    assert_eq!(missing(&account).await, with_words(20, 10), "input plus received output");
 }
 
-/// Anthropic tells at the beginning what the input was, and how much of it was in the cache.
+/// Anthropic reports at the start how large the input was and how much of it was cached.
 #[tokio::test(start_paused = true)]
-async fn what_a_stream_told_of_its_use_counts_also_if_its_reader_leaves() {
+async fn usage_reported_by_an_abandoned_stream_counts() {
     let account = account_of_tokens("anthropic").await;
     let begun = Usage { input: 60, cache_read: 55, output: 1, ..Usage::default() };
     let mut answer = streamed(&account, vec![usage(begun), text(10), text(10)]).await;
@@ -109,12 +109,12 @@ async fn what_a_stream_told_of_its_use_counts_also_if_its_reader_leaves() {
         answer.next().await.unwrap().unwrap();
     }
     drop(answer);
-    assert_eq!(missing(&account).await, with_words(5, 10), "of the input what was not cached");
+    assert_eq!(missing(&account).await, with_words(5, 10), "only uncached input");
 }
 
-/// Some servers do not say what a call used.
+/// Some servers do not report usage.
 #[tokio::test(start_paused = true)]
-async fn a_whole_answer_without_usage_is_charged_by_its_length() {
+async fn response_without_usage_is_charged_by_its_length() {
     let account = account_of_tokens("mistral").await;
     let mut reply = Reply::default();
     reply.text = words(30);
@@ -123,9 +123,9 @@ async fn a_whole_answer_without_usage_is_charged_by_its_length() {
     assert_eq!(answer.whole().await.unwrap().text, words(30));
 }
 
-/// An answer holds its place to its end, and no longer.
+/// A response holds its slot until its end.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_held_for_as_long_as_an_answer_comes() {
+async fn slot_is_held_until_the_response_ends() {
     let account = account("ollama").build().unwrap();
     let mock = Mock::new("ollama").always(Step::reply("one two three").pause(SECOND));
     let service = limited(&account, &mock);

@@ -1,4 +1,4 @@
-//! How long a call waits, and when it does not: paces that move, days, odd numbers, other accounts.
+//! Waiting times with changing rates, daily limits, odd reports and several accounts.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn throttled(after: Option<Duration>) -> CallError {
     Box::new(Failure::new("mistral".into(), class, http::StatusCode::TOO_MANY_REQUESTS)).into()
 }
 
-/// When the last of so many calls leaves that all wait from now on.
-async fn last_of(account: &Account, calls: u64) -> Duration {
+/// Returns when the last of `calls` concurrent calls is sent.
+async fn time_of_last(account: &Account, calls: u64) -> Duration {
     let start = Instant::now();
     let calls = (0..calls).map(|_| async {
         reserve(account, &ask(1, 1)).await.complete(None);
@@ -31,24 +31,24 @@ async fn last_of(account: &Account, calls: u64) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ramp_goes_on_for_those_who_wait_already() {
+async fn ramp_continues_for_waiting_calls() {
     let account = requests("mistral", 600, 1).ramp_up(6, SECOND * 10).build().unwrap();
-    let last = last_of(&account, 40).await;
+    let last = time_of_last(&account, 40).await;
     assert!(last < SECOND * 20, "six a minute, then ten a second: {last:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_complaint_is_forgotten_for_those_who_wait_already() {
+async fn push_back_ends_for_waiting_calls() {
     let account = account("mistral").concurrency(PoolSize::Unlimited).build().unwrap();
     let first = reserve(&account, &ask(1, 1)).await;
     first.failed(throttled(Some(SECOND)));
-    let last = last_of(&account, 200).await;
+    let last = time_of_last(&account, 200).await;
     assert!(last < SECOND * 150, "{last:?}");
 }
 
-/// A bucket of a day that refills all the time has one again long before it is full.
+/// A continuously refilling daily bucket has another request long before it is full.
 #[tokio::test(start_paused = true)]
-async fn the_last_request_of_a_day_closes_nothing_for_a_day() {
+async fn last_request_of_a_refilling_day_does_not_close_the_model_for_a_day() {
     let account = account("groq").build().unwrap();
     let mut day = ReportedLimits::nothing();
     let reading = Reading {
@@ -65,9 +65,9 @@ async fn the_last_request_of_a_day_closes_nothing_for_a_day() {
     assert!((SECOND * 6..SECOND * 7).contains(&waited), "one every six seconds: {waited:?}");
 }
 
-/// Nobody is parked in silence for a day, and nothing is sent meanwhile.
+/// Calls fail instead of waiting for a day, and nothing is sent meanwhile.
 #[tokio::test(start_paused = true)]
-async fn a_delay_of_a_day_is_an_error_for_all_callers() {
+async fn retry_after_of_a_day_is_an_error_for_all_callers() {
     let account = account("azure").build().unwrap();
     let waiting = reserve(&account, &ask(1, 1)).await;
     waiting.failed(throttled(Some(SECOND * 86_400)));
@@ -79,7 +79,7 @@ async fn a_delay_of_a_day_is_an_error_for_all_callers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_day_that_was_set_is_over_for_all_who_wait() {
+async fn configured_daily_limit_fails_waiting_calls() {
     let raw = RawConstraint {
         requests_per_minute: Some(60),
         requests_per_day: Some(2),
@@ -95,30 +95,30 @@ async fn a_day_that_was_set_is_over_for_all_who_wait() {
     for error in refused {
         assert!(matches!(error.class(), Class::ExhaustedQuota { after: Some(_) }), "{error:?}");
     }
-    // A call that was never sent is given back to the day.
+    // A call that was never sent is refunded.
     let (provider, broken) = ("mistral".into(), tidegate_llm::Broken::NotConnected);
     let error = CallError::Connection { provider, broken, source: None };
     done.into_iter().find_map(Result::ok).unwrap().failed(error);
     reserve(&account, &call).await.complete(None);
 }
 
-/// A header that says one token a minute by mistake is corrected by the answer after it.
+/// A header that wrongly says one token per minute is corrected by the next response.
 #[tokio::test(start_paused = true)]
-async fn an_odd_limit_does_not_lock_a_model() {
+async fn wrongly_reported_limit_does_not_lock_a_model() {
     let account = account("mistral").build().unwrap();
     for limit in [1, 60_000] {
         let mut call = timeout(SECOND * 60, reserve(&account, &ask(50, 50))).await.unwrap();
-        call.heard(&told(Dimension::Tokens, limit, limit));
+        call.heard(&reported(Dimension::Tokens, limit, limit));
         call.complete(None);
     }
     assert!(wait(&account, &ask(50, 50)).await < SECOND * 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_larger_than_the_limit_is_too_big_after_one_attempt() {
+async fn call_larger_than_the_limit_is_too_large_after_one_attempt() {
     let class = Class::RateLimited { after: Some(SECOND), dimension: Some(Dimension::Tokens) };
     let mut failure = Failure::new("openai".into(), class, http::StatusCode::TOO_MANY_REQUESTS);
-    failure.reported_limits = told(Dimension::Tokens, 1_000, 0);
+    failure.reported_limits = reported(Dimension::Tokens, 1_000, 0);
     let mock = Mock::new("openai").always(Step::failure(failure));
     let account = account("openai").build().unwrap();
     let limited = limited(&account, &mock);
@@ -130,7 +130,7 @@ async fn a_call_that_is_larger_than_the_limit_is_too_big_after_one_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_bounds_the_wait_without_a_retry() {
+async fn deadline_limits_the_wait_without_a_retry_layer() {
     let account = requests("mistral", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
     let mut call = ask(1, 1);
@@ -142,8 +142,8 @@ async fn a_deadline_bounds_the_wait_without_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_says_what_binds_and_for_how_long() {
-    let impatient = || {
+async fn refusal_names_the_limit_and_the_wait() {
+    let short_wait = || {
         let mut call = ask(1, 1);
         call.terms.max_wait = Some(SECOND);
         call
@@ -154,20 +154,24 @@ async fn a_refusal_says_what_binds_and_for_how_long() {
     };
     let account = requests("mistral", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
-    let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
+    let error = account.reserve(MODEL, &short_wait()).await.unwrap_err();
     assert_eq!(error.retry_after(), Some(MINUTE));
     assert_eq!(known(error), (Some("requests"), Some(MINUTE)));
     let builder = super::account("mistral").concurrency(PoolSize::Fixed(1));
     let account = builder.build().unwrap();
     let _held = reserve(&account, &ask(1, 1)).await;
-    let error = account.reserve(MODEL, &impatient()).await.unwrap_err();
-    assert_eq!(known(error), (Some("concurrency"), None), "nobody knows when a place is free");
+    let error = account.reserve(MODEL, &short_wait()).await.unwrap_err();
+    assert_eq!(
+        known(error),
+        (Some("concurrency"), None),
+        "the time until a slot is free is unknown"
+    );
 }
 
-/// Sixty at once to a provider that counts each second, and says nothing: after the first time they
-/// leave one by one.
+/// A burst of 60 to a provider that counts each second and reports nothing: afterwards calls are
+/// sent one by one.
 #[tokio::test(start_paused = true)]
-async fn a_burst_that_was_refused_is_not_sent_again() {
+async fn refused_burst_is_not_repeated() {
     let account = requests("mistral", 60, 60).concurrency(PoolSize::Unlimited).build().unwrap();
     let call = ask(1, 1);
     let burst: Vec<_> = join_all((0..60).map(|_| reserve(&account, &call))).await;
@@ -175,12 +179,12 @@ async fn a_burst_that_was_refused_is_not_sent_again() {
         call.failed(throttled(None));
     }
     tokio::time::sleep(SECOND * 120).await;
-    let last = last_of(&account, 10).await;
+    let last = time_of_last(&account, 10).await;
     assert!(last >= SECOND * 9, "{last:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limit_that_is_taken_away_holds_nobody_up() {
+async fn removed_limit_releases_waiting_calls() {
     let account = requests("mistral", 1, 1).build().unwrap();
     reserve(&account, &ask(1, 1)).await.complete(None);
     let start = Instant::now();
@@ -196,44 +200,44 @@ async fn a_limit_that_is_taken_away_holds_nobody_up() {
     assert!(start.elapsed() < SECOND * 2, "{:?}", start.elapsed());
 }
 
-/// An account that was made before, on the same engine, leaves its buckets behind, and no quarrel.
+/// An account opened earlier on the same engine leaves buckets behind that do not conflict.
 #[tokio::test(start_paused = true)]
-async fn an_account_can_be_made_again() {
+async fn account_can_be_opened_again() {
     let store =
         tidegate::MemoryStore::builder().clock(tidegate::clock::TokioClock::new()).build().unwrap();
     let engine = Engine::on(store);
     let first = requests("mistral", 60, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
-    call.heard(&told(Dimension::Tokens, 60_000, 60_000));
+    call.heard(&reported(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     drop(first);
     let second = requests("mistral", 6, 1).engine(&engine).build().unwrap();
-    assert!(wait(&second, &ask(1, 1)).await > SECOND / 2, "what was spent counts on");
+    assert!(wait(&second, &ask(1, 1)).await > SECOND / 2, "charges are kept");
     assert_eq!(wait(&second, &ask(1, 1)).await, SECOND * 10);
 }
 
-/// Accounts of callers' keys come and go: an engine keeps no limit in use for those that are gone.
+/// The engine keeps no limits in use for evicted accounts.
 #[tokio::test(start_paused = true)]
-async fn a_retired_account_leaves_the_engine_and_goes_on_if_it_is_made_again() {
+async fn retired_account_leaves_the_engine_and_keeps_its_charges() {
     let store =
         tidegate::MemoryStore::builder().clock(tidegate::clock::TokioClock::new()).build().unwrap();
     let engine = Engine::on(store);
     let first = requests("mistral", 6, 1).engine(&engine).build().unwrap();
     let mut call = reserve(&first, &ask(1, 1)).await;
-    call.heard(&told(Dimension::Tokens, 60_000, 60_000));
+    call.heard(&reported(Dimension::Tokens, 60_000, 60_000));
     call.complete(None);
     let names: Vec<String> = engine.limits().iter().map(|limit| limit.name().to_owned()).collect();
-    assert!(names.len() > 2, "limits that were set and that were told: {names:?}");
+    assert!(names.len() > 2, "configured and reported limits: {names:?}");
     first.retire();
     assert!(names.iter().all(|name| engine.find(name).is_none()), "{names:?}");
     assert_eq!(engine.limits().len(), names.len(), "their buckets are still there");
     let again = requests("mistral", 6, 1).engine(&engine).build().unwrap();
-    assert_eq!(wait(&again, &ask(1, 1)).await, SECOND * 10, "what was spent counts on");
+    assert_eq!(wait(&again, &ask(1, 1)).await, SECOND * 10, "charges are kept");
 }
 
-/// A process that starts and has heard nothing yet does not take away what others have learned.
+/// A process that has received no reports yet must not reset what others have learned.
 #[tokio::test]
-async fn a_newcomer_on_a_shared_store_leaves_limits_alone() {
+async fn new_process_on_a_shared_store_keeps_learned_limits() {
     let redis = RedisServer::start(Flavor::Redis);
     let join = async || {
         let store = RedisStore::builder(&redis.url()).open().unwrap();
@@ -244,7 +248,7 @@ async fn a_newcomer_on_a_shared_store_leaves_limits_alone() {
     };
     let old = join().await;
     let mut first = reserve(&old, &ask(1, 1)).await;
-    first.heard(&told(Dimension::Requests, 300, 300));
+    first.heard(&reported(Dimension::Requests, 300, 300));
     first.complete(None);
     let newcomer = join().await;
     reserve(&newcomer, &ask(1, 1)).await.complete(None);

@@ -1,5 +1,5 @@
-//! What is remembered of a limit for people: where it was learned, what the provider last reported,
-//! and what calls use of it. No decision reads it.
+//! State of a limit kept for views: where it was learned, the last report, and recent usage.
+//! Decisions do not depend on it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,37 +9,36 @@ use tidegate_providers::Reading;
 
 use super::super::limit_view::{HoldCause, ReportOrigin};
 
-/// The use of the last minute is kept in so many slots.
+/// Number of slots that hold the usage of the last minute.
 const SLOTS: usize = 12;
-/// How long a slot is.
+/// Length of a slot.
 const SLOT: Duration = Duration::from_secs(5);
 
-/// What is remembered of one limit.
+/// Recorded state of one limit.
 #[derive(Debug, Default)]
-pub(in crate::rate_limit) struct LimitRecord(Mutex<Remembered>);
+pub(in crate::rate_limit) struct LimitRecord(Mutex<RecordState>);
 
-/// What is remembered of one limit, at one moment.
+/// A snapshot of the recorded state.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::rate_limit) struct Remembered {
-    /// Where and when the limit of this moment was first reported.
+pub(in crate::rate_limit) struct RecordState {
+    /// Where and when the current limit was first reported.
     pub(in crate::rate_limit) learned: Option<Learned>,
-    /// The last report of what is left.
+    /// Last reported remaining amount.
     pub(in crate::rate_limit) reported: Option<Reported>,
-    /// What calls under way are charged, which their ends may change.
+    /// Charges of calls in flight, subject to settlement.
     reserved: u64,
     minute: MinuteUse,
-    /// The last shortage.
     shortage: Option<Shortage>,
     /// Until when the limit is held, and why.
-    held: Option<(Time, HoldCause)>,
+    hold: Option<(Time, HoldCause)>,
 }
 
-/// Calls are refused for a limit.
+/// A period in which calls are refused for a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rate_limit) struct Shortage {
-    /// Until then at most.
+    /// Latest end.
     pub(in crate::rate_limit) until: Time,
-    /// And until our bucket holds so much; `None` if the provider refuses them, whatever it holds.
+    /// Ends earlier once our bucket holds this much; `None` if the provider itself refuses calls.
     pub(in crate::rate_limit) needed: Option<u64>,
 }
 
@@ -52,7 +51,7 @@ pub(in crate::rate_limit) struct Learned {
     pub(in crate::rate_limit) at: Time,
 }
 
-/// What a provider reported of what is left.
+/// A reported remaining amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rate_limit) struct Reported {
     pub(in crate::rate_limit) remaining: u64,
@@ -62,80 +61,86 @@ pub(in crate::rate_limit) struct Reported {
 }
 
 impl LimitRecord {
-    /// A call was charged so much.
-    pub(in crate::rate_limit) fn charged(&self, cost: u64, now: Time) {
-        let mut remembered = self.lock();
-        remembered.reserved = remembered.reserved.saturating_add(cost);
-        remembered.minute.add(cost, now);
+    /// Records a charge.
+    pub(in crate::rate_limit) fn record_charge(&self, cost: u64, now: Time) {
+        let mut record = self.lock();
+        record.reserved = record.reserved.saturating_add(cost);
+        record.minute.add(cost, now);
     }
 
-    /// A call has ended that was charged `from`, and is charged `to` in the end.
-    pub(in crate::rate_limit) fn ended(&self, from: u64, to: u64, now: Time) {
-        let mut remembered = self.lock();
-        remembered.reserved = remembered.reserved.saturating_sub(from);
-        remembered.minute.give_back(from.saturating_sub(to), now);
-        remembered.minute.add(to.saturating_sub(from), now);
+    /// Records the end of a call whose charge changed from `from` to `to`.
+    pub(in crate::rate_limit) fn record_end(&self, from: u64, to: u64, now: Time) {
+        let mut record = self.lock();
+        record.reserved = record.reserved.saturating_sub(from);
+        record.minute.subtract(from.saturating_sub(to), now);
+        record.minute.add(to.saturating_sub(from), now);
     }
 
-    /// Something that was charged is not any more.
-    pub(in crate::rate_limit) fn given_back(&self, amount: u64, now: Time) {
-        self.lock().minute.give_back(amount, now);
+    /// Records a refund.
+    pub(in crate::rate_limit) fn record_refund(&self, amount: u64, now: Time) {
+        self.lock().minute.subtract(amount, now);
     }
 
-    /// The provider reported this.
-    pub(in crate::rate_limit) fn reported(&self, reading: &Reading, from: ReportOrigin, now: Time) {
-        let mut remembered = self.lock();
+    /// Records a report.
+    pub(in crate::rate_limit) fn record_report(
+        &self,
+        reading: &Reading,
+        from: ReportOrigin,
+        now: Time,
+    ) {
+        let mut record = self.lock();
         if let Some(amount) = reading.limit {
             let window = reading.window;
-            let known = remembered.learned.as_ref();
+            let known = record.learned.as_ref();
             if known.is_none_or(|known| (known.amount, known.window) != (amount, window)) {
-                remembered.learned = Some(Learned { amount, window, from, at: now });
+                record.learned = Some(Learned { amount, window, from, at: now });
             }
         }
         if let Some(remaining) = reading.remaining {
             let reported = Reported { remaining, reset: reading.reset, from, at: now };
-            remembered.reported = Some(reported);
+            record.reported = Some(reported);
         }
     }
 
-    /// A call was refused for this limit. Of several shortages the one that ends last counts.
-    pub(in crate::rate_limit) fn fell_short(&self, shortage: Shortage) {
-        let mut remembered = self.lock();
-        if remembered.shortage.is_none_or(|known| known.until <= shortage.until) {
-            remembered.shortage = Some(shortage);
+    /// Records a refusal. Of several shortages the one that ends last counts.
+    pub(in crate::rate_limit) fn record_shortage(&self, shortage: Shortage) {
+        let mut record = self.lock();
+        if record.shortage.is_none_or(|known| known.until <= shortage.until) {
+            record.shortage = Some(shortage);
         }
     }
 
-    /// The limit is held until then. Of several holds the one that ends last counts.
-    pub(in crate::rate_limit) fn held(&self, until: Time, cause: HoldCause) {
-        let mut remembered = self.lock();
-        if remembered.held.is_none_or(|(known, _)| known < until) {
-            remembered.held = Some((until, cause));
+    /// Records a hold. Of several holds the one that ends last counts.
+    pub(in crate::rate_limit) fn record_hold(&self, until: Time, cause: HoldCause) {
+        let mut record = self.lock();
+        if record.hold.is_none_or(|(known, _)| known < until) {
+            record.hold = Some((until, cause));
         }
     }
 
-    /// What is remembered now.
-    pub(in crate::rate_limit) fn read(&self) -> Remembered {
+    /// Returns a snapshot.
+    pub(in crate::rate_limit) fn read(&self) -> RecordState {
         *self.lock()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
+    fn lock(&self) -> MutexGuard<'_, RecordState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Remembered {
-    /// What calls under way are charged.
+impl RecordState {
+    /// Charges of calls in flight.
     pub(in crate::rate_limit) const fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// What was used in the last minute, less what was given back.
+    /// Net usage of the last minute.
     pub(in crate::rate_limit) fn used_in_last_minute(mut self, now: Time) -> u64 {
         self.minute.total(now)
     }
 
-    /// Whether a call that was refused would still be, by what our bucket holds if that is known.
+    /// Returns whether a refused call would still be refused, given the level of our bucket if
+    /// known.
     pub(in crate::rate_limit) fn is_short(&self, level: Option<i64>, now: Time) -> bool {
         self.shortage.is_some_and(|Shortage { until, needed }| {
             let needed = needed.map(|needed| i64::try_from(needed).unwrap_or(i64::MAX));
@@ -144,17 +149,17 @@ impl Remembered {
         })
     }
 
-    /// Why the limit is held, if this process has held it.
+    /// Returns why the limit is held, if this process holds it.
     pub(in crate::rate_limit) fn hold_cause(&self, now: Time) -> Option<HoldCause> {
-        self.held.filter(|(until, _)| now < *until).map(|(_, cause)| cause)
+        self.hold.filter(|(until, _)| now < *until).map(|(_, cause)| cause)
     }
 }
 
-/// The use of the last minute, to within a slot.
+/// Usage of the last minute, accurate to a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct MinuteUse {
     slots: [u64; SLOTS],
-    /// The number of the newest slot since time began.
+    /// Number of the newest slot since time zero.
     newest: u64,
 }
 
@@ -164,8 +169,8 @@ impl MinuteUse {
         self.slots[slot] = self.slots[slot].saturating_add(amount);
     }
 
-    /// Takes from what was used last.
-    fn give_back(&mut self, mut amount: u64, now: Time) {
+    /// Subtracts from the most recent usage.
+    fn subtract(&mut self, mut amount: u64, now: Time) {
         let newest = self.advance(now);
         for back in 0..SLOTS {
             let slot = &mut self.slots[(newest + SLOTS - back) % SLOTS];
@@ -180,7 +185,7 @@ impl MinuteUse {
         self.slots.iter().fold(0, |sum, slot| sum.saturating_add(*slot))
     }
 
-    /// Forgets what is older than a minute; the slot of this moment.
+    /// Drops usage older than a minute and returns the current slot.
     fn advance(&mut self, now: Time) -> usize {
         let length = u64::try_from(SLOT.as_nanos()).unwrap_or(u64::MAX);
         let present = now.as_nanos() / length;
@@ -202,33 +207,33 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn use_is_of_the_last_minute_whether_anybody_looks_or_not() {
+    fn usage_covers_the_last_minute_even_if_not_read() {
         let record = LimitRecord::default();
         let used = |seconds| record.read().used_in_last_minute(START.after(SECOND * seconds));
-        record.charged(100, START);
-        record.charged(50, START.after(SECOND * 30));
+        record.record_charge(100, START);
+        record.record_charge(50, START.after(SECOND * 30));
         assert_eq!((used(30), used(50), used(65), used(95)), (150, 150, 50, 0));
-        record.charged(7, START.after(SECOND * 1_000));
+        record.record_charge(7, START.after(SECOND * 1_000));
         assert_eq!(used(1_000), 7, "after a long pause");
     }
 
     #[test]
-    fn what_is_given_back_is_not_used() {
+    fn refunds_reduce_usage() {
         let record = LimitRecord::default();
-        record.charged(1_000, START);
-        record.charged(1_000, START.after(SECOND * 20));
+        record.record_charge(1_000, START);
+        record.record_charge(1_000, START.after(SECOND * 20));
         assert_eq!(record.read().reserved(), 2_000);
         let now = START.after(SECOND * 21);
-        record.ended(1_000, 40, now);
-        record.ended(1_000, 1_200, now);
+        record.record_end(1_000, 40, now);
+        record.record_end(1_000, 1_200, now);
         let read = record.read();
         assert_eq!((read.reserved(), read.used_in_last_minute(now)), (0, 1_240));
-        record.given_back(10_000, now);
+        record.record_refund(10_000, now);
         assert_eq!(record.read().used_in_last_minute(now), 0);
     }
 
     #[test]
-    fn a_limit_keeps_the_time_at_which_it_was_learned_until_it_changes() {
+    fn limit_keeps_its_learning_time_until_it_changes() {
         let record = LimitRecord::default();
         let reading = |limit, remaining| Reading {
             limit: Some(limit),
@@ -236,38 +241,38 @@ mod tests {
             reset: None,
             window: SECOND * 60,
         };
-        record.reported(&reading(600, 599), ReportOrigin::Response, START);
+        record.record_report(&reading(600, 599), ReportOrigin::Response, START);
         let later = START.after(SECOND);
-        record.reported(&reading(600, 598), ReportOrigin::Refusal, later);
+        record.record_report(&reading(600, 598), ReportOrigin::Refusal, later);
         let read = record.read();
         assert_eq!(
             read.learned.map(|one| (one.at, one.from)),
             Some((START, ReportOrigin::Response))
         );
         assert_eq!(read.reported.map(|one| (one.remaining, one.at)), Some((598, later)));
-        record.reported(&reading(60, 0), ReportOrigin::Refusal, later);
+        record.record_report(&reading(60, 0), ReportOrigin::Refusal, later);
         let learned = record.read().learned;
         assert_eq!(learned.map(|one| (one.amount, one.from)), Some((60, ReportOrigin::Refusal)));
     }
 
     #[test]
-    fn a_shortage_ends_in_time_or_when_enough_is_given_back() {
+    fn shortage_ends_in_time_or_when_enough_is_refunded() {
         let record = LimitRecord::default();
         let until = START.after(SECOND * 40);
-        record.fell_short(Shortage { until, needed: Some(3_000) });
-        record.fell_short(Shortage { until: START.after(SECOND), needed: None });
+        record.record_shortage(Shortage { until, needed: Some(3_000) });
+        record.record_shortage(Shortage { until: START.after(SECOND), needed: None });
         let is_short = |level, now| record.read().is_short(level, now);
         assert!(is_short(Some(2_999), START) && is_short(None, START));
         assert!(!is_short(Some(3_000), START) && !is_short(Some(0), until));
-        record.fell_short(Shortage { until, needed: None });
-        assert!(is_short(Some(3_000), START), "the provider refuses it whatever we hold");
+        record.record_shortage(Shortage { until, needed: None });
+        assert!(is_short(Some(3_000), START), "the provider refuses it whatever our bucket holds");
     }
 
     #[test]
-    fn of_several_holds_the_one_that_ends_last_counts() {
+    fn longest_hold_wins() {
         let record = LimitRecord::default();
-        record.held(START.after(SECOND * 5), HoldCause::RateLimited);
-        record.held(START.after(SECOND), HoldCause::RequestsPerDay);
+        record.record_hold(START.after(SECOND * 5), HoldCause::RateLimited);
+        record.record_hold(START.after(SECOND), HoldCause::RequestsPerDay);
         assert_eq!(record.read().hold_cause(START), Some(HoldCause::RateLimited));
         assert_eq!(record.read().hold_cause(START.after(SECOND * 5)), None);
     }
