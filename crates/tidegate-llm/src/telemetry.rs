@@ -1,10 +1,11 @@
 //! What happens, told to whoever watches: never a prompt, never a key.
 //!
-//! An [`Observer`] is told of each permit, throttle and retry, and of calls that wait and are made. [`Traced`] writes them as
-//! events of `tracing` under the names that dashboards know; `Measured` (feature `metrics`) counts
+//! An [`Observer`] is told of each permit, throttle and retry, and of calls that wait and are made. [`tracing_observer`] writes them as
+//! events of `tracing` under the names that dashboards know; `metrics_observer` (feature `metrics`) counts
 //! them. Labels are providers, which a program names itself, so there are few of them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::breaker::BreakerState;
@@ -12,12 +13,12 @@ use tidegate_providers::{Class, Provider};
 
 mod counter;
 #[cfg(feature = "metrics")]
-mod measured;
+mod metrics_observer;
 mod stay;
 
 pub(crate) use counter::Counter;
 #[cfg(feature = "metrics")]
-pub use measured::Measured;
+pub use metrics_observer::metrics_observer;
 pub use stay::Stage;
 pub(crate) use stay::Stay;
 
@@ -115,11 +116,17 @@ pub trait Observer: Send + Sync + fmt::Debug {
     }
 }
 
-/// Tells everything as events of `tracing`, at the level of debugging.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Traced;
+/// Returns an observer that records permits, waits and throttles as `tracing` events at level debug.
+/// It is the default wherever an observer can be set.
+#[must_use]
+pub fn tracing_observer() -> Arc<dyn Observer> {
+    Arc::new(TracingObserver)
+}
 
-impl Observer for Traced {
+#[derive(Debug)]
+struct TracingObserver;
+
+impl Observer for TracingObserver {
     fn acquired(&self, acquired: &Acquired<'_>) {
         let (key, tokens) = (acquired.limiter_key, acquired.estimated_tokens);
         let timestamp = timestamp();

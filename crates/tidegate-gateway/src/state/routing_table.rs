@@ -11,7 +11,7 @@ use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::rate_limit::{AccountError, AccountGroup};
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::telemetry::{Observer, Traced};
+use tidegate_llm::telemetry::{Observer, tracing_observer};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::request::key_field;
 use tidegate_providers::{Credential, Dialect, Provider};
@@ -260,7 +260,7 @@ pub(crate) fn check(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         let params = AccountParams {
             upstream: upstream.clone(),
             engines,
-            observer: Arc::new(Traced),
+            observer: tracing_observer(),
             pool,
             group: AccountGroup::new(),
             memory: MemoryBudget::unlimited(),

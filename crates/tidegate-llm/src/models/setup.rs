@@ -21,7 +21,7 @@ use crate::rate_limit::own_engine;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetrySettings,
 };
-use crate::telemetry::{Observer, Traced};
+use crate::telemetry::{Observer, tracing_observer};
 
 /// [`Models`] in the making.
 #[must_use = "a registry is made by `build`"]
@@ -39,7 +39,7 @@ impl ModelsBuilder {
                 rate_limit: RateLimitSettings::shipped(),
                 retry: RetrySettings::default(),
                 fallback: FallbackSettings::default(),
-                observer: Arc::new(Traced),
+                observer: tracing_observer(),
                 cap: DEFAULT_CONCURRENCY_CAP,
                 strict: false,
                 engine: None,
@@ -114,7 +114,7 @@ impl ModelsBuilder {
         self
     }
 
-    /// Who is told what happens. Default: [`Traced`].
+    /// Who is told what happens. Default: [`tracing_observer`].
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.inner.observer = observer;
         self

@@ -13,7 +13,7 @@ use tidegate_providers::{Provider, Usage};
 
 use super::shelf::{InUse, Shelf};
 use crate::plan::{Inference, KeyExtractor, Plan, PlanRequest, by_model};
-use crate::telemetry::{Acquired, Observer, Traced};
+use crate::telemetry::{Acquired, Observer, tracing_observer};
 
 /// A command with its plan, on its way through a pipeline.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl RateLimitHandler {
             extractor: Arc::new(by_model),
             hashes_own_keys: true,
             has_own_keys: false,
-            observer: Arc::new(Traced),
+            observer: tracing_observer(),
         }
     }
 
@@ -158,14 +158,14 @@ impl RateLimitHandler {
         self
     }
 
-    /// Tells observers every key as it is, and with [`Traced`] the log too.
+    /// Tells observers every key as it is, and with [`tracing_observer`] the log too.
     #[must_use]
     pub fn show_keys(mut self) -> Self {
         self.hashes_own_keys = false;
         self
     }
 
-    /// Who is told. Default: [`Traced`].
+    /// Who is told. Default: [`tracing_observer`].
     #[must_use]
     pub fn telemetry(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;

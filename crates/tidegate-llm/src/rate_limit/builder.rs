@@ -22,7 +22,7 @@ use super::waits::WaitLog;
 use crate::call::Scope;
 use crate::memory::MemoryBudget;
 use crate::plan::{Constraint, Source};
-use crate::telemetry::{Observer, Traced};
+use crate::telemetry::{Observer, tracing_observer};
 
 /// An [`Account`] in the making.
 #[derive(Debug)]
@@ -150,7 +150,7 @@ impl AccountBuilder {
         self
     }
 
-    /// Who is told what happens. Default: [`Traced`].
+    /// Who is told what happens. Default: [`tracing_observer`].
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
@@ -187,7 +187,7 @@ impl AccountBuilder {
             quota,
             margin: self.margin,
             ramp: ArcSwapOption::from(self.ramp.map(Arc::new)),
-            observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
+            observer: self.observer.unwrap_or_else(tracing_observer),
             waits: self.waits,
             groups: self.groups,
             all_keys: self.all_keys,

@@ -136,7 +136,7 @@ impl RetryLayer {
         self.with(|policy| policy.random = random)
     }
 
-    /// Who is told what happens. Default: [`Traced`](crate::telemetry::Traced).
+    /// Who is told what happens. Default: [`tracing_observer`](crate::telemetry::tracing_observer).
     pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
         self.with(|policy| policy.observer = observer)
     }

@@ -10,7 +10,7 @@ use super::random::Random;
 use super::schedule::Schedule;
 use super::stats::Counters;
 use crate::log_limit::LogLimit;
-use crate::telemetry::{Observer, Traced};
+use crate::telemetry::{Observer, tracing_observer};
 
 /// The longest delay that is accepted from a provider.
 const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
@@ -44,7 +44,7 @@ impl Policy {
             budget: Budget::default(),
             is_paced: false,
             random: Random::default(),
-            observer: Arc::new(Traced),
+            observer: tracing_observer(),
             counters: Arc::default(),
             log: None,
         }

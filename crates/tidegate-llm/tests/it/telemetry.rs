@@ -10,7 +10,7 @@ use tidegate_llm::Call;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::models::Models;
 use tidegate_llm::settings::RateLimitSettings;
-use tidegate_llm::telemetry::{Acquired, Observer as _, Traced};
+use tidegate_llm::telemetry::{Acquired, tracing_observer};
 use tidegate_providers::{Chat, Provider};
 use tracing::Level;
 
@@ -40,11 +40,11 @@ fn a_delay_is_told_in_whole_milliseconds_that_add_up() {
     acquired.estimated_tokens = 1_500;
     acquired.requests_per_minute = Some(1_000);
     acquired.tokens_per_minute = Some(4_000_000);
-    Traced.acquired(&acquired);
+    tracing_observer().acquired(&acquired);
     // What is less than a millisecond is cut off, of each part.
     acquired.token_wait = MILLI * 200 + MILLI * 9 / 10;
     acquired.wait = acquired.token_wait + MILLI * 50 + MILLI * 9 / 10;
-    Traced.acquired(&acquired);
+    tracing_observer().acquired(&acquired);
     let lines = log.lines();
     assert_eq!(lines.len(), 3, "{lines:?}");
     let acquire = "limiter_key=\"gemini/flash/tier_2\" estimated_tokens=1500";

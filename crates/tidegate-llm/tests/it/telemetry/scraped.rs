@@ -1,6 +1,5 @@
 //! What a scrape shows.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -8,7 +7,7 @@ use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{ModelBuilder, Models};
 use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
-use tidegate_llm::telemetry::Measured;
+use tidegate_llm::telemetry::metrics_observer;
 use tidegate_providers::{Chat, Class};
 use tokio::time::sleep;
 
@@ -28,7 +27,7 @@ fn value(scrape: &PrometheusHandle, series: &str, provider: &str) -> Option<f64>
 
 /// One call at a time and one a second, at a provider that follows its script.
 fn model(provider: &str, mock: Mock) -> ModelBuilder {
-    let models = Models::builder().backend(provider, mock).observer(Arc::new(Measured)).build();
+    let models = Models::builder().backend(provider, mock).observer(metrics_observer()).build();
     let limits = RateLimitSettings::new().burst(1);
     models.load_model(provider, "a").rate_limit(limits)
 }

@@ -15,7 +15,7 @@ use http_body_util::Full;
 use tidegate_llm::mock::Step;
 use tidegate_llm::models::{Model, Models, Profile};
 use tidegate_llm::settings::{FallbackSettings, RetrySettings};
-use tidegate_llm::telemetry::{Observer, Traced};
+use tidegate_llm::telemetry::{Observer, tracing_observer};
 use tidegate_llm::{Answer, Call};
 use tidegate_providers::{Chat, Credential, Event, Message, Reply, Tool, ToolCall};
 use tower::service_fn;
@@ -164,7 +164,7 @@ async fn no_prompt_no_answer_and_no_key_is_said() {
     let log = Log::default();
     let _listening = log.listen_from(Level::TRACE);
     let mut said = Said::default();
-    let answered = run(&registry(Arc::new(Traced)), &mut said).await;
+    let answered = run(&registry(tracing_observer()), &mut said).await;
     assert!(answered >= 10, "{answered}");
     let lines = log.lines();
     let has = |part: &str| lines.iter().any(|line| line.contains(part));
@@ -179,7 +179,7 @@ async fn no_prompt_no_answer_and_no_key_is_said() {
 async fn no_prompt_no_answer_and_no_key_is_measured() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
-    let measured = Arc::new(tidegate_llm::telemetry::Measured);
+    let measured = tidegate_llm::telemetry::metrics_observer();
     run(&registry(measured), &mut Said::default()).await;
     let rendered = scrape.render();
     assert!(rendered.contains("retry_delay") && rendered.contains("rate_limit_hits"), "{rendered}");

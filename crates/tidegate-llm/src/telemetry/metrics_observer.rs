@@ -1,5 +1,6 @@
-//! The same as numbers, for the `metrics` facade.
+//! An observer for the `metrics` facade.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
@@ -7,23 +8,28 @@ use tidegate_providers::{Class, Provider};
 
 use super::{Acquired, Observer, Stage};
 
-/// Counts what happens, by provider:
+/// Returns an observer that records these metrics, each with the label `provider`:
 ///
 /// | name | kind | |
 /// | --- | --- | --- |
 /// | `rate_limit.acquisitions` | counter | permits |
-/// | `rate_limit.delays` | counter | permits that were waited for |
-/// | `rate_limit.wait_time` | histogram | seconds waited, zero too |
-/// | `rate_limit.tokens_reserved` | histogram | tokens |
-/// | `rate_limit.in_flight`, `rate_limit.waiting` | gauge | calls |
-/// | `rate_limit.hits` | counter | calls that the provider throttled |
-/// | `retry.recovered_after` | histogram | retries of calls that succeeded in the end |
-/// | `retry.delay` | histogram | seconds slept before a retry |
-/// | `retry.failures` | counter | calls that failed in the end, with their `class` |
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Measured;
+/// | `rate_limit.delays` | counter | permits that had to wait |
+/// | `rate_limit.wait_time` | histogram | seconds waited, including zero |
+/// | `rate_limit.tokens_reserved` | histogram | tokens reserved per permit |
+/// | `rate_limit.in_flight`, `rate_limit.waiting` | gauge | calls in that stage |
+/// | `rate_limit.hits` | counter | calls throttled by the provider |
+/// | `retry.recovered_after` | histogram | retries of calls that succeeded after a retry |
+/// | `retry.delay` | histogram | seconds of delay before a retry |
+/// | `retry.failures` | counter | calls that failed after all attempts, also labelled with `class` |
+#[must_use]
+pub fn metrics_observer() -> Arc<dyn Observer> {
+    Arc::new(MetricsObserver)
+}
 
-impl Observer for Measured {
+#[derive(Debug)]
+struct MetricsObserver;
+
+impl Observer for MetricsObserver {
     fn acquired(&self, acquired: &Acquired<'_>) {
         let provider = name(acquired.provider);
         counter!("rate_limit.acquisitions", "provider" => provider.clone()).increment(1);
