@@ -14,13 +14,12 @@ use tidegate_providers::{Class, Provider};
 mod counter;
 #[cfg(feature = "metrics")]
 mod metrics_observer;
-mod stay;
+mod stage_guard;
 
 pub(crate) use counter::Counter;
 #[cfg(feature = "metrics")]
 pub use metrics_observer::metrics_observer;
-pub use stay::Stage;
-pub(crate) use stay::Stay;
+pub(crate) use stage_guard::{Stage, StageGuard};
 
 /// A permit that was given.
 #[derive(Clone, Copy, Debug)]
@@ -74,14 +73,24 @@ pub trait Observer: Send + Sync + fmt::Debug {
         let _ = acquired;
     }
 
-    /// A call is in a stage from now on.
-    fn entered(&self, provider: &Provider, stage: Stage) {
-        let _ = (provider, stage);
+    /// A call started to wait for a permit.
+    fn wait_started(&self, provider: &Provider) {
+        let _ = provider;
     }
 
-    /// A call is no longer in a stage, whatever became of it.
-    fn left(&self, provider: &Provider, stage: Stage) {
-        let _ = (provider, stage);
+    /// A call no longer waits for a permit: it got one, failed or was dropped.
+    fn wait_ended(&self, provider: &Provider) {
+        let _ = provider;
+    }
+
+    /// A call with a permit is in flight.
+    fn call_started(&self, provider: &Provider) {
+        let _ = provider;
+    }
+
+    /// A call is no longer in flight: its response ended, or it failed or was dropped.
+    fn call_ended(&self, provider: &Provider) {
+        let _ = provider;
     }
 
     /// A provider throttled a call; what shares the key is closed for so long.

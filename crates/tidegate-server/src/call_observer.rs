@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_core::breaker::BreakerState;
 use tidegate_gateway::{self as gateway, FinishedCall};
-use tidegate_llm::telemetry::{Acquired, Observer, Stage, tracing_observer};
+use tidegate_llm::telemetry::{Acquired, Observer, tracing_observer};
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
@@ -75,12 +75,20 @@ impl Observer for CallObserver {
         self.tracing.acquired(acquired);
     }
 
-    fn entered(&self, provider: &Provider, stage: Stage) {
-        self.metrics.entered(provider, stage);
+    fn wait_started(&self, provider: &Provider) {
+        self.metrics.wait_started(provider);
     }
 
-    fn left(&self, provider: &Provider, stage: Stage) {
-        self.metrics.left(provider, stage);
+    fn wait_ended(&self, provider: &Provider) {
+        self.metrics.wait_ended(provider);
+    }
+
+    fn call_started(&self, provider: &Provider) {
+        self.metrics.call_started(provider);
+    }
+
+    fn call_ended(&self, provider: &Provider) {
+        self.metrics.call_ended(provider);
     }
 
     fn throttled(&self, provider: &Provider, limiter_key: &str, pause: Duration) {

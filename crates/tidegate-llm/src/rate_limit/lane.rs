@@ -36,7 +36,7 @@ use super::quota::{Quota, Throttled};
 use super::reservation::{Days, Estimate, Followed, Leave, Line, Reservation};
 use crate::call::{CallError, Outgoing, Scope};
 use crate::memory::{MemoryShare, SecondChance};
-use crate::telemetry::{Acquired, Stage, Stay};
+use crate::telemetry::{Acquired, Stage, StageGuard};
 use acquire::Admitted;
 use configured::{Configured, LimitSet};
 
@@ -111,9 +111,9 @@ impl Lane {
         self.settings.observer.slowed_down(self.scope.provider(), &self.key);
     }
 
-    /// Tells whoever watches that a call is in a stage, until what it returns is dropped.
-    pub(super) fn stay(&self, stage: Stage) -> Stay {
-        Stay::new(self.settings.observer.clone(), self.scope.provider().clone(), stage)
+    /// Reports to the observer that a call is in a stage, until the guard is dropped.
+    pub(super) fn stage_guard(&self, stage: Stage) -> StageGuard {
+        StageGuard::new(self.settings.observer.clone(), self.scope.provider().clone(), stage)
     }
 
     pub(super) const fn pacer(&self) -> &Pacer {

@@ -21,7 +21,7 @@ use super::limit_view::ReportOrigin;
 use super::meter::{Counts, Mark, Meter};
 use super::quota::{Epoch, Quota};
 use crate::call::{CallError, ExtraInput};
-use crate::telemetry::{Stage, Stay};
+use crate::telemetry::{Stage, StageGuard};
 
 /// A wait that is longer than this is none, but a quota that is used up.
 const LONG: Duration = Duration::from_secs(600);
@@ -117,7 +117,7 @@ struct Held {
     used: Option<UsageSoFar>,
     /// The limit that refused it, if one did.
     refused_by: Option<Dimension>,
-    _in_flight: Stay,
+    _in_flight: StageGuard,
 }
 
 /// What a charge becomes.
@@ -144,7 +144,7 @@ impl Reservation {
         extra_input: Option<ExtraInput>,
     ) -> Self {
         let held = Held {
-            _in_flight: lane.stay(Stage::InFlight),
+            _in_flight: lane.stage_guard(Stage::InFlight),
             lane,
             quota,
             leave,

@@ -6,7 +6,10 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use tidegate_providers::{Class, Provider};
 
-use super::{Acquired, Observer, Stage};
+use super::{Acquired, Observer};
+
+const WAITING: &str = "rate_limit.waiting";
+const IN_FLIGHT: &str = "rate_limit.in_flight";
 
 /// Returns an observer that records these metrics, each with the label `provider`:
 ///
@@ -41,12 +44,21 @@ impl Observer for MetricsObserver {
             .record(to_f64(acquired.estimated_tokens));
     }
 
-    fn entered(&self, provider: &Provider, stage: Stage) {
-        gauge!(of(stage), "provider" => name(provider)).increment(1.0);
+    // Gauges are incremented and decremented rather than set, since a provider has several queues.
+    fn wait_started(&self, provider: &Provider) {
+        gauge!(WAITING, "provider" => name(provider)).increment(1.0);
     }
 
-    fn left(&self, provider: &Provider, stage: Stage) {
-        gauge!(of(stage), "provider" => name(provider)).decrement(1.0);
+    fn wait_ended(&self, provider: &Provider) {
+        gauge!(WAITING, "provider" => name(provider)).decrement(1.0);
+    }
+
+    fn call_started(&self, provider: &Provider) {
+        gauge!(IN_FLIGHT, "provider" => name(provider)).increment(1.0);
+    }
+
+    fn call_ended(&self, provider: &Provider) {
+        gauge!(IN_FLIGHT, "provider" => name(provider)).decrement(1.0);
     }
 
     fn throttled(&self, provider: &Provider, _limiter_key: &str, _pause: Duration) {
@@ -72,15 +84,6 @@ impl Observer for MetricsObserver {
 
     fn recovered(&self, provider: &Provider, retries: u32) {
         histogram!("retry.recovered_after", "provider" => name(provider)).record(retries);
-    }
-}
-
-/// The gauge of a stage. It is counted up and down rather than set, since a provider has several
-/// queues.
-const fn of(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Waiting => "rate_limit.waiting",
-        Stage::InFlight => "rate_limit.in_flight",
     }
 }
 

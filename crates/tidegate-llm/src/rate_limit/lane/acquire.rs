@@ -38,7 +38,7 @@ impl Lane {
         model: &str,
         call: &impl Outgoing,
     ) -> Result<Admitted, CallError> {
-        let _waiting = self.stay(Stage::Waiting);
+        let _waiting = self.stage_guard(Stage::Waiting);
         let begin = self.now();
         loop {
             let mut expectation = quota.expect(call.input_tokens());
