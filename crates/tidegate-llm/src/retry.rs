@@ -23,13 +23,13 @@
 //! [`CallError::Open`]: crate::CallError::Open
 
 mod budget;
+mod counters;
 mod layer;
 mod policy;
 mod random;
 mod run;
 mod schedule;
 mod service;
-mod stats;
 mod tries;
 
 pub use budget::Budget;
@@ -40,4 +40,3 @@ pub(crate) use random::Random;
 pub(crate) use run::Retryable;
 #[cfg(test)]
 pub(crate) use run::{Reason, TimeBudget, run_within};
-pub use stats::Stats;

@@ -16,7 +16,6 @@ use super::policy::Policy;
 use super::random::Random;
 use super::run::{Attempt, TimeBudget, run_within};
 use super::service::Retry;
-use super::stats::Stats;
 use crate::call::{Broken, CallError, Outgoing};
 use crate::telemetry::Observer;
 
@@ -41,7 +40,7 @@ use crate::telemetry::Observer;
 /// assert_eq!(*layer.window().end(), Duration::from_secs(15));
 /// let model = layer.layer(service_fn(|_: Call| async { Ok::<_, CallError>("hello") }));
 /// assert_eq!(model.oneshot(Call::new(Chat::user("hi"))).await?, "hello");
-/// assert_eq!(layer.stats().attempts, 1);
+/// assert_eq!(layer.attempts(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -158,12 +157,6 @@ impl RetryLayer {
     #[must_use]
     pub fn remaining_budget(&self) -> u64 {
         self.policy.budget.remaining()
-    }
-
-    /// What came of the calls through all services of this layer.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.policy.counters.read()
     }
 
     /// Logs how often calls are tried again, once for all clones. The first service that the layer

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tidegate_providers::Provider;
 
 use super::budget::Budget;
+use super::counters::Counters;
 use super::random::Random;
 use super::schedule::Schedule;
-use super::stats::Counters;
 use crate::log_limit::LogLimit;
 use crate::telemetry::{Observer, tracing_observer};
 

@@ -118,7 +118,7 @@ pub(crate) enum Reason {
     /// The provider cannot be reached.
     Unreachable,
     /// The provider asks for a longer wait than is accepted.
-    PutOff,
+    ServerDelayTooLong,
     /// All callers of the provider together have retried too much.
     Budget,
 }
@@ -131,7 +131,7 @@ impl fmt::Display for Reason {
             Self::Deadline => "the next attempt would be too late",
             Self::NotAdmitted => "the next one was not admitted",
             Self::Unreachable => "the provider cannot be reached",
-            Self::PutOff => "the provider asks for too long a wait",
+            Self::ServerDelayTooLong => "the provider asks for too long a wait",
             Self::Budget => "the budget of retries is spent",
         })
     }

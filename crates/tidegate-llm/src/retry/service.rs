@@ -5,7 +5,6 @@ use std::task::{Context, Poll};
 use tower_service::Service;
 
 use super::layer::RetryLayer;
-use super::stats::Stats;
 use crate::call::ready::{self, Answering};
 use crate::call::{CallError, Outgoing};
 
@@ -24,12 +23,6 @@ pub struct Retry<S> {
 impl<S> Retry<S> {
     pub(super) const fn new(inner: S, layer: RetryLayer) -> Self {
         Self { inner, layer }
-    }
-
-    /// What came of the calls through all services of the layer.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.layer.stats()
     }
 }
 

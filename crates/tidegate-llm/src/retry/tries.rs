@@ -134,7 +134,7 @@ impl<'a> Tries<'a> {
         }
         let told = error.retry_after();
         if told.is_some_and(|told| told > *max_server_delay) {
-            return Err(Reason::PutOff);
+            return Err(Reason::ServerDelayTooLong);
         }
         let (now, retry) = (Instant::now(), self.made.saturating_sub(1));
         let delay = schedule.delay(retry, told, random);
