@@ -15,8 +15,7 @@ pub use concurrency::{
     DEFAULT_CONCURRENCY_CAP, Warning, default_concurrency, resolve_concurrency,
     resolve_concurrency_cap,
 };
-pub(crate) use fallback::ChainLink;
-pub use fallback::FallbackSettings;
+pub(crate) use fallback::{ChainLink, FallbackSettings};
 pub use rate_limit::RateLimitSettings;
 pub(crate) use retry::RetryNumbers;
 pub use retry::{RetrySettings, default_retries};

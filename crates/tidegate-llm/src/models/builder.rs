@@ -63,9 +63,32 @@ impl ModelBuilder {
         self
     }
 
-    /// Whether other providers are turned to, and which ones.
-    pub fn fallback(mut self, settings: impl Into<FallbackSettings>) -> Self {
-        self.fallback = Some(settings.into());
+    /// Turns fallback on or off. The providers are those of [`fallback_to`](Self::fallback_to), or
+    /// else of the registry.
+    pub fn fallback(mut self, enabled: bool) -> Self {
+        self.fallback.get_or_insert_default().enabled = Some(enabled);
+        self
+    }
+
+    /// Sets the providers to fall back to, in this order, at most ten: `anthropic`, or one of its
+    /// models as `anthropic/claude-sonnet`. Turns fallback on, unless
+    /// [`fallback`](Self::fallback) turns it off.
+    ///
+    /// ```
+    /// use tidegate_llm::mock::Mock;
+    /// use tidegate_llm::models::Models;
+    ///
+    /// let models = Models::builder()
+    ///     .backend("mock", Mock::new("mock"))
+    ///     .backend("other", Mock::new("other"))
+    ///     .build();
+    /// let model = models.load_model("mock", "any").fallback_to(["other/small"]).build()?;
+    /// assert_eq!(model.to_string(), "Fallback(mock/any)");
+    /// # Ok::<(), tidegate_llm::models::LoadError>(())
+    /// ```
+    pub fn fallback_to(mut self, chain: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let chain = chain.into_iter().map(Into::into).collect();
+        self.fallback.get_or_insert_default().chain = Some(chain);
         self
     }
 
@@ -162,8 +185,8 @@ impl ModelBuilder {
     fn fallback_settings(&self) -> Option<FallbackSettings> {
         let there = self.models.inner.fallback.clone();
         let (settings, on) = match &self.fallback {
-            Some(given) => (there.merged(given), given.is_enabled().unwrap_or(true)),
-            None => (there.clone(), there.is_enabled().unwrap_or(false)),
+            Some(given) => (there.merged(given), given.enabled.unwrap_or(true)),
+            None => (there.clone(), there.enabled.unwrap_or(false)),
         };
         on.then_some(settings)
     }

@@ -102,9 +102,18 @@ impl ModelsBuilder {
         self
     }
 
-    /// The settings of the fallback module.
-    pub fn fallback(mut self, settings: FallbackSettings) -> Self {
-        self.inner.fallback = settings;
+    /// Turns fallback on or off for models that are not loaded with a setting of their own.
+    /// Default: off.
+    pub fn fallback(mut self, enabled: bool) -> Self {
+        self.inner.fallback.enabled = Some(enabled);
+        self
+    }
+
+    /// Sets the providers to fall back to, in this order, at most ten: `anthropic`, or one of its
+    /// models as `anthropic/claude-sonnet`. Used by models that
+    /// turn fallback on and name no others.
+    pub fn fallback_to(mut self, chain: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.inner.fallback.chain = Some(chain.into_iter().map(Into::into).collect());
         self
     }
 

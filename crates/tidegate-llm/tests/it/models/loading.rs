@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{LoadError, ModelBuilder, Models, Profile};
-use tidegate_llm::settings::{FallbackSettings, RateLimitSettings, RetrySettings};
+use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Chat, Credential, Message, Tool};
 use tokio::time::Instant;
@@ -18,16 +18,13 @@ use crate::log::Log;
 
 use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
 
-fn chain(targets: &[&str]) -> FallbackSettings {
-    FallbackSettings::to(targets.iter().copied())
-}
-
 /// Settings in which everything is on, or nothing.
 fn settled(enabled: bool) -> Models {
     registry(&["openai", "groq"])
         .rate_limit(limits(60, 60).enabled(enabled))
         .retry(RetrySettings::new().enabled(enabled))
-        .fallback(chain(&["groq/llama"]).enabled(enabled))
+        .fallback_to(["groq/llama"])
+        .fallback(enabled)
         .build()
 }
 
@@ -55,7 +52,7 @@ fn each_module_follows_the_settings_unless_it_is_told_otherwise() {
         let overridden = models
             .load_model("openai", "gpt-4o")
             .retry(RetrySettings::new())
-            .fallback(chain(&["groq/llama"]))
+            .fallback_to(["groq/llama"])
             .rate_limit(RateLimitSettings::new())
             .build()
             .unwrap();

@@ -2,14 +2,10 @@
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::{FallbackSettings, RetrySettings};
+use tidegate_llm::settings::RetrySettings;
 use tidegate_providers::{Class, Credential};
 
 use super::{SECOND, at_once, hello, limits, per_minute, wait};
-
-fn chain(target: &str) -> FallbackSettings {
-    FallbackSettings::to([target])
-}
 
 /// Two providers, the second for when the first fails, at one a minute each.
 fn pair(first: &Mock, second: &Mock, burst: u32) -> (Models, Model) {
@@ -18,7 +14,7 @@ fn pair(first: &Mock, second: &Mock, burst: u32) -> (Models, Model) {
         .backend("groq", second.clone())
         .rate_limit(limits(1, burst))
         .build();
-    let model = models.load_model("openai", "a").rate_limit(true).fallback(chain("groq/b"));
+    let model = models.load_model("openai", "a").rate_limit(true).fallback_to(["groq/b"]);
     let model = model.build().unwrap();
     (models, model)
 }
@@ -72,7 +68,7 @@ async fn a_model_falls_back_to_another_one_of_its_provider() {
     let models = Models::builder().backend("openai", mock.clone()).provider("openai", registered);
     let models = models.rate_limit(limits(60, 5)).strict().build();
     let load = models.load_model("openai", "large").credential(Credential::new("sk-own"));
-    let model = load.rate_limit(per_minute(1)).fallback(chain("openai/small")).build().unwrap();
+    let model = load.rate_limit(per_minute(1)).fallback_to(["openai/small"]).build().unwrap();
     assert_eq!(models.accounts(), 1);
     model.invoke(hello()).await.unwrap();
     assert_eq!(mock.seen(), 2);

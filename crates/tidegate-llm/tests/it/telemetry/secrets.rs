@@ -14,7 +14,7 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use tidegate_llm::mock::Step;
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::{FallbackSettings, RetrySettings};
+use tidegate_llm::settings::RetrySettings;
 use tidegate_llm::telemetry::{Observer, tracing_observer};
 use tidegate_llm::{Answer, Call};
 use tidegate_providers::{Chat, Credential, Event, Message, Reply, Tool, ToolCall};
@@ -81,12 +81,11 @@ fn registry(observer: Arc<dyn Observer>) -> Models {
 }
 
 fn load(models: &Models, said: &mut Said) -> Model {
-    let chain = vec!["groq".to_owned(), "mistral/small".to_owned()];
     let builder = models
         .load_model("openai", None)
         .rate_limit(true)
         .retry(RetrySettings::new().max_retries(2))
-        .fallback(FallbackSettings::to(chain));
+        .fallback_to(["groq", "mistral/small"]);
     said.debug(&builder);
     builder.build().unwrap()
 }
