@@ -1,10 +1,10 @@
 //! A provider that is none, for tests of programs.
 //!
 //! A [`Mock`] answers calls without a network: first by a script, then always the same. It takes as
-//! long as it is told to, on tokio's clock, so that under paused time it takes none. What it was
+//! long as it is reported to, on tokio's clock, so that under paused time it takes none. What it was
 //! called with is kept, and can be compared by value.
 
-mod spoken;
+mod event_stream;
 mod step;
 
 use std::collections::VecDeque;
@@ -17,14 +17,14 @@ use tidegate_providers::{Chat, Mode, Provider, Reply, StopReason, Usage, tokens}
 use tower_service::Service;
 
 use crate::call::{Answer, Call, CallError};
-use spoken::Spoken;
+use event_stream::EventStream;
 pub use step::Step;
 use step::{Ending, Outcome};
 
 /// How many calls are remembered: the newest ones.
-const REMEMBERED: usize = 1_024;
+const MAX_REMEMBERED: usize = 1_024;
 
-/// A service that answers calls as it is told to. Clones are the same mock.
+/// A service that answers calls as it is reported to. Clones are the same mock.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -112,7 +112,7 @@ impl Mock {
     fn take(&self, call: &Call) -> Step {
         let mut state = self.lock();
         state.seen += 1;
-        if state.calls.len() == REMEMBERED {
+        if state.calls.len() == MAX_REMEMBERED {
             state.calls.pop_front();
         }
         state.calls.push_back(call.clone());
@@ -130,31 +130,31 @@ impl Service<Call> for Mock {
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let Step { outcome, delay, pause, told } = self.take(&call);
+        let Step { outcome, delay, pause, reported } = self.take(&call);
         let provider = self.provider.clone();
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
             let (reply, ending) = match outcome {
-                Outcome::Reply(reply, ending) => (completed(reply, call.chat()), ending),
+                Outcome::Reply(reply, ending) => (fill_in(reply, call.chat()), ending),
                 Outcome::Fail(fail) => return Err(fail.error(provider)),
             };
             let answer = match (call.mode(), ending) {
                 (Mode::Whole, Ending::Whole) => Answer::complete(provider, reply),
                 (Mode::Whole, Ending::BrokenOff(fail)) => return Err(fail.error(provider)),
                 (Mode::Stream, ending) => {
-                    let spoken = Spoken::new(provider.clone(), reply, ending, pause);
-                    Answer::streamed(provider, Box::pin(spoken))
+                    let event_stream = EventStream::new(provider.clone(), reply, ending, pause);
+                    Answer::streamed(provider, Box::pin(event_stream))
                 }
             };
-            Ok(answer.told(told, None))
+            Ok(answer.told(reported, None))
         })
     }
 }
 
 /// A reply with all that a provider says: what it does not have is filled in, by our own count.
-fn completed(mut reply: Reply, chat: &Chat) -> Reply {
+fn fill_in(mut reply: Reply, chat: &Chat) -> Reply {
     reply.usage.get_or_insert_with(|| Usage {
         input: tokens::count_chat(chat),
         output: tokens::count(&reply.text),

@@ -7,8 +7,8 @@
 //! The handler never fails: a command comes out as it went in.
 
 mod handler;
+mod limiter_cache;
 mod limits;
-mod shelf;
 
 use std::fmt;
 

@@ -11,12 +11,12 @@
 
 mod constraint;
 mod daily;
-mod fault;
-mod infer;
+mod inference;
 mod key;
 mod planner;
 mod raw;
 mod tier;
+mod violation;
 
 use std::fmt;
 
@@ -25,14 +25,14 @@ use tidegate_providers::Dimension;
 
 pub use constraint::Constraint;
 pub(crate) use daily::Daily;
-pub use fault::Invalid;
-pub(crate) use fault::{Checks, Rule, burst, rate};
-pub use infer::{Inference, UNKNOWN_PROVIDER};
+pub use inference::{Inference, UNKNOWN_PROVIDER};
 pub(crate) use key::KeyExtractor;
 pub use key::{by_endpoint, by_model, by_user};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
 pub use tier::TierTable;
+pub use violation::Invalid;
+pub(crate) use violation::{Checks, Rule, burst, rate};
 
 /// Where a constraint comes from, the strongest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ pub struct TokenEstimate {
 impl TokenEstimate {
     /// The most tokens that a dimension may see. Where nobody knows what is input and what is
     /// output, either may be all of it.
-    fn most(&self, dimension: Dimension) -> u64 {
+    fn max_in(&self, dimension: Dimension) -> u64 {
         let input = self.input_tokens.map(|input| input.min(self.max_tokens));
         match dimension {
             Dimension::Tokens => self.max_tokens,
@@ -154,7 +154,7 @@ impl Plan {
     #[must_use]
     pub fn reserved(&self, dimension: Dimension) -> u64 {
         let limited = self.constraint.as_ref().and_then(|limits| limits.rate(dimension)).is_some();
-        self.estimate.filter(|_| limited).map_or(0, |estimate| estimate.most(dimension))
+        self.estimate.filter(|_| limited).map_or(0, |estimate| estimate.max_in(dimension))
     }
 }
 

@@ -27,10 +27,10 @@ mod counters;
 mod layer;
 mod policy;
 mod random;
+mod retry_state;
 mod run;
 mod schedule;
 mod service;
-mod tries;
 
 pub use budget::Budget;
 pub(crate) use budget::Budgets;

@@ -9,7 +9,7 @@ use crate::call::Scope;
 use crate::recent::Recent;
 
 /// How many scopes are remembered at least.
-const MOST_SCOPES: usize = 4_096;
+const REMEMBERED_SCOPES: usize = 4_096;
 
 /// A circuit for each scope. Clones share them.
 ///
@@ -18,19 +18,19 @@ const MOST_SCOPES: usize = 4_096;
 #[derive(Clone, Debug)]
 pub(crate) struct Breakers {
     settings: BreakerSettings,
-    known: Arc<Mutex<Recent<Scope, Circuit>>>,
+    circuits: Arc<Mutex<Recent<Scope, Circuit>>>,
 }
 
 impl Breakers {
     /// No circuits yet.
     pub(crate) fn new(settings: BreakerSettings) -> Self {
-        Self { settings, known: Arc::new(Mutex::new(Recent::new(MOST_SCOPES))) }
+        Self { settings, circuits: Arc::new(Mutex::new(Recent::new(REMEMBERED_SCOPES))) }
     }
 
     /// The circuit of a scope: the same one for the same scope.
-    pub(crate) fn of(&self, scope: &Scope) -> Circuit {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(scope, || Circuit::of(scope, self.settings))
+    pub(crate) fn get(&self, scope: &Scope) -> Circuit {
+        let mut circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
+        circuits.get(scope, || Circuit::for_scope(scope, self.settings))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::telemetry::Counter;
 
 /// How much earlier than a deadline a call may be broken off at it: the clock of whoever does so was
 /// started before ours.
-const EARLY: Duration = Duration::from_millis(10);
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
 
 /// What came of a circuit so far.
 #[cfg(test)]
@@ -52,7 +52,7 @@ impl Circuit {
         Self::named(provider, name, settings)
     }
 
-    pub(super) fn of(scope: &Scope, settings: BreakerSettings) -> Self {
+    pub(super) fn for_scope(scope: &Scope, settings: BreakerSettings) -> Self {
         Self::named(scope.provider().clone(), scope.to_string(), settings)
     }
 
@@ -81,13 +81,14 @@ impl Circuit {
     }
 
     /// Lets a call through, if the provider is called now. It may take so long, if it says so.
-    pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<Pass, CallError> {
+    pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<AdmittedCall, CallError> {
         let now = Instant::now();
         let admitted = self.0.lock().admit(super::now());
         match admitted {
             Ok(epoch) => {
-                let end = deadline.and_then(|span| now.checked_add(span.saturating_sub(EARLY)));
-                Ok(Pass { circuit: self.0.clone(), epoch: Some(epoch), end })
+                let end = deadline
+                    .and_then(|span| now.checked_add(span.saturating_sub(DEADLINE_TOLERANCE)));
+                Ok(AdmittedCall { circuit: self.0.clone(), epoch: Some(epoch), end })
             }
             Err(after) => {
                 self.0.refused.up();
@@ -99,9 +100,9 @@ impl Circuit {
 
 impl Inner {
     fn settle(&self, epoch: Epoch, outcome: CallOutcome, error: Option<&CallError>) {
-        let news = self.lock().settle(epoch, outcome, super::now(), 0);
+        let transition = self.lock().settle(epoch, outcome, super::now(), 0);
         let name = &self.name;
-        match (news, error) {
+        match (transition, error) {
             (Some(Transition::Opened(pause)), Some(error)) => {
                 self.opened.up();
                 let seconds = pause.as_secs_f64();
@@ -123,14 +124,14 @@ impl Inner {
 /// A call that was let through. Dropped without an outcome before its deadline, it leaves its place
 /// to another: its caller has gone. Dropped at the deadline, it was not answered in time.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct AdmittedCall {
     circuit: Arc<Inner>,
     epoch: Option<Epoch>,
     /// From when on a call that has no answer was given enough time.
     end: Option<Instant>,
 }
 
-impl Pass {
+impl AdmittedCall {
     pub(super) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
         let outcome = error.map_or(CallOutcome::Answered, outcome_of);
@@ -140,7 +141,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for AdmittedCall {
     fn drop(&mut self) {
         let Some(epoch) = self.epoch.take() else { return };
         if self.end.is_none_or(|end| Instant::now() < end) {

@@ -57,8 +57,8 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let pass = match self.circuit.admit(request.terms().deadline) {
-            Ok(pass) => pass,
+        let admitted = match self.circuit.admit(request.terms().deadline) {
+            Ok(admitted) => admitted,
             Err(open) => {
                 // What the service inside has reserved for this call is of no use to it.
                 drop(ready::take_ready(&mut self.inner));
@@ -68,7 +68,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let result = answer.await;
-            pass.settle(&result);
+            admitted.settle(&result);
             result
         })
     }

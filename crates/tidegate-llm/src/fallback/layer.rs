@@ -71,7 +71,7 @@ impl<R, T> FallbackLayer<R, T> {
         let mut checks = Checks::default();
         if let Some(rule) = rule {
             let named: Vec<_> = targets.iter().map(|target| target.provider().as_str()).collect();
-            checks.refuse("chain", &named, rule);
+            checks.reject("chain", &named, rule);
         }
         let (primary, counters) = (primary.into(), Counters::default());
         checks.finish(Self { chain: Arc::new(Chain { primary, targets, counters }) })

@@ -58,14 +58,14 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
         self.counters.calls.up();
         let end = request.terms().deadline.and_then(|span| Instant::now().checked_add(span));
         match first.await {
-            Err(error) if may_fall_back(&error) => self.follow(request, error, end).await,
+            Err(error) if may_fall_back(&error) => self.try_targets(request, error, end).await,
             done => done,
         }
     }
 
     /// Tries the targets one after the other, after the first provider has failed with `first`, as
     /// long as there is time.
-    async fn follow(
+    async fn try_targets(
         &self,
         mut request: R,
         first: CallError,
@@ -103,22 +103,22 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
             let class = error.class().name();
             tracing::warn!("No fallback for {} after {from} ({class}): {error}", self.primary);
         }
-        Err(lost(first, failures))
+        Err(final_error(first, failures))
     }
 }
 
 /// What there is to tell when nobody has answered: the error of the first, as that is the provider
 /// that was asked for. If it will not do better later, one of the others may; and if it was left
 /// alone, the others were not, and a retry costs what retries cost.
-fn lost(first: CallError, failures: Vec<CallError>) -> CallError {
-    let matters = |other: &CallError| {
+fn final_error(first: CallError, failures: Vec<CallError>) -> CallError {
+    let is_relevant = |other: &CallError| {
         if first.is_worth_a_retry() {
             first.is_wait() && !other.is_wait()
         } else {
             other.is_worth_a_retry()
         }
     };
-    let other = failures.into_iter().filter(matters).min_by_key(CallError::retry_after);
+    let other = failures.into_iter().filter(is_relevant).min_by_key(CallError::retry_after);
     match other {
         Some(other) => CallError::Unrescued { first: Box::new(first), other: Box::new(other) },
         None => first,

@@ -26,7 +26,7 @@ pub struct Step {
     pub(super) outcome: Outcome,
     pub(super) delay: Duration,
     pub(super) pause: Duration,
-    pub(super) told: ReportedLimits,
+    pub(super) reported: ReportedLimits,
 }
 
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Step {
             outcome,
             delay: Duration::ZERO,
             pause: Duration::ZERO,
-            told: ReportedLimits::nothing(),
+            reported: ReportedLimits::nothing(),
         }
     }
 
@@ -98,8 +98,8 @@ impl Step {
     }
 
     /// Tells this about limits, in the head of an answer.
-    pub fn told(mut self, told: ReportedLimits) -> Self {
-        self.told = told;
+    pub fn told(mut self, limits: ReportedLimits) -> Self {
+        self.reported = limits;
         self
     }
 

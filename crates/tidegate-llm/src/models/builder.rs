@@ -165,45 +165,45 @@ impl ModelBuilder {
     /// The settings of each module, or `None` if it is off. Settings that a model is loaded with turn
     /// a module on unless they say otherwise.
     fn rate_limit_settings(&self) -> Option<RateLimitSettings> {
-        let there = self.models.inner.rate_limit.clone();
+        let registry = self.models.inner.rate_limit.clone();
         let (settings, given) = match &self.rate_limit {
-            Some(given) => (there.merged(given), given.is_enabled().unwrap_or(true)),
-            None => (there.clone(), there.is_enabled().unwrap_or(false)),
+            Some(given) => (registry.merged(given), given.is_enabled().unwrap_or(true)),
+            None => (registry.clone(), registry.is_enabled().unwrap_or(false)),
         };
         given.then_some(settings)
     }
 
     fn retry_settings(&self) -> Option<RetrySettings> {
-        let there = self.models.inner.retry;
+        let registry = self.models.inner.retry;
         let on = match &self.retry {
             Some(given) => given.is_enabled().unwrap_or(true),
-            None => there.is_enabled().unwrap_or(false),
+            None => registry.is_enabled().unwrap_or(false),
         };
-        on.then_some(there)
+        on.then_some(registry)
     }
 
     fn fallback_settings(&self) -> Option<FallbackSettings> {
-        let there = self.models.inner.fallback.clone();
+        let registry = self.models.inner.fallback.clone();
         let (settings, on) = match &self.fallback {
-            Some(given) => (there.merged(given), given.enabled.unwrap_or(true)),
-            None => (there.clone(), there.enabled.unwrap_or(false)),
+            Some(given) => (registry.merged(given), given.enabled.unwrap_or(true)),
+            None => (registry.clone(), registry.enabled.unwrap_or(false)),
         };
         on.then_some(settings)
     }
 
     /// How calls are tried again; the time of an attempt holds without the module too.
     fn retry_numbers(&self) -> Result<RetryNumbers, LoadError> {
-        let there = self.models.inner.retry;
+        let registry = self.models.inner.retry;
         let settings = match &self.retry {
-            Some(given) => there.merged(given),
-            None => there,
+            Some(given) => registry.merged(given),
+            None => registry,
         };
         settings.numbers(&self.provider).map_err(setting("retry"))
     }
 
     fn guarded(&self, backend: Backend, model: &str) -> Backend {
         let scope = Scope::new(self.provider.clone(), &self.profile.credential).model(model);
-        let circuit = self.models.breakers().of(&scope);
+        let circuit = self.models.breakers().get(&scope);
         Backend::new(self.provider.clone(), BreakerLayer::new(circuit).layer(backend))
     }
 
@@ -241,7 +241,7 @@ impl ModelBuilder {
             .max_retries(settings.max_retries)
             .base(settings.base)
             .cap(settings.cap)
-            .budget(&self.models.budgets().of(&self.provider))
+            .budget(&self.models.budgets().get(&self.provider))
             .observer(self.models.inner.observer.clone());
         Backend::new(self.provider.clone(), layer.layer(backend))
     }

@@ -36,7 +36,7 @@ impl ModelsBuilder {
                 connect: None,
                 backends: HashMap::new(),
                 profiles: HashMap::new(),
-                rate_limit: RateLimitSettings::shipped(),
+                rate_limit: RateLimitSettings::defaults(),
                 retry: RetrySettings::default(),
                 fallback: FallbackSettings::default(),
                 observer: tracing_observer(),

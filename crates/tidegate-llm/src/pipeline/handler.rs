@@ -11,7 +11,7 @@ use tidegate::{KeyBuf, MemoryStore};
 use tidegate_providers::name::short_hash;
 use tidegate_providers::{Provider, Usage};
 
-use super::shelf::{InUse, Shelf};
+use super::limiter_cache::{LimiterCache, QueueGuard};
 use crate::plan::{Inference, KeyExtractor, Plan, PlanRequest, by_model};
 use crate::telemetry::{Acquired, Observer, tracing_observer};
 
@@ -57,7 +57,7 @@ impl<C> Planned<C> {
 /// charged stays.
 pub struct Permits {
     permit: Permit,
-    queue: InUse,
+    queue: QueueGuard,
     reserved: u64,
     token_wait: Duration,
 }
@@ -104,7 +104,7 @@ impl fmt::Debug for Permits {
 /// Makes commands wait for the limits of their plan. Cheap to clone; clones share everything.
 #[derive(Clone)]
 pub struct RateLimitHandler {
-    shelf: Arc<Shelf>,
+    cache: Arc<LimiterCache>,
     inference: Arc<Inference>,
     extractor: Arc<KeyExtractor>,
     /// Whether observers are told a hash of keys that a program made, since they may name people.
@@ -120,7 +120,7 @@ impl RateLimitHandler {
     pub fn new() -> Self {
         let store = MemoryStore::builder().clock(TokioClock::new()).build();
         Self {
-            shelf: Arc::new(Shelf::new(store.map(Arc::new).unwrap_or_default())),
+            cache: Arc::new(LimiterCache::new(store.map(Arc::new).unwrap_or_default())),
             inference: Arc::default(),
             extractor: Arc::new(by_model),
             hashes_own_keys: true,
@@ -182,7 +182,7 @@ impl RateLimitHandler {
     /// The store, with a bound of its own on memory. It has its own clock.
     #[must_use]
     pub fn store(mut self, store: Arc<MemoryStore>) -> Self {
-        self.shelf = Arc::new(Shelf::new(store));
+        self.cache = Arc::new(LimiterCache::new(store));
         self
     }
 
@@ -193,8 +193,8 @@ impl RateLimitHandler {
         let provider = self.inference.provider_of(&planned.request);
         let parts = (self.extractor)(&provider, &planned.request);
         let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
-        let shown = self.shown(&parts, &key);
-        let queue = self.shelf.queue(constraint, key);
+        let observed_key = self.observed_key(&parts, &key);
+        let queue = self.cache.queue(constraint, key);
         let reserved = planned.plan.reserved_tokens();
         let charges = queue.limits().charges(queue.key(), &planned.plan);
         let permit = match queue.pacer().acquire(charges).into_debt().await {
@@ -206,7 +206,7 @@ impl RateLimitHandler {
             }
         };
         let token_wait = token_wait(&permit, &queue);
-        let mut acquired = Acquired::new(&provider, &shown);
+        let mut acquired = Acquired::new(&provider, &observed_key);
         acquired.estimated_tokens = reserved;
         acquired.wait = permit.waited();
         acquired.token_wait = token_wait;
@@ -221,11 +221,11 @@ impl RateLimitHandler {
     /// How many keys are in use: waited for, or with a call under way.
     #[must_use]
     pub fn keys_in_use(&self) -> usize {
-        self.shelf.keys()
+        self.cache.keys()
     }
 
     /// A key as observers see it.
-    fn shown(&self, parts: &[String], key: &KeyBuf) -> String {
+    fn observed_key(&self, parts: &[String], key: &KeyBuf) -> String {
         if !self.has_own_keys || !self.hashes_own_keys {
             return parts.join("/");
         }
@@ -236,7 +236,7 @@ impl RateLimitHandler {
 impl fmt::Debug for RateLimitHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitHandler")
-            .field("shelf", &self.shelf)
+            .field("cache", &self.cache)
             .field("hashes_own_keys", &self.hashes_own_keys)
             .field("has_own_keys", &self.has_own_keys)
             .field("observer", &self.observer)
@@ -251,7 +251,7 @@ impl Default for RateLimitHandler {
 }
 
 /// The part of a wait that was for tokens.
-fn token_wait(permit: &Permit, queue: &InUse) -> Duration {
+fn token_wait(permit: &Permit, queue: &QueueGuard) -> Duration {
     let of_tokens = permit.parts().iter().filter(|part| queue.limits().is_of_tokens(&part.limit));
     of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited())
 }

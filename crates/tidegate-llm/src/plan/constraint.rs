@@ -13,8 +13,8 @@ use tidegate_core::Decimal;
 use tidegate_providers::Dimension;
 
 use super::daily::Daily;
-use super::fault::{Checks, Invalid, Rule, burst, rate, whole};
 use super::raw::RawConstraint;
+use super::violation::{Checks, Invalid, Rule, burst, positive, rate};
 
 /// What a provider allows: requests, tokens, requests of a day, an interval, a burst, a
 /// concurrency. Every part may be left out.
@@ -83,7 +83,7 @@ impl Constraint {
             tokens: amount("tokens_per_minute", raw.tokens_per_minute),
             input_tokens: amount("input_tokens_per_minute", raw.input_tokens_per_minute),
             output_tokens: amount("output_tokens_per_minute", raw.output_tokens_per_minute),
-            daily: Daily::read(raw, &mut checks),
+            daily: Daily::parse(raw, &mut checks),
             min_interval: checks
                 .optional("min_interval_ms", raw.min_interval_ms, |given| interval(*given))
                 .unwrap_or_default(),
@@ -95,12 +95,12 @@ impl Constraint {
             concurrency: checks.optional(
                 "max_concurrent_requests",
                 raw.max_concurrent_requests,
-                |given| whole(*given, Rule::AtLeast(1), u32::MAX),
+                |given| positive(*given, Rule::AtLeast(1), u32::MAX),
             ),
         };
         let parts = raw.input_tokens_per_minute.or(raw.output_tokens_per_minute);
         if let (Some(total), Some(_)) = (raw.tokens_per_minute, parts) {
-            checks.refuse("tokens_per_minute", &total, Rule::TotalOrParts);
+            checks.reject("tokens_per_minute", &total, Rule::TotalOrParts);
         }
         checks.finish(constraint)
     }
@@ -214,12 +214,12 @@ impl Constraint {
     pub fn burst(&self) -> u64 {
         match self.burst_capacity {
             Some(capacity) => capacity.get().into(),
-            None => self.seconds_worth().unwrap_or(1).max(1),
+            None => self.burst_by_factor().unwrap_or(1).max(1),
         }
     }
 
     /// Whole requests of so many seconds as the factor says, by the decimal that it was written as.
-    fn seconds_worth(&self) -> Option<u64> {
+    fn burst_by_factor(&self) -> Option<u64> {
         if self.burst_factor <= 1.0 {
             return None;
         }

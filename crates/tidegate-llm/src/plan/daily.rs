@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use jiff::tz::TimeZone;
 use tidegate::Schedule;
 
-use super::fault::{Checks, Rule, rate};
 use super::raw::RawConstraint;
+use super::violation::{Checks, Rule, rate};
 
 /// Requests of a calendar day, and where that day begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +18,13 @@ pub(crate) struct Daily {
 
 impl Daily {
     /// The quota of a day; a zone without one is refused.
-    pub(super) fn read(raw: &RawConstraint, checks: &mut Checks) -> Option<Self> {
+    pub(super) fn parse(raw: &RawConstraint, checks: &mut Checks) -> Option<Self> {
         let requests =
             checks.optional("requests_per_day", raw.requests_per_day, |given| rate(*given));
         let given = raw.requests_per_day_zone.as_deref();
         let zone = checks.check("requests_per_day_zone", given.unwrap_or("UTC"), |name| zone(name));
         if let (None, Some(given)) = (raw.requests_per_day, given) {
-            checks.refuse("requests_per_day_zone", &given, Rule::NoDay);
+            checks.reject("requests_per_day_zone", &given, Rule::ZoneWithoutQuota);
         }
         let ((zone, schedule), requests) = (zone?, requests?);
         Some(Self { requests, zone, schedule })
@@ -55,9 +55,9 @@ impl Daily {
 /// A zone that there is, and its days. `Etc/Unknown` is found, but is not a zone.
 fn zone(name: &str) -> Result<(String, Schedule), Rule> {
     let zone = TimeZone::get(name).map_err(|_| Rule::Zone)?;
-    let spelled = zone.iana_name().ok_or(Rule::Zone)?;
-    let schedule = Schedule::daily(spelled).map_err(|_| Rule::Zone)?;
-    Ok((spelled.to_owned(), schedule))
+    let name_in_database = zone.iana_name().ok_or(Rule::Zone)?;
+    let schedule = Schedule::daily(name_in_database).map_err(|_| Rule::Zone)?;
+    Ok((name_in_database.to_owned(), schedule))
 }
 
 #[cfg(test)]
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn a_day_ends_at_midnight_of_its_zone() {
-        let (spelled, schedule) = zone("america/los_angeles").unwrap();
-        assert_eq!(spelled, "America/Los_Angeles");
+        let (name_in_database, schedule) = zone("america/los_angeles").unwrap();
+        assert_eq!(name_in_database, "America/Los_Angeles");
         // 2026-11-16T07:59:59Z is a second before midnight in Los Angeles.
         let wall = WallTime::from_secs(1_794_815_999);
         assert_eq!(schedule.windows(wall).end_of(wall), Some(1_794_816_000));

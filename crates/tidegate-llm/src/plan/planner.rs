@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use tidegate_providers::{Dialect, Endpoint, Provider};
 
 use super::constraint::Constraint;
-use super::fault::Invalid;
-use super::infer::Inference;
+use super::inference::Inference;
 use super::raw::RawConstraint;
 use super::tier::{FREE, TierTable, tier_name};
+use super::violation::Invalid;
 use super::{Plan, Source};
 
 /// The model of a request that names none.
@@ -189,19 +189,19 @@ impl Planner {
     /// With everything that is wrong with its `rate_limits`.
     pub fn plan(&self, request: &PlanRequest) -> Result<Plan, Invalid> {
         if let Some(limits) = &request.rate_limits {
-            return Ok(Plan::constrained(overriding(limits)?, Source::Override));
+            return Ok(Plan::constrained(override_constraint(limits)?, Source::Override));
         }
         let (model, provider) = (request.model_or_default(), self.inference.provider_of(request));
         let tier = tier_name(request.tier.as_deref().unwrap_or(FREE));
         let capability = self.capabilities.get(&provider);
-        let told = capability.and_then(|capability| capability(model, &tier));
-        if let Some(constraint) = told {
+        let known = capability.and_then(|capability| capability(model, &tier));
+        if let Some(constraint) = known {
             return Ok(Plan::constrained(constraint, Source::Capability));
         }
         if let Some(constraint) = self.tiers.load().get(&provider, &tier, model) {
             return Ok(Plan::constrained(constraint.clone(), Source::Tier));
         }
-        Ok(Plan::constrained(fallback(&provider), Source::Default))
+        Ok(Plan::constrained(default_constraint(&provider), Source::Default))
     }
 }
 
@@ -217,14 +217,14 @@ impl fmt::Debug for Planner {
 }
 
 /// What the user wrote, with requests of a minute.
-fn overriding(limits: &RawConstraint) -> Result<Constraint, Invalid> {
+fn override_constraint(limits: &RawConstraint) -> Result<Constraint, Invalid> {
     let mut limits = limits.clone();
     limits.requests_per_minute.get_or_insert(DEFAULT_REQUESTS.into());
     Constraint::try_new(&limits)
 }
 
 /// What holds where nobody knows anything.
-fn fallback(provider: &Provider) -> Constraint {
+fn default_constraint(provider: &Provider) -> Constraint {
     let requests = match Dialect::of(provider) {
         Dialect::Gemini => DEFAULT_GEMINI_REQUESTS,
         _ => DEFAULT_REQUESTS,

@@ -71,27 +71,27 @@ impl RawConstraint {
     pub(super) fn clamped(&self) -> (Self, Vec<Clamp>) {
         let mut raw = self.clone();
         let mut clamps = Vec::new();
-        let mut clamp = |field, value: &mut Option<i64>, least, instead: Instead| {
+        let mut clamp = |field, value: &mut Option<i64>, least, replacement: Replacement| {
             let Some(given) = value.filter(|given| *given < least) else { return };
-            let used = match instead {
-                Instead::Least(text) => {
+            let used = match replacement {
+                Replacement::Minimum(text) => {
                     *value = Some(least);
                     text
                 }
-                Instead::Nothing => {
+                Replacement::NoLimit => {
                     *value = None;
                     "no limit"
                 }
             };
             clamps.push(Clamp { field, given: given.to_string(), used });
         };
-        let (one, none) = (Instead::Least("1"), Instead::Nothing);
+        let (one, none) = (Replacement::Minimum("1"), Replacement::NoLimit);
         clamp("requests_per_minute", &mut raw.requests_per_minute, 1, one);
         clamp("tokens_per_minute", &mut raw.tokens_per_minute, 1, none);
         clamp("input_tokens_per_minute", &mut raw.input_tokens_per_minute, 1, none);
         clamp("output_tokens_per_minute", &mut raw.output_tokens_per_minute, 1, none);
         clamp("requests_per_day", &mut raw.requests_per_day, 1, one);
-        clamp("min_interval_ms", &mut raw.min_interval_ms, 0, Instead::Least("0"));
+        clamp("min_interval_ms", &mut raw.min_interval_ms, 0, Replacement::Minimum("0"));
         clamp("burst_capacity", &mut raw.burst_capacity, 1, one);
         clamp("max_concurrent_requests", &mut raw.max_concurrent_requests, 1, one);
         // What is not a number is not smaller than one, and stays to be refused.
@@ -105,9 +105,9 @@ impl RawConstraint {
 
 /// What takes the place of a value that is too small.
 #[derive(Clone, Copy)]
-enum Instead {
+enum Replacement {
     /// The least there is, with its text.
-    Least(&'static str),
-    /// Nothing.
-    Nothing,
+    Minimum(&'static str),
+    /// NoLimit.
+    NoLimit,
 }

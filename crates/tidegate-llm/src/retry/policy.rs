@@ -51,7 +51,7 @@ impl Policy {
     }
 
     /// Whether a line is to be logged, and how many were suppressed before it, if there were any.
-    pub(super) fn line(&self) -> Option<Option<u64>> {
+    pub(super) fn next_log_line(&self) -> Option<Option<u64>> {
         let suppressed = self.log.as_ref().map_or(Some(0), |log| log.due())?;
         Some(Some(suppressed).filter(|suppressed| *suppressed > 0))
     }

@@ -30,7 +30,7 @@ impl Random {
     }
 
     /// A random part of a span, below all of it.
-    pub(super) fn part_of(&self, span: Duration) -> Duration {
+    pub(super) fn fraction_of(&self, span: Duration) -> Duration {
         // A part of 2^32 of it is as fine as anybody can tell.
         let part = span.as_nanos().saturating_mul(((self.0)() >> 32).into()) >> 32;
         Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
@@ -54,18 +54,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_spread_over_all_of_the_span() {
+    fn fractions_cover_the_whole_span() {
         const SPAN: Duration = Duration::from_secs(1);
         for random in [Random::system(), Random::seeded(1)] {
             let mut tenths = [0; 10];
             for _ in 0..1_000 {
-                let part = random.part_of(SPAN);
+                let part = random.fraction_of(SPAN);
                 assert!(part < SPAN, "{part:?}");
                 tenths[usize::try_from(part.as_millis() / 100).unwrap()] += 1;
             }
             assert!(tenths.iter().all(|hits| (50..200).contains(hits)), "{tenths:?}");
         }
-        assert_eq!(Random::from_fn(|| 0).part_of(SPAN), Duration::ZERO);
-        assert!(Random::from_fn(|| u64::MAX).part_of(Duration::MAX) < Duration::MAX);
+        assert_eq!(Random::from_fn(|| 0).fraction_of(SPAN), Duration::ZERO);
+        assert!(Random::from_fn(|| u64::MAX).fraction_of(Duration::MAX) < Duration::MAX);
     }
 }

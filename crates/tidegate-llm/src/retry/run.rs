@@ -7,7 +7,7 @@ use tidegate_providers::Class;
 use tokio::time::sleep;
 
 use super::policy::Policy;
-use super::tries::Tries;
+use super::retry_state::RetryState;
 use crate::call::CallError;
 
 /// An error that says whether trying again may help.
@@ -175,24 +175,24 @@ where
     F: FnMut(Attempt) -> A,
     A: Future<Output = Result<T, E>>,
 {
-    let mut tries = Tries::begin(policy, time);
+    let mut state = RetryState::start(policy, time);
     let mut before = None;
     loop {
-        let error = match call(tries.attempt()).await {
+        let error = match call(state.attempt()).await {
             Ok(value) => {
-                tries.answered();
+                state.succeeded();
                 return Ok(value);
             }
             Err(error) => error,
         };
-        match tries.failed(&error) {
+        match state.failed(&error) {
             Ok(delay) => {
                 sleep(delay).await;
                 policy.counters.slept(delay);
                 before = (!error.is_wait()).then_some(error).or(before);
             }
             Err(reason) => {
-                let attempts = tries.made();
+                let attempts = state.made();
                 return Err(match before {
                     // A rate limit is over when it is told of; the denial knows what is waited for.
                     // What a provider said before it was left alone says more than that it is.

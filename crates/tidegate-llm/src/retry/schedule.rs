@@ -11,7 +11,7 @@ use super::random::Random;
 const MAX_DOUBLINGS: u32 = 96;
 /// What is added at most to a delay that a provider asked for: this, or a tenth of it if that is
 /// more.
-const LEAST_SPREAD: Duration = Duration::from_secs(1);
+const MIN_SERVER_JITTER: Duration = Duration::from_secs(1);
 
 /// How often to try again, and after which delays.
 ///
@@ -69,14 +69,20 @@ impl Schedule {
         self.max_retries.saturating_add(1)
     }
 
-    /// The delay before a retry, the first one being 0, if the provider asked for `told`. In whole
+    /// The delay before a retry, the first one being 0, if the provider asked for `retry_after`. In whole
     /// milliseconds, so that what is logged is what is slept.
-    pub(super) fn delay(&self, retry: u32, told: Option<Duration>, random: &Random) -> Duration {
-        let full = self.full(retry);
-        let own = full.saturating_sub(random.part_of(self.left_to_chance(full)));
+    pub(super) fn delay(
+        &self,
+        retry: u32,
+        retry_after: Option<Duration>,
+        random: &Random,
+    ) -> Duration {
+        let full = self.backoff(retry);
+        let own = full.saturating_sub(random.fraction_of(self.max_jitter(full)));
         // A provider that was wrong about the last delays is not trusted with the next one: the
         // delay of the schedule holds too.
-        let asked = told.map_or(Duration::ZERO, |told| self.spread(told, random));
+        let asked =
+            retry_after.map_or(Duration::ZERO, |retry_after| self.with_jitter(retry_after, random));
         Duration::from_millis(ceil_millis(own.max(asked)))
     }
 
@@ -90,13 +96,13 @@ impl Schedule {
             (0..doubling).map(delay).fold(longest, Duration::saturating_add)
         };
         let least = |retry| {
-            let full = self.full(retry);
-            full.saturating_sub(self.left_to_chance(full))
+            let full = self.backoff(retry);
+            full.saturating_sub(self.max_jitter(full))
         };
-        of(&least)..=of(&|retry| self.full(retry))
+        of(&least)..=of(&|retry| self.backoff(retry))
     }
 
-    fn full(&self, retry: u32) -> Duration {
+    fn backoff(&self, retry: u32) -> Duration {
         let mut span = self.base;
         for _ in 0..retry.min(MAX_DOUBLINGS) {
             if span >= self.cap {
@@ -107,16 +113,16 @@ impl Schedule {
         span.min(self.cap)
     }
 
-    fn left_to_chance(&self, full: Duration) -> Duration {
+    fn max_jitter(&self, full: Duration) -> Duration {
         full.saturating_mul(self.jitter_percent.into()) / 100
     }
 
     /// What a provider asked for, and a little more.
-    fn spread(&self, told: Duration, random: &Random) -> Duration {
+    fn with_jitter(&self, retry_after: Duration, random: &Random) -> Duration {
         if self.jitter_percent == 0 {
-            return told;
+            return retry_after;
         }
-        told.saturating_add(random.part_of(LEAST_SPREAD.max(told / 10)))
+        retry_after.saturating_add(random.fraction_of(MIN_SERVER_JITTER.max(retry_after / 10)))
     }
 }
 
@@ -128,13 +134,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn millis(schedule: Schedule, told: Option<Duration>, draw: u64) -> Vec<u128> {
+    fn millis(schedule: Schedule, retry_after: Option<Duration>, draw: u64) -> Vec<u128> {
         let random = Random::from_fn(move || draw);
-        (0..8).map(|retry| schedule.delay(retry, told, &random).as_millis()).collect()
+        (0..8).map(|retry| schedule.delay(retry, retry_after, &random).as_millis()).collect()
     }
 
     #[test]
-    fn delays_double_up_to_the_cap_and_chance_takes_half_of_one_at_most() {
+    fn delays_double_up_to_the_cap_and_jitter_takes_at_most_half() {
         let (exact, default) = (Schedule::default().jitter_percent(0), Schedule::default());
         let full = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
         assert_eq!(millis(exact, None, u64::MAX), full);
@@ -144,17 +150,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_asks_for_is_lengthened_and_never_shortened() {
-        let told = |span, draw| millis(Schedule::default(), Some(SECOND * span), draw)[0];
-        assert_eq!((told(5, 0), told(5, u64::MAX)), (5_000, 6_000));
-        assert_eq!((told(60, 0), told(60, u64::MAX)), (60_000, 66_000));
+    fn server_delay_is_never_shortened() {
+        let retry_after = |span, draw| millis(Schedule::default(), Some(SECOND * span), draw)[0];
+        assert_eq!((retry_after(5, 0), retry_after(5, u64::MAX)), (5_000, 6_000));
+        assert_eq!((retry_after(60, 0), retry_after(60, u64::MAX)), (60_000, 66_000));
         let exact = Schedule::default().jitter_percent(0);
         assert_eq!(millis(exact, Some(SECOND * 5), u64::MAX)[0], 5_000);
         assert_eq!(millis(exact, Some(SECOND), 0)[3], 8_000, "it was wrong three times");
     }
 
     #[test]
-    fn the_window_adds_up_and_is_above_a_minute() {
+    fn window_is_the_sum_of_delays_and_exceeds_a_minute() {
         let window = Schedule::default().window();
         assert_eq!((*window.start(), *window.end()), (SECOND * 183 / 2, SECOND * 183));
         let uncapped = Schedule::default().cap(SECOND * 1_000).window();
@@ -169,10 +175,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_schedule_stays_in_its_band(
+        fn any_delay_stays_within_its_bounds(
             (base, cap, percent) in (any::<Duration>(), any::<Duration>(), any::<u8>()),
             (retry, draw) in (any::<u32>(), any::<u64>()),
-            told in any::<Option<Duration>>(),
+            retry_after in any::<Option<Duration>>(),
         ) {
             let schedule = Schedule::default().base(base).cap(cap).jitter_percent(percent);
             let random = Random::from_fn(move || draw);
@@ -180,9 +186,9 @@ mod tests {
             prop_assert!(own <= cap.saturating_add(Duration::from_millis(1)));
             let window = schedule.max_retries(retry).window();
             prop_assert!(*window.start() <= *window.end());
-            let asked = schedule.delay(retry, told, &random);
+            let asked = schedule.delay(retry, retry_after, &random);
             let most = Duration::from_millis(u64::MAX);
-            prop_assert!(asked >= own && asked >= told.unwrap_or_default().min(most));
+            prop_assert!(asked >= own && asked >= retry_after.unwrap_or_default().min(most));
         }
     }
 }

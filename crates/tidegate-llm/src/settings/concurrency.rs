@@ -13,18 +13,18 @@ use tidegate_providers::{Dialect, Provider};
 pub const DEFAULT_CONCURRENCY_CAP: NonZeroU32 = NonZeroU32::MIN.saturating_add(31);
 
 /// What is no number of at least one.
-struct Unusable;
+struct InvalidNumber;
 
 /// The number that a text is.
-fn number(text: &str) -> Result<NonZeroU32, Unusable> {
+fn parse(text: &str) -> Result<NonZeroU32, InvalidNumber> {
     let number = match text.trim().parse::<i64>() {
         Ok(number) => number,
         // A number all the same, and above any cap.
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => i64::MAX,
-        Err(_) => return Err(Unusable),
+        Err(_) => return Err(InvalidNumber),
     };
-    let number = u64::try_from(number).map_err(|_| Unusable)?;
-    NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)).ok_or(Unusable)
+    let number = u64::try_from(number).map_err(|_| InvalidNumber)?;
+    NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)).ok_or(InvalidNumber)
 }
 
 /// What was done about a value that could not be used as it was.
@@ -97,10 +97,10 @@ pub fn resolve_concurrency(
     value: Option<&str>,
     cap: NonZeroU32,
 ) -> (NonZeroU32, Option<Warning>) {
-    let limit = match value.map(number).transpose() {
+    let limit = match value.map(parse).transpose() {
         Ok(Some(limit)) => Some(limit),
         Ok(None) => default_concurrency(provider),
-        Err(Unusable) => None,
+        Err(InvalidNumber) => None,
     };
     let exempt = Dialect::of(provider) == Dialect::Mock;
     match limit {
@@ -114,8 +114,8 @@ pub fn resolve_concurrency(
 #[must_use]
 pub fn resolve_concurrency_cap(value: Option<&str>) -> (NonZeroU32, Option<Warning>) {
     let cap = DEFAULT_CONCURRENCY_CAP;
-    match value.map(number).transpose() {
+    match value.map(parse).transpose() {
         Ok(given) => (given.unwrap_or(cap), None),
-        Err(Unusable) => (cap, Some(Warning::BadCap { cap })),
+        Err(InvalidNumber) => (cap, Some(Warning::BadCap { cap })),
     }
 }

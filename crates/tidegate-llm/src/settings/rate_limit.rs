@@ -88,7 +88,7 @@ impl RateLimitSettings {
     }
 
     /// What the registry has where a program configures nothing.
-    pub(crate) fn shipped() -> Self {
+    pub(crate) fn defaults() -> Self {
         Self::new().enabled(false).number(DEFAULT_REQUESTS, DEFAULT_REQUESTS)
     }
 

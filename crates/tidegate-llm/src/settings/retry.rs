@@ -47,9 +47,9 @@ pub(crate) struct RetryNumbers {
 }
 
 /// The most retries: with the default cap that is more than a quarter of an hour.
-const MOST_RETRIES: u32 = 20;
+const MAX_RETRIES: u32 = 20;
 /// The longest of any of the times: a day.
-const MOST_MILLIS: u32 = 86_400_000;
+const MAX_MILLIS: u32 = 86_400_000;
 
 /// How often a call to a provider is tried again, and the first delay, where nothing is configured:
 /// 8 retries from 1 s; 3 from 0.5 s at Ollama, which is near.
@@ -124,9 +124,9 @@ impl RetrySettings {
         let mut checks = Checks::default();
         let (max_retries, base) = default_retries(provider);
         let retries = checks
-            .optional("max_retries", self.max_retries, |given| bounded(*given, 0, MOST_RETRIES));
+            .optional("max_retries", self.max_retries, |given| bounded(*given, 0, MAX_RETRIES));
         let mut time = |field, given, default: Duration| {
-            let time = checks.optional(field, given, |given| bounded(*given, 1, MOST_MILLIS));
+            let time = checks.optional(field, given, |given| bounded(*given, 1, MAX_MILLIS));
             time.map_or(default, |millis| Duration::from_millis(millis.into()))
         };
         let numbers = RetryNumbers {
@@ -141,8 +141,8 @@ impl RetrySettings {
         };
         if numbers.cap < numbers.base {
             // Both are at most a day, so the first delay fits.
-            let base = u32::try_from(numbers.base.as_millis()).unwrap_or(MOST_MILLIS);
-            checks.refuse("cap_ms", &numbers.cap.as_millis(), Rule::AtLeast(base));
+            let base = u32::try_from(numbers.base.as_millis()).unwrap_or(MAX_MILLIS);
+            checks.reject("cap_ms", &numbers.cap.as_millis(), Rule::AtLeast(base));
         }
         checks.finish(numbers)
     }
@@ -192,7 +192,7 @@ mod tests {
         let numbers = merged.numbers(&openai).unwrap();
         assert_eq!(merged.is_enabled(), Some(true));
         assert_eq!((numbers.max_retries, numbers.cap), (0, Duration::from_secs(5)));
-        for (section, told) in [
+        for (section, expected) in [
             (r#"{ "max_retries": -1 }"#, "max_retries = -1: must be >= 0"),
             (r#"{ "max_retries": 21 }"#, "max_retries = 21: must be <= 20"),
             (r#"{ "base_ms": 0 }"#, "base_ms = 0: must be >= 1"),
@@ -203,7 +203,7 @@ mod tests {
             ),
         ] {
             let settings: RetrySettings = serde_json::from_str(section).unwrap();
-            assert_eq!(settings.numbers(&openai).unwrap_err().to_string(), told);
+            assert_eq!(settings.numbers(&openai).unwrap_err().to_string(), expected);
         }
     }
 }

@@ -3,9 +3,9 @@
 mod breaker;
 mod contract;
 mod fallback;
+mod jitter;
 mod log;
 mod retry;
-mod spread;
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -51,12 +51,12 @@ fn broken(broken: Broken) -> CallError {
 
 /// What a provider was asked, and when after its beginning.
 type Seen = Vec<(Duration, Terms)>;
-type Plan = dyn Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync;
+type Behaviour = dyn Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync;
 
 /// A provider that follows a script.
 #[derive(Clone)]
 struct Script {
-    plan: Arc<Plan>,
+    behaviour: Arc<Behaviour>,
     lasting: Duration,
     begin: Instant,
     seen: Arc<Mutex<Seen>>,
@@ -65,10 +65,10 @@ struct Script {
 impl Script {
     /// Answers by the number of calls before and by the time since its beginning.
     fn new(
-        plan: impl Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync + 'static,
+        behaviour: impl Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync + 'static,
     ) -> Self {
         let (lasting, begin) = (Duration::ZERO, Instant::now());
-        Self { plan: Arc::new(plan), lasting, begin, seen: Arc::default() }
+        Self { behaviour: Arc::new(behaviour), lasting, begin, seen: Arc::default() }
     }
 
     /// Fails so often, and answers then.
@@ -110,7 +110,7 @@ impl Service<Call> for Script {
         };
         Box::pin(async move {
             sleep(script.lasting).await;
-            (script.plan)(before, at)
+            (script.behaviour)(before, at)
         })
     }
 }

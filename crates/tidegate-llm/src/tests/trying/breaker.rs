@@ -18,10 +18,10 @@ fn guarded(script: &Script) -> (Breaker<Script>, Circuit) {
     (BreakerLayer::new(circuit.clone()).layer(script.clone()), circuit)
 }
 
-fn left_alone(result: Result<&'static str, CallError>) -> Duration {
+fn refused_for(result: Result<&'static str, CallError>) -> Duration {
     match result {
         Err(CallError::Open { provider, after }) if provider.as_str() == "openai" => after,
-        other => panic!("not left alone: {other:?}"),
+        other => panic!("not refused: {other:?}"),
     }
 }
 
@@ -34,15 +34,15 @@ async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
         assert!(matches!(ask(&service, hello()).await, Err(CallError::Connection { .. })));
     }
     assert_eq!(circuit.state(), BreakerState::Open);
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 5);
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND * 5);
     advance(SECOND * 4).await;
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND);
     assert_eq!(script.calls(), 5, "nothing was sent");
 
     advance(SECOND).await;
     assert_eq!(circuit.state(), BreakerState::HalfOpen);
     ask(&service, hello()).await.unwrap_err();
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 10);
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND * 10);
     advance(SECOND * 10).await;
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((circuit.state(), script.calls()), (BreakerState::Closed, 7));
@@ -99,7 +99,7 @@ async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
         async move { ask(&service, hello()).await }
     });
     sleep(SECOND / 2).await;
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND);
     probe.abort();
     assert!(probe.await.unwrap_err().is_cancelled());
     assert_eq!(circuit.state(), BreakerState::HalfOpen);
@@ -169,12 +169,12 @@ async fn a_scope_has_one_circuit() {
         (Breakers::new(BreakerSettings::after_failures(1)), Credential::new("sk-1"));
     let scope = Scope::new("openai", &key);
     let script = Script::failing(1, || failed(Class::Transient));
-    let service = BreakerLayer::new(breakers.of(&scope)).layer(script.clone());
+    let service = BreakerLayer::new(breakers.get(&scope)).layer(script.clone());
     ask(&service, hello()).await.unwrap_err();
-    assert_eq!(breakers.clone().of(&scope.clone()).state(), BreakerState::Open);
-    assert_eq!(breakers.of(&scope.model("gpt-4o")).state(), BreakerState::Closed);
+    assert_eq!(breakers.clone().get(&scope.clone()).state(), BreakerState::Open);
+    assert_eq!(breakers.get(&scope.model("gpt-4o")).state(), BreakerState::Closed);
     assert_eq!(
-        breakers.of(&Scope::new("openai", &Credential::none())).state(),
+        breakers.get(&Scope::new("openai", &Credential::none())).state(),
         BreakerState::Closed
     );
 }

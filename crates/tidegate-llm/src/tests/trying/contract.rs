@@ -20,12 +20,12 @@ use super::{SECOND, ask, broken, failed, hello};
 
 /// Places that services hold because they are ready, and calls that were made.
 #[derive(Clone, Default)]
-struct Desk {
+struct Counts {
     reserved: Arc<AtomicUsize>,
     calls: Arc<AtomicUsize>,
 }
 
-impl Desk {
+impl Counts {
     fn reserved(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -35,24 +35,24 @@ impl Desk {
     }
 }
 
-struct Place(Desk);
+struct Reserved(Counts);
 
-impl Drop for Place {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.0.reserved.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Holds a place once it is ready, insists on it, and fails as a provider does.
+/// Holds a reservation once it is ready, insists on it, and fails as a provider does.
 #[derive(Default)]
 struct Strict {
-    desk: Desk,
-    place: Option<Place>,
+    counts: Counts,
+    reservation: Option<Reserved>,
 }
 
 impl Clone for Strict {
     fn clone(&self) -> Self {
-        Self { desk: self.desk.clone(), place: None }
+        Self { counts: self.counts.clone(), reservation: None }
     }
 }
 
@@ -62,16 +62,16 @@ impl Service<Call> for Strict {
     type Future = Ready<Result<&'static str, CallError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        if self.place.is_none() {
-            self.desk.reserved.fetch_add(1, Ordering::Relaxed);
-            self.place = Some(Place(self.desk.clone()));
+        if self.reservation.is_none() {
+            self.counts.reserved.fetch_add(1, Ordering::Relaxed);
+            self.reservation = Some(Reserved(self.counts.clone()));
         }
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Call) -> Self::Future {
-        drop(self.place.take().expect("called without being ready"));
-        self.desk.calls.fetch_add(1, Ordering::Relaxed);
+        drop(self.reservation.take().expect("called without being ready"));
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
         ready(Err(failed(Class::Transient)))
     }
 }
@@ -79,55 +79,55 @@ impl Service<Call> for Strict {
 #[tokio::test(start_paused = true)]
 async fn a_retry_reserves_nothing_in_its_sleep_and_is_ready_for_each_attempt() {
     let strict = Strict::default();
-    let desk = strict.desk.clone();
+    let counts = strict.counts.clone();
     let service = RetryLayer::new("openai").layer(strict);
     let call = tokio::spawn(async move { ask(&service, hello()).await });
     for _ in 0..300 {
         sleep(SECOND).await;
-        assert_eq!(desk.reserved(), 0);
+        assert_eq!(counts.reserved(), 0);
     }
     assert!(call.await.unwrap().is_err());
-    assert_eq!(desk.calls(), 9);
+    assert_eq!(counts.calls(), 9);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_can_be_used_again_while_its_last_call_is_under_way() {
     let (strict, retry) = (Strict::default(), RetryLayer::new("openai"));
-    let desk = strict.desk.clone();
+    let counts = strict.counts.clone();
     let mut service = retry.layer(strict);
     let first = service.ready().await.unwrap().call(hello());
     let second = service.ready().await.unwrap().call(hello());
-    assert_eq!(desk.reserved(), 2);
+    assert_eq!(counts.reserved(), 2);
     drop(first);
-    assert_eq!((desk.reserved(), desk.calls()), (1, 0));
+    assert_eq!((counts.reserved(), counts.calls()), (1, 0));
     assert!(second.await.is_err());
-    assert_eq!((desk.reserved(), desk.calls()), (0, 9));
+    assert_eq!((counts.reserved(), counts.calls()), (0, 9));
 }
 
 #[tokio::test]
 async fn targets_are_ready_before_they_are_called_and_reserve_nothing_before() {
     let (primary, target) = (Strict::default(), Strict::default());
-    let desk = target.desk.clone();
+    let counts = target.counts.clone();
     let layer = FallbackLayer::new("openai", [Target::new("groq", target)]).unwrap();
     let mut service = layer.layer(primary);
     for calls in 1..=2 {
         let call = service.ready().await.unwrap().call(hello());
-        assert_eq!(desk.reserved(), 0);
+        assert_eq!(counts.reserved(), 0);
         call.await.unwrap_err();
-        assert_eq!((desk.reserved(), desk.calls()), (0, calls));
+        assert_eq!((counts.reserved(), counts.calls()), (0, calls));
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_refused_gives_its_place_back() {
     let strict = Strict::default();
-    let (desk, circuit) =
-        (strict.desk.clone(), Circuit::new("openai", BreakerSettings::after_failures(1)));
+    let (counts, circuit) =
+        (strict.counts.clone(), Circuit::new("openai", BreakerSettings::after_failures(1)));
     let mut service = BreakerLayer::new(circuit.clone()).layer(strict);
     service.ready().await.unwrap().call(hello()).await.unwrap_err();
     let refused = service.ready().await.unwrap().call(hello()).await.unwrap_err();
     assert!(matches!(refused, CallError::Open { .. }), "{refused}");
-    assert_eq!((desk.reserved(), desk.calls(), circuit.state()), (0, 1, BreakerState::Open));
+    assert_eq!((counts.reserved(), counts.calls(), circuit.state()), (0, 1, BreakerState::Open));
 }
 
 /// The head of an answer is an answer: what comes after it is its reader's.

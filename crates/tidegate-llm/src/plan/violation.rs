@@ -26,7 +26,7 @@ pub(crate) enum Rule {
     TotalOrParts,
     /// A zone without the quota that it is for.
     #[error("is for requests_per_day, which is not given")]
-    NoDay,
+    ZoneWithoutQuota,
     /// A switch that is on with nothing behind it.
     #[error("must be given where the module is enabled")]
     Missing,
@@ -40,7 +40,7 @@ pub(crate) enum Rule {
 
 /// One mistake. Its `Display` has the form `requests_per_minute = 0: must be > 0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Fault {
+struct Violation {
     /// The key, as it is written in a configuration.
     field: &'static str,
     /// The value as it was given.
@@ -49,7 +49,7 @@ struct Fault {
     rule: Rule,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} = {}: {}", self.field, self.value, self.rule)
     }
@@ -57,27 +57,29 @@ impl fmt::Display for Fault {
 
 /// Everything that is wrong with what was given, never the first mistake only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", lines(.faults))]
+#[error("{}", lines(.violations))]
 pub struct Invalid {
-    faults: Vec<Fault>,
+    violations: Vec<Violation>,
 }
 
 impl Invalid {
     /// The mistakes, at least one, in the order of the fields: the key as it is written in a
     /// configuration, the value as it was given, and the rule that it breaks, in words.
     pub fn faults(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, String)> {
-        self.faults.iter().map(|fault| (fault.field, fault.value.as_str(), fault.rule.to_string()))
+        self.violations.iter().map(|violation| {
+            (violation.field, violation.value.as_str(), violation.rule.to_string())
+        })
     }
 }
 
-fn lines(faults: &[Fault]) -> String {
-    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+fn lines(violations: &[Violation]) -> String {
+    violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// Collects mistakes while values are read.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
-    faults: Vec<Fault>,
+    violations: Vec<Violation>,
 }
 
 impl Checks {
@@ -91,7 +93,7 @@ impl Checks {
         match check(&given) {
             Ok(value) => Some(value),
             Err(rule) => {
-                self.refuse(field, &given, rule);
+                self.reject(field, &given, rule);
                 None
             }
         }
@@ -108,42 +110,46 @@ impl Checks {
     }
 
     /// A mistake that takes more than one field to see.
-    pub(crate) fn refuse(&mut self, field: &'static str, given: &impl fmt::Debug, rule: Rule) {
+    pub(crate) fn reject(&mut self, field: &'static str, given: &impl fmt::Debug, rule: Rule) {
         /// A value is shown on a line.
-        const SHOWN: usize = 64;
+        const MAX_CHARS: usize = 64;
         let value = format!("{given:?}");
-        let value = match value.char_indices().nth(SHOWN) {
+        let value = match value.char_indices().nth(MAX_CHARS) {
             Some((end, _)) => format!("{}...", &value[..end]),
             None => value,
         };
-        self.faults.push(Fault { field, value, rule });
+        self.violations.push(Violation { field, value, rule });
     }
 
     /// What was read, unless there is a mistake.
-    pub(crate) fn finish<T>(self, read: T) -> Result<T, Invalid> {
-        if self.faults.is_empty() { Ok(read) } else { Err(Invalid { faults: self.faults }) }
+    pub(crate) fn finish<T>(self, value: T) -> Result<T, Invalid> {
+        if self.violations.is_empty() {
+            Ok(value)
+        } else {
+            Err(Invalid { violations: self.violations })
+        }
     }
 }
 
 /// A whole number of at least one; `least` is the rule that zero and less break.
-pub(crate) fn whole(given: i64, least: Rule, most: u32) -> Result<NonZeroU32, Rule> {
+pub(crate) fn positive(given: i64, least: Rule, most: u32) -> Result<NonZeroU32, Rule> {
     if given <= 0 {
         return Err(least);
     }
-    let whole = u32::try_from(given).ok().and_then(NonZeroU32::new);
-    whole.filter(|whole| whole.get() <= most).ok_or(Rule::AtMost(most))
+    let number = u32::try_from(given).ok().and_then(NonZeroU32::new);
+    number.filter(|number| number.get() <= most).ok_or(Rule::AtMost(most))
 }
 
 /// A rate: more than zero, and no more than the arithmetic of rates can take.
 pub(crate) fn rate(given: i64) -> Result<NonZeroU32, Rule> {
-    whole(given, Rule::Positive, u32::MAX)
+    positive(given, Rule::Positive, u32::MAX)
 }
 
 /// The largest burst. Even at one request a minute it is refilled within 100 years, which is as
 /// far as a policy may reach.
-const MOST_BURST: u32 = 10_000_000;
+const MAX_BURST: u32 = 10_000_000;
 
 /// How many may leave at once.
 pub(crate) fn burst(given: i64) -> Result<NonZeroU32, Rule> {
-    whole(given, Rule::AtLeast(1), MOST_BURST)
+    positive(given, Rule::AtLeast(1), MAX_BURST)
 }

@@ -35,7 +35,7 @@ enum Pattern {
 
 impl Pattern {
     /// Whether it fits a name in lower case.
-    fn fits(&self, model: &str) -> bool {
+    fn matches(&self, model: &str) -> bool {
         match self {
             Self::Contains(text) => model.contains(text),
             Self::FirstWord(word) => model
@@ -86,7 +86,7 @@ impl Inference {
     #[must_use]
     pub fn provider(&self, model: &str) -> Provider {
         let model = model.to_lowercase();
-        let rule = self.rules.iter().find(|(pattern, _)| pattern.fits(&model));
+        let rule = self.rules.iter().find(|(pattern, _)| pattern.matches(&model));
         rule.map_or_else(|| Provider::new(UNKNOWN_PROVIDER), |(_, provider)| provider.clone())
     }
 
