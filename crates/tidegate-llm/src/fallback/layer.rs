@@ -1,4 +1,4 @@
-//! The layer: a chain of targets.
+//! The fallback layer: a chain of targets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::call::{CallError, Outgoing};
 use crate::plan::{Checks, Invalid, Rule};
 use crate::telemetry::Counter;
 
-/// The most targets of a chain.
+/// Maximum number of targets in a chain. A longer chain would hide that no provider responds.
 pub const MAX_TARGETS: usize = 10;
 
-/// Makes services that turn to others when they fail.
+/// Wraps services so that failed calls fall back to other providers. Clones share the counts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
@@ -40,7 +40,6 @@ pub struct FallbackLayer<R, T> {
 }
 
 pub(super) struct Chain<R, T> {
-    /// Who is asked first.
     pub(super) primary: Provider,
     pub(super) targets: Vec<Target<R, T>>,
     pub(super) counters: Counters,
@@ -55,10 +54,10 @@ pub(super) struct Counters {
 }
 
 impl<R, T> FallbackLayer<R, T> {
-    /// Targets behind a provider, in the order in which they are tried.
+    /// Creates a layer for calls to `primary` that fall back to `targets`, in this order.
     ///
     /// # Errors
-    /// If there is none, or there are more than [`MAX_TARGETS`].
+    /// If there are no targets, or more than [`MAX_TARGETS`].
     pub fn new(
         primary: impl Into<Provider>,
         targets: impl IntoIterator<Item = Target<R, T>>,
@@ -77,11 +76,10 @@ impl<R, T> FallbackLayer<R, T> {
         checks.finish(Self { chain: Arc::new(Chain { primary, targets, counters }) })
     }
 
-    /// Waits for the answer of the first provider, and turns to the targets with the request if it
-    /// fails.
+    /// Awaits the response of the primary provider, and tries the targets with `request` if it fails.
     ///
     /// # Errors
-    /// The error of the first provider, unless that of a target says more.
+    /// The error of the primary provider, with that of a target if a retry may help there.
     pub async fn run(
         &self,
         request: R,
@@ -93,25 +91,25 @@ impl<R, T> FallbackLayer<R, T> {
         self.chain.run(request, first).await
     }
 
-    /// Calls that began, through all services of this layer.
+    /// Calls started, over all services of this layer.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.chain.counters.calls.read()
     }
 
-    /// Turns to another provider; a call can have several.
+    /// Fallbacks to another provider; a call can have several.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.chain.counters.turns.read()
     }
 
-    /// Calls that another provider answered.
+    /// Calls that succeeded at another provider.
     #[must_use]
     pub fn rescued(&self) -> u64 {
         self.chain.counters.rescued.read()
     }
 
-    /// Calls that fell back and still have no answer.
+    /// Calls that fell back and failed.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.chain.counters.lost.read()

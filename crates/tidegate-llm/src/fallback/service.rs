@@ -1,4 +1,4 @@
-//! The service: the first one, and then the chain.
+//! The fallback service: the primary service, then the targets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::call::ready::Answering;
 use crate::call::{CallError, Outgoing};
 use crate::retry::Retryable as _;
 
-/// A service that turns to others when it fails. Made by a
+/// A service whose failed calls fall back to other providers. Made by a
 /// [`FallbackLayer`](super::FallbackLayer).
 pub struct Fallback<S, R, T> {
     inner: S,
@@ -49,7 +49,7 @@ where
 }
 
 impl<R: Outgoing + Clone, T> Chain<R, T> {
-    /// Waits for the answer of the first provider, and turns to the targets if it fails.
+    /// Awaits the response of the primary provider, and tries the targets if it fails.
     pub(super) async fn run(
         &self,
         request: R,
@@ -63,8 +63,7 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
         }
     }
 
-    /// Tries the targets one after the other, after the first provider has failed with `first`, as
-    /// long as there is time.
+    /// Tries the targets in order after the primary provider failed with `first`, until `end`.
     async fn try_targets(
         &self,
         mut request: R,
@@ -107,9 +106,10 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
     }
 }
 
-/// What there is to tell when nobody has answered: the error of the first, as that is the provider
-/// that was asked for. If it will not do better later, one of the others may; and if it was left
-/// alone, the others were not, and a retry costs what retries cost.
+/// Chooses the error when all providers failed: that of the primary, since it is the one that was
+/// called. The error of a target is added if a retry may help there but not at the primary. It is also
+/// added if the primary was not called because its circuit is open but the target was: then a retry
+/// must be paid from the retry budget.
 fn final_error(first: CallError, failures: Vec<CallError>) -> CallError {
     let is_relevant = |other: &CallError| {
         if first.is_worth_a_retry() {
@@ -125,7 +125,7 @@ fn final_error(first: CallError, failures: Vec<CallError>) -> CallError {
     }
 }
 
-/// Whether another provider may do better.
+/// Returns whether another provider may succeed.
 fn may_fall_back(error: &CallError) -> bool {
     match error {
         CallError::Request { .. } => true,

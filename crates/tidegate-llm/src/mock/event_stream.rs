@@ -1,4 +1,4 @@
-//! An answer of a mock that comes word by word.
+//! A mock response streamed word by word.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::step::Ending;
 use crate::call::CallError;
 
-/// Events, each after a pause, and perhaps an error instead of the end.
+/// Events, each after a pause, optionally with an error at the end.
 pub(super) struct EventStream {
     events: VecDeque<Event>,
     error: Option<CallError>,
     pause: Duration,
-    /// When the next event is due; `None` if there are no pauses.
+    /// When the next event is due; `None` without pauses.
     due: Option<Pin<Box<Sleep>>>,
 }
 
@@ -41,7 +41,7 @@ impl EventStream {
     }
 }
 
-/// The words of a text, each with the space after it.
+/// Splits a text into words, each with the space after it.
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split_inclusive(' ').map(str::to_owned)
 }
