@@ -1,4 +1,4 @@
-//! Loading a model: which modules are around it, and with which settings.
+//! Loads a model with its modules and their settings.
 
 use tidegate_providers::request::Target;
 use tidegate_providers::{Credential, Dialect, Provider};
@@ -18,8 +18,8 @@ use crate::settings::{
     ChainLink, FallbackSettings, RateLimitSettings, RetryNumbers, RetrySettings,
 };
 
-/// A model in the making. Each module takes `true`, `false`, or settings of its own; without a word it
-/// is as the registry says.
+/// Builder of a [`Model`]. Each module is turned on or off, or given settings of its own; by default it
+/// follows the registry.
 #[derive(Clone, Debug)]
 #[must_use = "a model is made by `build`"]
 pub struct ModelBuilder {
@@ -32,7 +32,7 @@ pub struct ModelBuilder {
     rate_limit: Option<RateLimitSettings>,
 }
 
-/// An adapter, perhaps with limits around it.
+/// An adapter, with rate limits around it if they are on.
 struct Limited {
     backend: Backend,
     model: String,
@@ -45,19 +45,19 @@ impl ModelBuilder {
         Self { models, provider, model, profile, retry: None, fallback: None, rate_limit: None }
     }
 
-    /// With this key, instead of the one that the registry has for the provider.
+    /// Uses this key instead of the one the registry has for the provider.
     pub fn credential(mut self, credential: Credential) -> Self {
         self.profile = self.profile.credential(credential);
         self
     }
 
-    /// At this address, instead of the one that the registry has for the provider.
+    /// Uses this address instead of the one the registry has for the provider.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.profile = self.profile.base_url(url);
         self
     }
 
-    /// Whether failed calls are tried again, and how.
+    /// Sets whether and how failed calls are retried.
     pub fn retry(mut self, settings: impl Into<RetrySettings>) -> Self {
         self.retry = Some(settings.into());
         self
@@ -92,17 +92,17 @@ impl ModelBuilder {
         self
     }
 
-    /// Whether calls keep to limits, and to which ones.
+    /// Sets whether calls are rate limited, and the limits.
     pub fn rate_limit(mut self, settings: impl Into<RateLimitSettings>) -> Self {
         self.rate_limit = Some(settings.into());
         self
     }
 
-    /// The model, with its modules around it: `Retry(Fallback(RateLimit(adapter)))`. A provider
-    /// that keeps failing is left alone for a while wherever there is a retry or a fallback.
+    /// Builds the model with its modules around it: `Retry(Fallback(RateLimit(adapter)))`. With retry
+    /// or fallback, a circuit breaker stops calls to a provider that keeps failing.
     ///
     /// # Errors
-    /// When the provider is not known, or a setting makes no sense.
+    /// When the provider has no address, model or client, or a setting is invalid.
     pub fn build(self) -> Result<Model, LoadError> {
         let retry = self.retry_settings();
         let fallback = self.fallback_settings();
@@ -124,7 +124,7 @@ impl ModelBuilder {
         Ok(Model::new(backend, about))
     }
 
-    /// The adapter, with limits around it if they are wished for.
+    /// Returns the adapter, with rate limits around it if they are on.
     fn limited(&self) -> Result<Limited, LoadError> {
         let model = self.model_name()?;
         let adapter = self.adapter(&model)?;
@@ -162,8 +162,8 @@ impl ModelBuilder {
         self.models.connect(provider, target, &profile)
     }
 
-    /// The settings of each module, or `None` if it is off. Settings that a model is loaded with turn
-    /// a module on unless they say otherwise.
+    /// Returns the settings of the rate-limit module, or `None` if it is off. Settings given for a
+    /// model turn a module on unless they say otherwise; the same holds for the other modules.
     fn rate_limit_settings(&self) -> Option<RateLimitSettings> {
         let registry = self.models.inner.rate_limit.clone();
         let (settings, given) = match &self.rate_limit {
@@ -191,7 +191,7 @@ impl ModelBuilder {
         on.then_some(settings)
     }
 
-    /// How calls are tried again; the time of an attempt holds without the module too.
+    /// Returns the checked retry settings. The attempt timeout applies even if retries are off.
     fn retry_numbers(&self) -> Result<RetryNumbers, LoadError> {
         let registry = self.models.inner.retry;
         let settings = match &self.retry {
@@ -220,15 +220,15 @@ impl ModelBuilder {
         Ok(Backend::new(self.provider.clone(), layer.layer(primary)))
     }
 
-    /// A target has its own limits, and neither retries nor fallbacks of its own.
+    /// Builds a fallback target. It has its own limits, but no retries or fallbacks.
     fn target(&self, target: &ChainLink) -> Result<Backend, LoadError> {
         let mut loader = self.models.load_model(target.provider.clone(), target.model.as_deref());
         if target.provider == self.provider {
-            // Another model of the same provider: the same key, and so the same limits.
+            // Another model of the same provider uses the same key, and so the same limits.
             loader.profile = self.profile.clone();
             loader.rate_limit = self.rate_limit.clone();
         } else {
-            // The limits of a model are those of its provider; they say nothing about others.
+            // The limits given for this model are those of its provider, not of the target's.
             let given = self.rate_limit.as_ref();
             loader.rate_limit = given.map(|given| given.is_enabled().unwrap_or(true).into());
         }

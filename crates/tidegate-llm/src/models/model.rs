@@ -1,4 +1,4 @@
-//! A model, ready to call.
+//! A loaded model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::call::ready::Answering;
 use crate::call::{Answer, Call, CallError};
 use crate::rate_limit::Account;
 
-/// A model, ready to call. Cheap to clone; a service too.
+/// A loaded model, ready to call. Cheap to clone. It is also a tower service.
 ///
 /// Its `Display` shows the modules around it: `Retry(Fallback(RateLimit(openai/gpt-4o)))`.
 #[derive(Clone)]
@@ -24,7 +24,7 @@ pub struct Model {
 pub(super) struct About {
     pub(super) provider: Provider,
     pub(super) model: String,
-    /// The outermost first.
+    /// Outermost first.
     pub(super) modules: Vec<&'static str>,
     pub(super) account: Option<Account>,
 }
@@ -34,18 +34,18 @@ impl Model {
         Self { backend, about: Arc::new(about) }
     }
 
-    /// Puts a call to the model, and waits for all of the answer.
+    /// Calls the model and waits for the complete reply.
     ///
     /// # Errors
-    /// When there is no answer after everything that the modules do about it.
+    /// When the call fails despite retries and fallbacks.
     pub async fn invoke(&self, call: impl Into<Call>) -> Result<Reply, CallError> {
         self.call(call.into()).await?.whole().await
     }
 
-    /// Puts a call to the model, and waits for the answer to begin.
+    /// Calls the model and waits until the response starts; its events are then streamed.
     ///
     /// # Errors
-    /// When there is no answer after everything that the modules do about it.
+    /// When the call fails despite retries and fallbacks.
     pub async fn stream(&self, call: impl Into<Call>) -> Result<Answer, CallError> {
         self.call(call.into().streamed()).await
     }
@@ -54,25 +54,26 @@ impl Model {
         self.backend.clone().call(call).await
     }
 
-    /// The provider.
+    /// Returns the provider.
     #[must_use]
     pub fn provider(&self) -> &Provider {
         &self.about.provider
     }
 
-    /// The model's name.
+    /// Returns the model's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.about.model
     }
 
-    /// The modules around it, the outermost first: of `Retry`, `Fallback` and `RateLimit`.
+    /// Returns the modules around the model, outermost first, out of `Retry`, `Fallback` and
+    /// `RateLimit`.
     #[must_use]
     pub fn modules(&self) -> &[&'static str] {
         &self.about.modules
     }
 
-    /// The account whose limits it keeps to, if it does.
+    /// Returns the account whose limits apply, if calls are rate limited.
     #[must_use]
     pub fn account(&self) -> Option<&Account> {
         self.about.account.as_ref()

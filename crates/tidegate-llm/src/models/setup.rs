@@ -1,4 +1,4 @@
-//! A registry in the making.
+//! Builder of the registry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::settings::{
 };
 use crate::telemetry::{Observer, tracing_observer};
 
-/// [`Models`] in the making.
+/// Builder of [`Models`].
 #[must_use = "a registry is made by `build`"]
 pub struct ModelsBuilder {
     inner: Inner,
@@ -48,7 +48,7 @@ impl ModelsBuilder {
         }
     }
 
-    /// The HTTP service under all adapters, such as a `Client` (feature `client`).
+    /// Sets the HTTP service used by all adapters, such as a `Client` (feature `client`).
     pub fn http<H, B>(mut self, http: H) -> Self
     where
         H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,
@@ -72,7 +72,7 @@ impl ModelsBuilder {
         self
     }
 
-    /// A service that answers the calls of a provider, in place of an adapter.
+    /// Sets a service that answers calls to a provider, in place of an adapter.
     pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
     where
         S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
@@ -83,20 +83,21 @@ impl ModelsBuilder {
         self
     }
 
-    /// What is known of a provider.
+    /// Sets the profile of a provider.
     pub fn provider(mut self, name: impl Into<Provider>, profile: Profile) -> Self {
         self.inner.profiles.insert(name.into(), profile);
         self
     }
 
-    /// The settings of the rate-limit module: the section `[modules.rate_limit]`. Default: off, and 60
-    /// requests per minute, 60 of them at once, for models that turn it on.
+    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Default: off; for
+    /// models that turn it on, 60 requests per minute with a burst of 60.
     pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
         self.inner.rate_limit = settings;
         self
     }
 
-    /// What the settings of the retry module are to be, instead of the defaults of each provider.
+    /// Sets the settings of the retry module. Default: off; for models that turn it on, the defaults of
+    /// each provider.
     pub fn retry(mut self, settings: RetrySettings) -> Self {
         self.inner.retry = settings;
         self
@@ -117,31 +118,32 @@ impl ModelsBuilder {
         self
     }
 
-    /// The engine whose store keeps the limits. Default: one in this process.
+    /// Sets the engine whose store keeps the limits. Default: an engine in this process.
     pub fn engine(mut self, engine: &Engine) -> Self {
         self.inner.engine = Some(engine.clone());
         self
     }
 
-    /// Who is told what happens. Default: [`tracing_observer`].
+    /// Sets the observer. Default: [`tracing_observer`].
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.inner.observer = observer;
         self
     }
 
-    /// The most calls under way that a provider may have. Default: 32.
+    /// Sets the cap on calls in flight per provider. Default: 32.
     pub fn max_concurrent_threads(mut self, cap: NonZeroU32) -> Self {
         self.inner.cap = cap;
         self
     }
 
-    /// Refuses a loader that asks for other limits than an account has, instead of telling it.
+    /// Makes loading fail if a model asks for other limits than its account has, instead of logging a
+    /// warning.
     pub fn strict(mut self) -> Self {
         self.inner.strict = true;
         self
     }
 
-    /// The registry.
+    /// Builds the registry.
     #[must_use]
     pub fn build(self) -> Models {
         Models::with(self.inner)

@@ -1,7 +1,7 @@
-//! Where limits and queues are found again, for as long as somebody uses them.
+//! Cache of limiters by constraint, and of queues by key while they are in use.
 //!
-//! Plans may carry any constraint and keys may be users, so neither is cached for ever: what was
-//! spent is in the store, and limits that are made again go on from there.
+//! Plans may carry any constraint and keys may be users, so neither is kept forever. The store keeps
+//! what was spent, and limiters that are created again continue from there.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,18 +13,18 @@ use tidegate::{KeyBuf, MemoryStore};
 use super::limits::Limits;
 use crate::plan::Constraint;
 
-/// How many constraints are cached, whether they are used or not. Beyond it there are only those in
-/// use, which are no more than commands.
+/// Maximum number of constraints cached while unused. Above it, only constraints in use are cached,
+/// at most one per command.
 const MAX_IDLE: usize = 256;
 
-/// Limits by constraint, and a queue for each key that somebody uses.
+/// Limiters by constraint, with a queue for each key in use.
 pub(super) struct LimiterCache {
     store: Arc<MemoryStore>,
-    /// By the text of the constraint, which has everything that is in force.
+    /// Keyed by the text of the constraint, which contains all its limits.
     entries: Mutex<HashMap<Arc<str>, CachedLimits>>,
 }
 
-/// The limits of a constraint, and who waits for them.
+/// Limiters of a constraint, with the queues in use.
 struct CachedLimits {
     limits: Arc<Limits>,
     queues: HashMap<KeyBuf, Queue>,
@@ -35,7 +35,7 @@ struct Queue {
     users: usize,
 }
 
-/// A queue in use; it is forgotten when nobody uses it. What was spent is cached by the store.
+/// Use of a queue. The queue is removed with its last guard; the store keeps what was spent.
 pub(super) struct QueueGuard {
     cache: Arc<LimiterCache>,
     constraint: Arc<str>,
@@ -45,16 +45,15 @@ pub(super) struct QueueGuard {
 }
 
 impl LimiterCache {
-    /// A cache for limits on this store.
     pub(super) fn new(store: Arc<MemoryStore>) -> Self {
         Self { store, entries: Mutex::default() }
     }
 
-    /// The queue of a key under a constraint.
+    /// Returns the queue of a key under a constraint, and creates it if necessary.
     pub(super) fn queue(self: &Arc<Self>, constraint: &Constraint, key: KeyBuf) -> QueueGuard {
         let text: Arc<str> = constraint.to_string().into();
         let mut entries = self.lock();
-        // Past this size there is nothing idle to find, so the search stays a short one.
+        // Above this size no unused entries remain, so the scan stays short.
         if entries.len() == MAX_IDLE && !entries.contains_key(&text) {
             entries.retain(|_, cached| !cached.queues.is_empty());
         }
@@ -72,12 +71,12 @@ impl LimiterCache {
         QueueGuard { cache: self.clone(), constraint: text, key, pacer, limits }
     }
 
-    /// How many keys are in use.
+    /// Returns the number of keys in use.
     pub(super) fn keys(&self) -> usize {
         self.lock().values().map(|cached| cached.queues.len()).sum()
     }
 
-    /// How many constraints are cached.
+    /// Returns the number of constraints cached.
     fn constraints(&self) -> usize {
         self.lock().len()
     }
@@ -148,7 +147,7 @@ mod tests {
             assert!(cache.constraints() <= MAX_IDLE, "{requests}");
         }
         let again = queue(&cache, 1);
-        assert!(Arc::ptr_eq(&held.limits, &again.limits), "what is in use stays");
+        assert!(Arc::ptr_eq(&held.limits, &again.limits), "an entry in use is not evicted");
         assert_eq!(cache.keys(), 1);
     }
 

@@ -1,51 +1,44 @@
-//! What is wrong with numbers that somebody configured: field, value and rule, all at once.
+//! Violations in configured values: field, value and rule, collected all at once.
 
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// The rule that a value breaks.
+/// A rule that a value violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Rule {
-    /// Zero or less.
     #[error("must be > 0")]
     Positive,
-    /// Too small.
     #[error("must be >= {0}")]
     AtLeast(u32),
-    /// Too large.
     #[error("must be <= {0}")]
     AtMost(u32),
-    /// Not a factor of bursts.
+    /// Burst factor, up to this many seconds.
     #[error("must be a number from 1.0 to {0}.0: so many seconds' worth may leave at once")]
     Factor(u32),
-    /// Not the name of a time zone.
     #[error("must be a time zone such as UTC or America/Los_Angeles")]
     Zone,
-    /// The total of tokens beside its parts.
+    /// The token total is set together with its parts.
     #[error("is the total: give it, or input_tokens_per_minute and output_tokens_per_minute")]
     TotalOrParts,
-    /// A zone without the quota that it is for.
+    /// A time zone is set without the daily quota.
     #[error("is for requests_per_day, which is not given")]
     ZoneWithoutQuota,
-    /// A switch that is on with nothing behind it.
+    /// A required value of an enabled module is missing.
     #[error("must be given where the module is enabled")]
     Missing,
-    /// A list that is too long.
     #[error("must have at most {0} items")]
     TooMany(usize),
-    /// Not a provider, or a provider and a model.
     #[error("must name providers, such as \"anthropic\" or \"anthropic/claude-sonnet\"")]
     Target,
 }
 
-/// One mistake. Its `Display` has the form `requests_per_minute = 0: must be > 0`.
+/// One violation. Its `Display` has the form `requests_per_minute = 0: must be > 0`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Violation {
-    /// The key, as it is written in a configuration.
+    /// Configuration key.
     field: &'static str,
-    /// The value as it was given.
+    /// Value as given.
     value: String,
-    /// The rule it breaks.
     rule: Rule,
 }
 
@@ -55,7 +48,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Everything that is wrong with what was given, never the first mistake only.
+/// Error for invalid values. It lists all violations, not just the first.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.violations))]
 pub struct Invalid {
@@ -63,8 +56,8 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// The mistakes, at least one, in the order of the fields: the key as it is written in a
-    /// configuration, the value as it was given, and the rule that it breaks, in words.
+    /// Returns the violations, at least one, in the order of the fields: the configuration key, the value
+    /// as given, and the text of the rule.
     pub fn faults(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, String)> {
         self.violations.iter().map(|violation| {
             (violation.field, violation.value.as_str(), violation.rule.to_string())
@@ -76,14 +69,14 @@ fn lines(violations: &[Violation]) -> String {
     violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Collects mistakes while values are read.
+/// Collects violations while values are parsed.
 #[derive(Debug, Default)]
 pub(crate) struct Checks {
     violations: Vec<Violation>,
 }
 
 impl Checks {
-    /// The value of a field if it keeps its rule.
+    /// Returns the value of a field if it is valid, else records the violation.
     pub(crate) fn check<G: fmt::Debug, T>(
         &mut self,
         field: &'static str,
@@ -99,7 +92,7 @@ impl Checks {
         }
     }
 
-    /// As [`check`](Self::check), for a field that may be left out.
+    /// Checks an optional field like [`check`](Self::check).
     pub(crate) fn optional<G: fmt::Debug, T>(
         &mut self,
         field: &'static str,
@@ -109,9 +102,9 @@ impl Checks {
         self.check(field, given?, check)
     }
 
-    /// A mistake that takes more than one field to see.
+    /// Records a violation.
     pub(crate) fn reject(&mut self, field: &'static str, given: &impl fmt::Debug, rule: Rule) {
-        /// A value is shown on a line.
+        /// Longer values are truncated.
         const MAX_CHARS: usize = 64;
         let value = format!("{given:?}");
         let value = match value.char_indices().nth(MAX_CHARS) {
@@ -121,7 +114,7 @@ impl Checks {
         self.violations.push(Violation { field, value, rule });
     }
 
-    /// What was read, unless there is a mistake.
+    /// Returns `value` unless violations were recorded.
     pub(crate) fn finish<T>(self, value: T) -> Result<T, Invalid> {
         if self.violations.is_empty() {
             Ok(value)
@@ -131,7 +124,7 @@ impl Checks {
     }
 }
 
-/// A whole number of at least one; `least` is the rule that zero and less break.
+/// Parses a number from 1 to `most`; `least` is the rule that smaller numbers violate.
 pub(crate) fn positive(given: i64, least: Rule, most: u32) -> Result<NonZeroU32, Rule> {
     if given <= 0 {
         return Err(least);
@@ -140,16 +133,16 @@ pub(crate) fn positive(given: i64, least: Rule, most: u32) -> Result<NonZeroU32,
     number.filter(|number| number.get() <= most).ok_or(Rule::AtMost(most))
 }
 
-/// A rate: more than zero, and no more than the arithmetic of rates can take.
+/// Parses a rate: a positive 32-bit number.
 pub(crate) fn rate(given: i64) -> Result<NonZeroU32, Rule> {
     positive(given, Rule::Positive, u32::MAX)
 }
 
-/// The largest burst. Even at one request a minute it is refilled within 100 years, which is as
-/// far as a policy may reach.
+/// Maximum burst. Even at one request per minute it refills within 100 years, the longest refill time
+/// of a policy.
 const MAX_BURST: u32 = 10_000_000;
 
-/// How many may leave at once.
+/// Parses a burst.
 pub(crate) fn burst(given: i64) -> Result<NonZeroU32, Rule> {
     positive(given, Rule::AtLeast(1), MAX_BURST)
 }
