@@ -1,9 +1,8 @@
-//! What a model is loaded with: which modules are on, and their numbers.
+//! Settings of models: which modules are on, and their parameters.
 //!
-//! Every module is off unless a program turns it on. A registry has settings for all models, and a
-//! model may be loaded with others: what they give replaces what the registry has, the rest stays.
-//! Values are checked when a model is loaded, all at once. Nothing here reads a file or the
-//! environment: programs do that, and `tidegate-config`.
+//! Every module is off by default. A registry has settings for all models; settings that a model is
+//! loaded with override them one by one. Values are checked when a model is loaded, and all violations
+//! are reported together. Nothing here reads files or the environment; `tidegate-config` does.
 
 mod concurrency;
 mod fallback;

@@ -1,8 +1,8 @@
-//! What happens, told to whoever watches: never a prompt, never a key.
+//! Observers of calls. They never see a prompt or a key.
 //!
-//! An [`Observer`] is told of each permit, throttle and retry, and of calls that wait and are made. [`tracing_observer`] writes them as
-//! events of `tracing` under the names that dashboards know; `metrics_observer` (feature `metrics`) counts
-//! them. Labels are providers, which a program names itself, so there are few of them.
+//! An [`Observer`] is notified of permits, throttles, retries, and calls that wait or are in flight.
+//! [`tracing_observer`] emits `tracing` events under stable names; `metrics_observer` (feature `metrics`) records
+//! metrics. Labels are provider names, which the program chooses itself, so there are few of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,34 +21,34 @@ pub(crate) use counter::Counter;
 pub use metrics_observer::metrics_observer;
 pub(crate) use stage_guard::{Stage, StageGuard};
 
-/// A permit that was given.
+/// A permit that was granted.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
-    /// The provider.
+    /// Provider of the call.
     pub provider: &'a Provider,
-    /// Whose limits they were: a scope, or the key that a program made. No secret is in it.
+    /// Key of the limits: a scope, or a key derived by the program. It contains no secret.
     pub limiter_key: &'a str,
-    /// Tokens that were reserved.
+    /// Tokens reserved.
     pub estimated_tokens: u64,
-    /// How long the call waited.
+    /// Total wait.
     pub wait: Duration,
-    /// The part of it that was for tokens; the rest was for requests and concurrency.
+    /// Part of the wait caused by token limits; the rest was for requests and concurrency.
     pub token_wait: Duration,
-    /// What made it wait longest, if it waited: a dimension or `concurrency`.
+    /// Main cause of the wait, if it waited: a dimension or `concurrency`.
     pub limited_by: Option<&'static str>,
-    /// Requests per minute that are allowed, if that is known.
+    /// Limit of requests per minute, if known.
     pub requests_per_minute: Option<u64>,
-    /// Tokens per minute that are allowed, if that is known.
+    /// Limit of tokens per minute, if known.
     pub tokens_per_minute: Option<u64>,
-    /// Calls under way with this one, and calls that wait.
+    /// Calls in flight, including this one.
     pub in_flight: u64,
-    /// Calls that wait.
+    /// Calls waiting for a permit.
     pub waiting: usize,
 }
 
 impl<'a> Acquired<'a> {
-    /// A permit that was given at once, of which nothing is known.
+    /// Creates a permit that was granted without a wait; all other fields are zero or `None`.
     #[must_use]
     pub const fn new(provider: &'a Provider, limiter_key: &'a str) -> Self {
         Self {
@@ -66,9 +66,9 @@ impl<'a> Acquired<'a> {
     }
 }
 
-/// Somebody who is told what happens. Called on the path of calls: it must not wait.
+/// Receives notifications about calls. Methods are called on the path of calls and must not block.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// A permit was given.
+    /// A permit was granted.
     fn acquired(&self, acquired: &Acquired<'_>) {
         let _ = acquired;
     }
@@ -93,17 +93,18 @@ pub trait Observer: Send + Sync + fmt::Debug {
         let _ = provider;
     }
 
-    /// A provider throttled a call; what shares the key is closed for so long.
+    /// A provider throttled a call; all calls with this key are held back for `pause`.
     fn throttled(&self, provider: &Provider, limiter_key: &str, pause: Duration) {
         let _ = (provider, limiter_key, pause);
     }
 
-    /// Calls leave more slowly for a while, since the provider complained.
+    /// The call rate was reduced for a while at the provider's request.
     fn slowed_down(&self, provider: &Provider, limiter_key: &str) {
         let _ = (provider, limiter_key);
     }
 
-    /// An attempt failed: its number, from one, and how long until the next one, if there is one.
+    /// An attempt failed. `attempt` counts from 1; `next_after` is the delay before the next attempt, if
+    /// there is one.
     fn failed(
         &self,
         provider: &Provider,
@@ -114,12 +115,12 @@ pub trait Observer: Send + Sync + fmt::Debug {
         let _ = (provider, class, attempt, next_after);
     }
 
-    /// A call succeeded after so many retries.
+    /// A call succeeded after this many retries.
     fn recovered(&self, provider: &Provider, retries: u32) {
         let _ = (provider, retries);
     }
 
-    /// The breaker of a provider, or of one of its models, is in another state.
+    /// The circuit breaker of a provider, or of one of its models, changed its state.
     fn breaker_changed(&self, provider: &Provider, state: BreakerState) {
         let _ = (provider, state);
     }
@@ -176,12 +177,12 @@ impl Observer for TracingObserver {
     }
 }
 
-/// Whole milliseconds, cut off.
+/// Returns whole milliseconds, rounded down.
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since the Unix epoch.
 fn timestamp() -> f64 {
     Duration::from_nanos(tidegate::clock::wall_now().as_nanos()).as_secs_f64()
 }

@@ -1,8 +1,8 @@
-//! How many retries a provider is worth.
+//! Retry budgets.
 //!
-//! One call may be retried often; if all calls are, the provider has several times the load just
-//! when it can bear the least. A budget is shared by all callers of a provider: calls fill it,
-//! retries empty it, and so retries stay a share of the calls.
+//! If every call to a failing provider is retried several times, its load multiplies just when it can
+//! bear the least. All callers of a provider share a budget: calls fill it and retries drain it, so
+//! that retries stay a fraction of the calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use tokio::time::Instant;
 
 use crate::recent::Recent;
 
-/// What a full budget is worth, in retries.
+/// Default capacity, in retries.
 const DEFAULT_CAPACITY: u32 = 100;
-/// A retry in the unit of the balance, so that what comes in a millisecond is one.
+/// Cost of a retry. One unit is credited per millisecond.
 const RETRY_COST: u64 = 1_000;
-/// What a call brings: a fifth of a retry.
+/// Credit per call: a fifth of a retry.
 const CALL_CREDIT: u64 = 200;
-/// How many providers a registry remembers at least.
+/// Minimum number of providers whose budgets are remembered.
 const REMEMBERED_PROVIDERS: usize = 1_024;
 
-/// The retries that all callers of a provider share. Clones share it.
+/// Number of retries that all callers of a provider share. Clones share it.
 ///
-/// It starts full. A retry takes one, a call brings a fifth, and a second brings one.
+/// It starts full. Each retry takes one; each call adds a fifth, and each second adds one.
 ///
 /// ```
 /// use tidegate_llm::retry::{Budget, RetryLayer};
@@ -38,37 +38,37 @@ pub struct Budget(Arc<Mutex<Balance>>);
 struct Balance {
     capacity: u64,
     amount: u64,
-    /// Up to when time has been refilled_until for.
+    /// Instant up to which elapsed time has been credited.
     refilled_until: Option<Instant>,
 }
 
 impl Default for Budget {
-    /// A hundred retries.
+    /// Creates a budget of 100 retries.
     fn default() -> Self {
         Self::of(DEFAULT_CAPACITY)
     }
 }
 
 impl Budget {
-    /// A budget of so many retries at once; with none, nothing is ever retried.
+    /// Creates a budget of this many retries at once; with 0, nothing is ever retried.
     #[must_use]
     pub fn of(retries: u32) -> Self {
         let capacity = u64::from(retries) * RETRY_COST;
         Self(Arc::new(Mutex::new(Balance { capacity, amount: capacity, refilled_until: None })))
     }
 
-    /// How many retries there could be now.
+    /// Returns the number of retries available now.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.refilled(Instant::now()).amount / RETRY_COST
     }
 
-    /// A call begins.
+    /// Credits a call.
     pub(super) fn earn(&self, now: Instant) {
         self.refilled(now).add(CALL_CREDIT);
     }
 
-    /// Takes a retry, if there is one.
+    /// Takes a retry. Returns whether one was available.
     pub(super) fn spend(&self, now: Instant) -> bool {
         let mut balance = self.refilled(now);
         let left = balance.amount.checked_sub(RETRY_COST);
@@ -76,12 +76,12 @@ impl Budget {
         left.is_some()
     }
 
-    /// The balance with all that time has brought.
+    /// Returns the balance after crediting the elapsed time.
     fn refilled(&self, now: Instant) -> MutexGuard<'_, Balance> {
         let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let refilled_until = *balance.refilled_until.get_or_insert(now);
         let elapsed = now.saturating_duration_since(refilled_until);
-        // Parts of a millisecond are refilled_until for later; more often asked must not mean less.
+        // Fractions of a millisecond are credited later, so that frequent queries lose nothing.
         let parts = elapsed.subsec_nanos() % 1_000_000;
         balance.add(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
         if let Some(refilled_until) = now.checked_sub(Duration::from_nanos(parts.into())) {
@@ -97,7 +97,7 @@ impl Balance {
     }
 }
 
-/// A budget for each provider, for programs that load several models of it. Clones share them.
+/// One budget per provider, for programs that load several of its models. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Budgets(Arc<Mutex<Recent<Provider, Budget>>>);
 
@@ -108,7 +108,7 @@ impl Default for Budgets {
 }
 
 impl Budgets {
-    /// The budget of a provider: the same one for the same name.
+    /// Returns the budget of a provider, and creates it if necessary.
     pub(crate) fn get(&self, provider: &Provider) -> Budget {
         let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         budgets.get(provider, Budget::default)
@@ -147,7 +147,7 @@ mod tests {
         let step = Duration::from_micros(700);
         let granted = (1..=10_000_u32).filter(|&i| budget.spend(start + step * i)).count();
         assert_eq!(granted, 7);
-        assert!(!budget.spend(start), "a clock that goes back brings nothing");
+        assert!(!budget.spend(start), "a clock that goes back adds no credit");
     }
 
     #[test]

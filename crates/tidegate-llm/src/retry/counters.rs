@@ -58,7 +58,7 @@ impl Counters {
     }
 }
 
-/// Counts over all services of this layer and its clones.
+// Counts over all services of this layer and its clones.
 impl RetryLayer {
     /// Calls started.
     #[must_use]

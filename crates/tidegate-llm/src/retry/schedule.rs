@@ -1,4 +1,4 @@
-//! How long to wait before which retry.
+//! Delays between attempts.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tidegate_core::ceil_millis;
 
 use super::random::Random;
 
-/// Doublings after which any delay has reached its cap.
+/// Number of doublings after which any delay has reached the cap.
 const MAX_DOUBLINGS: u32 = 96;
-/// What is added at most to a delay that a provider asked for: this, or a tenth of it if that is
-/// more.
+/// Minimum of the maximum jitter added to a delay that the provider asked for; for longer delays the
+/// maximum is a tenth of the delay.
 const MIN_SERVER_JITTER: Duration = Duration::from_secs(1);
 
-/// How often to try again, and after which delays.
+/// Number of retries and delays before them.
 ///
-/// The delay before retry `i` is `base` doubled `i - 1` times and never above `cap`, less a random
-/// part of up to `jitter_percent`.
+/// The delay before retry `i` is `base` doubled `i - 1` times, at most `cap`, minus random jitter of up
+/// to `jitter_percent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
     max_retries: u32,
@@ -26,7 +26,7 @@ pub(super) struct Schedule {
 }
 
 impl Default for Schedule {
-    /// Eight retries after the first attempt, from one second up to 60, less up to a half.
+    /// Eight retries after the first attempt, with delays from 1 s to 60 s minus up to 50 % jitter.
     fn default() -> Self {
         let (base, cap) = (Duration::from_secs(1), Duration::from_secs(60));
         Self { max_retries: 8, base, cap, jitter_percent: 50 }
@@ -34,43 +34,37 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Retries after the first attempt. Default: 8, which makes nine attempts.
     pub(super) const fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// The delay before the first retry. Default: 1 s.
     pub(super) const fn base(mut self, span: Duration) -> Self {
         self.base = span;
         self
     }
 
-    /// The longest delay, unless a provider asks for a longer one. Default: 60 s.
     pub(super) const fn cap(mut self, span: Duration) -> Self {
         self.cap = span;
         self
     }
 
-    /// How much of a delay is left to chance, up to 100. Default: 50. With 0 all delays are exact,
-    /// and workers that fail together come back together.
     pub(super) fn jitter_percent(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
         self
     }
 
-    /// The delay before the first retry.
     pub(super) const fn first_delay(&self) -> Duration {
         self.base
     }
 
-    /// All attempts, the first one included.
+    /// Returns the number of attempts, including the first.
     pub(super) const fn attempts(&self) -> u32 {
         self.max_retries.saturating_add(1)
     }
 
-    /// The delay before a retry, the first one being 0, if the provider asked for `retry_after`. In whole
-    /// milliseconds, so that what is logged is what is slept.
+    /// Returns the delay before a retry, counted from 0, if the provider asked for `retry_after`. It is in
+    /// whole milliseconds, so that the logged delay is exact.
     pub(super) fn delay(
         &self,
         retry: u32,
@@ -79,15 +73,14 @@ impl Schedule {
     ) -> Duration {
         let full = self.backoff(retry);
         let own = full.saturating_sub(random.fraction_of(self.max_jitter(full)));
-        // A provider that was wrong about the last delays is not trusted with the next one: the
-        // delay of the schedule holds too.
+        // The schedule's own delay is a minimum, since a provider may keep asking for delays that are
+        // too short.
         let asked =
             retry_after.map_or(Duration::ZERO, |retry_after| self.with_jitter(retry_after, random));
         Duration::from_millis(ceil_millis(own.max(asked)))
     }
 
-    /// How long all delays take together, if no provider asks for more: from the least, with the
-    /// largest random parts, to the most, without any. What is over sooner than the least is survived.
+    /// Returns the minimum (with full jitter) and maximum (without jitter) sum of all delays.
     pub(super) fn window(&self) -> RangeInclusive<Duration> {
         let doubling = self.max_retries.min(MAX_DOUBLINGS);
         let rest = self.max_retries - doubling;
@@ -117,7 +110,7 @@ impl Schedule {
         full.saturating_mul(self.jitter_percent.into()) / 100
     }
 
-    /// What a provider asked for, and a little more.
+    /// Adds jitter to a delay that the provider asked for.
     fn with_jitter(&self, retry_after: Duration, random: &Random) -> Duration {
         if self.jitter_percent == 0 {
             return retry_after;
@@ -156,7 +149,7 @@ mod tests {
         assert_eq!((retry_after(60, 0), retry_after(60, u64::MAX)), (60_000, 66_000));
         let exact = Schedule::default().jitter_percent(0);
         assert_eq!(millis(exact, Some(SECOND * 5), u64::MAX)[0], 5_000);
-        assert_eq!(millis(exact, Some(SECOND), 0)[3], 8_000, "it was wrong three times");
+        assert_eq!(millis(exact, Some(SECOND), 0)[3], 8_000, "the schedule is a minimum");
     }
 
     #[test]
