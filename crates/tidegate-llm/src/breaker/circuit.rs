@@ -98,16 +98,16 @@ impl Circuit {
 impl Inner {
     fn settle(&self, epoch: Epoch, outcome: CallOutcome, error: Option<&CallError>) {
         let transition = self.lock().settle(epoch, outcome, super::now(), 0);
-        let name = &self.name;
+        let scope = &*self.name;
         match (transition, error) {
             (Some(Transition::Opened(pause)), Some(error)) => {
                 self.opened.up();
-                let seconds = pause.as_secs_f64();
-                tracing::warn!("{name} keeps failing and is left alone for {seconds:.1}s: {error}");
+                let open_for_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                tracing::warn!(scope, open_for_ms, %error, "breaker opened");
             }
             (Some(Transition::Closed(_)), _) => {
                 self.closed.up();
-                tracing::info!("{name} answers again");
+                tracing::info!(scope, "breaker closed");
             }
             _ => {}
         }

@@ -81,7 +81,7 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
             }
             let (to, error) = (target.provider(), failures.last().unwrap_or(&first));
             self.counters.turns.up();
-            tracing::warn!("Falling back from {from} to {to} ({}): {error}", error.class().name());
+            tracing::warn!(%from, %to, class = error.class().name(), %error, "falling back");
             match target.call(request.clone()).await {
                 Ok(answer) => {
                     self.counters.rescued.up();
@@ -99,8 +99,8 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
         }
         self.counters.lost.up();
         if let Some(error) = failures.last() {
-            let class = error.class().name();
-            tracing::warn!("No fallback for {} after {from} ({class}): {error}", self.primary);
+            let (provider, class) = (&self.primary, error.class().name());
+            tracing::warn!(%provider, last = %from, class, %error, "no fallback succeeded");
         }
         Err(final_error(first, failures))
     }

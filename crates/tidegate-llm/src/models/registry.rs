@@ -107,7 +107,7 @@ impl Models {
         GLOBAL.get_or_init(|| match crate::client::Client::new() {
             Ok(client) => Self::builder().http(client).build(),
             Err(error) => {
-                tracing::error!(%error, "no HTTP client: models cannot be loaded");
+                tracing::error!(%error, "cannot create an HTTP client; models cannot be loaded");
                 Self::builder().build()
             }
         })
@@ -308,8 +308,10 @@ impl Inner {
         if !entry.warned {
             entry.warned = true;
             tracing::warn!(
-                "Rate limits of provider '{provider}' are {present} already; {wanted} is ignored. \
-                 Use reconfigure to change them."
+                %provider,
+                limits = present,
+                ignored = wanted,
+                "account already has other rate limits; use `Models::reconfigure` to change them"
             );
         }
         Ok(())

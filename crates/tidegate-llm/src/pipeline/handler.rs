@@ -86,7 +86,7 @@ impl Permits {
     pub async fn settle(mut self, usage: &Usage) {
         let actual = self.queue.limits().used(usage);
         if let Err(error) = self.permit.settle(&actual).await {
-            tracing::warn!(%error, "a call keeps what it was charged at first");
+            tracing::warn!(%error, "settlement failed; keeping the estimated charge");
         }
     }
 }
@@ -202,7 +202,7 @@ impl RateLimitHandler {
             Ok(permit) => permit,
             Err(error) => {
                 // Not expected: limits are valid, the store is local and the queue is unbounded.
-                tracing::error!(%error, "a command goes without its limits");
+                tracing::error!(%error, "acquire failed; the command is not limited");
                 return planned;
             }
         };

@@ -33,7 +33,9 @@ impl Limits {
         let mut limiters = Vec::new();
         let mut add = |dimension, what, limiter: Result<Limiter, BoxError>| match limiter {
             Ok(limiter) => limiters.push((dimension, limiter)),
-            Err(error) => tracing::warn!(what, %error, "a limit of a plan is not kept"),
+            Err(error) => {
+                tracing::warn!(what, %error, "cannot create a limit of a plan; it is not enforced")
+            }
         };
         for dimension in Dimension::ALL {
             let Some(rate) = constraint.rate(dimension) else { continue };

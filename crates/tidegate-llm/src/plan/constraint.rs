@@ -13,7 +13,7 @@ use tidegate_core::Decimal;
 use tidegate_providers::Dimension;
 
 use super::daily::Daily;
-use super::raw::RawConstraint;
+use super::raw::{Clamp, RawConstraint};
 use super::violation::{Checks, Invalid, Rule, burst, positive, rate};
 
 /// Limits of a provider: requests, tokens, requests per day, minimum interval, burst and concurrency.
@@ -115,8 +115,8 @@ impl Constraint {
     pub fn clamped(raw: &RawConstraint) -> Result<Self, Invalid> {
         let (raw, clamps) = raw.clamped();
         let constraint = Self::try_new(&raw)?;
-        for clamp in clamps {
-            tracing::warn!("{clamp}");
+        for Clamp { field, given, used } in clamps {
+            tracing::warn!(field, given, used, "value too small; replaced");
         }
         Ok(constraint)
     }

@@ -1,7 +1,5 @@
 //! Unchecked constraints, as written in a configuration.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// Unchecked numbers of a constraint, as written in a configuration. An unset field means no limit;
@@ -56,15 +54,9 @@ pub struct RawConstraint {
 /// A value that was too small, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clamp {
-    field: &'static str,
-    given: String,
-    used: &'static str,
-}
-
-impl fmt::Display for Clamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {} cannot be used; {} is used", self.field, self.given, self.used)
-    }
+    pub(super) field: &'static str,
+    pub(super) given: String,
+    pub(super) used: &'static str,
 }
 
 impl RawConstraint {

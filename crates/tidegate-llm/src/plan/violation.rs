@@ -13,18 +13,18 @@ pub(crate) enum Rule {
     #[error("must be <= {0}")]
     AtMost(u32),
     /// Burst factor, up to this many seconds.
-    #[error("must be a number from 1.0 to {0}.0: so many seconds' worth may leave at once")]
+    #[error("must be a number from 1.0 to {0}.0")]
     Factor(u32),
     #[error("must be a time zone such as UTC or America/Los_Angeles")]
     Zone,
     /// The token total is set together with its parts.
-    #[error("is the total: give it, or input_tokens_per_minute and output_tokens_per_minute")]
+    #[error("is the total; set either it or input_tokens_per_minute and output_tokens_per_minute")]
     TotalOrParts,
     /// A time zone is set without the daily quota.
-    #[error("is for requests_per_day, which is not given")]
+    #[error("must not be set without requests_per_day")]
     ZoneWithoutQuota,
     /// A required value of an enabled module is missing.
-    #[error("must be given where the module is enabled")]
+    #[error("must be set when the module is enabled")]
     Missing,
     #[error("must have at most {0} items")]
     TooMany(usize),

@@ -124,13 +124,13 @@ pub(crate) enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotRetryable => "trying again does not help",
-            Self::NoAttemptsLeft => "no attempts are left",
-            Self::Deadline => "the next attempt would be too late",
-            Self::NotAdmitted => "the next one was not admitted",
+            Self::NotRetryable => "a retry cannot help",
+            Self::NoAttemptsLeft => "no attempts left",
+            Self::Deadline => "no time left for another attempt",
+            Self::NotAdmitted => "no permit for the next attempt",
             Self::Unreachable => "the provider cannot be reached",
-            Self::ServerDelayTooLong => "the provider asks for too long a wait",
-            Self::Budget => "the budget of retries is spent",
+            Self::ServerDelayTooLong => "the provider asks for too long a delay",
+            Self::Budget => "the retry budget is spent",
         })
     }
 }

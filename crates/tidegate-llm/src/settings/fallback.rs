@@ -77,7 +77,7 @@ mod tests {
         let model = links[1].model.as_deref();
         assert_eq!((links[1].provider.as_str(), model), ("openrouter", Some("meta/llama")));
         assert!(chain(&["a"; 11]).unwrap_err().ends_with("must have at most 10 items"));
-        let missing = "chain = []: must be given where the module is enabled";
+        let missing = "chain = []: must be set when the module is enabled";
         let unset = FallbackSettings { enabled: Some(true), chain: None };
         assert_eq!(unset.chain().unwrap_err().to_string(), missing);
         assert_eq!(chain(&[]).unwrap_err(), missing);

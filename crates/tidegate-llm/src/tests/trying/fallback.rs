@@ -106,7 +106,7 @@ fn a_chain_has_one_to_ten_targets() {
     let target = |_| Target::new("first", answers("first"));
     let chain = |targets| Chain::new("openai", (0..targets).map(target)).map(|_| ());
     let error = chain(0).unwrap_err().to_string();
-    assert_eq!(error, "chain = []: must be given where the module is enabled");
+    assert_eq!(error, "chain = []: must be set when the module is enabled");
     let error = chain(11).unwrap_err().to_string();
     assert!(error.ends_with(": must have at most 10 items"), "{error}");
     assert_eq!((chain(1), chain(10)), (Ok(()), Ok(())));

@@ -94,10 +94,10 @@ async fn giving_up_is_an_error_with_the_last_cause() {
     assert_eq!(
         errors,
         [
-            "ERROR Gave up (attempt 2/2), no attempts are left (function: openai): openai answered 429",
-            "ERROR Gave up (attempt 1/9), the budget of retries is spent (function: openai): openai answered 429",
-            "ERROR Gave up (attempt 1/9), the next attempt would be too late (function: openai): openai answered 503",
-            "ERROR Gave up (attempt 1/9), the provider asks for too long a wait (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 2/2), no attempts left (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 1/9), the retry budget is spent (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 1/9), no time left for another attempt (function: openai): openai answered 503",
+            "ERROR Gave up (attempt 1/9), the provider asks for too long a delay (function: openai): openai answered 429",
         ]
     );
     let wrong = Script::failing(1, || failed(Class::BadRequest));
@@ -119,9 +119,9 @@ async fn each_turn_to_another_provider_is_a_line() {
     assert_eq!(
         log.lines(),
         [
-            "WARN Falling back from openai to groq (rate_limited): openai answered 429",
-            "WARN Falling back from groq to gemini (long_quota): openai answered 429",
-            "WARN No fallback for openai after gemini (transient): openai cannot be reached",
+            "WARN falling back from=openai to=groq class=\"rate_limited\" error=openai answered 429",
+            "WARN falling back from=groq to=gemini class=\"long_quota\" error=openai answered 429",
+            "WARN no fallback succeeded provider=openai last=gemini class=\"transient\" error=openai cannot be reached",
         ]
     );
 }
@@ -143,8 +143,8 @@ async fn opening_and_closing_are_a_line_each() {
     assert_eq!(
         log.lines(),
         [
-            "WARN openai keeps failing and is left alone for 5.0s: openai answered 503",
-            "INFO openai answers again",
+            "WARN breaker opened scope=\"openai\" open_for_ms=5000 error=openai answered 503",
+            "INFO breaker closed scope=\"openai\"",
         ]
     );
 }

@@ -107,8 +107,9 @@ async fn the_first_to_load_sets_the_limits_and_others_are_told_once() {
     let later = [other(), other(), other()];
     assert_eq!(
         log.lines(),
-        ["WARN Rate limits of provider 'openai' are requests_per_minute=60 burst=5 already; \
-          requests_per_minute=120 burst=5 is ignored. Use reconfigure to change them."]
+        ["WARN account already has other rate limits; use `Models::reconfigure` to change them \
+          provider=openai limits=\"requests_per_minute=60 burst=5\" \
+          ignored=\"requests_per_minute=120 burst=5\""]
     );
     assert_eq!(at_once(&later[0]).await, 5);
     assert_eq!(wait(&later[1]).await, SECOND, "sixty a minute");

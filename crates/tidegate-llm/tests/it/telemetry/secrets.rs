@@ -167,7 +167,7 @@ async fn no_prompt_no_answer_and_no_key_is_said() {
     assert!(answered >= 10, "{answered}");
     let lines = log.lines();
     let has = |part: &str| lines.iter().any(|line| line.contains(part));
-    assert!(has("backing off") && has("Falling back") && has("rate_limit.acquire"), "{lines:#?}");
+    assert!(has("backing off") && has("falling back") && has("rate_limit.acquire"), "{lines:#?}");
     for text in said.0.iter().chain(&lines) {
         assert!(!is_telling(text), "{text}");
     }
