@@ -52,7 +52,7 @@ async fn waits(handler: &RateLimitHandler, plan: &Plan) -> Duration {
 
 /// A clock at zero and a fresh limiter: the first command never waits.
 #[tokio::test(start_paused = true)]
-async fn the_first_command_does_not_wait_and_the_second_keeps_its_distance() {
+async fn first_command_does_not_wait_and_the_second_is_spaced() {
     let handler = RateLimitHandler::new();
     let plan = plan(per_minute(60));
     assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
@@ -63,7 +63,7 @@ async fn the_first_command_does_not_wait_and_the_second_keeps_its_distance() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_without_a_constraint_goes_through_untouched() {
+async fn plan_without_a_constraint_passes_through() {
     let handler = RateLimitHandler::new();
     let command = Arc::new("command");
     let planned = handler.handle(Planned::new(command.clone(), Plan::default())).await;
@@ -73,7 +73,7 @@ async fn a_plan_without_a_constraint_goes_through_untouched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_comes_out_as_it_went_in() {
+async fn command_is_returned_unchanged() {
     let handler = RateLimitHandler::new();
     let command = Arc::new("command");
     let with_tokens = RawConstraint {
@@ -93,7 +93,7 @@ async fn a_command_comes_out_as_it_went_in() {
 
 /// Fifty at once, sixty a minute: they leave a second apart, in order.
 #[tokio::test(start_paused = true)]
-async fn many_at_once_leave_one_after_the_other() {
+async fn simultaneous_commands_are_spaced_in_order() {
     let handler = RateLimitHandler::new();
     let plan = plan(per_minute(60));
     let start = Instant::now();
@@ -107,7 +107,7 @@ async fn many_at_once_leave_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_limits_are_one_wait_and_it_is_told_which_one_it_was() {
+async fn both_limits_cause_a_single_wait_with_its_cause() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(60),
@@ -123,7 +123,7 @@ async fn both_limits_are_one_wait_and_it_is_told_which_one_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_estimate_above_the_bucket_goes_into_debt_and_the_next_one_waits() {
+async fn estimate_above_capacity_goes_into_debt_and_the_next_command_waits() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(6_000),
@@ -141,7 +141,7 @@ async fn an_estimate_above_the_bucket_goes_into_debt_and_the_next_one_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_used_is_given_back() {
+async fn unused_tokens_are_refunded() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(6_000),
@@ -155,7 +155,7 @@ async fn what_was_not_used_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interval_is_kept_between_starts_and_costs_nothing_after_a_pause() {
+async fn minimum_interval_applies_between_starts_and_not_after_idle_time() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(60_000),
@@ -172,7 +172,7 @@ async fn an_interval_is_kept_between_starts_and_costs_nothing_after_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_never_raises_the_rate() {
+async fn burst_does_not_raise_the_rate() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(60),
@@ -190,7 +190,7 @@ async fn a_burst_never_raises_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
+async fn keys_have_separate_limits_and_are_removed_when_unused() {
     let handler = RateLimitHandler::new().key_extractor(by_user);
     let plan = plan(per_minute(1));
     let of = |user: &str| handler.handle(Planned::new((), plan.clone()).user(user));
@@ -206,7 +206,7 @@ async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
 
 /// A flood of users stays inside the memory of the store, and leaves no queue behind.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
+async fn many_keys_stay_within_the_memory_bound() {
     let store =
         MemoryStore::builder().max_memory(4 << 20).clock(TokioClock::new()).build().unwrap();
     let store = Arc::new(store);
@@ -238,7 +238,7 @@ impl Observer for Seen {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_command_that_is_limited_is_told_of_once() {
+async fn every_limited_command_is_reported_once() {
     let seen = Arc::new(Seen::default());
     let handler = RateLimitHandler::new().telemetry(seen.clone());
     let request = PlanRequest::new().model("Gemini-2.0-Flash").tier("tier_2");
@@ -254,7 +254,7 @@ async fn every_command_that_is_limited_is_told_of_once() {
 
 /// Source, planner, rate limit, API, result: in this order, with what the plan says in force.
 #[tokio::test(start_paused = true)]
-async fn a_command_goes_through_the_whole_pipeline() {
+async fn command_passes_the_pipeline_stages_in_order() {
     let seen = Arc::new(Seen::default());
     let limits = RateLimitHandler::new().telemetry(seen.clone());
     let order = Arc::new(Mutex::new(Vec::new()));
@@ -282,7 +282,7 @@ async fn a_command_goes_through_the_whole_pipeline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_that_make_no_sense_are_told_before_anything_is_sent() {
+async fn invalid_limits_fail_before_anything_is_sent() {
     let mock = Mock::new("openai");
     let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), mock.clone());
     let rate_limits = RawConstraint { requests_per_minute: Some(0), ..RawConstraint::default() };
@@ -294,7 +294,7 @@ async fn limits_that_make_no_sense_are_told_before_anything_is_sent() {
 
 /// The permit of a call that fails is given back with the error.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_leaves_nothing_behind() {
+async fn failed_call_releases_its_permits() {
     let mock = Mock::new("openai").always(Step::fail(Class::BadRequest));
     let limits = RateLimitHandler::new();
     let mut pipeline = Pipeline::new(Planner::default(), limits.clone(), mock);
@@ -308,7 +308,7 @@ proptest! {
 
     /// In every window no more than the burst and the rate allow, whatever the arrivals.
     #[test]
-    fn no_window_has_more_than_the_rate_allows(
+    fn no_window_exceeds_burst_and_rate(
         rpm in 1_u32..10_000,
         pauses in prop::collection::vec(0_u64..2_000, 1..60),
         burst in 1_u32..20,

@@ -32,7 +32,7 @@ fn timestamps(lines: &[String]) -> Vec<f64> {
 }
 
 #[test]
-fn a_delay_is_told_in_whole_milliseconds_that_add_up() {
+fn delay_is_reported_in_whole_milliseconds_that_add_up() {
     let log = Log::default();
     let _listening = log.listen_from(Level::DEBUG);
     let provider = Provider::new("gemini");
@@ -61,7 +61,7 @@ fn a_delay_is_told_in_whole_milliseconds_that_add_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_permit_is_an_event_and_every_delay_is_another() {
+async fn every_permit_and_every_delay_is_an_event() {
     let log = Log::default();
     let _listening = log.listen_from(Level::DEBUG);
     let models = Models::builder().backend("openai", Mock::new("openai")).build();

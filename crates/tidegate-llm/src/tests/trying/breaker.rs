@@ -26,7 +26,7 @@ fn refused_for(result: Result<&'static str, CallError>) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
+async fn breaker_opens_after_five_failures_and_closes_after_a_trial() {
     let script = Script::failing(6, || broken(Broken::NotConnected));
     let (service, circuit) = guarded(&script);
     for _ in 0..5 {
@@ -51,7 +51,7 @@ async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_and_bad_requests_open_nothing() {
+async fn rate_limits_and_bad_requests_do_not_open_the_breaker() {
     let harmless: [fn() -> CallError; 5] = [
         rate_limited,
         || failed(Class::SlowDown),
@@ -78,7 +78,7 @@ async fn open(service: &Breaker<Script>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_calls_one_is_the_probe() {
+async fn only_one_of_many_calls_is_the_trial() {
     let script = Script::failing(5, || failed(Class::Overloaded)).lasting(SECOND);
     let (service, circuit) = guarded(&script);
     open(&service).await;
@@ -90,7 +90,7 @@ async fn of_many_calls_one_is_the_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
+async fn cancelled_trial_makes_way_for_another() {
     let script = Script::failing(5, || failed(Class::Transient)).lasting(SECOND);
     let (service, circuit) = guarded(&script);
     open(&service).await;
@@ -108,7 +108,7 @@ async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_not_answered_by_their_deadline_count() {
+async fn calls_that_miss_their_deadline_count_as_failures() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
     let (service, circuit) = guarded(&script);
     let model = RetryLayer::new("openai").layer(service.clone());
@@ -121,7 +121,7 @@ async fn calls_that_are_not_answered_by_their_deadline_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_leaves_before_the_deadline_says_nothing() {
+async fn call_dropped_before_its_deadline_does_not_count() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
     let (service, circuit) = guarded(&script);
     for call in [hello(), hello().deadline(SECOND * 30)] {
@@ -134,7 +134,7 @@ async fn a_caller_who_leaves_before_the_deadline_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_circuit_costs_no_retries() {
+async fn waiting_for_an_open_circuit_takes_no_retry_budget() {
     let script = Script::new(|_, at| match at < SECOND * 20 {
         true => Err(broken(Broken::NotConnected)),
         false => Ok("answer"),
@@ -150,7 +150,7 @@ async fn an_open_circuit_costs_no_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_for_an_open_circuit_end_with_the_schedule() {
+async fn waits_for_an_open_circuit_count_after_the_schedule_ends() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
     let script = Script::new(move |_, _| Err(open()));
     let layer = RetryLayer::new("openai").max_retries(3).jitter_percent(0);
@@ -164,7 +164,7 @@ async fn waits_for_an_open_circuit_end_with_the_schedule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scope_has_one_circuit() {
+async fn each_scope_has_one_circuit() {
     let (breakers, key) =
         (Breakers::new(BreakerSettings::after_failures(1)), Credential::new("sk-1"));
     let scope = Scope::new("openai", &key);
@@ -180,7 +180,7 @@ async fn a_scope_has_one_circuit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limit_between_failures_does_not_end_their_row() {
+async fn rate_limit_does_not_reset_consecutive_failures() {
     let script = Script::new(|before, _| match before {
         2 => Err(rate_limited()),
         _ => Err(failed(Class::Transient)),
@@ -194,7 +194,7 @@ async fn a_rate_limit_between_failures_does_not_end_their_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_was_not_sent_proves_nothing_and_a_rate_limit_proves_life() {
+async fn unsent_trial_is_ignored_and_rate_limited_trial_closes_the_circuit() {
     let script = Script::new(|before, _| match before {
         5 => Err(CallError::Request { provider: "openai".into(), source: "no words".into() }),
         6 => Err(rate_limited()),

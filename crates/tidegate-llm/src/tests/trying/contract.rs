@@ -77,7 +77,7 @@ impl Service<Call> for Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_reserves_nothing_in_its_sleep_and_is_ready_for_each_attempt() {
+async fn retry_reserves_nothing_during_delays_and_polls_ready_before_each_attempt() {
     let strict = Strict::default();
     let counts = strict.counts.clone();
     let service = RetryLayer::new("openai").layer(strict);
@@ -91,7 +91,7 @@ async fn a_retry_reserves_nothing_in_its_sleep_and_is_ready_for_each_attempt() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_can_be_used_again_while_its_last_call_is_under_way() {
+async fn service_can_be_called_again_while_a_call_is_in_flight() {
     let (strict, retry) = (Strict::default(), RetryLayer::new("openai"));
     let counts = strict.counts.clone();
     let mut service = retry.layer(strict);
@@ -105,7 +105,7 @@ async fn a_service_can_be_used_again_while_its_last_call_is_under_way() {
 }
 
 #[tokio::test]
-async fn targets_are_ready_before_they_are_called_and_reserve_nothing_before() {
+async fn targets_are_polled_ready_only_when_called() {
     let (primary, target) = (Strict::default(), Strict::default());
     let counts = target.counts.clone();
     let layer = FallbackLayer::new("openai", [Target::new("groq", target)]).unwrap();
@@ -119,7 +119,7 @@ async fn targets_are_ready_before_they_are_called_and_reserve_nothing_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_refused_gives_its_place_back() {
+async fn refused_call_releases_its_reservation() {
     let strict = Strict::default();
     let (counts, circuit) =
         (strict.counts.clone(), Circuit::new("openai", BreakerSettings::after_failures(1)));
@@ -132,7 +132,7 @@ async fn a_call_that_is_refused_gives_its_place_back() {
 
 /// The head of an answer is an answer: what comes after it is its reader's.
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_neither_retried_nor_put_to_others() {
+async fn broken_stream_is_neither_retried_nor_sent_to_a_fallback() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let streaming = service_fn(move |_: Call| {

@@ -33,7 +33,7 @@ fn no_permit(source: AcquireError) -> CallError {
 }
 
 #[tokio::test]
-async fn the_targets_are_asked_in_order_until_one_answers() {
+async fn targets_are_tried_in_order_until_one_succeeds() {
     let (primary, first) = (fails(rate_limited), fails(|| failed(Class::Transient)));
     let (second, third) = (answers("second"), answers("third"));
     let layer = chain([&first, &second, &third]);
@@ -45,7 +45,7 @@ async fn the_targets_are_asked_in_order_until_one_answers() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_asked_when_the_first_answers() {
+async fn no_target_is_tried_when_the_primary_succeeds() {
     let target = answers("first");
     let layer = chain([&target]);
     let service = layer.layer(answers("openai"));
@@ -54,7 +54,7 @@ async fn nobody_else_is_asked_when_the_first_answers() {
 }
 
 #[tokio::test]
-async fn when_all_fail_the_error_is_that_of_the_first() {
+async fn when_all_fail_the_error_is_that_of_the_primary() {
     let (first, second) = (fails(|| failed(Class::Transient)), fails(rate_limited));
     let layer = chain([&first, &second]);
     let error = ask(&layer.layer(fails(|| failed(Class::CredentialRejected))), hello()).await;
@@ -63,7 +63,7 @@ async fn when_all_fail_the_error_is_that_of_the_first() {
 }
 
 #[tokio::test]
-async fn only_what_may_be_better_elsewhere_falls_back() {
+async fn only_errors_that_another_provider_may_not_have_fall_back() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
     let words = || CallError::Request { provider: "openai".into(), source: "no words".into() };
     let table: [(fn() -> CallError, usize); 15] = [
@@ -91,7 +91,7 @@ async fn only_what_may_be_better_elsewhere_falls_back() {
 }
 
 #[tokio::test]
-async fn a_target_that_finds_the_request_bad_ends_the_chain() {
+async fn bad_request_at_a_target_ends_the_chain() {
     let (first, second) = (fails(|| failed(Class::BadRequest)), answers("second"));
     let layer = chain([&first, &second]);
     let error = ask(&layer.layer(fails(rate_limited)), hello()).await.unwrap_err();
@@ -100,7 +100,7 @@ async fn a_target_that_finds_the_request_bad_ends_the_chain() {
 }
 
 #[test]
-fn a_chain_has_one_to_ten_targets() {
+fn chain_must_have_one_to_ten_targets() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _inside = runtime.enter();
     let target = |_| Target::new("first", answers("first"));
@@ -113,7 +113,7 @@ fn a_chain_has_one_to_ten_targets() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_is_no_failure() {
+async fn waiting_does_not_cause_a_fallback() {
     let (target, primary) = (answers("first"), answers("openai").lasting(SECOND * 5));
     let layer = chain([&target]);
     assert_eq!(ask(&layer.layer(primary.clone()), hello()).await.unwrap(), "openai");
@@ -121,7 +121,7 @@ async fn waiting_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_begins_with_the_first_again() {
+async fn retry_starts_with_the_primary_again() {
     let (primary, target) = (Script::failing(1, rate_limited), fails(rate_limited));
     let layer = RetryLayer::new("openai").jitter_percent(0);
     let service = layer.layer(chain([&target]).layer(primary.clone()));
@@ -130,7 +130,7 @@ async fn a_retry_begins_with_the_first_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good() {
+async fn overloaded_target_is_retried_although_the_primary_failed_for_good() {
     let primary = fails(|| failed(Class::ExhaustedQuota { after: Some(SECOND * 86_400) }));
     let target = Script::failing(1, || failed(Class::Overloaded));
     let layer = RetryLayer::new("openai");
@@ -140,7 +140,7 @@ async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good()
 }
 
 #[tokio::test]
-async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
+async fn error_of_the_primary_is_shown_even_if_a_target_is_worth_a_retry() {
     let quota = || failed(Class::ExhaustedQuota { after: None });
     let (first, second) = (fails(|| rate_limited_for(9)), fails(|| rate_limited_for(3)));
     let error = ask(&chain([&first, &second]).layer(fails(quota)), hello()).await.unwrap_err();
@@ -155,7 +155,7 @@ async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_asks_the_backups_costs_what_retries_cost() {
+async fn retry_that_calls_targets_takes_retry_budget() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
     let (target, budget) = (fails(|| failed(Class::Overloaded)), Budget::of(3));
     let layer = RetryLayer::new("openai").budget(&budget);
@@ -170,7 +170,7 @@ async fn a_retry_that_asks_the_backups_costs_what_retries_cost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_is_told_what_is_left_of_the_deadline() {
+async fn targets_get_the_time_left_until_the_deadline() {
     let slow = || fails(rate_limited).lasting(SECOND * 4);
     let (primary, first, second, third) = (slow(), slow(), slow(), answers("third"));
     let service = chain([&first, &second, &third]).layer(primary.clone());

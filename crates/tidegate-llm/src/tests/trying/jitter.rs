@@ -20,7 +20,7 @@ async fn come_back(workers: usize, script: &Script, random: Random) -> Vec<f64> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn four_workers_that_are_hit_together_come_back_apart() {
+async fn workers_limited_together_retry_at_different_times() {
     let script = Script::failing(4, rate_limited);
     let times = come_back(4, &script, Random::seeded(1)).await;
     assert!(times.iter().all(|at| (0.5..=1.0).contains(at)), "{times:?}");
@@ -29,7 +29,7 @@ async fn four_workers_that_are_hit_together_come_back_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_were_told_the_same_come_back_after_it_and_apart() {
+async fn workers_with_the_same_server_delay_retry_after_it_at_different_times() {
     let script = Script::failing(50, || rate_limited_for(60));
     let times = come_back(50, &script, Random::seeded(2)).await;
     assert!(times.iter().all(|at| (60.0..=66.0).contains(at)), "{times:?}");
@@ -40,7 +40,7 @@ async fn workers_that_were_told_the_same_come_back_after_it_and_apart() {
 
 /// The worst of luck is a window of 91 seconds.
 #[tokio::test(start_paused = true)]
-async fn a_lockout_of_a_minute_is_survived_by_all_whatever_the_luck() {
+async fn all_workers_survive_a_one_minute_lockout_with_any_jitter() {
     let lucks = [Random::from_fn(|| 0), Random::from_fn(|| u64::MAX), Random::seeded(3)];
     for luck in lucks {
         let locked =

@@ -18,7 +18,7 @@ fn exact(retries: u32) -> RetryLayer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_tells_once_how_often_it_retries() {
+async fn number_of_retries_is_logged_once_per_client() {
     let log = Log::default();
     let _listening = log.listen();
     let layer = RetryLayer::new("OpenAI");
@@ -30,7 +30,7 @@ async fn a_client_tells_once_how_often_it_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_hit_of_a_rate_limit_is_a_line_and_so_is_recovery() {
+async fn each_rate_limit_hit_and_the_recovery_are_logged() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::new(|before, _| match before {
@@ -56,7 +56,7 @@ async fn each_hit_of_a_rate_limit_is_a_line_and_so_is_recovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_delay_in_the_log_is_the_delay_that_is_slept() {
+async fn logged_delay_is_the_actual_delay() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::failing(8, rate_limited);
@@ -77,7 +77,7 @@ async fn the_delay_in_the_log_is_the_delay_that_is_slept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn giving_up_is_an_error_with_the_last_cause() {
+async fn giving_up_is_logged_with_the_last_error() {
     let log = Log::default();
     let _listening = log.listen();
     let spent = exact(8).budget(&Budget::of(0));
@@ -106,7 +106,7 @@ async fn giving_up_is_an_error_with_the_last_cause() {
 }
 
 #[tokio::test]
-async fn each_turn_to_another_provider_is_a_line() {
+async fn each_fallback_is_logged() {
     let log = Log::default();
     let _listening = log.listen();
     let broken = Script::failing(9, || broken(Broken::NotConnected));
@@ -127,7 +127,7 @@ async fn each_turn_to_another_provider_is_a_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn opening_and_closing_are_a_line_each() {
+async fn opening_and_closing_of_a_breaker_are_logged_once() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::failing(2, || failed(Class::Overloaded));

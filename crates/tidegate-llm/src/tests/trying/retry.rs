@@ -48,7 +48,7 @@ fn of(error: &str, cause: &str) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_provider_is_tried_three_times_more() {
+async fn local_provider_is_retried_three_times() {
     let layer = RetryLayer::new("ollama").max_retries(3).base(SECOND / 2).jitter_percent(0);
     let script = Script::failing(3, rate_limited);
     let (result, times) = attempts(&script, layer).await;
@@ -65,7 +65,7 @@ fn no_permit() -> CallError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_without_a_permit_tells_what_failed_before() {
+async fn retry_without_a_permit_returns_the_earlier_error() {
     let script = Script::new(|number, _| {
         Err(if number == 0 { failed(Class::Transient) } else { no_permit() })
     });
@@ -77,7 +77,7 @@ async fn a_retry_without_a_permit_tells_what_failed_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_time_can_heal_is_tried_once() {
+async fn permanent_errors_are_not_retried() {
     let quota = || failed(Class::ExhaustedQuota { after: Some(SECOND) });
     let request = || CallError::Request { provider: "openai".into(), source: "no words".into() };
     let hopeless: [fn() -> CallError; 6] = [
@@ -97,7 +97,7 @@ async fn what_no_time_can_heal_is_tried_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again() {
+async fn transient_errors_are_retried() {
     let passing: [fn() -> CallError; 6] = [
         || broken(Broken::TimedOut),
         || broken(Broken::Cut),
@@ -114,7 +114,7 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_the_provider_asks_for_is_waited_out() {
+async fn server_delay_is_honoured() {
     let script = Script::failing(2, || rate_limited_for(20));
     let (result, times) = attempts(&script, exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 20.0, 40.0]));
@@ -126,7 +126,7 @@ async fn a_delay_that_the_provider_asks_for_is_waited_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_is_too_long_is_not_waited_out() {
+async fn server_delay_above_the_maximum_fails_the_call() {
     let script = Script::failing(1, || rate_limited_for(601));
     let (result, times) = attempts(&script, exact()).await;
     assert_eq!(times, [0.0]);
@@ -137,7 +137,7 @@ async fn a_delay_that_is_too_long_is_not_waited_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_tried_that_would_be_too_late() {
+async fn no_attempt_starts_after_the_deadline() {
     let layer = exact().deadline(SECOND * 60);
     let script = Script::failing(9, rate_limited);
     let error = ask(&layer.layer(script.clone()), hello().deadline(SECOND * 7)).await.unwrap_err();
@@ -158,7 +158,7 @@ async fn nothing_is_tried_that_would_be_too_late() {
 
 /// A provider that is away for seconds is away for longer.
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
+async fn unreachable_provider_is_retried_twice_with_shorter_delays() {
     let unreachable = || broken(Broken::NotConnected);
     let (result, times) = attempts(&Script::failing(2, unreachable), exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.25, 0.75]));
@@ -177,7 +177,7 @@ async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
 
 /// The waits of the layers inside are a part of the whole, and those layers are told what is left.
 #[tokio::test(start_paused = true)]
-async fn waits_for_permits_and_delays_share_one_time() {
+async fn waits_for_permits_and_delays_share_the_maximum_wait() {
     let script = Script::new(|_, _| Err(rate_limited())).lasting(SECOND * 2);
     let service = exact().layer(script.clone());
     let limits = async |call: Call| {
@@ -199,7 +199,7 @@ async fn waits_for_permits_and_delays_share_one_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_is_broken_off_at_the_deadline() {
+async fn attempt_is_cancelled_at_the_deadline() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 100);
     let service = exact().layer(script.clone());
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
@@ -208,7 +208,7 @@ async fn an_attempt_is_broken_off_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_is_spent_ends_all_retries_of_its_provider() {
+async fn spent_budget_ends_all_retries_of_its_provider() {
     let budget = Budget::of(3);
     let layers = [(); 2].map(|()| exact().budget(&budget));
     let script = Script::new(|_, _| Err(failed(Class::Transient)));
@@ -227,7 +227,7 @@ async fn a_budget_that_is_spent_ends_all_retries_of_its_provider() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_cancelled_in_its_sleep_does_nothing_more() {
+async fn call_cancelled_during_a_delay_does_nothing_more() {
     let (layer, script) = (exact(), Script::failing(9, rate_limited));
     let service = layer.layer(script.clone());
     let call = tokio::spawn(async move { ask(&service, hello()).await });
@@ -241,7 +241,7 @@ async fn a_call_that_is_cancelled_in_its_sleep_does_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_holds_no_permit_in_its_sleep() {
+async fn retry_holds_no_permit_during_its_delay() {
     let (permits, script) = (Arc::new(Semaphore::new(1)), Script::failing(2, rate_limited));
     let (inner, held) = (script.lasting(SECOND), permits.clone());
     let limited = service_fn(move |call| {
@@ -265,7 +265,7 @@ async fn a_retry_holds_no_permit_in_its_sleep() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_inside_of_retries_do_not_multiply() {
+async fn nested_retries_do_not_multiply() {
     let script = Script::new(|_, _| Err(failed(Class::Transient)));
     let inner = exact().layer(script.clone());
     let error = ask(&exact().layer(inner), hello()).await.unwrap_err();
@@ -274,7 +274,7 @@ async fn retries_inside_of_retries_do_not_multiply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_is_counted() {
+async fn layer_counts_calls_attempts_and_outcomes() {
     let layer = exact();
     for failures in [0, 1, 1, 3, 9] {
         let script = Script::failing(failures, rate_limited);

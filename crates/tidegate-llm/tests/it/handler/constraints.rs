@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::{constraint, per_minute, plan, waits};
 
 #[tokio::test(start_paused = true)]
-async fn days_of_two_zones_are_two_limits() {
+async fn days_of_two_time_zones_are_two_limits() {
     let handler = RateLimitHandler::new();
     let day = |zone: &str| {
         plan(constraint(&RawConstraint {
@@ -25,7 +25,7 @@ async fn days_of_two_zones_are_two_limits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_spent_under_a_constraint_outlives_its_limits() {
+async fn spent_quota_outlives_evicted_limiters() {
     let handler = RateLimitHandler::new();
     let slow = plan(per_minute(1));
     assert_eq!(waits(&handler, &slow).await, Duration::ZERO);

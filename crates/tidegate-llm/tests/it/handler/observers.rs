@@ -33,7 +33,7 @@ async fn told(handler: RateLimitHandler, users: &[&str]) -> Vec<(String, String)
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
+async fn custom_keys_are_hashed_and_the_provider_is_not() {
     let by_name =
         |_: &Provider, request: &PlanRequest| vec![request.user_name().unwrap_or("?").to_owned()];
     let handler = RateLimitHandler::new().key_extractor(by_name);
@@ -48,19 +48,19 @@ async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_shown_to_those_who_ask() {
+async fn show_keys_passes_keys_unhashed() {
     let handler = RateLimitHandler::new().key_extractor(by_user).show_keys();
     assert_eq!(told(handler, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_keys_name_nobody_and_are_shown() {
+async fn default_keys_are_not_hashed() {
     let shown = ("openai".to_owned(), "openai/gpt-4o/unknown".to_owned());
     assert_eq!(told(RateLimitHandler::new(), &["ann"]).await, [shown]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_function_makes_keys_of_the_provider_that_is_told() {
+async fn any_function_can_derive_keys_from_the_inferred_provider() {
     let by_tier = |provider: &Provider, request: &PlanRequest| {
         vec![provider.to_string(), format!("{:?}", request.tier_name())]
     };

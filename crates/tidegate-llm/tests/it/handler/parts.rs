@@ -32,7 +32,7 @@ async fn permits(handler: &RateLimitHandler, plan: Plan) -> Permits {
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_and_output_are_kept_apart() {
+async fn input_and_output_are_limited_separately() {
     let handler = RateLimitHandler::new();
     let first = permits(&handler, known()).await;
     assert_eq!((first.waited(), first.reserved_tokens()), (Duration::ZERO, 130));
@@ -42,7 +42,7 @@ async fn input_and_output_are_kept_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_know_the_parts_reserves_all_of_it_in_each() {
+async fn estimate_without_a_split_reserves_all_of_it_in_both() {
     let handler = RateLimitHandler::new();
     let unknown = plan(constraint(&apart())).with_estimate(tokens(130));
     let start = Instant::now();
@@ -53,7 +53,7 @@ async fn who_does_not_know_the_parts_reserves_all_of_it_in_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_part_is_settled_by_its_own_use() {
+async fn input_and_output_are_settled_by_their_own_usage() {
     for (input, output, secs) in [(100, 3, 10), (10, 3, 3), (100, 40, 40), (200, 0, 20)] {
         let handler = RateLimitHandler::new();
         let usage = Usage { input, output, ..Usage::default() };
@@ -64,7 +64,7 @@ async fn each_part_is_settled_by_its_own_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_settles_each_part() {
+async fn pipeline_settles_input_and_output() {
     let usage = Usage { input: 50, output: 20, ..Usage::default() };
     let mut reply = Reply::default();
     reply.usage = Some(usage);
@@ -82,7 +82,7 @@ async fn a_pipeline_settles_each_part() {
 
 /// More than any call takes is as much as a call can owe: it is no way around the limit.
 #[tokio::test(start_paused = true)]
-async fn an_absurd_estimate_is_limited_too() {
+async fn huge_estimate_is_capped_and_limited() {
     let handler = RateLimitHandler::new();
     let absurd = plan(constraint(&apart())).with_estimate(tokens(u64::MAX));
     assert_eq!(permits(&handler, absurd).await.waited(), Duration::ZERO);

@@ -29,7 +29,7 @@ fn settled(enabled: bool) -> Models {
 }
 
 #[test]
-fn each_module_follows_the_settings_unless_it_is_told_otherwise() {
+fn modules_follow_the_registry_unless_overridden() {
     for enabled in [false, true] {
         let models = settled(enabled);
         let cases = [(None, enabled), (Some(false), false), (Some(true), true)];
@@ -61,7 +61,7 @@ fn each_module_follows_the_settings_unless_it_is_told_otherwise() {
 }
 
 #[test]
-fn the_order_of_modules_is_always_the_same() {
+fn order_of_modules_is_fixed() {
     let model = settled(false)
         .load_model("OpenAI", "gpt-4o")
         .rate_limit(true)
@@ -78,7 +78,7 @@ fn the_order_of_modules_is_always_the_same() {
 
 /// The plain adapter: nothing is counted, kept, logged or told.
 #[tokio::test(start_paused = true)]
-async fn a_model_without_modules_is_the_adapter_alone() {
+async fn model_without_modules_is_the_adapter_alone() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1).enabled(true)).build();
     let log = Log::default();
     let _listening = log.listen_from(Level::TRACE);
@@ -96,7 +96,7 @@ async fn a_model_without_modules_is_the_adapter_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_overridden_replaces_the_settings_and_the_rest_of_them_stays() {
+async fn overrides_replace_single_settings_of_the_registry() {
     let models = registry(&["openai"]).rate_limit(limits(60, 60)).build();
     let model = models.load_model("openai", "a").rate_limit(per_minute(120)).build().unwrap();
     assert_eq!(at_once(&model).await, 60, "the burst of the settings");
@@ -110,7 +110,7 @@ async fn what_is_overridden_replaces_the_settings_and_the_rest_of_them_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_and_what_is_answered_pass_through_unchanged() {
+async fn calls_and_replies_pass_through_unchanged() {
     let parameters = serde_json::json!({ "type": "object", "properties": { "city": {} } });
     let tool = Tool { name: "weather".into(), description: Some("of a city".into()), parameters };
     let chat = Chat::user("How is the weather?")
@@ -133,7 +133,7 @@ async fn what_is_asked_and_what_is_answered_pass_through_unchanged() {
 }
 
 #[test]
-fn a_model_is_loaded_with_limits_by_name() {
+fn limits_are_set_by_name_when_loading() {
     let log = Log::default();
     let _listening = log.listen();
     let tokens = RateLimitSettings::new().tokens_per_minute(90_000);
@@ -153,7 +153,7 @@ fn a_model_is_loaded_with_limits_by_name() {
 
 /// The numbers of the registry are not those of the provider.
 #[tokio::test(start_paused = true)]
-async fn a_model_whose_limits_are_learned_has_no_limits_of_the_registry() {
+async fn learned_limits_ignore_those_of_the_registry() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1)).build();
     let learned = RateLimitSettings::learned();
     let model = models.load_model("openai", "a").rate_limit(learned).build().unwrap();
@@ -170,7 +170,7 @@ async fn a_model_whose_limits_are_learned_has_no_limits_of_the_registry() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused_by_key_and_rule() {
+fn invalid_limits_are_rejected_with_key_and_rule() {
     let models = registry(&["openai"]).build();
     for (overrides, said) in [
         (per_minute(0), "requests_per_minute"),
@@ -186,7 +186,7 @@ fn limits_that_make_no_sense_are_refused_by_key_and_rule() {
 }
 
 #[test]
-fn a_model_that_cannot_be_called_is_an_error_when_it_is_loaded() {
+fn model_that_cannot_be_called_fails_to_load() {
     let http = service_fn(|_: http::Request<Full<Bytes>>| {
         pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
     });
@@ -202,7 +202,7 @@ fn a_model_that_cannot_be_called_is_an_error_when_it_is_loaded() {
 
 /// A model may be slower than others, and knows it best itself.
 #[tokio::test(start_paused = true)]
-async fn the_time_of_an_attempt_is_the_models_own() {
+async fn attempt_timeout_can_be_set_per_model() {
     let http = service_fn(|_: http::Request<Full<Bytes>>| {
         pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
     });
@@ -224,7 +224,7 @@ async fn the_time_of_an_attempt_is_the_models_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_and_semaphores_are_told_of_once() {
+async fn clients_and_semaphores_are_logged_once() {
     let log = Log::default();
     let _listening = log.listen();
     let models = registry(&["openai", "anthropic"]).build();

@@ -13,7 +13,7 @@ use crate::log::Log;
 use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
 
 #[test]
-fn a_thousand_threads_that_load_a_provider_share_one_account() {
+fn thousand_threads_loading_a_provider_share_one_account() {
     let models = registry(&["openai"]).build();
     let start = Barrier::new(1_000);
     let accounts: Vec<_> = thread::scope(|scope| {
@@ -31,7 +31,7 @@ fn a_thousand_threads_that_load_a_provider_share_one_account() {
 
 /// Whatever the names and the models, it is the provider and the key that count.
 #[test]
-fn the_same_name_is_the_same_account_and_another_one_is_not() {
+fn account_depends_on_provider_and_key_only() {
     let models = registry(&["openai", "anthropic"]).build();
     let account = |provider: &str, model: &str| {
         let model = models.load_model(provider, model).rate_limit(true).build().unwrap();
@@ -46,7 +46,7 @@ fn the_same_name_is_the_same_account_and_another_one_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_used_up_says_nothing_about_others() {
+async fn exhausted_provider_does_not_affect_others() {
     let models = registry(&["openai", "anthropic"]).rate_limit(limits(60, 3)).build();
     let load = |name: &str| models.load_model(name, "a").rate_limit(true).build().unwrap();
     let (anthropic, openai) = (load("anthropic"), load("openai"));
@@ -55,7 +55,7 @@ async fn a_provider_that_is_used_up_says_nothing_about_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_keys_of_a_provider_have_a_bucket_each() {
+async fn each_key_of_a_provider_has_its_own_bucket() {
     let models = registry(&["openai"]).rate_limit(limits(60, 3)).build();
     let load = |key: &str| {
         let loader = models.load_model("openai", "a").credential(Credential::new(key));
@@ -70,7 +70,7 @@ async fn two_keys_of_a_provider_have_a_bucket_each() {
 
 /// A hundred models at sixty a minute are sixty a minute, not six thousand.
 #[tokio::test(start_paused = true)]
-async fn all_models_of_a_provider_keep_to_its_limit_together() {
+async fn models_of_a_provider_share_its_limit() {
     for burst in [1, 60] {
         let models = registry(&["mock"]).rate_limit(limits(60, burst)).build();
         let load = |_| models.load_model("mock", "a").rate_limit(true).build().unwrap();
@@ -97,7 +97,7 @@ async fn all_models_of_a_provider_keep_to_its_limit_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_to_load_sets_the_limits_and_others_are_told_once() {
+async fn first_model_sets_the_limits_and_conflicts_are_logged_once() {
     let log = Log::default();
     let _listening = log.listen();
     let models = registry(&["openai"]).rate_limit(limits(60, 5)).build();
@@ -116,7 +116,7 @@ async fn the_first_to_load_sets_the_limits_and_others_are_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_registry_refuses_other_limits_with_both_values() {
+async fn strict_registry_rejects_conflicting_limits_with_both_values() {
     let models = registry(&["openai"]).rate_limit(limits(60, 5)).strict().build();
     let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
     let error = models.load_model("openai", "b").rate_limit(per_minute(120)).build().unwrap_err();
@@ -129,7 +129,7 @@ async fn a_strict_registry_refuses_other_limits_with_both_values() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_are_changed_for_models_that_are_loaded() {
+async fn reconfigure_changes_limits_of_loaded_models() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1)).strict().build();
     let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
     assert!(wait(&model).await.is_zero());
@@ -148,7 +148,7 @@ async fn limits_are_changed_for_models_that_are_loaded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_cleared_starts_full_again() {
+async fn cleared_accounts_start_with_full_buckets() {
     let clear: [fn(&Models); 2] = [Models::clear_buckets, Models::clear_cache];
     for clear in clear {
         let models = registry(&["openai"]).rate_limit(limits(60, 3)).build();

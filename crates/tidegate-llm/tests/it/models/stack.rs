@@ -20,7 +20,7 @@ fn pair(first: &Mock, second: &Mock, burst: u32) -> (Models, Model) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_attempt_takes_a_token_of_its_own() {
+async fn every_attempt_takes_its_own_token() {
     let failed = || Step::fail(Class::Transient);
     let mock = Mock::new("openai").then(failed()).then(failed());
     let models = Models::builder().backend("openai", mock.clone()).rate_limit(limits(1, 10));
@@ -32,7 +32,7 @@ async fn every_attempt_takes_a_token_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_is_no_reason_to_fall_back() {
+async fn waiting_for_a_permit_does_not_cause_a_fallback() {
     let (first, second) = (Mock::new("openai"), Mock::new("groq"));
     let (_models, model) = pair(&first, &second, 1);
     assert!(wait(&model).await.is_zero());
@@ -41,7 +41,7 @@ async fn waiting_is_no_reason_to_fall_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_falls_back_takes_a_token_there() {
+async fn fallback_takes_a_token_of_the_target() {
     let first = Mock::new("openai").then(Step::fail(Class::Overloaded));
     let second = Mock::new("groq");
     let (models, model) = pair(&first, &second, 3);
@@ -52,7 +52,7 @@ async fn a_call_that_falls_back_takes_a_token_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_too_long_for_a_call_makes_it_fall_back() {
+async fn wait_above_the_maximum_causes_a_fallback() {
     let (first, second) = (Mock::new("openai"), Mock::new("groq"));
     let (_models, model) = pair(&first, &second, 1);
     assert!(wait(&model).await.is_zero());
@@ -62,7 +62,7 @@ async fn a_wait_that_is_too_long_for_a_call_makes_it_fall_back() {
 
 /// Another model of the same provider has the same key and the same limits.
 #[tokio::test(start_paused = true)]
-async fn a_model_falls_back_to_another_one_of_its_provider() {
+async fn model_can_fall_back_to_another_model_of_its_provider() {
     let mock = Mock::new("openai").then(Step::fail(Class::Overloaded));
     let registered = Profile::new().credential(Credential::new("sk-registered"));
     let models = Models::builder().backend("openai", mock.clone()).provider("openai", registered);
@@ -77,7 +77,7 @@ async fn a_model_falls_back_to_another_one_of_its_provider() {
 
 /// While it sleeps, a call that is retried holds nothing.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_given_back_for_the_time_of_a_retry() {
+async fn slot_is_released_during_a_retry_delay() {
     let mock = Mock::new("ollama")
         .then(Step::fail(Class::Transient))
         .always(Step::reply("yes").after(SECOND / 100));

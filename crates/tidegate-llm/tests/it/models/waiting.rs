@@ -18,7 +18,7 @@ fn limited(provider: &str) -> Model {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_sent_before_it_is_granted() {
+async fn nothing_is_sent_before_the_permit_is_granted() {
     let start = Instant::now();
     let (times, seen) = tokio::sync::mpsc::unbounded_channel();
     let inner = service_fn(move |call| {
@@ -38,7 +38,7 @@ async fn nothing_is_sent_before_it_is_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waited_is_a_line_and_one_that_did_not_is_none() {
+async fn only_calls_that_waited_are_logged() {
     let log = Log::default();
     let _listening = log.listen();
     let model = limited("anthropic");
@@ -62,7 +62,7 @@ async fn a_call_that_waited_is_a_line_and_one_that_did_not_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_goes_away_leaves_its_turn_to_the_next() {
+async fn cancelled_caller_makes_way_for_the_next() {
     let model = limited("openai");
     assert!(wait(&model).await.is_zero());
     let hasty = tokio::time::timeout(SECOND / 2, model.invoke(hello()));

@@ -30,7 +30,7 @@ fn complaints(raw: &RawConstraint) -> Vec<String> {
 }
 
 #[test]
-fn only_what_is_given_is_limited() {
+fn unset_fields_are_not_limited() {
     let constraint = Constraint::try_new(&rpm(60)).unwrap();
     assert_eq!(number(constraint.requests_per_minute()), Some(60));
     assert_eq!(constraint.tokens_per_minute(), None);
@@ -47,7 +47,7 @@ fn only_what_is_given_is_limited() {
 }
 
 #[test]
-fn rates_are_of_a_minute_and_exact() {
+fn rates_are_per_minute_and_exact() {
     let both = RawConstraint { tokens_per_minute: Some(60_000), ..rpm(60) };
     let both = Constraint::try_new(&both).unwrap();
     let spacing = both.rate(Dimension::Requests).unwrap();
@@ -67,7 +67,7 @@ fn rates_are_of_a_minute_and_exact() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_violations_are_reported_at_once() {
     let wrong = RawConstraint {
         requests_per_minute: Some(0),
         tokens_per_minute: Some(-1),
@@ -105,7 +105,7 @@ fn everything_that_is_wrong_is_told_at_once() {
 }
 
 #[test]
-fn what_is_no_number_is_refused_even_where_numbers_are_replaced() {
+fn nan_and_infinity_are_rejected_even_by_clamped() {
     for factor in [f64::NAN, f64::INFINITY] {
         let wrong = RawConstraint { burst_factor: Some(factor), ..rpm(0) };
         let error = Constraint::clamped(&wrong).unwrap_err();
@@ -129,7 +129,7 @@ fn clamped(raw: &RawConstraint) -> (Constraint, Vec<String>) {
 }
 
 #[test]
-fn the_lenient_way_replaces_what_is_too_small_and_warns_of_each() {
+fn clamped_replaces_small_values_and_warns_of_each() {
     for requests in [0, -5] {
         let (constraint, lines) = clamped(&rpm(requests));
         assert_eq!(number(constraint.requests_per_minute()), Some(1));
@@ -159,7 +159,7 @@ fn the_lenient_way_replaces_what_is_too_small_and_warns_of_each() {
 }
 
 #[test]
-fn a_factor_changes_the_burst_and_not_the_rate() {
+fn burst_factor_changes_the_burst_and_not_the_rate() {
     for (factor, requests, burst) in [
         (None, 6_000, 1),
         (Some(1.0), 6_000, 1),
@@ -181,7 +181,7 @@ fn a_factor_changes_the_burst_and_not_the_rate() {
 }
 
 #[test]
-fn a_day_begins_where_the_provider_says() {
+fn day_begins_in_the_configured_time_zone() {
     let zone = |name: Option<&str>| {
         let requests_per_day_zone = name.map(ToOwned::to_owned);
         let raw = RawConstraint { requests_per_day: Some(250), requests_per_day_zone, ..raw() };
@@ -196,7 +196,7 @@ fn a_day_begins_where_the_provider_says() {
 }
 
 #[test]
-fn a_constraint_is_written_as_it_is_read() {
+fn constraint_round_trips_through_json() {
     let text = r#"{"requests_per_minute":1000,"tokens_per_minute":4000000,"requests_per_day":10000,
         "requests_per_day_zone":"UTC","min_interval_ms":100,"burst_factor":1.5,
         "max_concurrent_requests":8}"#;
@@ -214,7 +214,7 @@ fn a_constraint_is_written_as_it_is_read() {
 
 /// Limits are known by the text of their constraint.
 #[test]
-fn constraints_that_differ_in_anything_have_another_text() {
+fn different_constraints_have_different_texts() {
     let day = |zone: &str| RawConstraint {
         requests_per_day: Some(5),
         requests_per_day_zone: Some(zone.to_owned()),
@@ -260,7 +260,7 @@ fn any_raw() -> impl Strategy<Value = RawConstraint> {
 proptest! {
     /// Whatever passes can be enforced, and is the same after a round trip.
     #[test]
-    fn every_constraint_can_be_made_into_policies(raw in any_raw()) {
+    fn every_valid_constraint_yields_valid_policies(raw in any_raw()) {
         let Ok(constraint) = Constraint::try_new(&raw) else { return Ok(()) };
         prop_assert!(constraint.burst() >= 1);
         for dimension in Dimension::ALL {

@@ -5,7 +5,7 @@ use tidegate_llm::plan::{Inference, PlanRequest, by_endpoint, by_model, by_user}
 use tidegate_providers::Endpoint;
 
 #[test]
-fn a_provider_is_known_by_the_names_of_its_models() {
+fn provider_is_inferred_from_the_model_name() {
     let inference = Inference::default();
     for (model, provider) in [
         ("gemini-2.0-flash", "gemini"),
@@ -30,7 +30,7 @@ fn a_provider_is_known_by_the_names_of_its_models() {
 }
 
 #[test]
-fn a_rule_of_ones_own_is_asked_first() {
+fn custom_rules_take_precedence() {
     let inference =
         Inference::default().contains("GPT-oss", "ollama").first_word("Mistral", "mistral");
     for (model, provider) in
@@ -46,7 +46,7 @@ fn key(parts: &[String]) -> KeyBuf {
 }
 
 #[test]
-fn by_default_provider_model_and_tier_share_a_limit() {
+fn default_key_is_provider_model_and_tier() {
     let parts = |inference: &Inference, request: &PlanRequest| {
         by_model(&inference.provider_of(request), request)
     };
@@ -66,7 +66,7 @@ fn by_default_provider_model_and_tier_share_a_limit() {
 }
 
 #[test]
-fn users_can_have_a_limit_each() {
+fn by_user_gives_each_user_a_key() {
     let parts = |request: &PlanRequest| by_user(&"openai".into(), request);
     assert_eq!(parts(&PlanRequest::new().user("ann")), ["user", "ann"]);
     assert_eq!(parts(&PlanRequest::new()), ["user", "default"]);
@@ -75,7 +75,7 @@ fn users_can_have_a_limit_each() {
 }
 
 #[test]
-fn endpoints_can_have_a_limit_each() {
+fn by_endpoint_gives_each_endpoint_a_key() {
     let request = PlanRequest::new().provider("openai");
     let provider = Inference::default().provider_of(&request);
     let embeddings = request.clone().endpoint(Endpoint::new("Embeddings"));
@@ -85,7 +85,7 @@ fn endpoints_can_have_a_limit_each() {
 
 /// The provider is a label of metrics: it is never what a key happens to begin with.
 #[test]
-fn the_provider_of_a_call_is_a_provider_whatever_its_key_is() {
+fn inferred_provider_does_not_depend_on_the_key() {
     let request = PlanRequest::new().user("ann").model("gpt-4o");
     assert_eq!(Inference::default().provider_of(&request).as_str(), "openai");
     let named = request.clone().provider("Azure");

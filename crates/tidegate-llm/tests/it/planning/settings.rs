@@ -20,7 +20,7 @@ fn section(text: &str) -> Result<Option<Constraint>, String> {
 }
 
 #[test]
-fn a_section_is_written_as_it_was_read() {
+fn section_round_trips_through_json() {
     let settings = RateLimitSettings::new().enabled(false).requests_per_minute(60).burst(60);
     let text = serde_json::to_string(&settings).unwrap();
     assert_eq!(text, r#"{"enabled":false,"requests_per_minute":60,"burst_capacity":60}"#);
@@ -28,7 +28,7 @@ fn a_section_is_written_as_it_was_read() {
 }
 
 #[test]
-fn a_section_without_a_burst_has_that_of_a_minute() {
+fn default_burst_is_one_minutes_worth() {
     let burst = |text| section(text).unwrap().unwrap().burst();
     assert_eq!(burst(r#"{ "requests_per_minute": 120 }"#), 120);
     assert_eq!(burst(r#"{ "burst_capacity": 5 }"#), 5);
@@ -38,7 +38,7 @@ fn a_section_without_a_burst_has_that_of_a_minute() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_by_key_and_rule() {
+fn invalid_values_are_rejected_with_key_and_rule() {
     for (text, told) in [
         (r#"{ "requests_per_minute": 0 }"#, "requests_per_minute = 0: must be > 0"),
         (r#"{ "requests_per_minute": -10 }"#, "requests_per_minute = -10: must be > 0"),
@@ -57,7 +57,7 @@ fn what_cannot_be_used_is_refused_by_key_and_rule() {
 }
 
 #[test]
-fn every_limit_has_a_name() {
+fn every_limit_has_a_setter() {
     let constraint = RateLimitSettings::new()
         .requests_per_minute(120)
         .burst(3)
@@ -81,7 +81,7 @@ fn every_limit_has_a_name() {
 }
 
 #[test]
-fn what_is_learned_has_no_number_that_was_not_given() {
+fn learned_settings_have_only_the_limits_that_are_set() {
     assert_eq!(RateLimitSettings::learned().constraint().unwrap(), None);
     let some = RateLimitSettings::learned().tokens_per_minute(600).constraint().unwrap().unwrap();
     assert_eq!(
@@ -97,7 +97,7 @@ fn resolved(provider: &str, value: Option<&str>, cap: NonZeroU32) -> (u32, Optio
 }
 
 #[test]
-fn a_provider_without_a_value_has_its_own_concurrency() {
+fn unconfigured_provider_has_its_default_concurrency() {
     for (provider, limit) in [("openai", 8), ("anthropic", 4), ("ollama", 1), ("mock", 100)] {
         let found = resolved(provider, None, DEFAULT_CONCURRENCY_CAP);
         assert_eq!(found, (limit, None), "{provider}");
@@ -107,7 +107,7 @@ fn a_provider_without_a_value_has_its_own_concurrency() {
 }
 
 #[test]
-fn a_value_that_is_no_limit_is_one_with_a_warning() {
+fn invalid_concurrency_becomes_one_with_a_warning() {
     for value in ["abc", "", "0", "-3", "-99999999999999999999"] {
         let found = resolved("openai", Some(value), DEFAULT_CONCURRENCY_CAP);
         assert_eq!(found, (1, Some(NOT_CONFIGURED.to_owned())), "{value:?}");
@@ -115,7 +115,7 @@ fn a_value_that_is_no_limit_is_one_with_a_warning() {
 }
 
 #[test]
-fn a_value_above_the_cap_is_the_cap_with_a_warning() {
+fn concurrency_above_the_cap_is_capped_with_a_warning() {
     let capped = |limit: &str| {
         let told = format!("concurrency limit ({limit}) exceeds maximum (32). Capping at 32.");
         (32, Some(told))
@@ -133,7 +133,7 @@ fn a_value_above_the_cap_is_the_cap_with_a_warning() {
 }
 
 #[test]
-fn the_cap_can_be_set() {
+fn cap_is_configurable() {
     let cap = |text| resolve_concurrency_cap(text);
     assert_eq!(cap(None), (DEFAULT_CONCURRENCY_CAP, None));
     assert_eq!(DEFAULT_CONCURRENCY_CAP.get(), 32);

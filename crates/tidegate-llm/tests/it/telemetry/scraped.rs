@@ -37,7 +37,7 @@ fn hello() -> Call {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_that_was_delayed_shows_in_all_four_metrics() {
+async fn delayed_call_shows_in_all_four_metrics() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
     let model = model("openai", Mock::new("openai")).build().unwrap();
@@ -55,7 +55,7 @@ async fn one_call_that_was_delayed_shows_in_all_four_metrics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_wait_and_calls_under_way_are_counted_up_and_down() {
+async fn gauges_of_waiting_and_in_flight_calls_go_up_and_down() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
     let mock = Mock::new("ollama").always(Step::reply("yes").after(SECOND * 10));

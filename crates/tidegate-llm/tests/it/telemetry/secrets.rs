@@ -149,7 +149,7 @@ fn wordy(said: &mut Said) {
 }
 
 #[test]
-fn neither_a_chat_nor_an_answer_shows_its_words() {
+fn debug_output_of_chats_and_replies_contains_no_text() {
     let mut said = Said::default();
     wordy(&mut said);
     for text in &said.0 {
@@ -159,7 +159,7 @@ fn neither_a_chat_nor_an_answer_shows_its_words() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_prompt_no_answer_and_no_key_is_said() {
+async fn log_contains_no_prompt_reply_or_key() {
     let log = Log::default();
     let _listening = log.listen_from(Level::TRACE);
     let mut said = Said::default();
@@ -175,7 +175,7 @@ async fn no_prompt_no_answer_and_no_key_is_said() {
 
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
-async fn no_prompt_no_answer_and_no_key_is_measured() {
+async fn metrics_contain_no_prompt_reply_or_key() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
     let measured = tidegate_llm::telemetry::metrics_observer();
