@@ -64,9 +64,9 @@ where
                 return Box::pin(future::ready(Err(open)));
             }
         };
-        let answer = self.inner.call(request);
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let result = answer.await;
+            let result = response.await;
             admitted.settle(&result);
             result
         })

@@ -83,9 +83,9 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
             self.counters.turns.up();
             tracing::warn!(%from, %to, class = error.class().name(), %error, "falling back");
             match target.call(request.clone()).await {
-                Ok(answer) => {
+                Ok(response) => {
                     self.counters.rescued.up();
-                    return Ok(answer);
+                    return Ok(response);
                 }
                 Err(error) => {
                     let is_final = !may_fall_back(&error);

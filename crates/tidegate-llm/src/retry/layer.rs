@@ -211,11 +211,11 @@ impl<S> Layer<S> for RetryLayer {
 async fn within<T>(
     left: Option<Duration>,
     provider: &Provider,
-    answer: impl Future<Output = Result<T, CallError>>,
+    response: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
-    let answer = pin!(answer);
-    let Some(left) = left else { return answer.await };
-    timeout(left, answer).await.unwrap_or_else(|late| {
+    let response = pin!(response);
+    let Some(left) = left else { return response.await };
+    timeout(left, response).await.unwrap_or_else(|late| {
         let (provider, source) = (provider.clone(), Some(late.into()));
         Err(CallError::Connection { provider, broken: Broken::TimedOut, source })
     })

@@ -75,9 +75,9 @@ impl Schedule {
         let own = full.saturating_sub(random.fraction_of(self.max_jitter(full)));
         // The schedule's own delay is a minimum, since a provider may keep asking for delays that are
         // too short.
-        let asked =
+        let server_delay =
             retry_after.map_or(Duration::ZERO, |retry_after| self.with_jitter(retry_after, random));
-        Duration::from_millis(ceil_millis(own.max(asked)))
+        Duration::from_millis(ceil_millis(own.max(server_delay)))
     }
 
     /// Returns the minimum (with full jitter) and maximum (without jitter) sum of all delays.
@@ -179,9 +179,9 @@ mod tests {
             prop_assert!(own <= cap.saturating_add(Duration::from_millis(1)));
             let window = schedule.max_retries(retry).window();
             prop_assert!(*window.start() <= *window.end());
-            let asked = schedule.delay(retry, retry_after, &random);
+            let delay = schedule.delay(retry, retry_after, &random);
             let most = Duration::from_millis(u64::MAX);
-            prop_assert!(asked >= own && asked >= retry_after.unwrap_or_default().min(most));
+            prop_assert!(delay >= own && delay >= retry_after.unwrap_or_default().min(most));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Plans and their limits: commands that wait, and commands that do not.
+//! The rate-limit handler and the pipeline.
 
 mod constraints;
 mod observers;
@@ -44,22 +44,22 @@ fn tokens(max_tokens: u64) -> TokenEstimate {
     }
 }
 
-/// How long a command of this plan waits, and when it leaves.
-async fn waits(handler: &RateLimitHandler, plan: &Plan) -> Duration {
+/// Passes a command with this plan through the handler and returns how long it waited.
+async fn wait_of(handler: &RateLimitHandler, plan: &Plan) -> Duration {
     let planned = handler.handle(Planned::new((), plan.clone())).await;
     planned.permits.unwrap().waited()
 }
 
-/// A clock at zero and a fresh limiter: the first command never waits.
+/// The first command on a fresh limiter never wait_of, even with the clock at zero.
 #[tokio::test(start_paused = true)]
 async fn first_command_does_not_wait_and_the_second_is_spaced() {
     let handler = RateLimitHandler::new();
     let plan = plan(per_minute(60));
-    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &plan).await, Duration::ZERO);
     advance(Duration::from_millis(500)).await;
     let before = Instant::now();
-    assert_eq!(waits(&handler, &plan).await, Duration::from_millis(500));
-    assert_eq!(before.elapsed(), Duration::from_millis(500), "slept once, exactly that long");
+    assert_eq!(wait_of(&handler, &plan).await, Duration::from_millis(500));
+    assert_eq!(before.elapsed(), Duration::from_millis(500), "one sleep of exactly that length");
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,14 +91,14 @@ async fn command_is_returned_unchanged() {
     assert_eq!(handler.handle(planned).await.permits.unwrap().reserved_tokens(), 0);
 }
 
-/// Fifty at once, sixty a minute: they leave a second apart, in order.
+/// Fifty simultaneous commands at 60 per minute are sent one second apart, in order.
 #[tokio::test(start_paused = true)]
 async fn simultaneous_commands_are_spaced_in_order() {
     let handler = RateLimitHandler::new();
     let plan = plan(per_minute(60));
     let start = Instant::now();
     let left = join_all((0..50).map(|_| async {
-        waits(&handler, &plan).await;
+        wait_of(&handler, &plan).await;
         start.elapsed()
     }))
     .await;
@@ -131,10 +131,10 @@ async fn estimate_above_capacity_goes_into_debt_and_the_next_command_waits() {
         ..RawConstraint::default()
     };
     let twice = plan(constraint(&raw)).with_estimate(tokens(1_200));
-    assert_eq!(waits(&handler, &twice).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &twice).await, Duration::ZERO);
     let one = plan(constraint(&raw)).with_estimate(tokens(10));
     assert_eq!(
-        waits(&handler, &one).await,
+        wait_of(&handler, &one).await,
         Duration::from_secs(120),
         "1,200 tokens at 10 a second"
     );
@@ -151,7 +151,7 @@ async fn unused_tokens_are_refunded() {
     let plan = plan(constraint(&raw)).with_estimate(tokens(100));
     let first = handler.handle(Planned::new((), plan.clone())).await;
     first.permits.unwrap().settle(&Usage { input: 10, ..Usage::default() }).await;
-    assert_eq!(waits(&handler, &plan).await, Duration::from_secs(1), "10 of 100 were used");
+    assert_eq!(wait_of(&handler, &plan).await, Duration::from_secs(1), "10 of 100 were used");
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,11 +164,11 @@ async fn minimum_interval_applies_between_starts_and_not_after_idle_time() {
         ..RawConstraint::default()
     };
     let plan = plan(constraint(&raw));
-    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &plan).await, Duration::ZERO);
     advance(Duration::from_millis(30)).await;
-    assert_eq!(waits(&handler, &plan).await, Duration::from_millis(70));
+    assert_eq!(wait_of(&handler, &plan).await, Duration::from_millis(70));
     advance(Duration::from_millis(100)).await;
-    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &plan).await, Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +183,7 @@ async fn burst_does_not_raise_the_rate() {
     let start = Instant::now();
     let mut at_once = 0;
     for _ in 0..605 {
-        at_once += u32::from(waits(&handler, &plan).await.is_zero());
+        at_once += u32::from(wait_of(&handler, &plan).await.is_zero());
     }
     assert_eq!(at_once, 5);
     assert_eq!(start.elapsed(), Duration::from_secs(600));
@@ -204,7 +204,7 @@ async fn keys_have_separate_limits_and_are_removed_when_unused() {
     assert_eq!(ann.permits.unwrap().waited(), Duration::from_secs(60), "still spent");
 }
 
-/// A flood of users stays inside the memory of the store, and leaves no queue behind.
+/// Many users stay within the memory bound of the store, and leave no queues behind.
 #[tokio::test(start_paused = true)]
 async fn many_keys_stay_within_the_memory_bound() {
     let store =
@@ -220,7 +220,7 @@ async fn many_keys_stay_within_the_memory_bound() {
     assert!(stats.keys < 200_000, "{stats:?}");
 }
 
-/// Keys, tokens, waits and limits of permits.
+/// Key, tokens, wait and requests per minute of a permit.
 type Permit = (String, u64, Duration, Option<u64>);
 
 #[derive(Debug, Default)]
@@ -248,21 +248,21 @@ async fn every_limited_command_is_reported_once() {
     }
     handler.handle(Planned::new((), Plan::default())).await;
     let key = "gemini/gemini-2.0-flash/tier_2".to_owned();
-    let told = |wait| (key.clone(), 0, Duration::from_secs(wait), Some(60));
-    assert_eq!(*seen.0.lock().unwrap(), [told(0), told(1)]);
+    let expected = |wait| (key.clone(), 0, Duration::from_secs(wait), Some(60));
+    assert_eq!(*seen.0.lock().unwrap(), [expected(0), expected(1)]);
 }
 
-/// Source, planner, rate limit, API, result: in this order, with what the plan says in force.
+/// Planner, rate limit, API and result, in this order and with the plan's limits enforced.
 #[tokio::test(start_paused = true)]
 async fn command_passes_the_pipeline_stages_in_order() {
     let seen = Arc::new(Seen::default());
     let limits = RateLimitHandler::new().telemetry(seen.clone());
     let order = Arc::new(Mutex::new(Vec::new()));
     let mock = Mock::new("openai").always(Step::reply("done"));
-    let (log, told) = (order.clone(), seen.clone());
+    let (log, permits) = (order.clone(), seen.clone());
     let api = service_fn(move |call: Call| {
-        // The permit has been told of before the API is called.
-        log.lock().unwrap().push((told.0.lock().unwrap().len(), Instant::now()));
+        // The permit is reported before the API is called.
+        log.lock().unwrap().push((permits.0.lock().unwrap().len(), Instant::now()));
         mock.clone().oneshot(call)
     });
     let mut pipeline = Pipeline::new(Planner::default(), limits.clone(), api);
@@ -292,7 +292,7 @@ async fn invalid_limits_fail_before_anything_is_sent() {
     assert_eq!(mock.seen(), 0);
 }
 
-/// The permit of a call that fails is given back with the error.
+/// The permit of a failed call is released with the error.
 #[tokio::test(start_paused = true)]
 async fn failed_call_releases_its_permits() {
     let mock = Mock::new("openai").always(Step::fail(Class::BadRequest));
@@ -306,7 +306,7 @@ async fn failed_call_releases_its_permits() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// In every window no more than the burst and the rate allow, whatever the arrivals.
+    /// No window exceeds burst and rate, for any arrival times.
     #[test]
     fn no_window_exceeds_burst_and_rate(
         rpm in 1_u32..10_000,
@@ -324,7 +324,7 @@ proptest! {
             let mut left = Vec::new();
             for pause in pauses {
                 advance(Duration::from_millis(pause)).await;
-                waits(&handler, &plan).await;
+                wait_of(&handler, &plan).await;
                 left.push(start.elapsed());
             }
             left

@@ -1,4 +1,4 @@
-//! What is told to those who watch: events, metrics, and never a prompt or a key.
+//! Events and metrics, which never contain a prompt or a key.
 
 #[cfg(feature = "metrics")]
 mod scraped;
@@ -18,14 +18,14 @@ use crate::log::Log;
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Lines of an event, and what they say but for the time.
+/// Returns the fields of all lines of an event, without the timestamp.
 fn events(lines: &[String], name: &str) -> Vec<String> {
     let named = format!("event=\"{name}\" ");
     let of_event = lines.iter().filter_map(|line| line.split_once(&named));
     of_event.map(|(_, fields)| fields.split(" timestamp=").next().unwrap().to_owned()).collect()
 }
 
-/// The times that lines tell, in seconds.
+/// Returns the timestamps of lines, in seconds.
 fn timestamps(lines: &[String]) -> Vec<f64> {
     let times = lines.iter().filter_map(|line| line.split_once(" timestamp="));
     times.map(|(_, time)| time.split(' ').next().unwrap().parse().unwrap()).collect()
@@ -41,7 +41,7 @@ fn delay_is_reported_in_whole_milliseconds_that_add_up() {
     acquired.requests_per_minute = Some(1_000);
     acquired.tokens_per_minute = Some(4_000_000);
     tracing_observer().acquired(&acquired);
-    // What is less than a millisecond is cut off, of each part.
+    // Each part is rounded down to whole milliseconds.
     acquired.token_wait = MILLI * 200 + MILLI * 9 / 10;
     acquired.wait = acquired.token_wait + MILLI * 50 + MILLI * 9 / 10;
     tracing_observer().acquired(&acquired);

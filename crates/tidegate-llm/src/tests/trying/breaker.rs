@@ -1,4 +1,4 @@
-//! A provider that keeps failing is left alone, and found again.
+//! The breaker opens when a provider keeps failing, and closes when it recovers.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ async fn rate_limits_and_bad_requests_do_not_open_the_breaker() {
     }
 }
 
-/// Opens a circuit, and waits until it may be probed.
+/// Opens a circuit and waits until it admits a trial.
 async fn open(service: &Breaker<Script>) {
     for _ in 0..5 {
         assert!(ask(service, hello()).await.is_err());
@@ -94,14 +94,14 @@ async fn cancelled_trial_makes_way_for_another() {
     let script = Script::failing(5, || failed(Class::Transient)).lasting(SECOND);
     let (service, circuit) = guarded(&script);
     open(&service).await;
-    let probe = tokio::spawn({
+    let trial = tokio::spawn({
         let service = service.clone();
         async move { ask(&service, hello()).await }
     });
     sleep(SECOND / 2).await;
     assert_eq!(refused_for(ask(&service, hello()).await), SECOND);
-    probe.abort();
-    assert!(probe.await.unwrap_err().is_cancelled());
+    trial.abort();
+    assert!(trial.await.unwrap_err().is_cancelled());
     assert_eq!(circuit.state(), BreakerState::HalfOpen);
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((circuit.state(), script.calls()), (BreakerState::Closed, 7));
@@ -146,7 +146,7 @@ async fn waiting_for_an_open_circuit_takes_no_retry_budget() {
     let results = futures_util::future::join_all(calls).await;
     assert!(results.iter().all(Result::is_ok), "20 seconds are within the schedule");
     let refused = circuit.stats().refused;
-    assert!(refused > 100, "{refused} is more than the budget could pay for");
+    assert!(refused > 100, "{refused} exceeds the budget");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +159,7 @@ async fn waits_for_an_open_circuit_count_after_the_schedule_ends() {
     assert!(matches!(error, CallError::Exhausted { attempts: 4, .. }), "{error}");
     let times = script.times();
     let waits = times.iter().filter(|at| **at < 7.0).count();
-    assert!(waits >= 4, "{times:?}: as long as 1, 2 and 4 seconds take, nothing counts");
+    assert!(waits >= 4, "{times:?}: nothing counts for 1 + 2 + 4 seconds");
     assert_eq!(times.len(), waits + 4);
 }
 

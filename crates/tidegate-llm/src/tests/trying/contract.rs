@@ -1,5 +1,5 @@
-//! What tower asks of every service: none is called that was not ready, none is held for nothing.
-//! And what is handed out is out of our hands.
+//! The contract of tower services: none is called before it is ready, and none is kept ready without
+//! need. Responses that were handed out are no longer handled.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::{SECOND, ask, broken, failed, hello};
 
-/// Places that services hold because they are ready, and calls that were made.
+/// Counts of reservations held by ready services, and of calls.
 #[derive(Clone, Default)]
 struct Counts {
     reserved: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ impl Drop for Reserved {
     }
 }
 
-/// Holds a reservation once it is ready, insists on it, and fails as a provider does.
+/// A service that holds a reservation while ready, panics if called without one, and always fails.
 #[derive(Default)]
 struct Strict {
     counts: Counts,
@@ -130,7 +130,7 @@ async fn refused_call_releases_its_reservation() {
     assert_eq!((counts.reserved(), counts.calls(), circuit.state()), (0, 1, BreakerState::Open));
 }
 
-/// The head of an answer is an answer: what comes after it is its reader's.
+/// A response counts as received with its head; later failures are the reader's to handle.
 #[tokio::test]
 async fn broken_stream_is_neither_retried_nor_sent_to_a_fallback() {
     let calls = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Who is asked when the first one fails.
+//! Which providers are tried when the primary fails.
 
 use tidegate::pacer::AcquireError;
 use tidegate_llm::fallback::{FallbackLayer, Target};
@@ -11,7 +11,7 @@ use super::{SECOND, Script, ask, failed, hello, rate_limited, rate_limited_for};
 
 type Chain = FallbackLayer<Call, &'static str>;
 
-/// `openai` is asked first; the others are called by their numbers.
+/// A chain behind `openai`, with targets named `first`, `second` and `third`.
 fn chain<const N: usize>(targets: [&Script; N]) -> Chain {
     let names = ["first", "second", "third"];
     let targets = names.into_iter().zip(targets);
@@ -162,11 +162,11 @@ async fn retry_that_calls_targets_takes_retry_budget() {
     let service = layer.layer(chain([&target]).layer(fails(open)));
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
     assert_eq!(error.class(), open().class());
-    assert!(target.calls() <= 5, "{} calls of a backup", target.calls());
+    assert!(target.calls() <= 5, "{} calls of the target", target.calls());
     let idle = fails(open);
     let service = layer.layer(chain([&idle]).layer(fails(open)));
     ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
-    assert!(idle.calls() > 5, "where nobody was asked nothing is to be paid: {}", idle.calls());
+    assert!(idle.calls() > 5, "waits of open circuits take no budget: {}", idle.calls());
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,11 +175,11 @@ async fn targets_get_the_time_left_until_the_deadline() {
     let (primary, first, second, third) = (slow(), slow(), slow(), answers("third"));
     let service = chain([&first, &second, &third]).layer(primary.clone());
     ask(&service, hello().deadline(SECOND * 12).max_wait(SECOND * 5)).await.unwrap_err();
-    let told = [&primary, &first, &second].map(|script| {
+    let received = [&primary, &first, &second].map(|script| {
         let terms = script.seen.lock().unwrap()[0].1.clone();
         (terms.deadline.unwrap(), terms.max_wait.unwrap())
     });
     let seconds = [(12, 5), (8, 5), (4, 4)];
-    assert_eq!(told, seconds.map(|(deadline, wait)| (SECOND * deadline, SECOND * wait)));
-    assert_eq!(third.calls(), 0, "the time is over");
+    assert_eq!(received, seconds.map(|(deadline, wait)| (SECOND * deadline, SECOND * wait)));
+    assert_eq!(third.calls(), 0, "the deadline has passed");
 }

@@ -1,4 +1,4 @@
-//! What the log is told, word for word.
+//! Exact log lines.
 
 use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
@@ -102,7 +102,7 @@ async fn giving_up_is_logged_with_the_last_error() {
     );
     let wrong = Script::failing(1, || failed(Class::BadRequest));
     ask(&layers[3].layer(wrong.clone()), hello()).await.unwrap_err();
-    assert_eq!(log.lines(), [""; 0], "a wrong request is its caller's to tell");
+    assert_eq!(log.lines(), [""; 0], "a bad request is reported by its caller");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Which failures are tried again, when, and how often.
+//! Which failures are retried, when and how often.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use tower::{Layer as _, service_fn};
 
 use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
 
-/// Without chance.
+/// A layer without jitter.
 fn exact() -> RetryLayer {
     RetryLayer::new("openai").jitter_percent(0)
 }
 
-/// What a script sees of one call through a layer.
+/// Returns the result of a call through a layer, and the times of its attempts.
 async fn attempts(
     script: &Script,
     layer: RetryLayer,
@@ -80,7 +80,7 @@ async fn retry_without_a_permit_returns_the_earlier_error() {
 async fn permanent_errors_are_not_retried() {
     let quota = || failed(Class::ExhaustedQuota { after: Some(SECOND) });
     let request = || CallError::Request { provider: "openai".into(), source: "no words".into() };
-    let hopeless: [fn() -> CallError; 6] = [
+    let permanent: [fn() -> CallError; 6] = [
         quota,
         || failed(Class::CredentialRejected),
         || failed(Class::BadRequest),
@@ -88,17 +88,17 @@ async fn permanent_errors_are_not_retried() {
         no_permit,
         request,
     ];
-    for error in hopeless {
+    for error in permanent {
         let (script, begin) = (Script::failing(1, error), Instant::now());
         let (result, times) = attempts(&script, exact()).await;
         assert_eq!((times, begin.elapsed()), (vec![0.0], Duration::ZERO), "{}", error());
-        assert_eq!(result.unwrap_err().to_string(), error().to_string(), "as it is");
+        assert_eq!(result.unwrap_err().to_string(), error().to_string(), "unchanged");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn transient_errors_are_retried() {
-    let passing: [fn() -> CallError; 6] = [
+    let transient: [fn() -> CallError; 6] = [
         || broken(Broken::TimedOut),
         || broken(Broken::Cut),
         || failed(Class::Transient),
@@ -106,7 +106,7 @@ async fn transient_errors_are_retried() {
         || failed(Class::SlowDown),
         || CallError::Open { provider: "openai".into(), after: SECOND / 2 },
     ];
-    for error in passing {
+    for error in transient {
         let script = Script::failing(1, error);
         let (result, times) = attempts(&script, exact()).await;
         assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 1.0]), "{}", error());
@@ -141,7 +141,7 @@ async fn no_attempt_starts_after_the_deadline() {
     let layer = exact().deadline(SECOND * 60);
     let script = Script::failing(9, rate_limited);
     let error = ask(&layer.layer(script.clone()), hello().deadline(SECOND * 7)).await.unwrap_err();
-    // After three seconds the next attempt would be at seven.
+    // After the attempt at 3 s the next one would be at 7 s.
     assert_eq!((script.times(), script.begin.elapsed()), (vec![0.0, 1.0, 3.0], SECOND * 3));
     assert!(matches!(error, CallError::Exhausted { attempts: 3, .. }), "{error}");
 
@@ -156,7 +156,7 @@ async fn no_attempt_starts_after_the_deadline() {
     assert_eq!(error.retry_after(), Some(SECOND * 120));
 }
 
-/// A provider that is away for seconds is away for longer.
+/// A provider that is unreachable for seconds is usually down for longer.
 #[tokio::test(start_paused = true)]
 async fn unreachable_provider_is_retried_twice_with_shorter_delays() {
     let unreachable = || broken(Broken::NotConnected);
@@ -167,7 +167,7 @@ async fn unreachable_provider_is_retried_twice_with_shorter_delays() {
     let error = ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
     assert!(matches!(error, CallError::Exhausted { attempts: 3, .. }), "{error}");
     assert_eq!(layer.unreachable(), 1);
-    // One that answers now and then is not away.
+    // A provider that sometimes responds is not unreachable.
     let script = Script::new(|call, _| {
         Err(if call % 2 == 0 { broken(Broken::NotConnected) } else { failed(Class::Transient) })
     });
@@ -175,7 +175,7 @@ async fn unreachable_provider_is_retried_twice_with_shorter_delays() {
     assert_eq!(script.calls(), 9);
 }
 
-/// The waits of the layers inside are a part of the whole, and those layers are told what is left.
+/// Waits in inner layers count, and those layers receive the time left.
 #[tokio::test(start_paused = true)]
 async fn waits_for_permits_and_delays_share_the_maximum_wait() {
     let script = Script::new(|_, _| Err(rate_limited())).lasting(SECOND * 2);
@@ -189,7 +189,7 @@ async fn waits_for_permits_and_delays_share_the_maximum_wait() {
         (seen, start.elapsed())
     };
     let (seen, took) = limits(hello().max_wait(SECOND * 12)).await;
-    // Attempts of two seconds, after delays of one, two, and what is left of four.
+    // Attempts take 2 s, after delays of 1 s, 2 s and a shortened one of 4 s.
     assert_eq!(seen, [SECOND * 12, SECOND * 9, SECOND * 5, SECOND * 3 / 4], "{took:?}");
     assert!(took <= SECOND * 14, "the last attempt begins in time: {took:?}");
     let (seen, _) = limits(hello().deadline(SECOND * 10).max_wait(SECOND * 60)).await;
@@ -217,7 +217,7 @@ async fn spent_budget_ends_all_retries_of_its_provider() {
         async move { ask(&service, hello().deadline(SECOND * 2)).await }
     });
     let errors = futures_util::future::join_all(calls).await;
-    // Three retries were there, and fifteen of the calls after them brought three more.
+    // The budget had three retries, and fifteen of the later calls added three more.
     assert_eq!(script.calls(), 26);
     let single = errors.iter().filter(|error| matches!(error, Err(CallError::Provider(_))));
     assert_eq!(single.count(), 14);
@@ -253,7 +253,7 @@ async fn retry_holds_no_permit_during_its_delay() {
     });
     let service = exact().layer(limited);
     let call = tokio::spawn(async move { ask(&service, hello()).await });
-    // One second of work, one of sleep, one of work, two of sleep, one of work.
+    // 1 s of work, 1 s of delay, 1 s of work, 2 s of delay, 1 s of work.
     sleep(SECOND / 2).await;
     let mut available = Vec::new();
     for _ in 0..6 {
@@ -289,18 +289,18 @@ async fn layer_counts_calls_attempts_and_outcomes() {
 }
 
 #[derive(Debug, PartialEq)]
-enum Odd {
+enum CustomError {
     Soon,
     Never,
 }
 
-impl fmt::Display for Odd {
+impl fmt::Display for CustomError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-impl Retryable for Odd {
+impl Retryable for CustomError {
     fn class(&self) -> Class {
         match self {
             Self::Soon => Class::Transient,
@@ -316,10 +316,12 @@ async fn any_function_can_be_retried() {
     let mut numbers = Vec::new();
     let gave_up = run_within(&layer.policy, time, |attempt| {
         numbers.push((attempt.number, attempt.left.unwrap()));
-        async move { Err::<(), _>(if attempt.number < 3 { Odd::Soon } else { Odd::Never }) }
+        async move {
+            Err::<(), _>(if attempt.number < 3 { CustomError::Soon } else { CustomError::Never })
+        }
     });
     let gave_up = gave_up.await.unwrap_err();
     assert_eq!((gave_up.attempts, gave_up.reason), (3, Reason::NotRetryable));
-    assert_eq!((gave_up.error, begin.elapsed()), (Odd::Never, SECOND * 3));
+    assert_eq!((gave_up.error, begin.elapsed()), (CustomError::Never, SECOND * 3));
     assert_eq!(numbers, [(1, SECOND * 4), (2, SECOND * 3), (3, SECOND)]);
 }

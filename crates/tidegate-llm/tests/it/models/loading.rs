@@ -18,8 +18,8 @@ use crate::log::Log;
 
 use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
 
-/// Settings in which everything is on, or nothing.
-fn settled(enabled: bool) -> Models {
+/// A registry with all modules on or all off.
+fn registry_with_modules(enabled: bool) -> Models {
     registry(&["openai", "groq"])
         .rate_limit(limits(60, 60).enabled(enabled))
         .retry(RetrySettings::new().enabled(enabled))
@@ -31,23 +31,23 @@ fn settled(enabled: bool) -> Models {
 #[test]
 fn modules_follow_the_registry_unless_overridden() {
     for enabled in [false, true] {
-        let models = settled(enabled);
+        let models = registry_with_modules(enabled);
         let cases = [(None, enabled), (Some(false), false), (Some(true), true)];
-        for (asked, there) in cases {
-            let alone = |retry: Option<bool>, fallback: Option<bool>, rate_limit: Option<bool>| {
-                let load = models.load_model("openai", "gpt-4o");
-                let load = retry.into_iter().fold(load, ModelBuilder::retry);
-                let load = fallback.into_iter().fold(load, ModelBuilder::fallback);
-                rate_limit.into_iter().fold(load, ModelBuilder::rate_limit).build().unwrap()
+        for (requested, expected) in cases {
+            let load = |retry: Option<bool>, fallback: Option<bool>, rate_limit: Option<bool>| {
+                let builder = models.load_model("openai", "gpt-4o");
+                let builder = retry.into_iter().fold(builder, ModelBuilder::retry);
+                let builder = fallback.into_iter().fold(builder, ModelBuilder::fallback);
+                rate_limit.into_iter().fold(builder, ModelBuilder::rate_limit).build().unwrap()
             };
             let off = Some(false);
-            let modules = |module| if there { vec![module] } else { Vec::new() };
-            let model = alone(off, off, asked);
-            assert_eq!(model.modules(), modules("RateLimit"), "{enabled} {asked:?}");
-            let model = alone(off, asked, off);
-            assert_eq!(model.modules(), modules("Fallback"), "{enabled} {asked:?}");
-            let model = alone(asked, off, off);
-            assert_eq!(model.modules(), modules("Retry"), "{enabled} {asked:?}");
+            let modules = |module| if expected { vec![module] } else { Vec::new() };
+            let model = load(off, off, requested);
+            assert_eq!(model.modules(), modules("RateLimit"), "{enabled} {requested:?}");
+            let model = load(off, requested, off);
+            assert_eq!(model.modules(), modules("Fallback"), "{enabled} {requested:?}");
+            let model = load(requested, off, off);
+            assert_eq!(model.modules(), modules("Retry"), "{enabled} {requested:?}");
         }
         let overridden = models
             .load_model("openai", "gpt-4o")
@@ -62,7 +62,7 @@ fn modules_follow_the_registry_unless_overridden() {
 
 #[test]
 fn order_of_modules_is_fixed() {
-    let model = settled(false)
+    let model = registry_with_modules(false)
         .load_model("OpenAI", "gpt-4o")
         .rate_limit(true)
         .fallback(true)
@@ -72,11 +72,11 @@ fn order_of_modules_is_fixed() {
     let order = ["Retry", "Fallback", "RateLimit"];
     assert_eq!(model.modules(), order);
     assert_eq!(model.to_string(), "Retry(Fallback(RateLimit(openai/gpt-4o)))");
-    let inherited = settled(true).load_model("openai", "gpt-4o").build().unwrap();
+    let inherited = registry_with_modules(true).load_model("openai", "gpt-4o").build().unwrap();
     assert_eq!(inherited.to_string(), "Retry(Fallback(RateLimit(openai/gpt-4o)))");
 }
 
-/// The plain adapter: nothing is counted, kept, logged or told.
+/// Without modules nothing is counted, stored, logged or reported.
 #[tokio::test(start_paused = true)]
 async fn model_without_modules_is_the_adapter_alone() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1).enabled(true)).build();
@@ -147,11 +147,11 @@ fn limits_are_set_by_name_when_loading() {
         "requests_per_minute=60 input_tokens_per_minute=50000 max_concurrent_requests=3 burst=60",
         "parts replace the total of the registry, and the rest of it stays"
     );
-    let told = "INFO Created concurrency semaphore for provider 'openai' with limit=3";
-    assert_eq!(log.lines(), [told]);
+    let line = "INFO Created concurrency semaphore for provider 'openai' with limit=3";
+    assert_eq!(log.lines(), [line]);
 }
 
-/// The numbers of the registry are not those of the provider.
+/// Limits configured in the registry are not those of the provider.
 #[tokio::test(start_paused = true)]
 async fn learned_limits_ignore_those_of_the_registry() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1)).build();
@@ -172,7 +172,7 @@ async fn learned_limits_ignore_those_of_the_registry() {
 #[test]
 fn invalid_limits_are_rejected_with_key_and_rule() {
     let models = registry(&["openai"]).build();
-    for (overrides, said) in [
+    for (overrides, key) in [
         (per_minute(0), "requests_per_minute"),
         (per_minute(60).burst(0), "burst_capacity"),
         (per_minute(60).concurrency(0), "max_concurrent_requests"),
@@ -180,7 +180,7 @@ fn invalid_limits_are_rejected_with_key_and_rule() {
     ] {
         let error = models.load_model("openai", "a").rate_limit(overrides).build().unwrap_err();
         assert!(matches!(error, LoadError::Setting { module: "rate_limit", .. }), "{error:?}");
-        assert!(error.to_string().contains(&format!(": {said} = ")), "{error}");
+        assert!(error.to_string().contains(&format!(": {key} = ")), "{error}");
     }
     assert_eq!(models.accounts(), 0);
 }
@@ -200,7 +200,7 @@ fn model_that_cannot_be_called_fails_to_load() {
     assert_eq!(models.load_model("gemini", None).build().unwrap().name(), "gemini-2.0-flash");
 }
 
-/// A model may be slower than others, and knows it best itself.
+/// A model may be slower than others.
 #[tokio::test(start_paused = true)]
 async fn attempt_timeout_can_be_set_per_model() {
     let http = service_fn(|_: http::Request<Full<Bytes>>| {
@@ -243,6 +243,6 @@ async fn clients_and_semaphores_are_logged_once() {
         models.load_model("openai", name).rate_limit(true).build().unwrap();
         models.load_model("anthropic", name).rate_limit(true).build().unwrap();
     }
-    let told = "INFO Created concurrency semaphore for provider 'anthropic' with limit=4";
-    assert_eq!(log.lines(), [told]);
+    let line = "INFO Created concurrency semaphore for provider 'anthropic' with limit=4";
+    assert_eq!(log.lines(), [line]);
 }

@@ -29,7 +29,7 @@ fn thousand_threads_loading_a_provider_share_one_account() {
     assert_eq!(models.accounts(), 1);
 }
 
-/// Whatever the names and the models, it is the provider and the key that count.
+/// Accounts depend on the normalised provider name and the key, not on the model.
 #[test]
 fn account_depends_on_provider_and_key_only() {
     let models = registry(&["openai", "anthropic"]).build();
@@ -68,7 +68,7 @@ async fn each_key_of_a_provider_has_its_own_bucket() {
     assert_eq!(models.accounts(), 2);
 }
 
-/// A hundred models at sixty a minute are sixty a minute, not six thousand.
+/// A hundred models at 60 per minute share 60 per minute, not 6,000.
 #[tokio::test(start_paused = true)]
 async fn models_of_a_provider_share_its_limit() {
     for burst in [1, 60] {
@@ -92,7 +92,7 @@ async fn models_of_a_provider_share_its_limit() {
             let span = *window.last().unwrap() - window[0];
             assert!(span >= SECOND * 60, "{span:?} for {} calls", most + 1);
         }
-        assert_eq!(*times.last().unwrap(), SECOND * (300 - burst), "and nothing is wasted");
+        assert_eq!(*times.last().unwrap(), SECOND * (300 - burst), "no quota is wasted");
     }
 }
 
@@ -121,9 +121,9 @@ async fn strict_registry_rejects_conflicting_limits_with_both_values() {
     let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
     let error = models.load_model("openai", "b").rate_limit(per_minute(120)).build().unwrap_err();
     assert!(matches!(error, LoadError::Conflict { .. }), "{error:?}");
-    let said = "limits of openai are requests_per_minute=60 burst=5 already, \
+    let text = "limits of openai are requests_per_minute=60 burst=5 already, \
                 not requests_per_minute=120 burst=5: use `Models::reconfigure` to change them";
-    assert_eq!(error.to_string(), said);
+    assert_eq!(error.to_string(), text);
     models.load_model("openai", "b").rate_limit(per_minute(60)).build().unwrap();
     assert_eq!(at_once(&model).await, 5);
 }
@@ -143,7 +143,7 @@ async fn reconfigure_changes_limits_of_loaded_models() {
     let waited = waiting.await.unwrap();
     assert!(waited < SECOND * 3, "{waited:?}");
     assert_eq!(wait(&model).await, SECOND / 10);
-    // A loader that asks for what holds now agrees with it.
+    // Loading with the current limits is not a conflict.
     models.load_model("openai", "b").rate_limit(per_minute(600)).build().unwrap();
 }
 

@@ -1,4 +1,4 @@
-//! The modules together: who takes a token when, and who is asked.
+//! The modules combined: when tokens are taken, and which provider is called.
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
@@ -7,7 +7,7 @@ use tidegate_providers::{Class, Credential};
 
 use super::{SECOND, at_once, hello, limits, per_minute, wait};
 
-/// Two providers, the second for when the first fails, at one a minute each.
+/// Two providers at one request per minute each; the second is the fallback of the first.
 fn pair(first: &Mock, second: &Mock, burst: u32) -> (Models, Model) {
     let models = Models::builder()
         .backend("openai", first.clone())
@@ -47,8 +47,8 @@ async fn fallback_takes_a_token_of_the_target() {
     let (models, model) = pair(&first, &second, 3);
     model.invoke(hello()).await.unwrap();
     assert_eq!((first.seen(), second.seen()), (1, 1));
-    let there = models.load_model("groq", "b").rate_limit(true).build().unwrap();
-    assert_eq!(at_once(&there).await, 2, "one of three is gone");
+    let target = models.load_model("groq", "b").rate_limit(true).build().unwrap();
+    assert_eq!(at_once(&target).await, 2, "one of three is gone");
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +60,7 @@ async fn wait_above_the_maximum_causes_a_fallback() {
     assert_eq!((first.seen(), second.seen()), (1, 1));
 }
 
-/// Another model of the same provider has the same key and the same limits.
+/// Another model of the same provider shares the key and the limits.
 #[tokio::test(start_paused = true)]
 async fn model_can_fall_back_to_another_model_of_its_provider() {
     let mock = Mock::new("openai").then(Step::fail(Class::Overloaded));
@@ -75,7 +75,7 @@ async fn model_can_fall_back_to_another_model_of_its_provider() {
     assert_eq!(at_once(&model).await, 3, "two of five are gone");
 }
 
-/// While it sleeps, a call that is retried holds nothing.
+/// A call holds no slot while it waits for a retry.
 #[tokio::test(start_paused = true)]
 async fn slot_is_released_during_a_retry_delay() {
     let mock = Mock::new("ollama")
@@ -90,7 +90,7 @@ async fn slot_is_released_during_a_retry_delay() {
     let sleeping = tokio::spawn(async move { retried.invoke(hello()).await });
     tokio::time::sleep(SECOND / 10).await;
     assert_eq!((mock.seen(), account.gauges("a").unwrap().in_flight), (1, 0));
-    assert_eq!(wait(&other).await, SECOND / 100, "as long as the answer takes");
+    assert_eq!(wait(&other).await, SECOND / 100, "the duration of the response");
     assert!(!sleeping.is_finished());
     sleeping.await.unwrap().unwrap();
     assert_eq!(mock.seen(), 3);

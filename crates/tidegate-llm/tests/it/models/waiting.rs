@@ -1,4 +1,4 @@
-//! Waiting for a turn, and what the log says of it.
+//! Waits for permits, and how they are logged.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::log::Log;
 
 use super::{SECOND, hello, limits, wait};
 
-/// A model that is limited to one call each second.
+/// A model limited to one call per second.
 fn limited(provider: &str) -> Model {
     let models = super::registry(&[provider]).rate_limit(limits(60, 1)).build();
     models.load_model(provider, "a").rate_limit(true).build().unwrap()
@@ -70,5 +70,5 @@ async fn cancelled_caller_makes_way_for_the_next() {
     let (gone, stayed) = tokio::join!(hasty, model.invoke(hello()));
     assert!(gone.is_err());
     stayed.unwrap();
-    assert_eq!(start.elapsed(), SECOND, "and not two");
+    assert_eq!(start.elapsed(), SECOND, "not two seconds");
 }

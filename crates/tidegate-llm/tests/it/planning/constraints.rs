@@ -1,4 +1,4 @@
-//! Numbers that people write become constraints, or a list of what is wrong with them.
+//! Raw numbers become constraints, or a list of violations.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -23,8 +23,8 @@ fn number(value: Option<NonZeroU32>) -> Option<u32> {
     value.map(NonZeroU32::get)
 }
 
-fn complaints(raw: &RawConstraint) -> Vec<String> {
-    let error = Constraint::try_new(raw).expect_err("it is wrong");
+fn violations(raw: &RawConstraint) -> Vec<String> {
+    let error = Constraint::try_new(raw).expect_err("it is invalid");
     assert_eq!(error.faults().len(), error.to_string().lines().count());
     error.to_string().lines().map(ToOwned::to_owned).collect()
 }
@@ -43,7 +43,7 @@ fn unset_fields_are_not_limited() {
     let concurrency = RawConstraint { max_concurrent_requests: Some(3), ..raw() };
     let concurrency = Constraint::try_new(&concurrency).unwrap();
     assert_eq!(number(concurrency.concurrency()), Some(3));
-    assert_eq!(concurrency.rate(Dimension::Requests), None, "nobody limited requests");
+    assert_eq!(concurrency.rate(Dimension::Requests), None, "requests are not limited");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn all_violations_are_reported_at_once() {
         max_concurrent_requests: Some(-3),
     };
     assert_eq!(
-        complaints(&wrong),
+        violations(&wrong),
         [
             "requests_per_minute = 0: must be > 0",
             "tokens_per_minute = -1: must be > 0",
@@ -99,7 +99,7 @@ fn all_violations_are_reported_at_once() {
     );
     let zone = RawConstraint { requests_per_day_zone: Some("UTC".to_owned()), ..rpm(1) };
     assert_eq!(
-        complaints(&zone),
+        violations(&zone),
         ["requests_per_day_zone = \"UTC\": must not be set without requests_per_day"]
     );
 }
@@ -109,10 +109,10 @@ fn nan_and_infinity_are_rejected_even_by_clamped() {
     for factor in [f64::NAN, f64::INFINITY] {
         let wrong = RawConstraint { burst_factor: Some(factor), ..rpm(0) };
         let error = Constraint::clamped(&wrong).unwrap_err();
-        let faults: Vec<_> = error.faults().map(|(field, _, rule)| (field, rule)).collect();
+        let violations: Vec<_> = error.faults().map(|(field, _, rule)| (field, rule)).collect();
         let rule = "must be a number from 1.0 to 86400.0";
-        assert_eq!(faults, [("burst_factor", rule.to_owned())]);
-        assert_eq!(complaints(&wrong).len(), 2, "the rate is wrong as well");
+        assert_eq!(violations, [("burst_factor", rule.to_owned())]);
+        assert_eq!(self::violations(&wrong).len(), 2, "the rate is invalid as well");
     }
 }
 
@@ -166,7 +166,7 @@ fn burst_factor_changes_the_burst_and_not_the_rate() {
         (Some(1.5), 600, 15),
         (Some(1.5), 10, 1),
         (Some(2.0), 60, 2),
-        // In binary floats it would be 114: the factor means what was written.
+        // With binary floats it would be 114; the factor is exactly the decimal as written.
         (Some(1.15), 6_000, 115),
         (Some(86_400.0), 4_294_967_295, 6_184_752_904_800),
     ] {
@@ -176,7 +176,7 @@ fn burst_factor_changes_the_burst_and_not_the_rate() {
         let plain = Constraint::try_new(&rpm(requests)).unwrap();
         assert_eq!(constraint.rate(Dimension::Requests), plain.rate(Dimension::Requests));
         let set = RawConstraint { burst_capacity: Some(7), ..raw };
-        assert_eq!(Constraint::try_new(&set).unwrap().burst(), 7, "a capacity wins");
+        assert_eq!(Constraint::try_new(&set).unwrap().burst(), 7, "a capacity takes precedence");
     }
 }
 
@@ -212,7 +212,7 @@ fn constraint_round_trips_through_json() {
     assert!(refused.to_string().contains("requests_per_minute = 0: must be > 0"), "{refused}");
 }
 
-/// Limits are known by the text of their constraint.
+/// Limiters are identified by the text of their constraint.
 #[test]
 fn different_constraints_have_different_texts() {
     let day = |zone: &str| RawConstraint {
@@ -258,7 +258,7 @@ fn any_raw() -> impl Strategy<Value = RawConstraint> {
 }
 
 proptest! {
-    /// Whatever passes can be enforced, and is the same after a round trip.
+    /// Every valid constraint can be enforced and survives a round trip.
     #[test]
     fn every_valid_constraint_yields_valid_policies(raw in any_raw()) {
         let Ok(constraint) = Constraint::try_new(&raw) else { return Ok(()) };

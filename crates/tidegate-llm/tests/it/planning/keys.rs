@@ -1,4 +1,4 @@
-//! Providers by the names of models, and keys of those who share a limit.
+//! Provider inference and keys.
 
 use tidegate::KeyBuf;
 use tidegate_llm::plan::{Inference, PlanRequest, by_endpoint, by_model, by_user};
@@ -21,7 +21,7 @@ fn provider_is_inferred_from_the_model_name() {
         ("proto1", "unknown"),
         ("mistral", "unknown"),
         ("", "unknown"),
-        // As in the order of the table, whatever comes first in the name.
+        // The order of the table decides, not the order in the name.
         ("claude-like-gpt-like-gemini", "gemini"),
     ] {
         assert_eq!(inference.provider(model).as_str(), provider, "{model:?}");
@@ -40,7 +40,6 @@ fn custom_rules_take_precedence() {
     }
 }
 
-/// The key of parts.
 fn key(parts: &[String]) -> KeyBuf {
     KeyBuf::from_parts(parts.iter().map(String::as_str))
 }
@@ -71,7 +70,7 @@ fn by_user_gives_each_user_a_key() {
     assert_eq!(parts(&PlanRequest::new().user("ann")), ["user", "ann"]);
     assert_eq!(parts(&PlanRequest::new()), ["user", "default"]);
     let forged = parts(&PlanRequest::new().user("ann:x"));
-    assert_eq!(key(&forged).as_key().name(), "user:ann%3Ax", "no part becomes two");
+    assert_eq!(key(&forged).as_key().name(), "user:ann%3Ax", "separators are escaped");
 }
 
 #[test]
@@ -83,7 +82,7 @@ fn by_endpoint_gives_each_endpoint_a_key() {
     assert_eq!(by_endpoint(&provider, &request), ["openai", "chat"]);
 }
 
-/// The provider is a label of metrics: it is never what a key happens to begin with.
+/// The provider is a metric label, so it must never be taken from a key.
 #[test]
 fn inferred_provider_does_not_depend_on_the_key() {
     let request = PlanRequest::new().user("ann").model("gpt-4o");

@@ -1,4 +1,4 @@
-//! Which source wins, and what holds where nobody knows.
+//! Precedence of the sources of constraints, and defaults.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -31,7 +31,7 @@ fn ask() -> PlanRequest {
     PlanRequest::new()
 }
 
-/// Two tiers of a provider, with a row for all models in one of them.
+/// Two tiers of a provider, one of them with a row for all models.
 fn table() -> TierTable {
     let text = r#"{ "tiers": [
         { "provider": "Gemini", "tier": "FREE", "model": "gemini-2.0-flash",
@@ -140,8 +140,8 @@ fn tier_table_round_trips_and_rejects_duplicate_rows() {
     let row = r#"{ "provider": "Gemini", "tier": "FREE", "constraint": {} }"#;
     let twice = format!(r#"{{ "tiers": [{row}, {row}] }}"#);
     let error = serde_json::from_str::<TierTable>(&twice).unwrap_err().to_string();
-    let said = "two rows for provider gemini, tier free and all models: keep one of them";
-    assert_eq!(error, said);
+    let text = "two rows for provider gemini, tier free and all models: keep one of them";
+    assert_eq!(error, text);
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn explicit_provider_takes_precedence_over_inference() {
     assert_eq!(planned(&planner, &request), (5, Source::Capability), "the table can be changed");
 }
 
-/// The keys that a file has under the name of a provider; JSON is YAML.
+/// The section of a provider in a file. The test uses JSON, which is valid YAML.
 #[test]
 fn file_and_program_configuration_are_equivalent() {
     let text = r#"{ "gemini": { "model": "gemini-2.0-flash", "tier": "tier_2", "rate_limits": {
@@ -189,7 +189,7 @@ fn estimate(input_tokens: Option<u64>) -> TokenEstimate {
     TokenEstimate { min_tokens: 50, expected_tokens: 70, max_tokens: 100, input_tokens }
 }
 
-/// What is reserved of input, of output and in all, where these are limited.
+/// Returns the reserved input tokens, output tokens and total under these limits.
 fn reserved(limited: &RawConstraint, input_tokens: Option<u64>) -> [u64; 3] {
     let plan = Plan::constrained(Constraint::try_new(limited).unwrap(), Source::Override);
     let plan = plan.with_estimate(estimate(input_tokens));
@@ -204,7 +204,7 @@ fn input_and_output_are_reserved_separately_if_limited_separately() {
     let both = RawConstraint { output_tokens_per_minute: Some(1_000), ..input.clone() };
     assert_eq!(reserved(&both, Some(30)), [30, 70, 100]);
     assert_eq!(reserved(&both, Some(900)), [100, 0, 100], "more input than tokens");
-    assert_eq!(reserved(&both, None), [100, 100, 100], "either may be all of it");
+    assert_eq!(reserved(&both, None), [100, 100, 100], "either may be the whole estimate");
     assert_eq!(reserved(&input, Some(30)), [30, 0, 30]);
     let total = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
     assert_eq!(reserved(&total, Some(30)), [0, 0, 100]);
@@ -216,7 +216,7 @@ fn tokens_are_reserved_only_if_limited() {
     let limited = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
     let limited = Plan::constrained(Constraint::try_new(&limited).unwrap(), Source::Override);
     assert_eq!(limited.clone().with_estimate(estimate).reserved_tokens(), 100);
-    assert_eq!(limited.reserved_tokens(), 0, "nobody has guessed");
+    assert_eq!(limited.reserved_tokens(), 0, "no estimate");
     let unlimited = Plan::constrained(per_minute(60), Source::Default);
     assert_eq!(unlimited.with_estimate(estimate).reserved_tokens(), 0);
     assert_eq!(Plan::default().with_estimate(estimate).reserved_tokens(), 0);

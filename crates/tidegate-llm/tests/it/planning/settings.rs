@@ -1,4 +1,4 @@
-//! What a model is loaded with, and how many calls it has under way.
+//! Settings of models, and their concurrency.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tidegate_providers::{Dimension, Provider};
 
 const NOT_CONFIGURED: &str = "concurrency limit not configured. Defaulting to 1 for safety.";
 
-/// The constraint of a section.
+/// Parses a section into a constraint.
 fn section(text: &str) -> Result<Option<Constraint>, String> {
     let settings: Result<RateLimitSettings, _> = serde_json::from_str(text);
     let settings = settings.map_err(|error| error.to_string())?;
@@ -39,7 +39,7 @@ fn default_burst_is_one_minutes_worth() {
 
 #[test]
 fn invalid_values_are_rejected_with_key_and_rule() {
-    for (text, told) in [
+    for (text, expected) in [
         (r#"{ "requests_per_minute": 0 }"#, "requests_per_minute = 0: must be > 0"),
         (r#"{ "requests_per_minute": -10 }"#, "requests_per_minute = -10: must be > 0"),
         (r#"{ "burst_capacity": 0 }"#, "burst_capacity = 0: must be >= 1"),
@@ -49,7 +49,7 @@ fn invalid_values_are_rejected_with_key_and_rule() {
         (r#"{ "burst": 1 }"#, "unknown field `burst`"),
     ] {
         let error = section(text).unwrap_err();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     let both = RateLimitSettings::new().requests_per_minute(0).burst(0);
     let error = both.constraint().unwrap_err();
@@ -90,7 +90,7 @@ fn learned_settings_have_only_the_limits_that_are_set() {
     );
 }
 
-/// The limit and the warning that come of a value.
+/// Resolves a value to the limit and the text of the warning.
 fn resolved(provider: &str, value: Option<&str>, cap: NonZeroU32) -> (u32, Option<String>) {
     let (limit, warning) = resolve_concurrency(&Provider::new(provider), value, cap);
     (limit.get(), warning.map(|warning| warning.to_string()))
@@ -117,8 +117,8 @@ fn invalid_concurrency_becomes_one_with_a_warning() {
 #[test]
 fn concurrency_above_the_cap_is_capped_with_a_warning() {
     let capped = |limit: &str| {
-        let told = format!("concurrency limit ({limit}) exceeds maximum (32). Capping at 32.");
-        (32, Some(told))
+        let expected = format!("concurrency limit ({limit}) exceeds maximum (32). Capping at 32.");
+        (32, Some(expected))
     };
     let at = |provider, value| resolved(provider, value, DEFAULT_CONCURRENCY_CAP);
     assert_eq!(at("openai", Some("100")), capped("100"));
@@ -126,7 +126,7 @@ fn concurrency_above_the_cap_is_capped_with_a_warning() {
     assert_eq!(at("acme", Some("99999999999999999999")), capped("4294967295"));
     assert_eq!(at("openai", Some("32")), (32, None));
     assert_eq!(at("mock", Some("1000")), (1_000, None), "the mock is exempt");
-    // Bounds hold for a default too.
+    // The cap applies to defaults too.
     let two = NonZeroU32::new(2).unwrap();
     let (limit, warning) = resolved("openai", None, two);
     assert!(limit == 2 && warning.is_some());
@@ -142,6 +142,6 @@ fn cap_is_configurable() {
     assert_eq!(resolved("openai", Some("50"), wide), (50, None));
     let (cap, warning) = cap(Some("many"));
     assert_eq!(cap, DEFAULT_CONCURRENCY_CAP);
-    let told = "maximum of concurrency limits is not a number >= 1. Using 32.";
-    assert_eq!(warning.unwrap().to_string(), told);
+    let expected = "maximum of concurrency limits is not a number >= 1. Using 32.";
+    assert_eq!(warning.unwrap().to_string(), expected);
 }

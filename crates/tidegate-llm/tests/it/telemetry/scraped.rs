@@ -1,4 +1,4 @@
-//! What a scrape shows.
+//! Metrics as scraped by Prometheus.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The value of a series of one provider.
+/// Returns the value of a series for one provider.
 fn value(scrape: &PrometheusHandle, series: &str, provider: &str) -> Option<f64> {
     let rendered = scrape.render();
     let provider = format!("provider=\"{provider}\"");
@@ -25,7 +25,7 @@ fn value(scrape: &PrometheusHandle, series: &str, provider: &str) -> Option<f64>
     lines.next()
 }
 
-/// One call at a time and one a second, at a provider that follows its script.
+/// A model at a mock provider, limited to one call per second without bursts.
 fn model(provider: &str, mock: Mock) -> ModelBuilder {
     let models = Models::builder().backend(provider, mock).observer(metrics_observer()).build();
     let limits = RateLimitSettings::new().burst(1);
@@ -69,7 +69,7 @@ async fn gauges_of_waiting_and_in_flight_calls_go_up_and_down() {
         .collect();
     sleep(SECOND).await;
     assert_eq!((of("rate_limit_in_flight"), of("rate_limit_waiting")), (Some(1.0), Some(3.0)));
-    // One that waits goes away.
+    // A waiting call is cancelled.
     calls.pop().unwrap().abort();
     sleep(SECOND).await;
     assert_eq!((of("rate_limit_in_flight"), of("rate_limit_waiting")), (Some(1.0), Some(2.0)));
