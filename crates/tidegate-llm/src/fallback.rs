@@ -1,7 +1,7 @@
 //! Falling back to another provider before the first byte has reached the caller.
 //!
-//! A [`FallbackLayer`] has a chain of [`Target`]s behind the service that it wraps. They are tried in
-//! order, each at most once, as long as another provider may succeed where one failed:
+//! A [`FallbackLayer`] has a chain of target providers behind the service that it wraps. They are
+//! tried in order, each at most once, as long as another provider may succeed where one failed:
 //!
 //! - Every failure of a provider except a bad request, which is bad everywhere. A rejected credential
 //!   or a request that is too large concerns one provider only.
@@ -27,4 +27,4 @@ mod target;
 
 pub use layer::{FallbackLayer, MAX_TARGETS};
 pub use suitability::unsuitable;
-pub use target::Target;
+pub(crate) use target::Target;

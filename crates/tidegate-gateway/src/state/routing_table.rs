@@ -354,7 +354,7 @@ fn chain(
     if targets.is_empty() {
         return Ok(None);
     }
-    let chain = Chain::new(plan.upstream.name.clone(), targets);
+    let chain = Chain::from_fns(plan.upstream.name.clone(), targets);
     chain.map(Some).map_err(|_| too_many(&plan.upstream))
 }
 

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_llm::CallError;
-use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
+use tidegate_providers::Provider;
 
 use crate::request::call::{Call, OutgoingRequest, Repetition};
 use crate::request::model_map::ModelMap;
@@ -84,18 +85,22 @@ fn may_have_acted(error: &CallError) -> bool {
     error.was_sent() && status != Some(StatusCode::TOO_MANY_REQUESTS)
 }
 
+/// A call to a fallback under way.
+type FallbackCall = Pin<Box<dyn Future<Output = Result<UpstreamResponse, CallError>> + Send>>;
+
 /// A fallback: another provider, with the account of its own key and its own names of models.
 pub(crate) fn fallback(
     entry: &AccountEntry,
     client: &Arc<UpstreamClient>,
     breaker: &ProviderBreaker,
     models: ModelMap,
-) -> Target<Call, UpstreamResponse> {
+) -> (Provider, impl Fn(Call) -> FallbackCall + Send + Sync + use<>) {
     let (account, breaker, client) = (entry.account.clone(), breaker.clone(), client.clone());
-    Target::from_fn(client.provider.clone(), move |mut call: Call| {
+    let provider = client.provider.clone();
+    let make_call = move |mut call: Call| -> FallbackCall {
         let (account, breaker, client) = (account.clone(), breaker.clone(), client.clone());
         let renamed = models.rename(&call.request);
-        async move {
+        Box::pin(async move {
             let renamed = renamed.map_err(|error| CallError::Request {
                 provider: client.provider.clone(),
                 source: error.into(),
@@ -108,8 +113,9 @@ pub(crate) fn fallback(
             let mut answer = limited(&account, &breaker, &client, call).await?;
             answer.head.headers.extend(model.map(|model| (MODEL, model)));
             Ok(answer)
-        }
-    })
+        })
+    };
+    (provider, make_call)
 }
 
 /// An attempt under the limits of an account, if its provider is not left alone.

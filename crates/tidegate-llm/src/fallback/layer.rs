@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tidegate_providers::Provider;
 use tower_layer::Layer;
+use tower_service::Service;
 
 use super::service::Fallback;
 use super::target::Target;
@@ -19,13 +20,13 @@ pub const MAX_TARGETS: usize = 10;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use tidegate_llm::fallback::{FallbackLayer, Target};
+/// use tidegate_llm::fallback::FallbackLayer;
 /// use tidegate_llm::{Broken, Call, CallError};
 /// use tidegate_llm::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let groq = service_fn(|_: Call| async { Ok::<_, CallError>("from groq") });
-/// let layer = FallbackLayer::new("openai", [Target::new("groq", groq)])?;
+/// let layer = FallbackLayer::new("openai", [("groq", groq)])?;
 /// let model = layer.layer(service_fn(|_: Call| async {
 ///     let (provider, broken) = ("openai".into(), Broken::NotConnected);
 ///     Err(CallError::Connection { provider, broken, source: None })
@@ -54,11 +55,46 @@ pub(super) struct Counters {
 }
 
 impl<R, T> FallbackLayer<R, T> {
-    /// Creates a layer for calls to `primary` that fall back to `targets`, in this order.
+    /// Creates a layer for calls to `primary` that fall back to `targets`, in this order: providers, each
+    /// with the service that calls it. The services should have their own rate limits around them: calls
+    /// that fall back count there like any others. Box services of different types
+    /// (`tower::util::BoxCloneService`).
     ///
     /// # Errors
     /// If there are no targets, or more than [`MAX_TARGETS`].
-    pub fn new(
+    pub fn new<S>(
+        primary: impl Into<Provider>,
+        targets: impl IntoIterator<Item = (impl Into<Provider>, S)>,
+    ) -> Result<Self, Invalid>
+    where
+        S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
+        S::Future: Send,
+        R: Send + 'static,
+    {
+        let targets = targets.into_iter();
+        Self::with_targets(
+            primary,
+            targets.map(|(provider, service)| Target::new(provider, service)),
+        )
+    }
+
+    /// Creates a layer like [`new`](Self::new) from functions that call the providers.
+    ///
+    /// # Errors
+    /// If there are no targets, or more than [`MAX_TARGETS`].
+    pub fn from_fns<F, A>(
+        primary: impl Into<Provider>,
+        targets: impl IntoIterator<Item = (impl Into<Provider>, F)>,
+    ) -> Result<Self, Invalid>
+    where
+        F: Fn(R) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<T, CallError>> + Send + 'static,
+    {
+        let targets = targets.into_iter();
+        Self::with_targets(primary, targets.map(|(provider, call)| Target::from_fn(provider, call)))
+    }
+
+    pub(crate) fn with_targets(
         primary: impl Into<Provider>,
         targets: impl IntoIterator<Item = Target<R, T>>,
     ) -> Result<Self, Invalid> {

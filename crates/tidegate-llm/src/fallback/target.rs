@@ -11,15 +11,13 @@ use crate::call::CallError;
 use crate::call::ready::{self, Answering};
 
 /// A provider to fall back to, with the service that calls it. Cheap to clone.
-pub struct Target<R, T> {
+pub(crate) struct Target<R, T> {
     provider: Provider,
     call: Arc<dyn Fn(R) -> Answering<T> + Send + Sync>,
 }
 
 impl<R, T> Target<R, T> {
-    /// Creates a target from a service. The service should have its own rate limits around it: calls
-    /// that fall back count there like any others.
-    pub fn new<S>(provider: impl Into<Provider>, service: S) -> Self
+    pub(crate) fn new<S>(provider: impl Into<Provider>, service: S) -> Self
     where
         S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
         S::Future: Send,
@@ -35,8 +33,7 @@ impl<R, T> Target<R, T> {
         Self::from_fn(provider, call)
     }
 
-    /// Creates a target from a function that calls the provider.
-    pub fn from_fn<A>(
+    pub(crate) fn from_fn<A>(
         provider: impl Into<Provider>,
         call: impl Fn(R) -> A + Send + Sync + 'static,
     ) -> Self
@@ -47,9 +44,7 @@ impl<R, T> Target<R, T> {
         Self { provider: provider.into(), call: Arc::new(call) }
     }
 
-    /// Returns the provider's name.
-    #[must_use]
-    pub const fn provider(&self) -> &Provider {
+    pub(crate) const fn provider(&self) -> &Provider {
         &self.provider
     }
 

@@ -215,7 +215,7 @@ impl ModelBuilder {
         let chain = settings.chain().map_err(setting("fallback"))?;
         let targets = chain.iter().map(|target| self.target(target));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
-        let layer = FallbackLayer::new(self.provider.clone(), targets);
+        let layer = FallbackLayer::with_targets(self.provider.clone(), targets);
         let layer = layer.map_err(setting("fallback"))?;
         Ok(Backend::new(self.provider.clone(), layer.layer(primary)))
     }

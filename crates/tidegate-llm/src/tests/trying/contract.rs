@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use futures_util::stream;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
-use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Answer, Broken, Call, CallError};
 use tidegate_providers::{Class, Event};
@@ -108,7 +108,7 @@ async fn service_can_be_called_again_while_a_call_is_in_flight() {
 async fn targets_are_polled_ready_only_when_called() {
     let (primary, target) = (Strict::default(), Strict::default());
     let counts = target.counts.clone();
-    let layer = FallbackLayer::new("openai", [Target::new("groq", target)]).unwrap();
+    let layer = FallbackLayer::new("openai", [("groq", target)]).unwrap();
     let mut service = layer.layer(primary);
     for calls in 1..=2 {
         let call = service.ready().await.unwrap().call(hello());
@@ -140,7 +140,7 @@ async fn broken_stream_is_neither_retried_nor_sent_to_a_fallback() {
         let events = stream::iter([Ok(Event::Text("the ".into())), Err(broken(Broken::Cut))]);
         ready(Ok::<_, CallError>(Answer::streamed("openai".into(), Box::pin(events))))
     });
-    let layer = FallbackLayer::new("openai", [Target::new("groq", streaming.clone())]).unwrap();
+    let layer = FallbackLayer::new("openai", [("groq", streaming.clone())]).unwrap();
     let service = RetryLayer::new("openai").layer(layer.layer(streaming));
     let answer = ask(&service, hello().streamed()).await.unwrap();
     assert!(matches!(answer.whole().await, Err(CallError::Connection { .. })));

@@ -1,7 +1,7 @@
 //! Which providers are tried when the primary fails.
 
 use tidegate::pacer::AcquireError;
-use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::retry::{Budget, RetryLayer, Retryable as _};
 use tidegate_llm::{Call, CallError};
 use tidegate_providers::Class;
@@ -14,8 +14,7 @@ type Chain = FallbackLayer<Call, &'static str>;
 /// A chain behind `openai`, with targets named `first`, `second` and `third`.
 fn chain<const N: usize>(targets: [&Script; N]) -> Chain {
     let names = ["first", "second", "third"];
-    let targets = names.into_iter().zip(targets);
-    let targets = targets.map(|(name, script)| Target::new(name, script.clone()));
+    let targets = names.into_iter().zip(targets.map(Clone::clone));
     FallbackLayer::new("openai", targets).unwrap()
 }
 
@@ -103,7 +102,7 @@ async fn bad_request_at_a_target_ends_the_chain() {
 fn chain_must_have_one_to_ten_targets() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _inside = runtime.enter();
-    let target = |_| Target::new("first", answers("first"));
+    let target = |_| ("first", answers("first"));
     let chain = |targets| Chain::new("openai", (0..targets).map(target)).map(|_| ());
     let error = chain(0).unwrap_err().to_string();
     assert_eq!(error, "chain = []: must be set when the module is enabled");

@@ -2,7 +2,7 @@
 
 use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
-use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::retry::{Budget, RetryLayer};
 use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::{Chat, Class};
@@ -111,9 +111,7 @@ async fn each_fallback_is_logged() {
     let _listening = log.listen();
     let broken = Script::failing(9, || broken(Broken::NotConnected));
     let full = Script::failing(9, || failed(Class::ExhaustedQuota { after: None }));
-    let targets = [("groq", &full), ("gemini", &broken)];
-    let targets = targets.map(|(name, script)| Target::new(name, script.clone()));
-    let layer = FallbackLayer::new("openai", targets).unwrap();
+    let layer = FallbackLayer::new("openai", [("groq", full), ("gemini", broken)]).unwrap();
     let call = Call::new(Chat::user("a secret"));
     ask(&layer.layer(Script::failing(9, rate_limited)), call).await.unwrap_err();
     assert_eq!(
