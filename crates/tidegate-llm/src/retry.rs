@@ -7,7 +7,7 @@
 //!   over.
 //! - A delay requested by the provider is never shortened. Jitter is added to it, so that callers
 //!   that got the same delay do not all come back at the same instant.
-//! - All retries to a provider share a [`Budget`], so that an outage does not cause a retry storm.
+//! - All retries to a provider share a budget ([`RetryLayer::budget`]), so that an outage does not cause a retry storm.
 //! - Waiting for an open circuit breaker ([`CallError::Open`]) is not a retry: nothing was sent. It
 //!   takes nothing from the budget, and does not count as an attempt for as long as the delays of the
 //!   schedule last.
@@ -33,8 +33,7 @@ mod run;
 mod schedule;
 mod service;
 
-pub use budget::Budget;
-pub(crate) use budget::Budgets;
+pub(crate) use budget::{Budget, Budgets};
 pub use layer::RetryLayer;
 #[cfg(test)]
 pub(crate) use random::Random;

@@ -21,7 +21,6 @@ use tidegate_llm::memory::{Loss, MemoryBudget, SecondChance};
 use tidegate_llm::rate_limit::{
     Account, AccountError, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
 };
-use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Credential;
 
@@ -38,8 +37,6 @@ const OVERFLOW: &str = "\u{0}overflow";
 /// One account, and what the gateway knows of it.
 pub(crate) struct AccountEntry {
     pub(crate) account: Account,
-    /// What its calls may retry, all configurations together.
-    pub(crate) budget: Budget,
     /// The stack, and the number of the configuration that it was made for.
     stack: ArcSwapOption<(u64, Stack)>,
     /// Whether the provider rejected the key and never accepted it.
@@ -316,7 +313,6 @@ impl Accounts {
         }
         Ok(Arc::new(AccountEntry {
             account: builder.build()?,
-            budget: Budget::default(),
             stack: ArcSwapOption::empty(),
             is_rejected: AtomicBool::new(false),
             was_accepted: AtomicBool::new(false),

@@ -202,8 +202,8 @@ impl Route {
             account: account.clone(),
             breaker: self.provider_state.breaker().clone(),
             client: self.client.clone(),
-            // Each account has a retry budget of its own.
-            retry: self.retry.clone().budget(&entry.budget),
+            // Each account has its own retry budget, across all configurations.
+            retry: self.retry.clone().account(&entry.account),
             chain: self.chain.clone(),
         })
     }
@@ -302,7 +302,6 @@ fn retry(upstream: &Upstream, shared: &Shared) -> RetryLayer {
     let layer = RetryLayer::new(upstream.name.clone())
         .max_retries(upstream.max_retries)
         .base(upstream.retry_base)
-        .paced()
         .bounded_log()
         .observer(shared.observer.clone());
     layer.log_configured();

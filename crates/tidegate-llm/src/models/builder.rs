@@ -241,7 +241,7 @@ impl ModelBuilder {
             .max_retries(settings.max_retries)
             .base(settings.base)
             .cap(settings.cap)
-            .budget(&self.models.budgets().get(&self.provider))
+            .with_budget(&self.models.budgets().get(&self.provider))
             .observer(self.models.inner.observer.clone());
         Backend::new(self.provider.clone(), layer.layer(backend))
     }

@@ -30,6 +30,7 @@ use super::waits::WaitLog;
 use crate::call::{CallError, Outgoing, Scope};
 use crate::memory::{MemoryBudget, MemoryShare, SecondChance};
 use crate::plan::{Constraint, Source};
+use crate::retry::Budget;
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 
@@ -135,6 +136,8 @@ struct Inner {
     /// The calls under way, of this account and those that share its pool.
     member: SlotPool,
     lanes: Mutex<SecondChance<Scope, Arc<Lane>>>,
+    /// Shared by all retry layers of this account.
+    retry_budget: Budget,
     _memory: MemoryShare,
 }
 
@@ -142,6 +145,10 @@ impl Account {
     /// An account in the making.
     pub fn builder(provider: impl Into<Provider>, credential: &Credential) -> AccountBuilder {
         AccountBuilder::new(provider.into(), credential)
+    }
+
+    pub(crate) fn retry_budget(&self) -> &Budget {
+        &self.inner.retry_budget
     }
 
     /// An account with these parts.
@@ -161,6 +168,7 @@ impl Account {
             limits: ArcSwap::from_pointee(limits),
             member,
             lanes: Mutex::default(),
+            retry_budget: Budget::default(),
         };
         // No room is asked for here: whoever makes accounts may hold a lock that is needed for that.
         let limits = inner.limits.load_full();

@@ -24,15 +24,8 @@ const REMEMBERED_PROVIDERS: usize = 1_024;
 /// Number of retries that all callers of a provider share. Clones share it.
 ///
 /// It starts full. Each retry takes one; each call adds a fifth, and each second adds one.
-///
-/// ```
-/// use tidegate_llm::retry::{Budget, RetryLayer};
-/// let budget = Budget::of(50);
-/// let layers = ["chat", "summaries"].map(|name| RetryLayer::new("openai").function(name).budget(&budget));
-/// assert_eq!(layers[1].remaining_budget(), 50);
-/// ```
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Mutex<Balance>>);
+pub(crate) struct Budget(Arc<Mutex<Balance>>);
 
 #[derive(Debug)]
 struct Balance {
@@ -45,21 +38,19 @@ struct Balance {
 impl Default for Budget {
     /// Creates a budget of 100 retries.
     fn default() -> Self {
-        Self::of(DEFAULT_CAPACITY)
+        Self::new(DEFAULT_CAPACITY)
     }
 }
 
 impl Budget {
     /// Creates a budget of this many retries at once; with 0, nothing is ever retried.
-    #[must_use]
-    pub fn of(retries: u32) -> Self {
+    pub(crate) fn new(retries: u32) -> Self {
         let capacity = u64::from(retries) * RETRY_COST;
         Self(Arc::new(Mutex::new(Balance { capacity, amount: capacity, refilled_until: None })))
     }
 
     /// Returns the number of retries available now.
-    #[must_use]
-    pub fn remaining(&self) -> u64 {
+    pub(crate) fn remaining(&self) -> u64 {
         self.refilled(Instant::now()).amount / RETRY_COST
     }
 
@@ -137,7 +128,7 @@ mod tests {
             100,
             "not above its capacity"
         );
-        assert_eq!(spent(&Budget::of(0), now), 0);
+        assert_eq!(spent(&Budget::new(0), now), 0);
     }
 
     #[test]

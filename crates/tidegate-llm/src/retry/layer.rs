@@ -17,6 +17,7 @@ use super::random::Random;
 use super::run::{Attempt, TimeBudget, run_within};
 use super::service::Retry;
 use crate::call::{Broken, CallError, Outgoing};
+use crate::rate_limit::Account;
 use crate::telemetry::Observer;
 
 /// Wraps services so that failed calls are retried. Clones share the counts and the budget.
@@ -108,10 +109,11 @@ impl RetryLayer {
         self.with(|policy| policy.max_server_delay = span)
     }
 
-    /// Declares that attempts wait for permits of an account. The account holds back all its calls after
-    /// a rate limit, so retries after rate limits take nothing from the budget. Default: they do.
-    pub fn paced(self) -> Self {
-        self.with(|policy| policy.is_paced = true)
+    /// Sets the account whose permits attempts wait for. All layers with this account share its retry
+    /// budget. The account holds back all its calls after a rate limit, so retries after rate limits take
+    /// nothing from the budget. Default: none; all retries take from the layer's own budget.
+    pub fn account(self, account: &Account) -> Self {
+        self.with_budget(account.retry_budget()).with(|policy| policy.is_paced = true)
     }
 
     /// Sets the deadline of calls that have none of their own. It covers all attempts and waits; an
@@ -120,8 +122,21 @@ impl RetryLayer {
         self.with(|policy| policy.deadline = Some(span))
     }
 
-    /// Sets a budget, which other layers may share. Default: a budget of its own.
-    pub fn budget(self, budget: &Budget) -> Self {
+    /// Sets a budget of this many retries at once, shared with clones of this layer; with 0, nothing is
+    /// ever retried. It starts full. Each retry takes one; each call adds a fifth, and each second adds
+    /// one. Default: 100.
+    ///
+    /// ```
+    /// use tidegate_llm::retry::RetryLayer;
+    /// let chat = RetryLayer::new("openai").budget(50).function("chat");
+    /// let summaries = chat.clone().function("summaries");
+    /// assert_eq!(summaries.remaining_budget(), 50);
+    /// ```
+    pub fn budget(self, retries: u32) -> Self {
+        self.with_budget(&Budget::new(retries))
+    }
+
+    pub(crate) fn with_budget(self, budget: &Budget) -> Self {
         self.with(|policy| policy.budget = budget.clone())
     }
 

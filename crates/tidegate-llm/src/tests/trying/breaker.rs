@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit};
-use tidegate_llm::retry::{Budget, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Broken, CallError, Scope};
 use tidegate_providers::{Class, Credential};
 use tokio::time::{advance, sleep, timeout};
@@ -140,8 +140,7 @@ async fn waiting_for_an_open_circuit_takes_no_retry_budget() {
         false => Ok("answer"),
     });
     let (service, circuit) = guarded(&script);
-    let budget = Budget::of(100);
-    let model = RetryLayer::new("openai").budget(&budget).layer(service);
+    let model = RetryLayer::new("openai").budget(100).layer(service);
     let calls = (0..60).map(|_| ask(&model, hello()));
     let results = futures_util::future::join_all(calls).await;
     assert!(results.iter().all(Result::is_ok), "20 seconds are within the schedule");

@@ -2,7 +2,7 @@
 
 use tidegate::pacer::AcquireError;
 use tidegate_llm::fallback::FallbackLayer;
-use tidegate_llm::retry::{Budget, RetryLayer, Retryable as _};
+use tidegate_llm::retry::{RetryLayer, Retryable as _};
 use tidegate_llm::{Call, CallError};
 use tidegate_providers::Class;
 use tower::Layer as _;
@@ -156,8 +156,8 @@ async fn error_of_the_primary_is_shown_even_if_a_target_is_worth_a_retry() {
 #[tokio::test(start_paused = true)]
 async fn retry_that_calls_targets_takes_retry_budget() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
-    let (target, budget) = (fails(|| failed(Class::Overloaded)), Budget::of(3));
-    let layer = RetryLayer::new("openai").budget(&budget);
+    let target = fails(|| failed(Class::Overloaded));
+    let layer = RetryLayer::new("openai").budget(3);
     let service = layer.layer(chain([&target]).layer(fails(open)));
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
     assert_eq!(error.class(), open().class());

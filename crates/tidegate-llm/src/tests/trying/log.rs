@@ -3,7 +3,7 @@
 use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
 use tidegate_llm::fallback::FallbackLayer;
-use tidegate_llm::retry::{Budget, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::{Chat, Class};
 use tokio::time::advance;
@@ -80,7 +80,7 @@ async fn logged_delay_is_the_actual_delay() {
 async fn giving_up_is_logged_with_the_last_error() {
     let log = Log::default();
     let _listening = log.listen();
-    let spent = exact(8).budget(&Budget::of(0));
+    let spent = exact(8).budget(0);
     let layers = [exact(1), spent, exact(8).deadline(SECOND), exact(8)];
     layers.iter().for_each(RetryLayer::log_configured);
     log.lines();

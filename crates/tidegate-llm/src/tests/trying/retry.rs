@@ -209,8 +209,8 @@ async fn attempt_is_cancelled_at_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn spent_budget_ends_all_retries_of_its_provider() {
-    let budget = Budget::of(3);
-    let layers = [(); 2].map(|()| exact().budget(&budget));
+    let budget = Budget::new(3);
+    let layers = [(); 2].map(|()| exact().with_budget(&budget));
     let script = Script::new(|_, _| Err(failed(Class::Transient)));
     let calls = layers.iter().cycle().take(20).map(|layer| {
         let service = layer.layer(script.clone());
