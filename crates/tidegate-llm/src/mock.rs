@@ -1,8 +1,8 @@
 //! A mock provider for tests.
 //!
-//! A [`Mock`] responds to calls without a network: first as scripted, then always in the same way. Its
-//! delays use tokio's clock, so they take no real time when that is paused. It keeps the calls it
-//! received, for comparison by value.
+//! A [`Mock`] responds to calls without a network: first as scripted, then always in the same way.
+//! Its delays use tokio's clock, so they take no real time when that is paused. It keeps the calls
+//! it received, for comparison by value.
 
 mod event_stream;
 mod step;

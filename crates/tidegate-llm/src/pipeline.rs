@@ -1,10 +1,10 @@
 //! A pipeline whose limits come from plans: planner, rate limit, API.
 //!
-//! While [`rate_limit`](crate::rate_limit) enforces the limits of an account, a [`RateLimitHandler`]
-//! enforces the constraint in each command's plan. A plan without a constraint passes through; any
-//! other waits for the limits of its key. Buckets live in a store of bounded memory, and unused keys
-//! and constraints are evicted, so keys may be users. Observers see hashes of such keys unless
-//! configured otherwise. The handler never fails and never changes a command.
+//! While [`rate_limit`](crate::rate_limit) enforces the limits of an account, a
+//! [`RateLimitHandler`] enforces the constraint in each command's plan. A plan without a constraint
+//! passes through; any other waits for the limits of its key. Buckets live in a store of bounded
+//! memory, and unused keys and constraints are evicted, so keys may be users. Observers see hashes
+//! of such keys unless configured otherwise. The handler never fails and never changes a command.
 
 mod handler;
 mod limiter_cache;

@@ -2,9 +2,9 @@
 //!
 //! A [`Constraint`] contains the limits of a provider. A [`Planner`] finds the one for a call: the
 //! user's override first, then a [capability](Planner::capability) of the provider, then a
-//! [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`Source`], so that it
-//! is visible why a call is limited. An [`Inference`] finds the provider of a model; [`by_model`],
-//! [`by_user`] and [`by_endpoint`] derive the key that shares a limit.
+//! [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`Source`], so that
+//! it is visible why a call is limited. An [`Inference`] finds the provider of a model;
+//! [`by_model`], [`by_user`] and [`by_endpoint`] derive the key that shares a limit.
 //!
 //! Nothing here waits, counts or sends. Limits of providers without a dated public source are not
 //! shipped.
@@ -76,8 +76,8 @@ pub struct TokenEstimate {
 }
 
 impl TokenEstimate {
-    /// Returns the maximum number of tokens in a dimension. If the input is not known, either input or
-    /// output may be all of them.
+    /// Returns the maximum number of tokens in a dimension. If the input is not known, either input
+    /// or output may be all of them.
     fn max_in(&self, dimension: Dimension) -> u64 {
         let input = self.input_tokens.map(|input| input.min(self.max_tokens));
         match dimension {
@@ -123,8 +123,8 @@ impl Plan {
         self
     }
 
-    /// Returns the number of tokens reserved before the call: the upper bound of the estimate if tokens
-    /// are limited, in total or by input and output, else 0.
+    /// Returns the number of tokens reserved before the call: the upper bound of the estimate if
+    /// tokens are limited, in total or by input and output, else 0.
     #[must_use]
     pub fn reserved_tokens(&self) -> u64 {
         let reserved = Dimension::ALL.map(|dimension| self.reserved(dimension));

@@ -1,8 +1,9 @@
 //! Settings of models: which modules are on, and their parameters.
 //!
 //! Every module is off by default. A registry has settings for all models; settings that a model is
-//! loaded with override them one by one. Values are checked when a model is loaded, and all violations
-//! are reported together. Nothing here reads files or the environment; `tidegate-config` does.
+//! loaded with override them one by one. Values are checked when a model is loaded, and all
+//! violations are reported together. Nothing here reads files or the environment; `tidegate-config`
+//! does.
 
 mod concurrency;
 mod fallback;

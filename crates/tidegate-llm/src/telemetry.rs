@@ -1,8 +1,9 @@
 //! Observers of calls. They never see a prompt or a key.
 //!
-//! An [`Observer`] is notified of permits, throttles, retries, and calls that wait or are in flight.
-//! [`tracing_observer`] emits `tracing` events under stable names; `metrics_observer` (feature `metrics`) records
-//! metrics. Labels are provider names, which the program chooses itself, so there are few of them.
+//! An [`Observer`] is notified of permits, throttles, retries, and calls that wait or are in
+//! flight. [`tracing_observer`] emits `tracing` events under stable names; `metrics_observer`
+//! (feature `metrics`) records metrics. Labels are provider names, which the program chooses
+//! itself, so there are few of them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -103,8 +104,8 @@ pub trait Observer: Send + Sync + fmt::Debug {
         let _ = (provider, limiter_key);
     }
 
-    /// An attempt failed. `attempt` counts from 1; `next_after` is the delay before the next attempt, if
-    /// there is one.
+    /// An attempt failed. `attempt` counts from 1; `next_after` is the delay before the next
+    /// attempt, if there is one.
     fn failed(
         &self,
         provider: &Provider,
@@ -126,8 +127,8 @@ pub trait Observer: Send + Sync + fmt::Debug {
     }
 }
 
-/// Returns an observer that records permits, waits and throttles as `tracing` events at level debug.
-/// It is the default wherever an observer can be set.
+/// Returns an observer that records permits, waits and throttles as `tracing` events at level
+/// debug. It is the default wherever an observer can be set.
 #[must_use]
 pub fn tracing_observer() -> Arc<dyn Observer> {
     Arc::new(TracingObserver)

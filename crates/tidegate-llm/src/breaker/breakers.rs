@@ -13,8 +13,8 @@ const REMEMBERED_SCOPES: usize = 4_096;
 
 /// One circuit per scope. Clones share them.
 ///
-/// At least the 4,096 most recently used scopes are remembered. Existing holders keep a circuit that
-/// was evicted; the next lookup of its scope creates a closed one.
+/// At least the 4,096 most recently used scopes are remembered. Existing holders keep a circuit
+/// that was evicted; the next lookup of its scope creates a closed one.
 #[derive(Clone, Debug)]
 pub(crate) struct Breakers {
     settings: BreakerSettings,

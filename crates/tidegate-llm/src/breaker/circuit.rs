@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use crate::call::{Broken, CallError, Scope};
 use crate::telemetry::Counter;
 
-/// A call that is dropped this long before its deadline still counts as timed out, since the caller's
-/// timer started before ours.
+/// A call that is dropped this long before its deadline still counts as timed out, since the
+/// caller's timer started before ours.
 const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
 
 /// Counts of a circuit.
@@ -77,7 +77,8 @@ impl Circuit {
         Stats { opened: opened.read(), closed: closed.read(), refused: refused.read() }
     }
 
-    /// Admits a call unless the circuit is open. `deadline` is the time the call may take, if limited.
+    /// Admits a call unless the circuit is open. `deadline` is the time the call may take, if
+    /// limited.
     pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<AdmittedCall, CallError> {
         let now = Instant::now();
         let admitted = self.0.lock().admit(super::now());
@@ -118,8 +119,8 @@ impl Inner {
     }
 }
 
-/// A call that was admitted. Dropping it without an outcome before its deadline records nothing, since
-/// its caller went away. Dropping it at the deadline records a timeout.
+/// A call that was admitted. Dropping it without an outcome before its deadline records nothing,
+/// since its caller went away. Dropping it at the deadline records a timeout.
 #[derive(Debug)]
 pub(super) struct AdmittedCall {
     circuit: Arc<Inner>,

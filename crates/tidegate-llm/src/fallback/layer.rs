@@ -55,10 +55,10 @@ pub(super) struct Counters {
 }
 
 impl<R, T> FallbackLayer<R, T> {
-    /// Creates a layer for calls to `primary` that fall back to `targets`, in this order: providers, each
-    /// with the service that calls it. The services should have their own rate limits around them: calls
-    /// that fall back count there like any others. Box services of different types
-    /// (`tower::util::BoxCloneService`).
+    /// Creates a layer for calls to `primary` that fall back to `targets`, in this order:
+    /// providers, each with the service that calls it. The services should have their own rate
+    /// limits around them: calls that fall back count there like any others. Box services of
+    /// different types (`tower::util::BoxCloneService`).
     ///
     /// # Errors
     /// If there are no targets, or more than [`MAX_TARGETS`].
@@ -112,7 +112,8 @@ impl<R, T> FallbackLayer<R, T> {
         checks.finish(Self { chain: Arc::new(Chain { primary, targets, counters }) })
     }
 
-    /// Awaits the response of the primary provider, and tries the targets with `request` if it fails.
+    /// Awaits the response of the primary provider, and tries the targets with `request` if it
+    /// fails.
     ///
     /// # Errors
     /// The error of the primary provider, with that of a target if a retry may help there.

@@ -107,9 +107,9 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
 }
 
 /// Chooses the error when all providers failed: that of the primary, since it is the one that was
-/// called. The error of a target is added if a retry may help there but not at the primary. It is also
-/// added if the primary was not called because its circuit is open but the target was: then a retry
-/// must be paid from the retry budget.
+/// called. The error of a target is added if a retry may help there but not at the primary. It is
+/// also added if the primary was not called because its circuit is open but the target was: then a
+/// retry must be paid from the retry budget.
 fn final_error(first: CallError, failures: Vec<CallError>) -> CallError {
     let is_relevant = |other: &CallError| {
         if first.is_worth_a_retry() {

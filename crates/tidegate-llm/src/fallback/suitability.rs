@@ -2,8 +2,8 @@
 
 use tidegate_providers::Dialect;
 
-/// Returns the reason why calls in one dialect cannot fall back to a provider of another, or `None` if
-/// they can. `has_key` says whether the target has a key of its own.
+/// Returns the reason why calls in one dialect cannot fall back to a provider of another, or `None`
+/// if they can. `has_key` says whether the target has a key of its own.
 ///
 /// ```
 /// use tidegate_llm::Dialect;

@@ -108,7 +108,8 @@ impl Step {
         self.then_ends(Ending::BrokenOff(Fail::Broken(broken)))
     }
 
-    /// Reports an error of this class after the text. A response that is not streamed fails instead.
+    /// Reports an error of this class after the text. A response that is not streamed fails
+    /// instead.
     pub fn then_fails(self, class: Class) -> Self {
         self.then_ends(Ending::BrokenOff(Fail::Class(class)))
     }

@@ -18,8 +18,8 @@ use crate::settings::{
     ChainLink, FallbackSettings, RateLimitSettings, RetryNumbers, RetrySettings,
 };
 
-/// Builder of a [`Model`]. Each module is turned on or off, or given settings of its own; by default it
-/// follows the registry.
+/// Builder of a [`Model`]. Each module is turned on or off, or given settings of its own; by
+/// default it follows the registry.
 #[derive(Clone, Debug)]
 #[must_use = "a model is made by `build`"]
 pub struct ModelBuilder {
@@ -98,8 +98,8 @@ impl ModelBuilder {
         self
     }
 
-    /// Builds the model with its modules around it: `Retry(Fallback(RateLimit(adapter)))`. With retry
-    /// or fallback, a circuit breaker stops calls to a provider that keeps failing.
+    /// Builds the model with its modules around it: `Retry(Fallback(RateLimit(adapter)))`. With
+    /// retry or fallback, a circuit breaker stops calls to a provider that keeps failing.
     ///
     /// # Errors
     /// When the provider has no address, model or client, or a setting is invalid.

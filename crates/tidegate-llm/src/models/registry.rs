@@ -93,8 +93,8 @@ impl Models {
         models
     }
 
-    /// Returns a builder. Without [`http`](ModelsBuilder::http), only providers with a backend can be
-    /// called.
+    /// Returns a builder. Without [`http`](ModelsBuilder::http), only providers with a backend can
+    /// be called.
     pub fn builder() -> ModelsBuilder {
         ModelsBuilder::new()
     }
@@ -139,7 +139,8 @@ impl Models {
     /// Changes the limits of an account. Calls in flight continue.
     ///
     /// # Errors
-    /// When no model of the account was loaded, a number is invalid, or the limits cannot be enforced.
+    /// When no model of the account was loaded, a number is invalid, or the limits cannot be
+    /// enforced.
     pub fn reconfigure(
         &self,
         provider: impl Into<Provider>,

@@ -89,15 +89,15 @@ impl ModelsBuilder {
         self
     }
 
-    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Default: off; for
-    /// models that turn it on, 60 requests per minute with a burst of 60.
+    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Default:
+    /// off; for models that turn it on, 60 requests per minute with a burst of 60.
     pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
         self.inner.rate_limit = settings;
         self
     }
 
-    /// Sets the settings of the retry module. Default: off; for models that turn it on, the defaults of
-    /// each provider.
+    /// Sets the settings of the retry module. Default: off; for models that turn it on, the
+    /// defaults of each provider.
     pub fn retry(mut self, settings: RetrySettings) -> Self {
         self.inner.retry = settings;
         self
@@ -136,8 +136,8 @@ impl ModelsBuilder {
         self
     }
 
-    /// Makes loading fail if a model asks for other limits than its account has, instead of logging a
-    /// warning.
+    /// Makes loading fail if a model asks for other limits than its account has, instead of logging
+    /// a warning.
     pub fn strict(mut self) -> Self {
         self.inner.strict = true;
         self

@@ -35,7 +35,8 @@ impl<C> Planned<C> {
         Self { command, plan, request: PlanRequest::new(), permits: None }
     }
 
-    /// Sets the request that the plan was made for. Keeps a user set before, unless `request` has one.
+    /// Sets the request that the plan was made for. Keeps a user set before, unless `request` has
+    /// one.
     #[must_use]
     pub fn asked_by(mut self, request: &PlanRequest) -> Self {
         let before = std::mem::replace(&mut self.request, request.clone());
@@ -101,13 +102,15 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// Delays commands until the limits of their plan admit them. Cheap to clone; clones share everything.
+/// Delays commands until the limits of their plan admit them. Cheap to clone; clones share
+/// everything.
 #[derive(Clone)]
 pub struct RateLimitHandler {
     cache: Arc<LimiterCache>,
     inference: Arc<Inference>,
     extractor: Arc<KeyExtractor>,
-    /// Whether observers see hashes of keys from a custom extractor, since such keys may name people.
+    /// Whether observers see hashes of keys from a custom extractor, since such keys may name
+    /// people.
     hashes_own_keys: bool,
     /// Whether a custom key extractor is set.
     has_own_keys: bool,
@@ -130,17 +133,17 @@ impl RateLimitHandler {
         }
     }
 
-    /// Sets the table that infers the provider of requests that do not name one. The provider is part
-    /// of keys and is passed to observers. Default: [`Inference::default`].
+    /// Sets the table that infers the provider of requests that do not name one. The provider is
+    /// part of keys and is passed to observers. Default: [`Inference::default`].
     #[must_use]
     pub fn inference(mut self, inference: Inference) -> Self {
         self.inference = Arc::new(inference);
         self
     }
 
-    /// Sets the function that returns the parts of a command's key; commands with the same key share
-    /// limits. Default: [`by_model`]. Observers see only hashes of keys from any other function, since
-    /// they may name people; see [`show_keys`](Self::show_keys).
+    /// Sets the function that returns the parts of a command's key; commands with the same key
+    /// share limits. Default: [`by_model`]. Observers see only hashes of keys from any other
+    /// function, since they may name people; see [`show_keys`](Self::show_keys).
     ///
     /// ```
     /// use tidegate_llm::pipeline::RateLimitHandler;
@@ -187,8 +190,8 @@ impl RateLimitHandler {
         self
     }
 
-    /// Waits until the limits admit a command, and returns it. A plan without a constraint passes at
-    /// once and creates no state.
+    /// Waits until the limits admit a command, and returns it. A plan without a constraint passes
+    /// at once and creates no state.
     pub async fn handle<C>(&self, mut planned: Planned<C>) -> Planned<C> {
         let Some(constraint) = &planned.plan.constraint else { return planned };
         let provider = self.inference.provider_of(&planned.request);

@@ -1,7 +1,7 @@
 //! Cache of limiters by constraint, and of queues by key while they are in use.
 //!
-//! Plans may carry any constraint and keys may be users, so neither is kept forever. The store keeps
-//! what was spent, and limiters that are created again continue from there.
+//! Plans may carry any constraint and keys may be users, so neither is kept forever. The store
+//! keeps what was spent, and limiters that are created again continue from there.
 
 use std::collections::HashMap;
 use std::fmt;

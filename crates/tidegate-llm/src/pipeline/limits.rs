@@ -9,14 +9,15 @@ use tidegate_providers::{Dimension, Usage};
 use crate::plan::{Constraint, Plan};
 use crate::rate_limit::limit_name;
 
-/// Maximum debt of a token bucket. No call uses more tokens, and even at one token per minute it can
-/// be paid back.
+/// Maximum debt of a token bucket. No call uses more tokens, and even at one token per minute it
+/// can be paid back.
 const MAX_DEBT: u64 = 10_000_000;
 
 /// Limiters of one constraint. Buckets of the same constraint differ by their key.
 ///
-/// They have an engine of their own, so that their names are dropped with them. Names in the store are
-/// derived from the constraint, so limiters that are created again find their buckets unchanged.
+/// They have an engine of their own, so that their names are dropped with them. Names in the store
+/// are derived from the constraint, so limiters that are created again find their buckets
+/// unchanged.
 #[derive(Debug)]
 pub(super) struct Limits {
     engine: Engine,

@@ -16,8 +16,8 @@ use super::daily::Daily;
 use super::raw::{Clamp, RawConstraint};
 use super::violation::{Checks, Invalid, Rule, burst, positive, rate};
 
-/// Limits of a provider: requests, tokens, requests per day, minimum interval, burst and concurrency.
-/// Each is optional.
+/// Limits of a provider: requests, tokens, requests per day, minimum interval, burst and
+/// concurrency. Each is optional.
 ///
 /// ```
 /// use tidegate_llm::plan::{Constraint, RawConstraint};
@@ -105,13 +105,13 @@ impl Constraint {
         checks.finish(constraint)
     }
 
-    /// Creates a constraint like [`try_new`](Self::try_new), but replaces numbers that are too small and
-    /// logs a warning for each: zero requests become one per minute (or day), zero tokens become no
-    /// limit on tokens, a burst factor below 1.0 becomes 1.0, and so on.
+    /// Creates a constraint like [`try_new`](Self::try_new), but replaces numbers that are too
+    /// small and logs a warning for each: zero requests become one per minute (or day), zero tokens
+    /// become no limit on tokens, a burst factor below 1.0 becomes 1.0, and so on.
     ///
     /// # Errors
-    /// On violations that have no replacement, such as a burst factor that is not a number, or a token
-    /// total together with its parts. Then nothing is logged.
+    /// On violations that have no replacement, such as a burst factor that is not a number, or a
+    /// token total together with its parts. Then nothing is logged.
     pub fn clamped(raw: &RawConstraint) -> Result<Self, Invalid> {
         let (raw, clamps) = raw.clamped();
         let constraint = Self::try_new(&raw)?;
@@ -167,7 +167,8 @@ impl Constraint {
         self.min_interval
     }
 
-    /// Returns the burst factor: the burst in seconds' worth of requests. It never changes the rate.
+    /// Returns the burst factor: the burst in seconds' worth of requests. It never changes the
+    /// rate.
     #[must_use]
     pub const fn burst_factor(&self) -> f64 {
         self.burst_factor
@@ -185,8 +186,8 @@ impl Constraint {
         self.concurrency
     }
 
-    /// Returns the exact rate of a dimension that is limited per minute. Requests per day have no rate:
-    /// the quota resets at the end of the day.
+    /// Returns the exact rate of a dimension that is limited per minute. Requests per day have no
+    /// rate: the quota resets at the end of the day.
     ///
     /// ```
     /// use std::num::NonZeroU32;
@@ -208,8 +209,8 @@ impl Constraint {
         Rate::per_minute(per_minute?.get().into()).ok()
     }
 
-    /// Returns the number of requests that can be sent at once: the capacity if set; else 1 for a factor
-    /// of 1.0, and that many seconds' worth of requests for a larger factor, at least 1.
+    /// Returns the number of requests that can be sent at once: the capacity if set; else 1 for a
+    /// factor of 1.0, and that many seconds' worth of requests for a larger factor, at least 1.
     #[must_use]
     pub fn burst(&self) -> u64 {
         match self.burst_capacity {
@@ -218,7 +219,8 @@ impl Constraint {
         }
     }
 
-    /// Returns the whole requests per `burst_factor` seconds, calculated with the decimal as written.
+    /// Returns the whole requests per `burst_factor` seconds, calculated with the decimal as
+    /// written.
     fn burst_by_factor(&self) -> Option<u64> {
         if self.burst_factor <= 1.0 {
             return None;
@@ -272,8 +274,8 @@ impl From<Constraint> for RawConstraint {
 }
 
 impl fmt::Display for Constraint {
-    /// Writes the limits that are set, such as `requests_per_minute=60 burst=1`. Limiters are identified
-    /// by this text, so it must contain everything in which two constraints can differ.
+    /// Writes the limits that are set, such as `requests_per_minute=60 burst=1`. Limiters are
+    /// identified by this text, so it must contain everything in which two constraints can differ.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limits = [
             ("requests_per_minute", self.requests),

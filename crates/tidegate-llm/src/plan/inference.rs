@@ -1,6 +1,7 @@
 //! Infers the provider from the name of a model.
 //!
-//! This is a guess for programs that name only a model. An explicit provider always takes precedence.
+//! This is a guess for programs that name only a model. An explicit provider always takes
+//! precedence.
 
 use tidegate_providers::Provider;
 
@@ -46,8 +47,8 @@ impl Pattern {
 }
 
 impl Default for Inference {
-    /// Names that contain `gemini`, `gpt` or `claude` belong to Gemini, OpenAI and Anthropic. Names whose
-    /// first word is `o1`, `o3` or `o4` belong to OpenAI.
+    /// Names that contain `gemini`, `gpt` or `claude` belong to Gemini, OpenAI and Anthropic. Names
+    /// whose first word is `o1`, `o3` or `o4` belong to OpenAI.
     fn default() -> Self {
         Self::none()
             .first_word("o4", "openai")
@@ -70,8 +71,8 @@ impl Inference {
         self.rule(Pattern::Contains(text.to_lowercase()), provider.into())
     }
 
-    /// Maps models whose name begins with this word to a provider: `o1` matches `o1` and `o1-mini`, but
-    /// not `o10`. Takes precedence over existing rules.
+    /// Maps models whose name begins with this word to a provider: `o1` matches `o1` and `o1-mini`,
+    /// but not `o10`. Takes precedence over existing rules.
     pub fn first_word(self, word: &str, provider: impl Into<Provider>) -> Self {
         self.rule(Pattern::FirstWord(word.to_lowercase()), provider.into())
     }

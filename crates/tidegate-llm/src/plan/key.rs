@@ -1,7 +1,7 @@
 //! Keys as lists of texts; commands with the same key share a limit.
 //!
-//! Any function from a provider and a request to texts can derive keys. The provider is the one that
-//! the request names, or else the one inferred by the handler's table. The lists become
+//! Any function from a provider and a request to texts can derive keys. The provider is the one
+//! that the request names, or else the one inferred by the handler's table. The lists become
 //! [`KeyBuf`](tidegate::KeyBuf)s, in which different lists never collide.
 
 use tidegate_providers::{Endpoint, Provider};

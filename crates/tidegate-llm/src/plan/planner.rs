@@ -78,8 +78,8 @@ impl PlanRequest {
         self
     }
 
-    /// Sets limits that override all other sources, for any provider. Requests per minute default to
-    /// 60; everything else is unlimited unless set.
+    /// Sets limits that override all other sources, for any provider. Requests per minute default
+    /// to 60; everything else is unlimited unless set.
     pub fn rate_limits(mut self, limits: RawConstraint) -> Self {
         self.rate_limits = Some(limits);
         self
@@ -157,8 +157,9 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Sets the function that returns the limits of a provider by model and tier (in lower case). If it
-    /// returns `None`, the next source is used. Replaces an earlier function of the same provider.
+    /// Sets the function that returns the limits of a provider by model and tier (in lower case).
+    /// If it returns `None`, the next source is used. Replaces an earlier function of the same
+    /// provider.
     pub fn capability(
         mut self,
         provider: impl Into<Provider>,
@@ -175,8 +176,8 @@ impl Planner {
         self
     }
 
-    /// Replaces the tier table for all clones. A concurrent [`plan`](Self::plan) uses either the old or
-    /// the new table. The initial table is empty.
+    /// Replaces the tier table for all clones. A concurrent [`plan`](Self::plan) uses either the
+    /// old or the new table. The initial table is empty.
     pub fn replace_tiers(&self, table: TierTable) {
         self.tiers.store(Arc::new(table));
     }

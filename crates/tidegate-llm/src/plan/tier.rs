@@ -1,8 +1,8 @@
 //! Table of limits by account tier.
 //!
-//! Providers raise limits with an account's tier and change them at any time. Therefore the table is
-//! data that can be replaced at run time. It ships empty, since users would trust numbers that have no
-//! dated public source.
+//! Providers raise limits with an account's tier and change them at any time. Therefore the table
+//! is data that can be replaced at run time. It ships empty, since users would trust numbers that
+//! have no dated public source.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -62,8 +62,8 @@ struct Rows {
 }
 
 impl TierTable {
-    /// Returns the limits of a model in a tier. Unknown tiers count as `free`. A row for the model takes
-    /// precedence over a row for all models.
+    /// Returns the limits of a model in a tier. Unknown tiers count as `free`. A row for the model
+    /// takes precedence over a row for all models.
     #[must_use]
     pub fn get(&self, provider: &Provider, tier: &str, model: &str) -> Option<&Constraint> {
         let of = |tier: String| self.tiers.get(&(provider.clone(), tier));

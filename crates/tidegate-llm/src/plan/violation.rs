@@ -56,8 +56,8 @@ pub struct Invalid {
 }
 
 impl Invalid {
-    /// Returns the violations, at least one, in the order of the fields: the configuration key, the value
-    /// as given, and the text of the rule.
+    /// Returns the violations, at least one, in the order of the fields: the configuration key, the
+    /// value as given, and the text of the rule.
     pub fn faults(&self) -> impl ExactSizeIterator<Item = (&'static str, &str, String)> {
         self.violations.iter().map(|violation| {
             (violation.field, violation.value.as_str(), violation.rule.to_string())
@@ -138,8 +138,8 @@ pub(crate) fn rate(given: i64) -> Result<NonZeroU32, Rule> {
     positive(given, Rule::Positive, u32::MAX)
 }
 
-/// Maximum burst. Even at one request per minute it refills within 100 years, the longest refill time
-/// of a policy.
+/// Maximum burst. Even at one request per minute it refills within 100 years, the longest refill
+/// time of a policy.
 const MAX_BURST: u32 = 10_000_000;
 
 /// Parses a burst.

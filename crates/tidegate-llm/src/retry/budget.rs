@@ -1,8 +1,8 @@
 //! Retry budgets.
 //!
-//! If every call to a failing provider is retried several times, its load multiplies just when it can
-//! bear the least. All callers of a provider share a budget: calls fill it and retries drain it, so
-//! that retries stay a fraction of the calls.
+//! If every call to a failing provider is retried several times, its load multiplies just when it
+//! can bear the least. All callers of a provider share a budget: calls fill it and retries drain
+//! it, so that retries stay a fraction of the calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -53,8 +53,8 @@ pub struct RetryLayer {
 }
 
 impl RetryLayer {
-    /// Creates a layer for calls to a provider, with defaults and its own budget: eight retries after
-    /// the first attempt, with delays from 1 s to 60 s minus up to 50 % jitter.
+    /// Creates a layer for calls to a provider, with defaults and its own budget: eight retries
+    /// after the first attempt, with delays from 1 s to 60 s minus up to 50 % jitter.
     ///
     /// ```
     /// use std::time::Duration;
@@ -86,14 +86,14 @@ impl RetryLayer {
         self.with(|policy| policy.schedule = policy.schedule.cap(span))
     }
 
-    /// Sets the random part of a delay in percent, up to 100. Default: 50. With 0, delays are exact, and
-    /// workers that fail together come back together.
+    /// Sets the random part of a delay in percent, up to 100. Default: 50. With 0, delays are
+    /// exact, and workers that fail together come back together.
     pub fn jitter_percent(self, percent: u8) -> Self {
         self.with(|policy| policy.schedule = policy.schedule.jitter_percent(percent))
     }
 
-    /// Limits log lines about attempts to 60 per 10 seconds, over all clones. Meant for servers. Default:
-    /// every failed attempt is logged.
+    /// Limits log lines about attempts to 60 per 10 seconds, over all clones. Meant for servers.
+    /// Default: every failed attempt is logged.
     pub fn bounded_log(self) -> Self {
         self.with(|policy| policy.log = Some(Arc::default()))
     }
@@ -103,15 +103,16 @@ impl RetryLayer {
         self.with(|policy| policy.function = name.into())
     }
 
-    /// Sets the maximum delay accepted from the provider. If it asks for more, the call fails at once.
-    /// Default: ten minutes.
+    /// Sets the maximum delay accepted from the provider. If it asks for more, the call fails at
+    /// once. Default: ten minutes.
     pub fn max_server_delay(self, span: Duration) -> Self {
         self.with(|policy| policy.max_server_delay = span)
     }
 
-    /// Sets the account whose permits attempts wait for. All layers with this account share its retry
-    /// budget. The account holds back all its calls after a rate limit, so retries after rate limits take
-    /// nothing from the budget. Default: none; all retries take from the layer's own budget.
+    /// Sets the account whose permits attempts wait for. All layers with this account share its
+    /// retry budget. The account holds back all its calls after a rate limit, so retries after rate
+    /// limits take nothing from the budget. Default: none; all retries take from the layer's own
+    /// budget.
     pub fn account(self, account: &Account) -> Self {
         self.with_budget(account.retry_budget()).with(|policy| policy.is_paced = true)
     }
@@ -122,9 +123,9 @@ impl RetryLayer {
         self.with(|policy| policy.deadline = Some(span))
     }
 
-    /// Sets a budget of this many retries at once, shared with clones of this layer; with 0, nothing is
-    /// ever retried. It starts full. Each retry takes one; each call adds a fifth, and each second adds
-    /// one. Default: 100.
+    /// Sets a budget of this many retries at once, shared with clones of this layer; with 0,
+    /// nothing is ever retried. It starts full. Each retry takes one; each call adds a fifth, and
+    /// each second adds one. Default: 100.
     ///
     /// ```
     /// use tidegate_llm::retry::RetryLayer;
@@ -159,8 +160,9 @@ impl RetryLayer {
         self
     }
 
-    /// Returns the minimum (with full jitter) and maximum (without jitter) sum of all delays of a call, if
-    /// the provider does not ask for longer ones. Calls survive any outage shorter than the minimum.
+    /// Returns the minimum (with full jitter) and maximum (without jitter) sum of all delays of a
+    /// call, if the provider does not ask for longer ones. Calls survive any outage shorter than
+    /// the minimum.
     #[must_use]
     pub fn window(&self) -> RangeInclusive<Duration> {
         self.policy.schedule.window()
@@ -172,8 +174,8 @@ impl RetryLayer {
         self.policy.budget.remaining()
     }
 
-    /// Logs the maximum number of retries, once for all clones. The layer does this when it creates its
-    /// first service; call it in programs that only use [`run`](Self::run).
+    /// Logs the maximum number of retries, once for all clones. The layer does this when it creates
+    /// its first service; call it in programs that only use [`run`](Self::run).
     pub fn log_configured(&self) {
         if self.policy.counters.is_logged.swap(true, Ordering::Relaxed) {
             return;

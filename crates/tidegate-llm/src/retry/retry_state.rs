@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use super::policy::Policy;
 use super::run::{Attempt, Reason, Retryable, TimeBudget};
 
-/// Retries of a call whose provider cannot be reached, after a quarter of the usual delays. They cover a
-/// connection refused by chance; a provider that is down is not worth more.
+/// Retries of a call whose provider cannot be reached, after a quarter of the usual delays. They
+/// cover a connection refused by chance; a provider that is down is not worth more.
 const UNREACHABLE_RETRIES: u32 = 2;
 
 pub(super) struct RetryState<'a> {
@@ -75,7 +75,8 @@ impl<'a> RetryState<'a> {
         }
     }
 
-    /// Records that the attempt failed. Returns the delay before the next attempt, or why there is none.
+    /// Records that the attempt failed. Returns the delay before the next attempt, or why there is
+    /// none.
     pub(super) fn failed(&mut self, error: &impl Retryable) -> Result<Duration, Reason> {
         let Policy { counters, function, schedule, .. } = self.policy;
         let (made, total) = (self.made, schedule.attempts());
@@ -117,9 +118,9 @@ impl<'a> RetryState<'a> {
         next
     }
 
-    /// Returns whether the attempt does not count because it only had to wait. Such waits are bounded by
-    /// the call's maximum wait, or else by the sum of all delays of the schedule, after which they count
-    /// as attempts.
+    /// Returns whether the attempt does not count because it only had to wait. Such waits are
+    /// bounded by the call's maximum wait, or else by the sum of all delays of the schedule, after
+    /// which they count as attempts.
     fn is_free(&self, error: &impl Retryable) -> bool {
         let is_bounded = self.waits_until.is_some();
         let is_early = || self.started.elapsed() < *self.policy.schedule.window().end();
@@ -152,8 +153,8 @@ impl<'a> RetryState<'a> {
         if time_left(self.end, now).is_some_and(|left| delay >= left) {
             return Err(Reason::Deadline);
         }
-        // The account holds back all its calls after a rate limit, so retries cause no storm. The budget
-        // comes last, so that nothing is taken from it for a retry that is not made.
+        // The account holds back all its calls after a rate limit, so retries cause no storm. The
+        // budget comes last, so that nothing is taken from it for a retry that is not made.
         let is_free = error.is_wait() || *is_paced && error.is_rate_limit();
         if is_free || budget.spend(now) { Ok(delay) } else { Err(Reason::Budget) }
     }

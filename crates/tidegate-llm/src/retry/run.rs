@@ -25,22 +25,22 @@ pub(crate) trait Retryable: fmt::Display {
         self.class().after()
     }
 
-    /// Returns whether nothing was sent because an inner layer, such as an open circuit breaker, asks to
-    /// wait. Such a wait takes nothing from the budget. It does not count as an attempt for as long as
-    /// the delays of the schedule last together. Default: `false`.
+    /// Returns whether nothing was sent because an inner layer, such as an open circuit breaker,
+    /// asks to wait. Such a wait takes nothing from the budget. It does not count as an attempt for
+    /// as long as the delays of the schedule last together. Default: `false`.
     fn is_wait(&self) -> bool {
         false
     }
 
     /// Returns whether nothing was sent because no permit was granted. This is final. If an earlier
-    /// attempt failed with anything but a rate limit, that error is returned instead, since it is more
-    /// informative. Default: `false`.
+    /// attempt failed with anything but a rate limit, that error is returned instead, since it is
+    /// more informative. Default: `false`.
     fn is_denial(&self) -> bool {
         false
     }
 
-    /// Returns whether no connection to the provider could be made. This is retried only a few times,
-    /// with shorter delays. Default: `false`.
+    /// Returns whether no connection to the provider could be made. This is retried only a few
+    /// times, with shorter delays. Default: `false`.
     fn is_unreachable(&self) -> bool {
         false
     }
@@ -158,8 +158,8 @@ impl From<GaveUp<Self>> for CallError {
     }
 }
 
-/// Makes attempts until one succeeds, within `time` instead of the policy's deadline. It does not cancel
-/// an attempt at the deadline; each attempt is given the time left.
+/// Makes attempts until one succeeds, within `time` instead of the policy's deadline. It does not
+/// cancel an attempt at the deadline; each attempt is given the time left.
 ///
 /// # Errors
 /// The last error, with the number of attempts and why there were no more.
@@ -193,7 +193,8 @@ where
                 let attempts = state.made();
                 return Err(match before {
                     // After a rate limit, the denial says more: it knows which limit is waited for.
-                    // Any other error of an earlier attempt says more than a denial or an open circuit.
+                    // Any other error of an earlier attempt says more than a denial or an open
+                    // circuit.
                     Some(before)
                         if (error.is_denial() || error.is_wait())
                             && error.class().is_retryable()

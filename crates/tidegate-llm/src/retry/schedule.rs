@@ -9,14 +9,14 @@ use super::random::Random;
 
 /// Number of doublings after which any delay has reached the cap.
 const MAX_DOUBLINGS: u32 = 96;
-/// Minimum of the maximum jitter added to a delay that the provider asked for; for longer delays the
-/// maximum is a tenth of the delay.
+/// Minimum of the maximum jitter added to a delay that the provider asked for; for longer delays
+/// the maximum is a tenth of the delay.
 const MIN_SERVER_JITTER: Duration = Duration::from_secs(1);
 
 /// Number of retries and delays before them.
 ///
-/// The delay before retry `i` is `base` doubled `i - 1` times, at most `cap`, minus random jitter of up
-/// to `jitter_percent`.
+/// The delay before retry `i` is `base` doubled `i - 1` times, at most `cap`, minus random jitter
+/// of up to `jitter_percent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
     max_retries: u32,
@@ -63,8 +63,8 @@ impl Schedule {
         self.max_retries.saturating_add(1)
     }
 
-    /// Returns the delay before a retry, counted from 0, if the provider asked for `retry_after`. It is in
-    /// whole milliseconds, so that the logged delay is exact.
+    /// Returns the delay before a retry, counted from 0, if the provider asked for `retry_after`.
+    /// It is in whole milliseconds, so that the logged delay is exact.
     pub(super) fn delay(
         &self,
         retry: u32,
@@ -73,8 +73,8 @@ impl Schedule {
     ) -> Duration {
         let full = self.backoff(retry);
         let own = full.saturating_sub(random.fraction_of(self.max_jitter(full)));
-        // The schedule's own delay is a minimum, since a provider may keep asking for delays that are
-        // too short.
+        // The schedule's own delay is a minimum, since a provider may keep asking for delays that
+        // are too short.
         let server_delay =
             retry_after.map_or(Duration::ZERO, |retry_after| self.with_jitter(retry_after, random));
         Duration::from_millis(ceil_millis(own.max(server_delay)))

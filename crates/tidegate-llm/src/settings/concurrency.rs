@@ -1,8 +1,8 @@
 //! Resolves the number of concurrent calls from configured texts.
 //!
 //! Bounds apply to the effective value, wherever it comes from. A limit that is missing or invalid
-//! becomes 1, and one that is too large becomes the cap. Neither is an error, since the program must
-//! start; both return a warning for the caller to log.
+//! becomes 1, and one that is too large becomes the cap. Neither is an error, since the program
+//! must start; both return a warning for the caller to log.
 
 use std::fmt;
 use std::num::{IntErrorKind, NonZeroU32};
@@ -79,8 +79,8 @@ pub(crate) const fn concurrency_of(dialect: Dialect) -> Option<NonZeroU32> {
     })
 }
 
-/// Returns the maximum number of concurrent calls to a provider. `value` is the configured text, if any.
-/// The cap does not apply to the mock.
+/// Returns the maximum number of concurrent calls to a provider. `value` is the configured text, if
+/// any. The cap does not apply to the mock.
 ///
 /// ```
 /// use tidegate_llm::settings::{DEFAULT_CONCURRENCY_CAP, resolve_concurrency};

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Checks, Constraint, Invalid, RawConstraint, Rule, burst, rate};
 
-/// Rate limits of calls. Limits that are not set are those of the registry, by default 60 requests per
-/// minute with a burst of 60.
+/// Rate limits of calls. Limits that are not set are those of the registry, by default 60 requests
+/// per minute with a burst of 60.
 ///
 /// Numbers are checked when a model is loaded; the error lists every violation.
 ///
@@ -69,10 +69,10 @@ impl RateLimitSettings {
         Self::default()
     }
 
-    /// Creates settings that ignore the limits of the registry. Limits that are not set here are learned
-    /// from what the provider reports, and so is the concurrency. Calls are paced 1.5 % below the
-    /// limits, since a provider that counts each second separately occasionally rejects calls at exactly
-    /// its limit.
+    /// Creates settings that ignore the limits of the registry. Limits that are not set here are
+    /// learned from what the provider reports, and so is the concurrency. Calls are paced 1.5 %
+    /// below the limits, since a provider that counts each second separately occasionally rejects
+    /// calls at exactly its limit.
     ///
     /// ```
     /// use tidegate_llm::mock::Mock;
@@ -112,34 +112,36 @@ impl RateLimitSettings {
         self
     }
 
-    /// Sets the number of requests that can be sent at once, at least 1. Default: one minute's worth.
+    /// Sets the number of requests that can be sent at once, at least 1. Default: one minute's
+    /// worth.
     pub fn burst(mut self, requests: u32) -> Self {
         self.burst_capacity = Some(requests.into());
         self
     }
 
-    /// Sets the tokens per minute, input and output together, at least 1. Default: no configured limit.
+    /// Sets the tokens per minute, input and output together, at least 1. Default: no configured
+    /// limit.
     pub fn tokens_per_minute(mut self, tokens: u32) -> Self {
         self.tokens_per_minute = Some(tokens.into());
         self
     }
 
-    /// Sets the input tokens per minute, at least 1, for providers that limit them separately. Cannot be
-    /// combined with [`tokens_per_minute`](Self::tokens_per_minute).
+    /// Sets the input tokens per minute, at least 1, for providers that limit them separately.
+    /// Cannot be combined with [`tokens_per_minute`](Self::tokens_per_minute).
     pub fn input_tokens_per_minute(mut self, tokens: u32) -> Self {
         self.input_tokens_per_minute = Some(tokens.into());
         self
     }
 
-    /// Sets the output tokens per minute, at least 1, for providers that limit them separately. Cannot be
-    /// combined with [`tokens_per_minute`](Self::tokens_per_minute).
+    /// Sets the output tokens per minute, at least 1, for providers that limit them separately.
+    /// Cannot be combined with [`tokens_per_minute`](Self::tokens_per_minute).
     pub fn output_tokens_per_minute(mut self, tokens: u32) -> Self {
         self.output_tokens_per_minute = Some(tokens.into());
         self
     }
 
-    /// Sets the requests per calendar day of a time zone such as `UTC`, at least 1. Further calls fail at
-    /// once; they do not wait for the next day.
+    /// Sets the requests per calendar day of a time zone such as `UTC`, at least 1. Further calls
+    /// fail at once; they do not wait for the next day.
     pub fn requests_per_day(mut self, requests: u32, zone: impl Into<String>) -> Self {
         self.requests_per_day = Some(requests.into());
         self.requests_per_day_zone = Some(zone.into());
@@ -153,8 +155,9 @@ impl RateLimitSettings {
         self
     }
 
-    /// Sets the maximum number of calls in flight, at least 1. It replaces the provider's default. The
-    /// limit of a [`Profile`](crate::models::Profile) and the cap of the registry apply as well.
+    /// Sets the maximum number of calls in flight, at least 1. It replaces the provider's default.
+    /// The limit of a [`Profile`](crate::models::Profile) and the cap of the registry apply as
+    /// well.
     pub fn concurrency(mut self, calls: u32) -> Self {
         self.max_concurrent_requests = Some(calls.into());
         self
@@ -219,8 +222,8 @@ impl RateLimitSettings {
         checked("burst_capacity", burst_capacity, burst)
     }
 
-    /// Returns the limits as a constraint, with defaults for limits that are not set; `None` if every
-    /// limit is learned.
+    /// Returns the limits as a constraint, with defaults for limits that are not set; `None` if
+    /// every limit is learned.
     ///
     /// ```
     /// use tidegate_llm::settings::RateLimitSettings;

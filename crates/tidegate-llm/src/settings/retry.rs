@@ -51,8 +51,8 @@ const MAX_RETRIES: u32 = 20;
 /// Maximum of any duration: a day.
 const MAX_MILLIS: u32 = 86_400_000;
 
-/// Returns the default number of retries and the default first delay of a provider: 8 and 1 s; 3 and
-/// 0.5 s for Ollama, which is usually local.
+/// Returns the default number of retries and the default first delay of a provider: 8 and 1 s; 3
+/// and 0.5 s for Ollama, which is usually local.
 #[must_use]
 pub fn default_retries(provider: &Provider) -> (u32, Duration) {
     match Dialect::of(provider) {
@@ -74,29 +74,30 @@ impl RetrySettings {
         self
     }
 
-    /// Sets the maximum number of retries after the first attempt, at most 20. Default: 8; 3 for Ollama.
+    /// Sets the maximum number of retries after the first attempt, at most 20. Default: 8; 3 for
+    /// Ollama.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries.into());
         self
     }
 
-    /// Sets the first delay, from 1 ms to a day; each further one is twice as long. Default: 1 s; 0.5 s
-    /// for Ollama.
+    /// Sets the first delay, from 1 ms to a day; each further one is twice as long. Default: 1 s;
+    /// 0.5 s for Ollama.
     pub fn base(mut self, delay: Duration) -> Self {
         self.base_ms = Some(millis(delay));
         self
     }
 
-    /// Sets the maximum delay, from the first delay to a day, unless the provider asks for a longer one.
-    /// Default: 60 s.
+    /// Sets the maximum delay, from the first delay to a day, unless the provider asks for a longer
+    /// one. Default: 60 s.
     pub fn cap(mut self, delay: Duration) -> Self {
         self.cap_ms = Some(millis(delay));
         self
     }
 
-    /// Sets how long the provider may be silent in one attempt, from 1 ms to a day: until its response
-    /// begins, and then between any two chunks. A response that is not streamed may take five times as
-    /// long from its head to its end. Default: 120 s.
+    /// Sets how long the provider may be silent in one attempt, from 1 ms to a day: until its
+    /// response begins, and then between any two chunks. A response that is not streamed may take
+    /// five times as long from its head to its end. Default: 120 s.
     pub fn attempt_timeout(mut self, silence: Duration) -> Self {
         self.attempt_timeout_ms = Some(millis(silence));
         self

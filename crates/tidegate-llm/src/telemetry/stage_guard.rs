@@ -1,7 +1,7 @@
 //! Reports when a call waits for a permit and when it is in flight.
 //!
-//! The guard reports the end of a stage when it is dropped, so the end is reported even if the caller
-//! goes away or panics. Gauges that count stages therefore return to zero.
+//! The guard reports the end of a stage when it is dropped, so the end is reported even if the
+//! caller goes away or panics. Gauges that count stages therefore return to zero.
 
 use std::sync::Arc;
 

@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
 
-/// A second subscriber that discards everything. With only one subscriber, `tracing` caches the interest
-/// of a callsite from the first thread that reaches it, so a test on another thread could disable it.
+/// A second subscriber that discards everything. With only one subscriber, `tracing` caches the
+/// interest of a callsite from the first thread that reaches it, so a test on another thread could
+/// disable it.
 static SECOND_SUBSCRIBER: LazyLock<Dispatch> = LazyLock::new(|| {
     tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(io::sink).finish().into()
 });

@@ -1,5 +1,5 @@
-//! The contract of tower services: none is called before it is ready, and none is kept ready without
-//! need. Responses that were handed out are no longer handled.
+//! The contract of tower services: none is called before it is ready, and none is kept ready
+//! without need. Responses that were handed out are no longer handled.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Logs, metrics and `Debug` output never contain a prompt, a reply or a key.
 //!
-//! A model with all modules is called with unique words, at providers that quote them in their errors.
-//! All output is then searched for these words.
+//! A model with all modules is called with unique words, at providers that quote them in their
+//! errors. All output is then searched for these words.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -42,7 +42,8 @@ impl Output {
     }
 }
 
-/// Returns the `number`th response of a provider. Most are errors that quote the request and its key.
+/// Returns the `number`th response of a provider. Most are errors that quote the request and its
+/// key.
 fn answer(number: usize) -> Response<Full<Bytes>> {
     let quoting = format!("cannot answer {PROMPT:?} with the key {KEY}");
     let (status, body) = match number % 4 {
@@ -95,8 +96,8 @@ fn call() -> Call {
     Call::new(chat.with("user", PROMPT))
 }
 
-/// Makes calls that fail, are retried, fall back and succeed, streamed and not. Returns the number of
-/// successes.
+/// Makes calls that fail, are retried, fall back and succeed, streamed and not. Returns the number
+/// of successes.
 async fn run(models: &Models, output: &mut Output) -> usize {
     let model = load(models, output);
     let mut answered = 0;
