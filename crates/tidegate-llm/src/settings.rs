@@ -17,5 +17,5 @@ pub use concurrency::{
 };
 pub(crate) use fallback::{ChainLink, FallbackSettings};
 pub use rate_limit::RateLimitSettings;
-pub(crate) use retry::RetryNumbers;
+pub(crate) use retry::RetryParams;
 pub use retry::{RetrySettings, default_retries};

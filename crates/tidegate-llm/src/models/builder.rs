@@ -5,7 +5,7 @@ use tidegate_providers::{Credential, Dialect, Provider};
 use tower_layer::Layer as _;
 
 use super::error::LoadError;
-use super::model::{About, Model};
+use super::model::{Model, ModelInfo};
 use super::profile::Profile;
 use super::registry::{Backend, Models};
 use crate::breaker::BreakerLayer;
@@ -14,9 +14,7 @@ use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, Invalid};
 use crate::rate_limit::{Account, RateLimitLayer};
 use crate::retry::RetryLayer;
-use crate::settings::{
-    ChainLink, FallbackSettings, RateLimitSettings, RetryNumbers, RetrySettings,
-};
+use crate::settings::{ChainLink, FallbackSettings, RateLimitSettings, RetryParams, RetrySettings};
 
 /// Builder of a [`Model`]. Each module is turned on or off, or given settings of its own; by
 /// default it follows the registry.
@@ -106,32 +104,32 @@ impl ModelBuilder {
     pub fn build(self) -> Result<Model, LoadError> {
         let retry = self.retry_settings();
         let fallback = self.fallback_settings();
-        let guarded = retry.is_some() || fallback.is_some();
-        let Limited { mut backend, model, account } = self.limited()?;
+        let has_breaker = retry.is_some() || fallback.is_some();
+        let Limited { mut backend, model, account } = self.rate_limited()?;
         let mut modules: Vec<_> = account.iter().map(|_| "RateLimit").collect();
-        if guarded {
-            backend = self.guarded(backend, &model);
+        if has_breaker {
+            backend = self.with_breaker(backend, &model);
         }
         if let Some(settings) = fallback {
-            backend = self.falling_back(backend, &settings)?;
+            backend = self.with_fallback(backend, &settings)?;
             modules.insert(0, "Fallback");
         }
         if retry.is_some() {
-            backend = self.retrying(backend, &self.retry_numbers()?);
+            backend = self.with_retry(backend, &self.retry_params()?);
             modules.insert(0, "Retry");
         }
-        let about = About { provider: self.provider, model, modules, account };
-        Ok(Model::new(backend, about))
+        let info = ModelInfo { provider: self.provider, model, modules, account };
+        Ok(Model::new(backend, info))
     }
 
     /// Returns the adapter, with rate limits around it if they are on.
-    fn limited(&self) -> Result<Limited, LoadError> {
+    fn rate_limited(&self) -> Result<Limited, LoadError> {
         let model = self.model_name()?;
         let adapter = self.adapter(&model)?;
         let Some(settings) = self.rate_limit_settings() else {
             return Ok(Limited { backend: adapter, model, account: None });
         };
-        let account = self.models.open(&self.provider, &self.profile, &settings)?;
+        let account = self.models.open_account(&self.provider, &self.profile, &settings)?;
         let limited = RateLimitLayer::new(account.clone(), &model).layer(adapter);
         let backend = Backend::new(self.provider.clone(), limited);
         Ok(Limited { backend, model, account: Some(account) })
@@ -158,7 +156,7 @@ impl ModelBuilder {
         let target =
             target.map_err(|source| LoadError::Target { provider: provider.clone(), source })?;
         let mut profile = self.profile.clone();
-        profile.timeout.get_or_insert(self.retry_numbers()?.attempt_timeout);
+        profile.timeout.get_or_insert(self.retry_params()?.attempt_timeout);
         self.models.connect(provider, target, &profile)
     }
 
@@ -192,31 +190,31 @@ impl ModelBuilder {
     }
 
     /// Returns the checked retry settings. The attempt timeout applies even if retries are off.
-    fn retry_numbers(&self) -> Result<RetryNumbers, LoadError> {
+    fn retry_params(&self) -> Result<RetryParams, LoadError> {
         let registry = self.models.inner.retry;
         let settings = match &self.retry {
             Some(given) => registry.merged(given),
             None => registry,
         };
-        settings.numbers(&self.provider).map_err(setting("retry"))
+        settings.params(&self.provider).map_err(invalid_setting("retry"))
     }
 
-    fn guarded(&self, backend: Backend, model: &str) -> Backend {
+    fn with_breaker(&self, backend: Backend, model: &str) -> Backend {
         let scope = Scope::new(self.provider.clone(), &self.profile.credential).model(model);
         let circuit = self.models.breakers().get(&scope);
         Backend::new(self.provider.clone(), BreakerLayer::new(circuit).layer(backend))
     }
 
-    fn falling_back(
+    fn with_fallback(
         &self,
         primary: Backend,
         settings: &FallbackSettings,
     ) -> Result<Backend, LoadError> {
-        let chain = settings.chain().map_err(setting("fallback"))?;
+        let chain = settings.chain().map_err(invalid_setting("fallback"))?;
         let targets = chain.iter().map(|target| self.target(target));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
         let layer = FallbackLayer::with_targets(self.provider.clone(), targets);
-        let layer = layer.map_err(setting("fallback"))?;
+        let layer = layer.map_err(invalid_setting("fallback"))?;
         Ok(Backend::new(self.provider.clone(), layer.layer(primary)))
     }
 
@@ -232,11 +230,11 @@ impl ModelBuilder {
             let given = self.rate_limit.as_ref();
             loader.rate_limit = given.map(|given| given.is_enabled().unwrap_or(true).into());
         }
-        let Limited { backend, model, .. } = loader.limited()?;
-        Ok(loader.guarded(backend, &model))
+        let Limited { backend, model, .. } = loader.rate_limited()?;
+        Ok(loader.with_breaker(backend, &model))
     }
 
-    fn retrying(&self, backend: Backend, settings: &RetryNumbers) -> Backend {
+    fn with_retry(&self, backend: Backend, settings: &RetryParams) -> Backend {
         let layer = RetryLayer::new(self.provider.clone())
             .max_retries(settings.max_retries)
             .base(settings.base)
@@ -247,6 +245,6 @@ impl ModelBuilder {
     }
 }
 
-fn setting(module: &'static str) -> impl Fn(Invalid) -> LoadError {
+fn invalid_setting(module: &'static str) -> impl Fn(Invalid) -> LoadError {
     move |source| LoadError::Setting { module, source }
 }

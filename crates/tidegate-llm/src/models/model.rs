@@ -18,10 +18,10 @@ use crate::rate_limit::Account;
 #[derive(Clone)]
 pub struct Model {
     backend: Backend,
-    about: Arc<About>,
+    info: Arc<ModelInfo>,
 }
 
-pub(super) struct About {
+pub(super) struct ModelInfo {
     pub(super) provider: Provider,
     pub(super) model: String,
     /// Outermost first.
@@ -30,8 +30,8 @@ pub(super) struct About {
 }
 
 impl Model {
-    pub(super) fn new(backend: Backend, about: About) -> Self {
-        Self { backend, about: Arc::new(about) }
+    pub(super) fn new(backend: Backend, info: ModelInfo) -> Self {
+        Self { backend, info: Arc::new(info) }
     }
 
     /// Calls the model and waits for the complete reply.
@@ -57,26 +57,26 @@ impl Model {
     /// Returns the provider.
     #[must_use]
     pub fn provider(&self) -> &Provider {
-        &self.about.provider
+        &self.info.provider
     }
 
     /// Returns the model's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.about.model
+        &self.info.model
     }
 
     /// Returns the modules around the model, outermost first, out of `Retry`, `Fallback` and
     /// `RateLimit`.
     #[must_use]
     pub fn modules(&self) -> &[&'static str] {
-        &self.about.modules
+        &self.info.modules
     }
 
     /// Returns the account whose limits apply, if calls are rate limited.
     #[must_use]
     pub fn account(&self) -> Option<&Account> {
-        self.about.account.as_ref()
+        self.info.account.as_ref()
     }
 }
 
@@ -96,11 +96,11 @@ impl Service<Call> for Model {
 
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for module in &self.about.modules {
+        for module in &self.info.modules {
             write!(f, "{module}(")?;
         }
-        write!(f, "{}/{}", self.about.provider, self.about.model)?;
-        self.about.modules.iter().try_for_each(|_| f.write_str(")"))
+        write!(f, "{}/{}", self.info.provider, self.info.model)?;
+        self.info.modules.iter().try_for_each(|_| f.write_str(")"))
     }
 }
 

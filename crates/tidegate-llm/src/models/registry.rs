@@ -147,7 +147,7 @@ impl Models {
         key: &Credential,
         settings: &RateLimitSettings,
     ) -> Result<(), LoadError> {
-        let limits = settings.constraint().map_err(refused)?;
+        let limits = settings.constraint().map_err(invalid_setting)?;
         let name = (provider.into(), key.id().into());
         let mut cache = self.lock();
         let Some(entry) = cache.accounts.get_mut(&name) else {
@@ -198,18 +198,18 @@ impl Models {
     }
 
     /// Returns the account of a provider and key, and creates it if necessary.
-    pub(super) fn open(
+    pub(super) fn open_account(
         &self,
         provider: &Provider,
         profile: &Profile,
         settings: &RateLimitSettings,
     ) -> Result<Account, LoadError> {
-        let limits = settings.constraint().map_err(refused)?;
+        let limits = settings.constraint().map_err(invalid_setting)?;
         let mut cache = self.lock();
         let name = (provider.clone(), Arc::from(profile.credential.id()));
         if let Some(entry) = cache.accounts.get_mut(&name) {
             if entry.limits != limits {
-                self.inner.conflict(provider, entry, limits.as_ref())?;
+                self.inner.report_conflict(provider, entry, limits.as_ref())?;
             }
             return Ok(entry.account.clone());
         }
@@ -279,7 +279,7 @@ impl Inner {
         profile: &Profile,
         settings: &RateLimitSettings,
     ) -> PoolSize {
-        let given = profile.concurrency.or(settings.calls_under_way());
+        let given = profile.concurrency.or(settings.max_in_flight());
         if given.is_none() && settings.is_learned() {
             return default_concurrency(dialect);
         }
@@ -293,7 +293,7 @@ impl Inner {
 
     /// Handles a request for other limits than the account has: an error if the registry is strict,
     /// else a warning once per account.
-    fn conflict(
+    fn report_conflict(
         &self,
         provider: &Provider,
         entry: &mut Entry,
@@ -319,7 +319,7 @@ impl Inner {
     }
 }
 
-fn refused(source: Invalid) -> LoadError {
+fn invalid_setting(source: Invalid) -> LoadError {
     LoadError::Setting { module: "rate_limit", source }
 }
 

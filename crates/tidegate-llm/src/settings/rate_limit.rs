@@ -90,13 +90,11 @@ impl RateLimitSettings {
 
     /// Default settings of a registry.
     pub(crate) fn defaults() -> Self {
-        Self::new().enabled(false).number(DEFAULT_REQUESTS, DEFAULT_REQUESTS)
-    }
-
-    const fn number(mut self, requests: i64, burst: i64) -> Self {
-        self.requests_per_minute = Some(requests);
-        self.burst_capacity = Some(burst);
-        self
+        Self {
+            requests_per_minute: Some(DEFAULT_REQUESTS),
+            burst_capacity: Some(DEFAULT_REQUESTS),
+            ..Self::new().enabled(false)
+        }
     }
 
     /// Turns the module on or off. Default: off in a registry, on for a model that is loaded with
@@ -202,7 +200,7 @@ impl RateLimitSettings {
     }
 
     /// Returns the maximum number of calls in flight, if set.
-    pub(crate) const fn calls_under_way(&self) -> Option<i64> {
+    pub(crate) const fn max_in_flight(&self) -> Option<i64> {
         self.max_concurrent_requests
     }
 

@@ -39,7 +39,7 @@ pub struct RetrySettings {
 
 /// Checked retry settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RetryNumbers {
+pub(crate) struct RetryParams {
     pub(crate) max_retries: u32,
     pub(crate) base: Duration,
     pub(crate) cap: Duration,
@@ -118,11 +118,11 @@ impl RetrySettings {
         self.enabled
     }
 
-    /// Returns the checked numbers for calls to a provider.
+    /// Returns the checked parameters for calls to a provider.
     ///
     /// # Errors
     /// Lists every violation.
-    pub(crate) fn numbers(&self, provider: &Provider) -> Result<RetryNumbers, Invalid> {
+    pub(crate) fn params(&self, provider: &Provider) -> Result<RetryParams, Invalid> {
         let mut checks = Checks::default();
         let (max_retries, base) = default_retries(provider);
         let retries = checks
@@ -131,7 +131,7 @@ impl RetrySettings {
             let time = checks.optional(field, given, |given| bounded(*given, 1, MAX_MILLIS));
             time.map_or(default, |millis| Duration::from_millis(millis.into()))
         };
-        let numbers = RetryNumbers {
+        let params = RetryParams {
             max_retries: retries.unwrap_or(max_retries),
             base: time("base_ms", self.base_ms, base),
             cap: time("cap_ms", self.cap_ms, Duration::from_secs(60)),
@@ -141,12 +141,12 @@ impl RetrySettings {
                 Duration::from_secs(120),
             ),
         };
-        if numbers.cap < numbers.base {
+        if params.cap < params.base {
             // Both are at most a day, so the first delay fits.
-            let base = u32::try_from(numbers.base.as_millis()).unwrap_or(MAX_MILLIS);
-            checks.reject("cap_ms", &numbers.cap.as_millis(), Rule::AtLeast(base));
+            let base = u32::try_from(params.base.as_millis()).unwrap_or(MAX_MILLIS);
+            checks.reject("cap_ms", &params.cap.as_millis(), Rule::AtLeast(base));
         }
-        checks.finish(numbers)
+        checks.finish(params)
     }
 }
 
@@ -177,11 +177,11 @@ mod tests {
         for (provider, retries, base) in
             [("openai", 8, 1_000), ("anthropic", 8, 1_000), ("ollama", 3, 500), ("acme", 8, 1_000)]
         {
-            let numbers = RetrySettings::new().numbers(&Provider::new(provider)).unwrap();
-            assert_eq!(numbers.max_retries, retries, "{provider}");
-            assert_eq!(numbers.base, Duration::from_millis(base), "{provider}");
-            assert_eq!(numbers.cap, Duration::from_secs(60));
-            assert_eq!(numbers.attempt_timeout, Duration::from_secs(120));
+            let params = RetrySettings::new().params(&Provider::new(provider)).unwrap();
+            assert_eq!(params.max_retries, retries, "{provider}");
+            assert_eq!(params.base, Duration::from_millis(base), "{provider}");
+            assert_eq!(params.cap, Duration::from_secs(60));
+            assert_eq!(params.attempt_timeout, Duration::from_secs(120));
         }
     }
 
@@ -191,9 +191,9 @@ mod tests {
         let merged = RetrySettings::new()
             .cap(Duration::from_secs(5))
             .merged(&RetrySettings::new().enabled(true).max_retries(0));
-        let numbers = merged.numbers(&openai).unwrap();
+        let params = merged.params(&openai).unwrap();
         assert_eq!(merged.is_enabled(), Some(true));
-        assert_eq!((numbers.max_retries, numbers.cap), (0, Duration::from_secs(5)));
+        assert_eq!((params.max_retries, params.cap), (0, Duration::from_secs(5)));
         for (section, expected) in [
             (r#"{ "max_retries": -1 }"#, "max_retries = -1: must be >= 0"),
             (r#"{ "max_retries": 21 }"#, "max_retries = 21: must be <= 20"),
@@ -205,7 +205,7 @@ mod tests {
             ),
         ] {
             let settings: RetrySettings = serde_json::from_str(section).unwrap();
-            assert_eq!(settings.numbers(&openai).unwrap_err().to_string(), expected);
+            assert_eq!(settings.params(&openai).unwrap_err().to_string(), expected);
         }
     }
 }
