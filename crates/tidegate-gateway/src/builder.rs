@@ -11,7 +11,7 @@ use tidegate::Engine;
 use tidegate_http::identity::TrustedProxies;
 use tidegate_llm::client::Client;
 use tidegate_llm::memory::MemoryBudget;
-use tidegate_llm::telemetry::{Observer, Traced};
+use tidegate_llm::telemetry::{Observer, tracing_observer};
 use tower_service::Service;
 
 use crate::call_observer::{CallObserver, NoObserver};
@@ -44,7 +44,7 @@ impl GatewayBuilder {
         Self {
             engine,
             upstreams: Vec::new(),
-            observer: Arc::new(Traced),
+            observer: tracing_observer(),
             call_observer: Arc::new(NoObserver),
             http: None,
             trusted_proxies: TrustedProxies::NONE,
@@ -58,7 +58,7 @@ impl GatewayBuilder {
         self
     }
 
-    /// Sets the observer of permits, throttles and retries. Default: [`Traced`].
+    /// Sets the observer of permits, throttles and retries. Default: [`tracing_observer`].
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self

@@ -1,18 +1,20 @@
-//! A circuit breaker: a provider that keeps failing is left alone for a while.
+//! A circuit breaker: stops calls to a provider that keeps failing.
 //!
-//! A circuit is closed while all is well. So many failures in a row open it ([`BreakerSettings`](tidegate_core::breaker::BreakerSettings)):
-//! calls are refused at once with [`CallError::Open`](crate::CallError::Open), and nothing is sent. After
-//! a time one call is let through as a trial. If it is answered the circuit closes; if it fails the
-//! next trial is later. A trial that is dropped before its time leaves its place to another.
+//! A circuit is closed at first. Consecutive failures open it, as many as
+//! [`BreakerSettings`](tidegate_core::breaker::BreakerSettings) says. While it is open, calls fail
+//! at once with [`CallError::Open`](crate::CallError::Open) and nothing is sent. After a pause one
+//! call is let through as a trial. If the provider responds, the circuit closes; if the trial
+//! fails, the next pause is longer. A trial that is dropped before its deadline makes way for
+//! another.
 //!
-//! - Server errors, overload, time-outs and broken connections count. Rate limits and requests that
-//!   are wrong do not: the provider is there, and there are better answers to those. They do not end
-//!   a row of failures either, but a trial that gets such an answer closes the circuit.
-//! - A call that is dropped at its deadline has timed out, and counts; its wait for a permit is a
-//!   part of that time. One that is dropped before says nothing, as its caller has just gone.
-//! - An outcome counts only for the epoch in which its call began. A late failure of an old call says
-//!   nothing about a provider that has come back since.
-//! - What fails in the middle of a stream is not seen here.
+//! - Server errors, overload, timeouts and broken connections count as failures. Rate limits and
+//!   bad requests do not, since the provider responded. They do not end a run of failures either,
+//!   but a trial with such a response closes the circuit.
+//! - A call that is dropped at its deadline has timed out, and counts; its wait for a permit is
+//!   part of that time. A call that is dropped earlier does not count: its caller went away.
+//! - An outcome counts only in the epoch in which its call began. A late failure of an old call
+//!   says nothing about a provider that has recovered since.
+//! - Failures in the middle of a stream are not seen here.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -31,9 +33,10 @@ pub(crate) use circuit::Circuit;
 pub(crate) use service::Breaker;
 pub(crate) use service::BreakerLayer;
 
-/// The present, which a test may have paused.
+/// Returns the current time of tokio's clock, which tests may have paused.
 fn now() -> Time {
-    // In the middle of all times: a runtime of a test may be behind the one that came first.
+    // Start in the middle of the range: the clock of one test runtime may be behind that of
+    // another.
     const MIDDLE: Duration = Duration::from_nanos(u64::MAX / 2);
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
     let (first, now) = (*FIRST, Instant::now());

@@ -1,23 +1,24 @@
-//! Turning to the next provider before the first byte has reached the caller.
+//! Falling back to another provider before the first byte has reached the caller.
 //!
-//! A [`FallbackLayer`] has a chain of [`Target`]s behind the service that it wraps. They are tried
-//! in order, each at most once, as long as the failure is one that another provider may not have:
+//! A [`FallbackLayer`] has a chain of target providers behind the service that it wraps. They are
+//! tried in order, each at most once, as long as another provider may succeed where one failed:
 //!
-//! - Everything but a bad request: that one is bad elsewhere too. A key that is dead or a request
-//!   that is too big is so for one provider only.
-//! - A request that cannot be put into the words of one provider: nothing was sent, and another one
-//!   may have words for it.
-//! - A permit that is not to be had because the wait would be too long or the queue is full. Waiting
-//!   itself is no failure: nobody is turned away from a provider that only lets them wait. A store
-//!   or a program of ours that is broken is nobody else's affair, and goes to the caller.
+//! - Every failure of a provider except a bad request, which is bad everywhere. A rejected
+//!   credential or a request that is too large concerns one provider only.
+//! - A request that cannot be expressed in the API of one provider: nothing was sent, and another
+//!   API may support it.
+//! - A permit that is not available because the wait would be too long or the queue is full.
+//!   Waiting itself is not a failure and never causes a fallback. Errors of the store or of this
+//!   program go to the caller.
 //!
-//! A call with a deadline tells every target what is left of it, and asks nobody when it is over.
+//! A call with a deadline passes the remaining time to each target, and tries no further target
+//! when it has expired.
 //!
-//! If all of them fail the caller gets the error of the first, since that is the provider it asked
-//! for; the others are logged. If the first is out for good and another may do better later, the
-//! error says both ([`CallError::Unrescued`](crate::CallError::Unrescued)), and a retry around has
-//! something to try for. An answer that was handed out is not looked after any more. Whether
-//! the first service is ready is passed on as it is: only calls fall back.
+//! If all of them fail, the caller gets the error of the first provider, since that is the one it
+//! called; the other errors are logged. If the first error is final but another provider may
+//! succeed later, the error contains both ([`CallError::Unrescued`](crate::CallError::Unrescued)),
+//! so that a retry layer outside can retry. A response that was handed out is no longer watched.
+//! Readiness is that of the first service: only calls fall back.
 
 mod layer;
 mod service;
@@ -26,4 +27,4 @@ mod target;
 
 pub use layer::{FallbackLayer, MAX_TARGETS};
 pub use suitability::unsuitable;
-pub use target::Target;
+pub(crate) use target::Target;

@@ -1,10 +1,10 @@
-//! A provider that is none, for tests of programs.
+//! A mock provider for tests.
 //!
-//! A [`Mock`] answers calls without a network: first by a script, then always the same. It takes as
-//! long as it is told to, on tokio's clock, so that under paused time it takes none. What it was
-//! called with is kept, and can be compared by value.
+//! A [`Mock`] responds to calls without a network: first as scripted, then always in the same way.
+//! Its delays use tokio's clock, so they take no real time when that is paused. It keeps the calls
+//! it received, for comparison by value.
 
-mod spoken;
+mod event_stream;
 mod step;
 
 use std::collections::VecDeque;
@@ -17,14 +17,14 @@ use tidegate_providers::{Chat, Provider, Reply, StopReason, Usage, tokens};
 use tower_service::Service;
 
 use crate::call::{Answer, Call, CallError};
-use spoken::Spoken;
+use event_stream::EventStream;
 pub use step::Step;
 use step::{Ending, Outcome};
 
-/// How many calls are remembered: the newest ones.
-const REMEMBERED: usize = 1_024;
+/// Maximum number of calls remembered; the oldest are dropped.
+const MAX_REMEMBERED: usize = 1_024;
 
-/// A service that answers calls as it is told to. Clones are the same mock.
+/// A service that responds to calls as scripted. Clones share the script and the calls.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -61,7 +61,7 @@ struct State {
 }
 
 impl Mock {
-    /// A mock that answers `This is a mock.` to everything, at once.
+    /// Creates a mock that responds `This is a mock.` to every call, without delay.
     #[must_use]
     pub fn new(provider: impl Into<Provider>) -> Self {
         let state = State {
@@ -73,32 +73,32 @@ impl Mock {
         Self { provider: provider.into(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Adds a step to the script: the first call that is left gets it.
+    /// Adds a step to the script. Each call takes the next step.
     #[must_use]
     pub fn then(self, step: Step) -> Self {
         self.push(step);
         self
     }
 
-    /// What calls get when the script is over.
+    /// Sets the response to calls after the end of the script.
     #[must_use]
     pub fn always(self, step: Step) -> Self {
         self.lock().always = step;
         self
     }
 
-    /// Adds a step to the script of a mock that is in use.
+    /// Adds a step to the script of a mock that is already in use.
     pub fn push(&self, step: Step) {
         self.lock().script.push_back(step);
     }
 
-    /// The calls that it got, the oldest first: the newest 1,024 of them.
+    /// Returns the last 1,024 calls, oldest first.
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.lock().calls.iter().cloned().collect()
     }
 
-    /// How many calls it got in all.
+    /// Returns the total number of calls.
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.lock().seen
@@ -108,11 +108,11 @@ impl Mock {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers a call, and takes its step.
+    /// Remembers a call and returns its step.
     fn take(&self, call: &Call) -> Step {
         let mut state = self.lock();
         state.seen += 1;
-        if state.calls.len() == REMEMBERED {
+        if state.calls.len() == MAX_REMEMBERED {
             state.calls.pop_front();
         }
         state.calls.push_back(call.clone());
@@ -130,31 +130,31 @@ impl Service<Call> for Mock {
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let Step { outcome, delay, pause, told } = self.take(&call);
+        let Step { outcome, delay, pause, reported } = self.take(&call);
         let provider = self.provider.clone();
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
             let (reply, ending) = match outcome {
-                Outcome::Reply(reply, ending) => (completed(reply, call.chat()), ending),
+                Outcome::Reply(reply, ending) => (fill_in(reply, call.chat()), ending),
                 Outcome::Fail(fail) => return Err(fail.error(provider)),
             };
             let answer = match (call.is_streamed(), ending) {
                 (false, Ending::Whole) => Answer::complete(provider, reply),
                 (false, Ending::BrokenOff(fail)) => return Err(fail.error(provider)),
                 (true, ending) => {
-                    let spoken = Spoken::new(provider.clone(), reply, ending, pause);
-                    Answer::streamed(provider, Box::pin(spoken))
+                    let event_stream = EventStream::new(provider.clone(), reply, ending, pause);
+                    Answer::streamed(provider, Box::pin(event_stream))
                 }
             };
-            Ok(answer.told(told, None))
+            Ok(answer.told(reported, None))
         })
     }
 }
 
-/// A reply with all that a provider says: what it does not have is filled in, by our own count.
-fn completed(mut reply: Reply, chat: &Chat) -> Reply {
+/// Fills in the usage, by our own token count, and the stop reason if they are not set.
+fn fill_in(mut reply: Reply, chat: &Chat) -> Reply {
     reply.usage.get_or_insert_with(|| Usage {
         input: tokens::count_chat(chat),
         output: tokens::count(&reply.text),

@@ -1,12 +1,13 @@
-//! Models that are ready to call: `Retry(Fallback(RateLimit(adapter)))`, each module as wished.
+//! Ready-to-call models: `Retry(Fallback(RateLimit(adapter)))`, each module optional.
 //!
-//! [`Models`] is what a program has one of: providers with their credentials, the settings of the
-//! modules, and what is shared: one account for each provider and credential, however many models
-//! are loaded. The first to load an account sets its limits; whoever asks for others later is told
-//! so once, and shares them. [`Models::reconfigure`] is the way to change them.
+//! A program has one [`Models`] registry. It holds the providers with their credentials, the
+//! settings of the modules, and the shared state: one account per provider and credential, however
+//! many models are loaded. The first model loaded for an account sets its limits. A later model
+//! that asks for other limits shares the existing ones, and a warning is logged once. Use
+//! [`Models::reconfigure`] to change them.
 //!
-//! Limits hold in this process. With [`ModelsBuilder::engine`] on a shared store they hold for all
-//! processes that use it, with nothing else changed.
+//! Limits hold within this process. With [`ModelsBuilder::engine`] on a shared store they hold
+//! across all processes that use it.
 
 mod builder;
 mod error;
@@ -22,10 +23,8 @@ pub use profile::Profile;
 pub use registry::Models;
 pub use setup::ModelsBuilder;
 
-/// A model of a provider, from the registry of this process. See [`Models::load_model`].
-///
-/// # Panics
-/// Never; what fails, fails in [`ModelBuilder::build`].
+/// Starts to load a model from the registry of this process. See [`Models::load_model`]. Errors are
+/// returned by [`ModelBuilder::build`].
 #[cfg(feature = "client")]
 pub fn load_model<'m>(
     provider: impl Into<crate::Provider>,

@@ -1,14 +1,14 @@
-//! A pipeline whose limits stand in its plans: source, planner, rate limit, API, result.
+//! A pipeline whose limits come from plans: planner, rate limit, API.
 //!
-//! Where [`rate_limit`](crate::rate_limit) belongs to an account, a [`RateLimitHandler`] belongs to
-//! whatever a plan says: a plan without a constraint goes through untouched, any other waits for
-//! the limits of its key. Buckets live in a store of bounded memory, and keys and constraints that
-//! nobody uses are forgotten, so keys may be users, who are not shown to observers unless asked.
-//! The handler never fails: a command comes out as it went in.
+//! While [`rate_limit`](crate::rate_limit) enforces the limits of an account, a
+//! [`RateLimitHandler`] enforces the constraint in each command's plan. A plan without a constraint
+//! passes through; any other waits for the limits of its key. Buckets live in a store of bounded
+//! memory, and unused keys and constraints are evicted, so keys may be users. Observers see hashes
+//! of such keys unless configured otherwise. The handler never fails and never changes a command.
 
 mod handler;
+mod limiter_cache;
 mod limits;
-mod shelf;
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub use handler::{Permits, Planned, RateLimitHandler};
 use crate::call::{Answer, Call, CallError, Outgoing};
 use crate::plan::{PlanRequest, Planner, TokenEstimate};
 
-/// A planner, limits and an API in a row.
+/// A planner, a rate-limit handler and an API in sequence.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -50,15 +50,15 @@ impl<S> Pipeline<S>
 where
     S: Service<Call, Response = Answer, Error = CallError>,
 {
-    /// A pipeline of these parts.
+    /// Creates a pipeline.
     pub fn new(planner: Planner, limits: RateLimitHandler, api: S) -> Self {
         Self { planner: std::sync::Arc::new(planner), limits, api }
     }
 
-    /// Plans a call, waits for its limits, makes it, and settles what it used.
+    /// Plans a call, waits for its limits, makes the call and settles its token usage.
     ///
     /// # Errors
-    /// When the limits of the request make no sense, or the call fails.
+    /// When the limits of the request are invalid, or the call fails.
     pub async fn run(&mut self, request: &PlanRequest, call: Call) -> Result<Reply, CallError> {
         let plan = self.planner.plan(request)?.with_estimate(estimate(&call));
         let planned = Planned::new(call, plan).asked_by(request);
@@ -81,7 +81,7 @@ impl<S: fmt::Debug> fmt::Debug for Pipeline<S> {
     }
 }
 
-/// What a call may use, before it is made.
+/// Estimates the tokens of a call before it is made.
 fn estimate(call: &Call) -> TokenEstimate {
     let input = call.input_tokens();
     let most = call.max_output().unwrap_or(0).saturating_add(input);

@@ -1,22 +1,22 @@
-//! Constraints, and where they come from.
+//! Constraints and how they are chosen.
 //!
-//! A [`Constraint`] says what a provider allows. A [`Planner`] finds the one for a call: what the
-//! user wrote wins over what a [capability](Planner::capability) of the provider knows, over a [`TierTable`], over a
-//! default. The [`Plan`] carries it together with its [`Source`], so that nobody has to guess why
-//! a call was slow. An [`Inference`] finds the provider of a model; [`by_model`], [`by_user`] and
-//! [`by_endpoint`] name what shares a limit.
+//! A [`Constraint`] contains the limits of a provider. A [`Planner`] finds the one for a call: the
+//! user's override first, then a [capability](Planner::capability) of the provider, then a
+//! [`TierTable`], then a default. The [`Plan`] carries the constraint and its [`Source`], so that
+//! it is visible why a call is limited. An [`Inference`] finds the provider of a model;
+//! [`by_model`], [`by_user`] and [`by_endpoint`] derive the key that shares a limit.
 //!
-//! Nothing here waits, counts or sends; numbers of providers that have no dated public source are
-//! not shipped.
+//! Nothing here waits, counts or sends. Limits of providers without a dated public source are not
+//! shipped.
 
 mod constraint;
 mod daily;
-mod fault;
-mod infer;
+mod inference;
 mod key;
 mod planner;
 mod raw;
 mod tier;
+mod violation;
 
 use std::fmt;
 
@@ -25,27 +25,27 @@ use tidegate_providers::Dimension;
 
 pub use constraint::Constraint;
 pub(crate) use daily::Daily;
-pub use fault::Invalid;
-pub(crate) use fault::{Checks, Rule, burst, rate};
-pub use infer::{Inference, UNKNOWN_PROVIDER};
+pub use inference::{Inference, UNKNOWN_PROVIDER};
 pub(crate) use key::KeyExtractor;
 pub use key::{by_endpoint, by_model, by_user};
 pub use planner::{DEFAULT_MODEL, PlanRequest, Planner};
 pub use raw::RawConstraint;
 pub use tier::TierTable;
+pub use violation::Invalid;
+pub(crate) use violation::{Checks, Rule, burst, rate};
 
-/// Where a constraint comes from, the strongest first.
+/// Where a constraint comes from, in order of precedence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Source {
-    /// The user wrote it.
+    /// Override by the user.
     Override,
-    /// The provider's capability knew it.
+    /// The provider's capability.
     Capability,
-    /// It stands in the table of tiers.
+    /// The tier table.
     Tier,
-    /// Nobody knew anything.
+    /// Default, since no other source has a constraint.
     #[default]
     Default,
 }
@@ -61,24 +61,24 @@ impl fmt::Display for Source {
     }
 }
 
-/// Tokens that a call may take, as guessed before it is made.
+/// Estimate of the tokens of a call before it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TokenEstimate {
-    /// Surely no fewer.
+    /// Lower bound.
     pub min_tokens: u64,
-    /// So many, most likely.
+    /// Expected number.
     pub expected_tokens: u64,
-    /// Surely no more.
+    /// Upper bound; this number is reserved.
     pub max_tokens: u64,
-    /// How many of the most are input, if that is known; the others are output.
+    /// Input tokens within `max_tokens`, if known; the rest are output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_tokens: Option<u64>,
 }
 
 impl TokenEstimate {
-    /// The most tokens that a dimension may see. Where nobody knows what is input and what is
-    /// output, either may be all of it.
-    fn most(&self, dimension: Dimension) -> u64 {
+    /// Returns the maximum number of tokens in a dimension. If the input is not known, either input
+    /// or output may be all of them.
+    fn max_in(&self, dimension: Dimension) -> u64 {
         let input = self.input_tokens.map(|input| input.min(self.max_tokens));
         match dimension {
             Dimension::Tokens => self.max_tokens,
@@ -89,7 +89,7 @@ impl TokenEstimate {
     }
 }
 
-/// What a call is to keep to. Printed or serialised, it shows its constraint.
+/// The constraint for a call and where it comes from. `Display` and serialisation show it.
 ///
 /// ```
 /// use tidegate_llm::plan::{Plan, PlanRequest, Planner};
@@ -101,39 +101,39 @@ impl TokenEstimate {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
-    /// What it keeps to; nothing if unset.
+    /// Constraint to enforce; `None` means no limit.
     pub constraint: Option<Constraint>,
-    /// Where that comes from.
+    /// Source of the constraint.
     pub source: Source,
-    /// How many tokens it may take, if somebody has guessed.
+    /// Estimate of tokens, if known.
     pub estimate: Option<TokenEstimate>,
 }
 
 impl Plan {
-    /// A plan with a constraint.
+    /// Creates a plan with a constraint.
     #[must_use]
     pub const fn constrained(constraint: Constraint, source: Source) -> Self {
         Self { constraint: Some(constraint), source, estimate: None }
     }
 
-    /// The same with a guess of tokens.
+    /// Sets the token estimate.
     #[must_use]
     pub const fn with_estimate(mut self, estimate: TokenEstimate) -> Self {
         self.estimate = Some(estimate);
         self
     }
 
-    /// How many tokens are reserved before the call: the most it may take where tokens of a minute
-    /// are limited, together or apart, else none.
+    /// Returns the number of tokens reserved before the call: the upper bound of the estimate if
+    /// tokens are limited, in total or by input and output, else 0.
     #[must_use]
     pub fn reserved_tokens(&self) -> u64 {
         let reserved = Dimension::ALL.map(|dimension| self.reserved(dimension));
         let together = reserved.into_iter().fold(0, u64::saturating_add);
-        // Whoever does not know the parts reserves all of it in each of them.
+        // Without a split, each dimension reserves the whole estimate.
         together.min(self.estimate.map_or(0, |estimate| estimate.max_tokens))
     }
 
-    /// How many tokens are reserved in one dimension; none where it is not limited.
+    /// Returns the number of tokens reserved in one dimension; 0 if it is not limited.
     ///
     /// ```
     /// use tidegate_llm::Dimension;
@@ -154,7 +154,7 @@ impl Plan {
     #[must_use]
     pub fn reserved(&self, dimension: Dimension) -> u64 {
         let limited = self.constraint.as_ref().and_then(|limits| limits.rate(dimension)).is_some();
-        self.estimate.filter(|_| limited).map_or(0, |estimate| estimate.most(dimension))
+        self.estimate.filter(|_| limited).map_or(0, |estimate| estimate.max_in(dimension))
     }
 }
 

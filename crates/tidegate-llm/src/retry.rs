@@ -1,43 +1,44 @@
-//! Trying again: spread out, as the provider asks, within a budget and a deadline.
+//! Retries with jitter, server-requested delays, a shared budget and a deadline.
 //!
-//! A [`RetryLayer`] wraps a service, and says what holds for its calls:
+//! A [`RetryLayer`] wraps a service and configures its retries:
 //!
-//! - Delays double from one second up to a minute ([`RetryLayer::base`], [`RetryLayer::cap`]), less a random part. With the
-//!   defaults the last attempt is made 91 to 183 seconds after the first: most limits are over by
-//!   then.
-//! - A delay that the provider asks for is never shortened. A little is added to it, so that those
-//!   who were told the same do not come back at the same instant.
-//! - All retries to a provider share a [`Budget`], so that an outage is not answered by a storm.
-//! - A wait for a provider that is left alone ([`CallError::Open`]) is no retry: nothing was sent. It
-//!   takes nothing from the budget, and no attempt for as long as the schedule lasts.
-//! - While a retry sleeps it holds no permit: that went with the attempt that failed.
-//! - Waits for permits and delays between attempts share one time ([`Call::max_wait`](crate::Call::max_wait)). A delay
-//!   of our own that is longer than what is left is shortened to a last attempt.
-//! - A provider that cannot be reached is tried again twice, quickly.
+//! - Delays double from one second up to a minute ([`RetryLayer::base`], [`RetryLayer::cap`]),
+//!   minus random jitter. With the defaults the last attempt starts 91 to 183 seconds after the
+//!   first, when most rate limits are over.
+//! - A delay requested by the provider is never shortened. Jitter is added to it, so that callers
+//!   that got the same delay do not all come back at the same instant.
+//! - All retries to a provider share a budget ([`RetryLayer::budget`]), so that an outage does not
+//!   cause a retry storm.
+//! - Waiting for an open circuit breaker ([`CallError::Open`]) is not a retry: nothing was sent. It
+//!   takes nothing from the budget, and does not count as an attempt for as long as the delays of
+//!   the schedule last.
+//! - A call holds no permit while it waits for a retry: the permit ended with the failed attempt.
+//! - Waits for permits and delays between attempts share one limit
+//!   ([`Call::max_wait`](crate::Call::max_wait)). A delay of our own that exceeds the remaining
+//!   time is shortened for one last attempt.
+//! - A provider that cannot be reached is retried twice, with shorter delays.
 //!
-//! Only failures that time can heal are retried, and [`CallError::NoPermit`] never is: it is the
-//! caller's own limit. An answer that was handed out is not looked after any more; what fails in
-//! the middle of a stream is for its reader to judge.
+//! Only failures that may pass with time are retried. [`CallError::NoPermit`] never is: it is the
+//! caller's own limit. A response that was handed out is no longer watched; a failure in the middle
+//! of a stream is for its reader to handle.
 //!
 //! [`CallError::NoPermit`]: crate::CallError::NoPermit
 //! [`CallError::Open`]: crate::CallError::Open
 
 mod budget;
+mod counters;
 mod layer;
 mod policy;
 mod random;
+mod retry_state;
 mod run;
 mod schedule;
 mod service;
-mod stats;
-mod tries;
 
-pub use budget::Budget;
-pub(crate) use budget::Budgets;
+pub(crate) use budget::{Budget, Budgets};
 pub use layer::RetryLayer;
 #[cfg(test)]
 pub(crate) use random::Random;
 pub(crate) use run::Retryable;
 #[cfg(test)]
 pub(crate) use run::{Reason, TimeBudget, run_within};
-pub use stats::Stats;

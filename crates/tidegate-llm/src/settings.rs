@@ -1,9 +1,9 @@
-//! What a model is loaded with: which modules are on, and their numbers.
+//! Settings of models: which modules are on, and their parameters.
 //!
-//! Every module is off unless a program turns it on. A registry has settings for all models, and a
-//! model may be loaded with others: what they give replaces what the registry has, the rest stays.
-//! Values are checked when a model is loaded, all at once. Nothing here reads a file or the
-//! environment: programs do that, and `tidegate-config`.
+//! Every module is off by default. A registry has settings for all models; settings that a model is
+//! loaded with override them one by one. Values are checked when a model is loaded, and all
+//! violations are reported together. Nothing here reads files or the environment; `tidegate-config`
+//! does.
 
 mod concurrency;
 mod fallback;
@@ -15,8 +15,7 @@ pub use concurrency::{
     DEFAULT_CONCURRENCY_CAP, Warning, default_concurrency, resolve_concurrency,
     resolve_concurrency_cap,
 };
-pub(crate) use fallback::ChainLink;
-pub use fallback::FallbackSettings;
+pub(crate) use fallback::{ChainLink, FallbackSettings};
 pub use rate_limit::RateLimitSettings;
-pub(crate) use retry::RetryNumbers;
+pub(crate) use retry::RetryParams;
 pub use retry::{RetrySettings, default_retries};

@@ -1,10 +1,12 @@
-//! What happens, told to whoever watches: never a prompt, never a key.
+//! Observers of calls. They never see a prompt or a key.
 //!
-//! An [`Observer`] is told of each permit, throttle and retry, and of calls that wait and are made. [`Traced`] writes them as
-//! events of `tracing` under the names that dashboards know; `Measured` (feature `metrics`) counts
-//! them. Labels are providers, which a program names itself, so there are few of them.
+//! An [`Observer`] is notified of permits, throttles, retries, and calls that wait or are in
+//! flight. [`tracing_observer`] emits `tracing` events under stable names; `metrics_observer`
+//! (feature `metrics`) records metrics. Labels are provider names, which the program chooses
+//! itself, so there are few of them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::breaker::BreakerState;
@@ -12,43 +14,42 @@ use tidegate_providers::{Class, Provider};
 
 mod counter;
 #[cfg(feature = "metrics")]
-mod measured;
-mod stay;
+mod metrics_observer;
+mod stage_guard;
 
 pub(crate) use counter::Counter;
 #[cfg(feature = "metrics")]
-pub use measured::Measured;
-pub use stay::Stage;
-pub(crate) use stay::Stay;
+pub use metrics_observer::metrics_observer;
+pub(crate) use stage_guard::{Stage, StageGuard};
 
-/// A permit that was given.
+/// A permit that was granted.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Acquired<'a> {
-    /// The provider.
+    /// Provider of the call.
     pub provider: &'a Provider,
-    /// Whose limits they were: a scope, or the key that a program made. No secret is in it.
+    /// Key of the limits: a scope, or a key derived by the program. It contains no secret.
     pub limiter_key: &'a str,
-    /// Tokens that were reserved.
+    /// Tokens reserved.
     pub estimated_tokens: u64,
-    /// How long the call waited.
+    /// Total wait.
     pub wait: Duration,
-    /// The part of it that was for tokens; the rest was for requests and concurrency.
+    /// Part of the wait caused by token limits; the rest was for requests and concurrency.
     pub token_wait: Duration,
-    /// What made it wait longest, if it waited: a dimension or `concurrency`.
+    /// Main cause of the wait, if it waited: a dimension or `concurrency`.
     pub limited_by: Option<&'static str>,
-    /// Requests per minute that are allowed, if that is known.
+    /// Limit of requests per minute, if known.
     pub requests_per_minute: Option<u64>,
-    /// Tokens per minute that are allowed, if that is known.
+    /// Limit of tokens per minute, if known.
     pub tokens_per_minute: Option<u64>,
-    /// Calls under way with this one, and calls that wait.
+    /// Calls in flight, including this one.
     pub in_flight: u64,
-    /// Calls that wait.
+    /// Calls waiting for a permit.
     pub waiting: usize,
 }
 
 impl<'a> Acquired<'a> {
-    /// A permit that was given at once, of which nothing is known.
+    /// Creates a permit that was granted without a wait; all other fields are zero or `None`.
     #[must_use]
     pub const fn new(provider: &'a Provider, limiter_key: &'a str) -> Self {
         Self {
@@ -66,34 +67,45 @@ impl<'a> Acquired<'a> {
     }
 }
 
-/// Somebody who is told what happens. Called on the path of calls: it must not wait.
+/// Receives notifications about calls. Methods are called on the path of calls and must not block.
 pub trait Observer: Send + Sync + fmt::Debug {
-    /// A permit was given.
+    /// A permit was granted.
     fn acquired(&self, acquired: &Acquired<'_>) {
         let _ = acquired;
     }
 
-    /// A call is in a stage from now on.
-    fn entered(&self, provider: &Provider, stage: Stage) {
-        let _ = (provider, stage);
+    /// A call started to wait for a permit.
+    fn wait_started(&self, provider: &Provider) {
+        let _ = provider;
     }
 
-    /// A call is no longer in a stage, whatever became of it.
-    fn left(&self, provider: &Provider, stage: Stage) {
-        let _ = (provider, stage);
+    /// A call no longer waits for a permit: it got one, failed or was dropped.
+    fn wait_ended(&self, provider: &Provider) {
+        let _ = provider;
     }
 
-    /// A provider throttled a call; what shares the key is closed for so long.
+    /// A call with a permit is in flight.
+    fn call_started(&self, provider: &Provider) {
+        let _ = provider;
+    }
+
+    /// A call is no longer in flight: its response ended, or it failed or was dropped.
+    fn call_ended(&self, provider: &Provider) {
+        let _ = provider;
+    }
+
+    /// A provider throttled a call; all calls with this key are held back for `pause`.
     fn throttled(&self, provider: &Provider, limiter_key: &str, pause: Duration) {
         let _ = (provider, limiter_key, pause);
     }
 
-    /// Calls leave more slowly for a while, since the provider complained.
+    /// The call rate was reduced for a while at the provider's request.
     fn slowed_down(&self, provider: &Provider, limiter_key: &str) {
         let _ = (provider, limiter_key);
     }
 
-    /// An attempt failed: its number, from one, and how long until the next one, if there is one.
+    /// An attempt failed. `attempt` counts from 1; `next_after` is the delay before the next
+    /// attempt, if there is one.
     fn failed(
         &self,
         provider: &Provider,
@@ -104,22 +116,28 @@ pub trait Observer: Send + Sync + fmt::Debug {
         let _ = (provider, class, attempt, next_after);
     }
 
-    /// A call succeeded after so many retries.
+    /// A call succeeded after this many retries.
     fn recovered(&self, provider: &Provider, retries: u32) {
         let _ = (provider, retries);
     }
 
-    /// The breaker of a provider, or of one of its models, is in another state.
+    /// The circuit breaker of a provider, or of one of its models, changed its state.
     fn breaker_changed(&self, provider: &Provider, state: BreakerState) {
         let _ = (provider, state);
     }
 }
 
-/// Tells everything as events of `tracing`, at the level of debugging.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Traced;
+/// Returns an observer that records permits, waits and throttles as `tracing` events at level
+/// debug. It is the default wherever an observer can be set.
+#[must_use]
+pub fn tracing_observer() -> Arc<dyn Observer> {
+    Arc::new(TracingObserver)
+}
 
-impl Observer for Traced {
+#[derive(Debug)]
+struct TracingObserver;
+
+impl Observer for TracingObserver {
     fn acquired(&self, acquired: &Acquired<'_>) {
         let (key, tokens) = (acquired.limiter_key, acquired.estimated_tokens);
         let timestamp = timestamp();
@@ -160,12 +178,12 @@ impl Observer for Traced {
     }
 }
 
-/// Whole milliseconds, cut off.
+/// Returns whole milliseconds, rounded down.
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since the Unix epoch.
 fn timestamp() -> f64 {
     Duration::from_nanos(tidegate::clock::wall_now().as_nanos()).as_secs_f64()
 }

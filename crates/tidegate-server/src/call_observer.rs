@@ -5,12 +5,12 @@
 //! would push all other events out of the watchers' queues.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::breaker::BreakerState;
 use tidegate_gateway::{self as gateway, FinishedCall};
-use tidegate_llm::telemetry::{Acquired, Observer, Stage, Traced};
+use tidegate_llm::telemetry::{Acquired, Observer, tracing_observer};
 use tidegate_providers::{Class, Provider};
 use tokio::time::Instant;
 
@@ -28,6 +28,7 @@ const MAX_PROVIDERS: usize = 1_000;
 #[derive(Debug)]
 pub(crate) struct CallObserver {
     metrics: LlmMetrics,
+    tracing: Arc<dyn Observer>,
     events: Events,
     access_log: AccessLog,
     last_event: Mutex<BTreeMap<Provider, Instant>>,
@@ -35,7 +36,13 @@ pub(crate) struct CallObserver {
 
 impl CallObserver {
     pub(crate) fn new(metrics: LlmMetrics, events: Events) -> Self {
-        Self { metrics, events, access_log: AccessLog::default(), last_event: Mutex::default() }
+        Self {
+            metrics,
+            tracing: tracing_observer(),
+            events,
+            access_log: AccessLog::default(),
+            last_event: Mutex::default(),
+        }
     }
 
     /// Returns the access log, which is initially off.
@@ -65,20 +72,28 @@ impl CallObserver {
 impl Observer for CallObserver {
     fn acquired(&self, acquired: &Acquired<'_>) {
         self.metrics.acquired(acquired);
-        Traced.acquired(acquired);
+        self.tracing.acquired(acquired);
     }
 
-    fn entered(&self, provider: &Provider, stage: Stage) {
-        self.metrics.entered(provider, stage);
+    fn wait_started(&self, provider: &Provider) {
+        self.metrics.wait_started(provider);
     }
 
-    fn left(&self, provider: &Provider, stage: Stage) {
-        self.metrics.left(provider, stage);
+    fn wait_ended(&self, provider: &Provider) {
+        self.metrics.wait_ended(provider);
+    }
+
+    fn call_started(&self, provider: &Provider) {
+        self.metrics.call_started(provider);
+    }
+
+    fn call_ended(&self, provider: &Provider) {
+        self.metrics.call_ended(provider);
     }
 
     fn throttled(&self, provider: &Provider, limiter_key: &str, pause: Duration) {
         self.metrics.throttled(provider, limiter_key, pause);
-        Traced.throttled(provider, limiter_key, pause);
+        self.tracing.throttled(provider, limiter_key, pause);
         if self.is_due(provider, Instant::now()) {
             let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
             let provider = provider.as_str().to_owned();

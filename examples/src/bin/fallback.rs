@@ -6,7 +6,6 @@
 use anyhow::Result;
 use tidegate_llm::client::Client;
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::FallbackSettings;
 use tidegate_llm::{Chat, Credential};
 use tidegate_sim::{Account, Dialect, Fault, Limits, Output, Simulator};
 
@@ -24,11 +23,10 @@ async fn main() -> Result<()> {
 
     // Each provider has its own limits. The second one is tried before any retry, and only while no
     // part of a response has been delivered.
-    let chain = FallbackSettings::to(["anthropic/claude-haiku"]);
     let model = models
         .load_model("openai", "gpt-4o")
         .rate_limit(true)
-        .fallback(chain)
+        .fallback_to(["anthropic/claude-haiku"])
         .retry(true)
         .build()?;
     println!("loaded {model}");

@@ -21,7 +21,6 @@ use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::rate_limit::{
     Account, AccountGroup, AccountLimits, LimitView, account_footprint, own_engine,
 };
-use tidegate_llm::retry::Budget;
 use tidegate_llm::telemetry::Observer;
 use tidegate_providers::Credential;
 
@@ -35,8 +34,6 @@ const OVERFLOW: &str = "\u{0}overflow";
 /// An account with the gateway's state for it.
 pub(crate) struct AccountEntry {
     pub(crate) account: Account,
-    /// Retry budget of the account, kept across configurations.
-    pub(crate) budget: Budget,
     /// The stack, and the generation of the configuration that it was built for.
     stack: ArcSwapOption<(u64, Stack)>,
     /// Whether the provider rejected the key and never accepted it.
@@ -314,7 +311,6 @@ impl Accounts {
         }
         Ok(Arc::new(AccountEntry {
             account: builder.build()?,
-            budget: Budget::default(),
             stack: ArcSwapOption::empty(),
             is_rejected: AtomicBool::new(false),
             was_accepted: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use tidegate::{Engine, LimitError};
 use tidegate_llm::fallback::{self, MAX_TARGETS};
 use tidegate_llm::memory::MemoryBudget;
 use tidegate_llm::retry::RetryLayer;
-use tidegate_llm::telemetry::{Observer, Traced};
+use tidegate_llm::telemetry::{Observer, tracing_observer};
 use tidegate_providers::classify::Rules;
 use tidegate_providers::request::key_field;
 use tidegate_providers::{Credential, Dialect, Provider};
@@ -225,8 +225,8 @@ impl Route {
             account: account.clone(),
             breaker: self.provider_state.breaker().clone(),
             client: self.client.clone(),
-            // Each account has a retry budget of its own.
-            retry: self.retry_layer.clone().budget(&entry.budget),
+            // Each account has its own retry budget, across all configurations.
+            retry: self.retry_layer.clone().account(&entry.account),
             chain: self.chain.clone(),
         })
     }
@@ -283,7 +283,7 @@ pub(crate) fn validate(upstreams: &[Upstream]) -> Result<(), GatewayError> {
         let params = AccountParams {
             upstream: upstream.clone(),
             engines,
-            observer: Arc::new(Traced),
+            observer: tracing_observer(),
             pool,
             memory: MemoryBudget::unlimited(),
         };
@@ -325,7 +325,6 @@ fn retry_layer(upstream: &Upstream, shared: &Shared) -> RetryLayer {
     let layer = RetryLayer::new(upstream.name.clone())
         .max_retries(upstream.max_retries)
         .base(upstream.retry_base)
-        .paced()
         .bounded_log()
         .observer(shared.observer.clone());
     layer.log_configured();
@@ -378,7 +377,7 @@ fn chain(
     if fallback_indices.is_empty() {
         return Ok(None);
     }
-    let chain = Chain::new(pending.upstream.name.clone(), fallback_indices);
+    let chain = Chain::from_fns(pending.upstream.name.clone(), fallback_indices);
     chain.map(Some).map_err(|_| too_many_fallbacks(&pending.upstream))
 }
 

@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use tidegate_llm::CallError;
-use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::rate_limit::Account;
 use tidegate_llm::retry::RetryLayer;
+use tidegate_providers::Provider;
 
 use crate::request::call::{Call, OutgoingRequest, ResendPolicy};
 use crate::request::model_map::ModelMap;
@@ -86,6 +87,9 @@ fn may_have_acted(error: &CallError) -> bool {
     error.was_sent() && status != Some(StatusCode::TOO_MANY_REQUESTS)
 }
 
+/// The future of a call to a fallback.
+type FallbackCall = Pin<Box<dyn Future<Output = Result<UpstreamResponse, CallError>> + Send>>;
+
 /// Returns a fallback target: another provider with the account of its configured key and its own
 /// model names.
 pub(crate) fn fallback_target(
@@ -93,12 +97,13 @@ pub(crate) fn fallback_target(
     client: &Arc<UpstreamClient>,
     breaker: &ProviderBreaker,
     models: ModelMap,
-) -> Target<Call, UpstreamResponse> {
+) -> (Provider, impl Fn(Call) -> FallbackCall + Send + Sync + use<>) {
     let (account, breaker, client) = (entry.account.clone(), breaker.clone(), client.clone());
-    Target::from_fn(client.provider.clone(), move |mut call: Call| {
+    let provider = client.provider.clone();
+    let make_call = move |mut call: Call| -> FallbackCall {
         let (account, breaker, client) = (account.clone(), breaker.clone(), client.clone());
         let renamed = models.rename(&call.request);
-        async move {
+        Box::pin(async move {
             let renamed = renamed.map_err(|error| CallError::Request {
                 provider: client.provider.clone(),
                 source: error.into(),
@@ -111,8 +116,9 @@ pub(crate) fn fallback_target(
             let mut response = attempt_with_permit(&account, &breaker, &client, call).await?;
             response.head.headers.extend(model.map(|model| (MODEL_HEADER, model)));
             Ok(response)
-        }
-    })
+        })
+    };
+    (provider, make_call)
 }
 
 /// Makes an attempt within the limits of an account, unless the breaker is open.

@@ -1,4 +1,4 @@
-//! Circuits by scope.
+//! Registry of circuits by scope.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,29 +8,28 @@ use super::circuit::Circuit;
 use crate::call::Scope;
 use crate::recent::Recent;
 
-/// How many scopes are remembered at least.
-const MOST_SCOPES: usize = 4_096;
+/// Minimum number of scopes whose circuits are remembered.
+const REMEMBERED_SCOPES: usize = 4_096;
 
-/// A circuit for each scope. Clones share them.
+/// One circuit per scope. Clones share them.
 ///
-/// The scopes that were asked for lately are remembered, 4,096 of them at least. A circuit that was
-/// forgotten lives on with those who have it; who asks for it anew gets one that is closed.
+/// At least the 4,096 most recently used scopes are remembered. Existing holders keep a circuit
+/// that was evicted; the next lookup of its scope creates a closed one.
 #[derive(Clone, Debug)]
 pub(crate) struct Breakers {
     settings: BreakerSettings,
-    known: Arc<Mutex<Recent<Scope, Circuit>>>,
+    circuits: Arc<Mutex<Recent<Scope, Circuit>>>,
 }
 
 impl Breakers {
-    /// No circuits yet.
     pub(crate) fn new(settings: BreakerSettings) -> Self {
-        Self { settings, known: Arc::new(Mutex::new(Recent::new(MOST_SCOPES))) }
+        Self { settings, circuits: Arc::new(Mutex::new(Recent::new(REMEMBERED_SCOPES))) }
     }
 
-    /// The circuit of a scope: the same one for the same scope.
-    pub(crate) fn of(&self, scope: &Scope) -> Circuit {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(scope, || Circuit::of(scope, self.settings))
+    /// Returns the circuit of a scope, and creates it if necessary.
+    pub(crate) fn get(&self, scope: &Scope) -> Circuit {
+        let mut circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
+        circuits.get(scope, || Circuit::for_scope(scope, self.settings))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A circuit that many calls share.
+//! A circuit shared by all calls of a scope.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,23 +12,23 @@ use tokio::time::Instant;
 use crate::call::{Broken, CallError, Scope};
 use crate::telemetry::Counter;
 
-/// How much earlier than a deadline a call may be broken off at it: the clock of whoever does so was
-/// started before ours.
-const EARLY: Duration = Duration::from_millis(10);
+/// A call that is dropped this long before its deadline still counts as timed out, since the
+/// caller's timer started before ours.
+const DEADLINE_TOLERANCE: Duration = Duration::from_millis(10);
 
-/// What came of a circuit so far.
+/// Counts of a circuit.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
-    /// How often it was opened, by failures in a row or by a trial that failed.
+    /// Times it opened, by consecutive failures or a failed trial.
     pub(crate) opened: u64,
-    /// How often it was closed again.
+    /// Times it closed.
     pub(crate) closed: u64,
-    /// Calls that were refused.
+    /// Calls refused.
     pub(crate) refused: u64,
 }
 
-/// Whether a provider is called, as all its callers see it. Clones share it.
+/// A circuit breaker shared by all callers of a scope. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Circuit(Arc<Inner>);
 
@@ -43,8 +43,7 @@ struct Inner {
 }
 
 impl Circuit {
-    /// The circuit of a provider. For one that is found again by its scope, see
-    /// [`Breakers`](super::Breakers).
+    /// Creates the circuit of a provider. [`Breakers`](super::Breakers) keeps circuits by scope.
     #[cfg(test)]
     pub(crate) fn new(provider: impl Into<Provider>, settings: BreakerSettings) -> Self {
         let provider = provider.into();
@@ -52,7 +51,7 @@ impl Circuit {
         Self::named(provider, name, settings)
     }
 
-    pub(super) fn of(scope: &Scope, settings: BreakerSettings) -> Self {
+    pub(super) fn for_scope(scope: &Scope, settings: BreakerSettings) -> Self {
         Self::named(scope.provider().clone(), scope.to_string(), settings)
     }
 
@@ -67,27 +66,27 @@ impl Circuit {
         }))
     }
 
-    /// Whether the provider is called now.
     #[cfg(test)]
     pub(crate) fn state(&self) -> BreakerState {
         self.0.lock().state(super::now())
     }
 
-    /// What came of it so far.
     #[cfg(test)]
     pub(crate) fn stats(&self) -> Stats {
         let Inner { opened, closed, refused, .. } = &*self.0;
         Stats { opened: opened.read(), closed: closed.read(), refused: refused.read() }
     }
 
-    /// Lets a call through, if the provider is called now. It may take so long, if it says so.
-    pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<Pass, CallError> {
+    /// Admits a call unless the circuit is open. `deadline` is the time the call may take, if
+    /// limited.
+    pub(super) fn admit(&self, deadline: Option<Duration>) -> Result<AdmittedCall, CallError> {
         let now = Instant::now();
         let admitted = self.0.lock().admit(super::now());
         match admitted {
             Ok(epoch) => {
-                let end = deadline.and_then(|span| now.checked_add(span.saturating_sub(EARLY)));
-                Ok(Pass { circuit: self.0.clone(), epoch: Some(epoch), end })
+                let end = deadline
+                    .and_then(|span| now.checked_add(span.saturating_sub(DEADLINE_TOLERANCE)));
+                Ok(AdmittedCall { circuit: self.0.clone(), epoch: Some(epoch), end })
             }
             Err(after) => {
                 self.0.refused.up();
@@ -99,17 +98,17 @@ impl Circuit {
 
 impl Inner {
     fn settle(&self, epoch: Epoch, outcome: CallOutcome, error: Option<&CallError>) {
-        let news = self.lock().settle(epoch, outcome, super::now(), 0);
-        let name = &self.name;
-        match (news, error) {
+        let transition = self.lock().settle(epoch, outcome, super::now(), 0);
+        let scope = &*self.name;
+        match (transition, error) {
             (Some(Transition::Opened(pause)), Some(error)) => {
                 self.opened.up();
-                let seconds = pause.as_secs_f64();
-                tracing::warn!("{name} keeps failing and is left alone for {seconds:.1}s: {error}");
+                let open_for_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+                tracing::warn!(scope, open_for_ms, %error, "breaker opened");
             }
             (Some(Transition::Closed(_)), _) => {
                 self.closed.up();
-                tracing::info!("{name} answers again");
+                tracing::info!(scope, "breaker closed");
             }
             _ => {}
         }
@@ -120,17 +119,17 @@ impl Inner {
     }
 }
 
-/// A call that was let through. Dropped without an outcome before its deadline, it leaves its place
-/// to another: its caller has gone. Dropped at the deadline, it was not answered in time.
+/// A call that was admitted. Dropping it without an outcome before its deadline records nothing,
+/// since its caller went away. Dropping it at the deadline records a timeout.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct AdmittedCall {
     circuit: Arc<Inner>,
     epoch: Option<Epoch>,
-    /// From when on a call that has no answer was given enough time.
+    /// From this instant on, a call without a response has timed out.
     end: Option<Instant>,
 }
 
-impl Pass {
+impl AdmittedCall {
     pub(super) fn settle<T>(mut self, result: &Result<T, CallError>) {
         let error = result.as_ref().err();
         let outcome = error.map_or(CallOutcome::Answered, outcome_of);
@@ -140,7 +139,7 @@ impl Pass {
     }
 }
 
-impl Drop for Pass {
+impl Drop for AdmittedCall {
     fn drop(&mut self) {
         let Some(epoch) = self.epoch.take() else { return };
         if self.end.is_none_or(|end| Instant::now() < end) {
@@ -153,7 +152,7 @@ impl Drop for Pass {
     }
 }
 
-/// What an error says about its provider.
+/// Classifies an error for the breaker.
 fn outcome_of(error: &CallError) -> CallOutcome {
     match error.class() {
         Class::Transient | Class::Overloaded => CallOutcome::Failed,

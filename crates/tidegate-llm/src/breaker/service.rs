@@ -1,4 +1,4 @@
-//! The layer and its service.
+//! The breaker's layer and service.
 
 use std::future;
 use std::task::{Context, Poll};
@@ -10,14 +10,13 @@ use super::circuit::Circuit;
 use crate::call::ready::{self, Answering};
 use crate::call::{CallError, Outgoing};
 
-/// Makes services that leave a provider alone while its circuit is open.
+/// Wraps services so that they refuse calls while a circuit is open.
 #[derive(Clone, Debug)]
 pub(crate) struct BreakerLayer {
     circuit: Circuit,
 }
 
 impl BreakerLayer {
-    /// A layer on a circuit, which others may share.
     pub(crate) const fn new(circuit: Circuit) -> Self {
         Self { circuit }
     }
@@ -31,10 +30,10 @@ impl<S> Layer<S> for BreakerLayer {
     }
 }
 
-/// A service that leaves its provider alone while its circuit is open. Made by a [`BreakerLayer`].
+/// A service that refuses calls while its circuit is open. Made by a [`BreakerLayer`].
 ///
-/// It is asked when a call is made and not when readiness is polled, so that nobody waits for a
-/// provider that is down.
+/// The circuit is checked when a call is made, not when readiness is polled, so that callers do not
+/// wait for a provider that is down.
 #[derive(Clone, Debug)]
 pub(crate) struct Breaker<S> {
     inner: S,
@@ -57,18 +56,18 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let pass = match self.circuit.admit(request.terms().deadline) {
-            Ok(pass) => pass,
+        let admitted = match self.circuit.admit(request.terms().deadline) {
+            Ok(admitted) => admitted,
             Err(open) => {
-                // What the service inside has reserved for this call is of no use to it.
+                // Releases what the inner service reserved for this call.
                 drop(ready::take_ready(&mut self.inner));
                 return Box::pin(future::ready(Err(open)));
             }
         };
-        let answer = self.inner.call(request);
+        let response = self.inner.call(request);
         Box::pin(async move {
-            let result = answer.await;
-            pass.settle(&result);
+            let result = response.await;
+            admitted.settle(&result);
             result
         })
     }

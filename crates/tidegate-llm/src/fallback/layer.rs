@@ -1,10 +1,11 @@
-//! The layer: a chain of targets.
+//! The fallback layer: a chain of targets.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tidegate_providers::Provider;
 use tower_layer::Layer;
+use tower_service::Service;
 
 use super::service::Fallback;
 use super::target::Target;
@@ -12,20 +13,20 @@ use crate::call::{CallError, Outgoing};
 use crate::plan::{Checks, Invalid, Rule};
 use crate::telemetry::Counter;
 
-/// The most targets of a chain.
+/// Maximum number of targets in a chain. A longer chain would hide that no provider responds.
 pub const MAX_TARGETS: usize = 10;
 
-/// Makes services that turn to others when they fail.
+/// Wraps services so that failed calls fall back to other providers. Clones share the counts.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-/// use tidegate_llm::fallback::{FallbackLayer, Target};
+/// use tidegate_llm::fallback::FallbackLayer;
 /// use tidegate_llm::{Broken, Call, CallError};
 /// use tidegate_llm::Chat;
 /// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
 /// let groq = service_fn(|_: Call| async { Ok::<_, CallError>("from groq") });
-/// let layer = FallbackLayer::new("openai", [Target::new("groq", groq)])?;
+/// let layer = FallbackLayer::new("openai", [("groq", groq)])?;
 /// let model = layer.layer(service_fn(|_: Call| async {
 ///     let (provider, broken) = ("openai".into(), Broken::NotConnected);
 ///     Err(CallError::Connection { provider, broken, source: None })
@@ -40,7 +41,6 @@ pub struct FallbackLayer<R, T> {
 }
 
 pub(super) struct Chain<R, T> {
-    /// Who is asked first.
     pub(super) primary: Provider,
     pub(super) targets: Vec<Target<R, T>>,
     pub(super) counters: Counters,
@@ -55,11 +55,46 @@ pub(super) struct Counters {
 }
 
 impl<R, T> FallbackLayer<R, T> {
-    /// Targets behind a provider, in the order in which they are tried.
+    /// Creates a layer for calls to `primary` that fall back to `targets`, in this order:
+    /// providers, each with the service that calls it. The services should have their own rate
+    /// limits around them: calls that fall back count there like any others. Box services of
+    /// different types (`tower::util::BoxCloneService`).
     ///
     /// # Errors
-    /// If there is none, or there are more than [`MAX_TARGETS`].
-    pub fn new(
+    /// If there are no targets, or more than [`MAX_TARGETS`].
+    pub fn new<S>(
+        primary: impl Into<Provider>,
+        targets: impl IntoIterator<Item = (impl Into<Provider>, S)>,
+    ) -> Result<Self, Invalid>
+    where
+        S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
+        S::Future: Send,
+        R: Send + 'static,
+    {
+        let targets = targets.into_iter();
+        Self::with_targets(
+            primary,
+            targets.map(|(provider, service)| Target::new(provider, service)),
+        )
+    }
+
+    /// Creates a layer like [`new`](Self::new) from functions that call the providers.
+    ///
+    /// # Errors
+    /// If there are no targets, or more than [`MAX_TARGETS`].
+    pub fn from_fns<F, A>(
+        primary: impl Into<Provider>,
+        targets: impl IntoIterator<Item = (impl Into<Provider>, F)>,
+    ) -> Result<Self, Invalid>
+    where
+        F: Fn(R) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<T, CallError>> + Send + 'static,
+    {
+        let targets = targets.into_iter();
+        Self::with_targets(primary, targets.map(|(provider, call)| Target::from_fn(provider, call)))
+    }
+
+    pub(crate) fn with_targets(
         primary: impl Into<Provider>,
         targets: impl IntoIterator<Item = Target<R, T>>,
     ) -> Result<Self, Invalid> {
@@ -71,17 +106,17 @@ impl<R, T> FallbackLayer<R, T> {
         let mut checks = Checks::default();
         if let Some(rule) = rule {
             let named: Vec<_> = targets.iter().map(|target| target.provider().as_str()).collect();
-            checks.refuse("chain", &named, rule);
+            checks.reject("chain", &named, rule);
         }
         let (primary, counters) = (primary.into(), Counters::default());
         checks.finish(Self { chain: Arc::new(Chain { primary, targets, counters }) })
     }
 
-    /// Waits for the answer of the first provider, and turns to the targets with the request if it
+    /// Awaits the response of the primary provider, and tries the targets with `request` if it
     /// fails.
     ///
     /// # Errors
-    /// The error of the first provider, unless that of a target says more.
+    /// The error of the primary provider, with that of a target if a retry may help there.
     pub async fn run(
         &self,
         request: R,
@@ -93,25 +128,25 @@ impl<R, T> FallbackLayer<R, T> {
         self.chain.run(request, first).await
     }
 
-    /// Calls that began, through all services of this layer.
+    /// Calls started, over all services of this layer.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.chain.counters.calls.read()
     }
 
-    /// Turns to another provider; a call can have several.
+    /// Fallbacks to another provider; a call can have several.
     #[must_use]
     pub fn turns(&self) -> u64 {
         self.chain.counters.turns.read()
     }
 
-    /// Calls that another provider answered.
+    /// Calls that succeeded at another provider.
     #[must_use]
     pub fn rescued(&self) -> u64 {
         self.chain.counters.rescued.read()
     }
 
-    /// Calls that fell back and still have no answer.
+    /// Calls that fell back and failed.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.chain.counters.lost.read()

@@ -1,4 +1,4 @@
-//! The service: the first one, and then the chain.
+//! The fallback service: the primary service, then the targets.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::call::ready::Answering;
 use crate::call::{CallError, Outgoing};
 use crate::retry::Retryable as _;
 
-/// A service that turns to others when it fails. Made by a
+/// A service whose failed calls fall back to other providers. Made by a
 /// [`FallbackLayer`](super::FallbackLayer).
 pub struct Fallback<S, R, T> {
     inner: S,
@@ -49,7 +49,7 @@ where
 }
 
 impl<R: Outgoing + Clone, T> Chain<R, T> {
-    /// Waits for the answer of the first provider, and turns to the targets if it fails.
+    /// Awaits the response of the primary provider, and tries the targets if it fails.
     pub(super) async fn run(
         &self,
         request: R,
@@ -58,14 +58,13 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
         self.counters.calls.up();
         let end = request.terms().deadline.and_then(|span| Instant::now().checked_add(span));
         match first.await {
-            Err(error) if may_fall_back(&error) => self.follow(request, error, end).await,
+            Err(error) if may_fall_back(&error) => self.try_targets(request, error, end).await,
             done => done,
         }
     }
 
-    /// Tries the targets one after the other, after the first provider has failed with `first`, as
-    /// long as there is time.
-    async fn follow(
+    /// Tries the targets in order after the primary provider failed with `first`, until `end`.
+    async fn try_targets(
         &self,
         mut request: R,
         first: CallError,
@@ -82,11 +81,11 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
             }
             let (to, error) = (target.provider(), failures.last().unwrap_or(&first));
             self.counters.turns.up();
-            tracing::warn!("Falling back from {from} to {to} ({}): {error}", error.class().name());
+            tracing::warn!(%from, %to, class = error.class().name(), %error, "falling back");
             match target.call(request.clone()).await {
-                Ok(answer) => {
+                Ok(response) => {
                     self.counters.rescued.up();
-                    return Ok(answer);
+                    return Ok(response);
                 }
                 Err(error) => {
                     let is_final = !may_fall_back(&error);
@@ -100,32 +99,33 @@ impl<R: Outgoing + Clone, T> Chain<R, T> {
         }
         self.counters.lost.up();
         if let Some(error) = failures.last() {
-            let class = error.class().name();
-            tracing::warn!("No fallback for {} after {from} ({class}): {error}", self.primary);
+            let (provider, class) = (&self.primary, error.class().name());
+            tracing::warn!(%provider, last = %from, class, %error, "no fallback succeeded");
         }
-        Err(lost(first, failures))
+        Err(final_error(first, failures))
     }
 }
 
-/// What there is to tell when nobody has answered: the error of the first, as that is the provider
-/// that was asked for. If it will not do better later, one of the others may; and if it was left
-/// alone, the others were not, and a retry costs what retries cost.
-fn lost(first: CallError, failures: Vec<CallError>) -> CallError {
-    let matters = |other: &CallError| {
+/// Chooses the error when all providers failed: that of the primary, since it is the one that was
+/// called. The error of a target is added if a retry may help there but not at the primary. It is
+/// also added if the primary was not called because its circuit is open but the target was: then a
+/// retry must be paid from the retry budget.
+fn final_error(first: CallError, failures: Vec<CallError>) -> CallError {
+    let is_relevant = |other: &CallError| {
         if first.is_worth_a_retry() {
             first.is_wait() && !other.is_wait()
         } else {
             other.is_worth_a_retry()
         }
     };
-    let other = failures.into_iter().filter(matters).min_by_key(CallError::retry_after);
+    let other = failures.into_iter().filter(is_relevant).min_by_key(CallError::retry_after);
     match other {
         Some(other) => CallError::Unrescued { first: Box::new(first), other: Box::new(other) },
         None => first,
     }
 }
 
-/// Whether another provider may do better.
+/// Returns whether another provider may succeed.
 fn may_fall_back(error: &CallError) -> bool {
     match error {
         CallError::Request { .. } => true,

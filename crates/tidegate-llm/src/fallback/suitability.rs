@@ -1,9 +1,9 @@
-//! Which providers can stand in for which.
+//! Which providers can be fallbacks of which.
 
 use tidegate_providers::Dialect;
 
-/// Why calls in one dialect never fall back to a provider of another, if they do not. `has_key` says
-/// whether the other has a key of its own.
+/// Returns the reason why calls in one dialect cannot fall back to a provider of another, or `None`
+/// if they can. `has_key` says whether the target has a key of its own.
 ///
 /// ```
 /// use tidegate_llm::Dialect;
@@ -14,7 +14,7 @@ use tidegate_providers::Dialect;
 /// ```
 #[must_use]
 pub fn unsuitable(from: Dialect, to: Dialect, has_key: bool) -> Option<&'static str> {
-    // A server of one's own needs no key.
+    // Self-hosted servers need no key.
     let needs_key = !matches!(to, Dialect::Ollama | Dialect::Compatible);
     if from.family() != to.family() {
         Some("it speaks another API")
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_deployments_count_within_a_family() {
+    fn keys_and_deployments_matter_within_a_family() {
         let from = Dialect::OpenAi;
         assert!(unsuitable(from, Dialect::Groq, false).unwrap().contains("no key of its own"));
         assert_eq!(unsuitable(from, Dialect::Compatible, false), None);

@@ -1,4 +1,4 @@
-//! Where to turn.
+//! A provider to fall back to.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +10,21 @@ use tower_service::Service;
 use crate::call::CallError;
 use crate::call::ready::{self, Answering};
 
-/// A provider to turn to, with the service that calls it. Cheap to clone.
-pub struct Target<R, T> {
+/// A provider to fall back to, with the service that calls it. Cheap to clone.
+pub(crate) struct Target<R, T> {
     provider: Provider,
     call: Arc<dyn Fn(R) -> Answering<T> + Send + Sync>,
 }
 
 impl<R, T> Target<R, T> {
-    /// A service under the name of its provider. It should have limits of its own around it: a call
-    /// that falls back is a call like others there.
-    pub fn new<S>(provider: impl Into<Provider>, service: S) -> Self
+    pub(crate) fn new<S>(provider: impl Into<Provider>, service: S) -> Self
     where
         S: Service<R, Response = T, Error = CallError> + Clone + Send + 'static,
         S::Future: Send,
         R: Send + 'static,
     {
-        // The lock is for services that cannot be shared, and held for the time of a clone. Nobody
-        // polls the one in it, so it reserves nothing while it is not needed.
+        // The lock makes services shareable that are not `Sync`. It is held only for a clone. The
+        // service in it is never polled, so it reserves nothing.
         let service = Mutex::new(service);
         let call = move |request| {
             let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -35,8 +33,7 @@ impl<R, T> Target<R, T> {
         Self::from_fn(provider, call)
     }
 
-    /// A function under the name of the provider that it calls.
-    pub fn from_fn<A>(
+    pub(crate) fn from_fn<A>(
         provider: impl Into<Provider>,
         call: impl Fn(R) -> A + Send + Sync + 'static,
     ) -> Self
@@ -47,9 +44,7 @@ impl<R, T> Target<R, T> {
         Self { provider: provider.into(), call: Arc::new(call) }
     }
 
-    /// The name of the provider.
-    #[must_use]
-    pub const fn provider(&self) -> &Provider {
+    pub(crate) const fn provider(&self) -> &Provider {
         &self.provider
     }
 

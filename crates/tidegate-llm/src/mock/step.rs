@@ -1,4 +1,4 @@
-//! What a mock does with one call.
+//! How a mock responds to one call.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_providers::{Class, Failure, Provider, Reply, ReportedLimits};
 
 use crate::call::{Broken, CallError};
 
-/// What a mock does with one call: an answer or a failure, and how long it takes.
+/// How a mock responds to one call: a reply or a failure, and its timing.
 ///
 /// ```
 /// use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Step {
     pub(super) outcome: Outcome,
     pub(super) delay: Duration,
     pub(super) pause: Duration,
-    pub(super) told: ReportedLimits,
+    pub(super) reported: ReportedLimits,
 }
 
 #[derive(Clone, Debug)]
@@ -35,14 +35,14 @@ pub(super) enum Outcome {
     Fail(Fail),
 }
 
-/// How an answer ends.
+/// How a response ends.
 #[derive(Clone, Debug)]
 pub(super) enum Ending {
     Whole,
     BrokenOff(Fail),
 }
 
-/// An error that can be made more than once.
+/// Description of an error, from which a new [`CallError`] is made for each call.
 #[derive(Clone, Debug)]
 pub(super) enum Fail {
     Class(Class),
@@ -51,27 +51,27 @@ pub(super) enum Fail {
 }
 
 impl Step {
-    /// Answers with a text.
+    /// Responds with a text.
     pub fn reply(text: impl Into<String>) -> Self {
         Self::whole(Reply::text(text))
     }
 
-    /// Answers with all of this. Usage and the reason to stop are filled in if they are not there.
+    /// Responds with this reply. Usage and stop reason are filled in if they are not set.
     pub fn whole(reply: Reply) -> Self {
         Self::of(Outcome::Reply(reply, Ending::Whole))
     }
 
-    /// Fails with an error of a class, and a status that goes with it.
+    /// Fails with an error of this class, with the status most providers use for it.
     pub fn fail(class: Class) -> Self {
         Self::of(Outcome::Fail(Fail::Class(class)))
     }
 
-    /// Fails with exactly this.
+    /// Fails with exactly this failure.
     pub fn failure(failure: Failure) -> Self {
         Self::of(Outcome::Fail(Fail::Failure(Box::new(failure))))
     }
 
-    /// Fails with a connection that is broken.
+    /// Fails with a broken connection.
     pub fn broken(broken: Broken) -> Self {
         Self::of(Outcome::Fail(Fail::Broken(broken)))
     }
@@ -81,34 +81,35 @@ impl Step {
             outcome,
             delay: Duration::ZERO,
             pause: Duration::ZERO,
-            told: ReportedLimits::nothing(),
+            reported: ReportedLimits::nothing(),
         }
     }
 
-    /// Takes that long until the answer begins, or until it fails.
+    /// Delays the response or failure.
     pub fn after(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Takes that long before every event of an answer that is streamed.
+    /// Pauses before every event of a streamed response.
     pub fn pause(mut self, pause: Duration) -> Self {
         self.pause = pause;
         self
     }
 
-    /// Tells this about limits, in the head of an answer.
-    pub fn told(mut self, told: ReportedLimits) -> Self {
-        self.told = told;
+    /// Reports these limits with the response, as providers do in headers.
+    pub fn told(mut self, limits: ReportedLimits) -> Self {
+        self.reported = limits;
         self
     }
 
-    /// Breaks off after the words. An answer that is not streamed fails instead.
+    /// Breaks the connection after the text. A response that is not streamed fails instead.
     pub fn then_breaks(self, broken: Broken) -> Self {
         self.then_ends(Ending::BrokenOff(Fail::Broken(broken)))
     }
 
-    /// Reports an error of a class after the words. An answer that is not streamed fails instead.
+    /// Reports an error of this class after the text. A response that is not streamed fails
+    /// instead.
     pub fn then_fails(self, class: Class) -> Self {
         self.then_ends(Ending::BrokenOff(Fail::Class(class)))
     }
@@ -122,7 +123,7 @@ impl Step {
 }
 
 impl Fail {
-    /// The error, before an answer has begun.
+    /// Returns the error for a call that fails before its response begins.
     pub(super) fn error(self, provider: Provider) -> CallError {
         match self {
             Self::Class(class) => {
@@ -133,7 +134,7 @@ impl Fail {
         }
     }
 
-    /// The error, in the middle of an answer: its status was one of success.
+    /// Returns the error for a stream that fails: the status was already sent as success.
     pub(super) fn in_stream(self, provider: Provider) -> CallError {
         match self {
             Self::Class(class) => {
@@ -144,7 +145,7 @@ impl Fail {
     }
 }
 
-/// The status that most providers have for a class.
+/// Returns the status that most providers use for a class.
 const fn status(class: Class) -> StatusCode {
     match class {
         Class::Transient => StatusCode::INTERNAL_SERVER_ERROR,

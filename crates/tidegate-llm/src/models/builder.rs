@@ -1,11 +1,11 @@
-//! Loading a model: which modules are around it, and with which settings.
+//! Loads a model with its modules and their settings.
 
 use tidegate_providers::request::Target;
 use tidegate_providers::{Credential, Dialect, Provider};
 use tower_layer::Layer as _;
 
 use super::error::LoadError;
-use super::model::{About, Model};
+use super::model::{Model, ModelInfo};
 use super::profile::Profile;
 use super::registry::{Backend, Models};
 use crate::breaker::BreakerLayer;
@@ -14,12 +14,10 @@ use crate::fallback::FallbackLayer;
 use crate::plan::{DEFAULT_MODEL, Invalid};
 use crate::rate_limit::{Account, RateLimitLayer};
 use crate::retry::RetryLayer;
-use crate::settings::{
-    ChainLink, FallbackSettings, RateLimitSettings, RetryNumbers, RetrySettings,
-};
+use crate::settings::{ChainLink, FallbackSettings, RateLimitSettings, RetryParams, RetrySettings};
 
-/// A model in the making. Each module takes `true`, `false`, or settings of its own; without a word it
-/// is as the registry says.
+/// Builder of a [`Model`]. Each module is turned on or off, or given settings of its own; by
+/// default it follows the registry.
 #[derive(Clone, Debug)]
 #[must_use = "a model is made by `build`"]
 pub struct ModelBuilder {
@@ -32,7 +30,7 @@ pub struct ModelBuilder {
     rate_limit: Option<RateLimitSettings>,
 }
 
-/// An adapter, perhaps with limits around it.
+/// An adapter, with rate limits around it if they are on.
 struct Limited {
     backend: Backend,
     model: String,
@@ -45,70 +43,93 @@ impl ModelBuilder {
         Self { models, provider, model, profile, retry: None, fallback: None, rate_limit: None }
     }
 
-    /// With this key, instead of the one that the registry has for the provider.
+    /// Uses this key instead of the one the registry has for the provider.
     pub fn credential(mut self, credential: Credential) -> Self {
         self.profile = self.profile.credential(credential);
         self
     }
 
-    /// At this address, instead of the one that the registry has for the provider.
+    /// Uses this address instead of the one the registry has for the provider.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.profile = self.profile.base_url(url);
         self
     }
 
-    /// Whether failed calls are tried again, and how.
+    /// Sets whether and how failed calls are retried.
     pub fn retry(mut self, settings: impl Into<RetrySettings>) -> Self {
         self.retry = Some(settings.into());
         self
     }
 
-    /// Whether other providers are turned to, and which ones.
-    pub fn fallback(mut self, settings: impl Into<FallbackSettings>) -> Self {
-        self.fallback = Some(settings.into());
+    /// Turns fallback on or off. The providers are those of [`fallback_to`](Self::fallback_to), or
+    /// else of the registry.
+    pub fn fallback(mut self, enabled: bool) -> Self {
+        self.fallback.get_or_insert_default().enabled = Some(enabled);
         self
     }
 
-    /// Whether calls keep to limits, and to which ones.
+    /// Sets the providers to fall back to, in this order, at most ten: `anthropic`, or one of its
+    /// models as `anthropic/claude-sonnet`. Turns fallback on, unless
+    /// [`fallback`](Self::fallback) turns it off.
+    ///
+    /// ```
+    /// use tidegate_llm::mock::Mock;
+    /// use tidegate_llm::models::Models;
+    ///
+    /// let models = Models::builder()
+    ///     .backend("mock", Mock::new("mock"))
+    ///     .backend("other", Mock::new("other"))
+    ///     .build();
+    /// let model = models.load_model("mock", "any").fallback_to(["other/small"]).build()?;
+    /// assert_eq!(model.to_string(), "Fallback(mock/any)");
+    /// # Ok::<(), tidegate_llm::models::LoadError>(())
+    /// ```
+    pub fn fallback_to(mut self, chain: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let chain = chain.into_iter().map(Into::into).collect();
+        self.fallback.get_or_insert_default().chain = Some(chain);
+        self
+    }
+
+    /// Sets whether calls are rate limited, and the limits.
     pub fn rate_limit(mut self, settings: impl Into<RateLimitSettings>) -> Self {
         self.rate_limit = Some(settings.into());
         self
     }
 
-    /// The model, with its modules around it: `Retry(Fallback(RateLimit(adapter)))`. A provider
-    /// that keeps failing is left alone for a while wherever there is a retry or a fallback.
+    /// Builds the model with its modules around it: `Retry(Fallback(RateLimit(adapter)))`. With
+    /// retry or fallback, a circuit breaker stops calls to a provider that keeps failing.
     ///
     /// # Errors
-    /// When the provider is not known, or a setting makes no sense.
+    /// When the provider has no address, model or client, or a setting is invalid.
     pub fn build(self) -> Result<Model, LoadError> {
         let retry = self.retry_settings();
         let fallback = self.fallback_settings();
-        let guarded = retry.is_some() || fallback.is_some();
-        let Limited { mut backend, model, account } = self.limited()?;
+        let has_breaker = retry.is_some() || fallback.is_some();
+        let Limited { mut backend, model, account } = self.rate_limited()?;
         let mut modules: Vec<_> = account.iter().map(|_| "RateLimit").collect();
-        if guarded {
-            backend = self.guarded(backend, &model);
+        if has_breaker {
+            backend = self.with_breaker(backend, &model);
         }
         if let Some(settings) = fallback {
-            backend = self.falling_back(backend, &settings)?;
+            backend = self.with_fallback(backend, &settings)?;
             modules.insert(0, "Fallback");
         }
         if retry.is_some() {
-            backend = self.retrying(backend, &self.retry_numbers()?);
+            backend = self.with_retry(backend, &self.retry_params()?);
             modules.insert(0, "Retry");
         }
-        let about = About { provider: self.provider, model, modules, account };
-        Ok(Model::new(backend, about))
+        let info = ModelInfo { provider: self.provider, model, modules, account };
+        Ok(Model::new(backend, info))
     }
 
-    /// The adapter, with limits around it if they are wished for.
-    fn limited(&self) -> Result<Limited, LoadError> {
+    /// Returns the adapter, with rate limits around it if they are on.
+    fn rate_limited(&self) -> Result<Limited, LoadError> {
         let model = self.model_name()?;
         let adapter = self.adapter(&model)?;
         let Some(settings) = self.rate_limit_settings() else {
             return Ok(Limited { backend: adapter, model, account: None });
         };
-        let account = self.models.open(&self.provider, &self.profile, &settings)?;
+        let account = self.models.open_account(&self.provider, &self.profile, &settings)?;
         let limited = RateLimitLayer::new(account.clone(), &model).layer(adapter);
         let backend = Backend::new(self.provider.clone(), limited);
         Ok(Limited { backend, model, account: Some(account) })
@@ -135,95 +156,95 @@ impl ModelBuilder {
         let target =
             target.map_err(|source| LoadError::Target { provider: provider.clone(), source })?;
         let mut profile = self.profile.clone();
-        profile.timeout.get_or_insert(self.retry_numbers()?.attempt_timeout);
+        profile.timeout.get_or_insert(self.retry_params()?.attempt_timeout);
         self.models.connect(provider, target, &profile)
     }
 
-    /// The settings of each module, or `None` if it is off. Settings that a model is loaded with turn
-    /// a module on unless they say otherwise.
+    /// Returns the settings of the rate-limit module, or `None` if it is off. Settings given for a
+    /// model turn a module on unless they say otherwise; the same holds for the other modules.
     fn rate_limit_settings(&self) -> Option<RateLimitSettings> {
-        let there = self.models.inner.rate_limit.clone();
+        let registry = self.models.inner.rate_limit.clone();
         let (settings, given) = match &self.rate_limit {
-            Some(given) => (there.merged(given), given.is_enabled().unwrap_or(true)),
-            None => (there.clone(), there.is_enabled().unwrap_or(false)),
+            Some(given) => (registry.merged(given), given.is_enabled().unwrap_or(true)),
+            None => (registry.clone(), registry.is_enabled().unwrap_or(false)),
         };
         given.then_some(settings)
     }
 
     fn retry_settings(&self) -> Option<RetrySettings> {
-        let there = self.models.inner.retry;
+        let registry = self.models.inner.retry;
         let on = match &self.retry {
             Some(given) => given.is_enabled().unwrap_or(true),
-            None => there.is_enabled().unwrap_or(false),
+            None => registry.is_enabled().unwrap_or(false),
         };
-        on.then_some(there)
+        on.then_some(registry)
     }
 
     fn fallback_settings(&self) -> Option<FallbackSettings> {
-        let there = self.models.inner.fallback.clone();
+        let registry = self.models.inner.fallback.clone();
         let (settings, on) = match &self.fallback {
-            Some(given) => (there.merged(given), given.is_enabled().unwrap_or(true)),
-            None => (there.clone(), there.is_enabled().unwrap_or(false)),
+            Some(given) => (registry.merged(given), given.enabled.unwrap_or(true)),
+            None => (registry.clone(), registry.enabled.unwrap_or(false)),
         };
         on.then_some(settings)
     }
 
-    /// How calls are tried again; the time of an attempt holds without the module too.
-    fn retry_numbers(&self) -> Result<RetryNumbers, LoadError> {
-        let there = self.models.inner.retry;
+    /// Returns the checked retry settings. The attempt timeout applies even if retries are off.
+    fn retry_params(&self) -> Result<RetryParams, LoadError> {
+        let registry = self.models.inner.retry;
         let settings = match &self.retry {
-            Some(given) => there.merged(given),
-            None => there,
+            Some(given) => registry.merged(given),
+            None => registry,
         };
-        settings.numbers(&self.provider).map_err(setting("retry"))
+        settings.params(&self.provider).map_err(invalid_setting("retry"))
     }
 
-    fn guarded(&self, backend: Backend, model: &str) -> Backend {
+    fn with_breaker(&self, backend: Backend, model: &str) -> Backend {
         let scope = Scope::new(self.provider.clone(), &self.profile.credential).model(model);
-        let circuit = self.models.breakers().of(&scope);
+        let circuit = self.models.breakers().get(&scope);
         Backend::new(self.provider.clone(), BreakerLayer::new(circuit).layer(backend))
     }
 
-    fn falling_back(
+    fn with_fallback(
         &self,
         primary: Backend,
         settings: &FallbackSettings,
     ) -> Result<Backend, LoadError> {
-        let chain = settings.chain().map_err(setting("fallback"))?;
+        let chain = settings.chain().map_err(invalid_setting("fallback"))?;
         let targets = chain.iter().map(|target| self.target(target));
         let targets = targets.collect::<Result<Vec<_>, _>>()?;
-        let layer = FallbackLayer::new(self.provider.clone(), targets);
-        let layer = layer.map_err(setting("fallback"))?;
+        let layer = FallbackLayer::with_targets(self.provider.clone(), targets);
+        let layer = layer.map_err(invalid_setting("fallback"))?;
         Ok(Backend::new(self.provider.clone(), layer.layer(primary)))
     }
 
-    /// A target has its own limits, and neither retries nor fallbacks of its own.
+    /// Builds a fallback target. It has its own limits, but no retries or fallbacks.
     fn target(&self, target: &ChainLink) -> Result<Backend, LoadError> {
         let mut loader = self.models.load_model(target.provider.clone(), target.model.as_deref());
         if target.provider == self.provider {
-            // Another model of the same provider: the same key, and so the same limits.
+            // Another model of the same provider uses the same key, and so the same limits.
             loader.profile = self.profile.clone();
             loader.rate_limit = self.rate_limit.clone();
         } else {
-            // The limits of a model are those of its provider; they say nothing about others.
+            // The limits given for this model are those of its provider, not of the target's.
             let given = self.rate_limit.as_ref();
             loader.rate_limit = given.map(|given| given.is_enabled().unwrap_or(true).into());
         }
-        let Limited { backend, model, .. } = loader.limited()?;
-        Ok(loader.guarded(backend, &model))
+        let Limited { backend, model, .. } = loader.rate_limited()?;
+        Ok(loader.with_breaker(backend, &model))
     }
 
-    fn retrying(&self, backend: Backend, settings: &RetryNumbers) -> Backend {
+    fn with_retry(&self, backend: Backend, settings: &RetryParams) -> Backend {
         let layer = RetryLayer::new(self.provider.clone())
             .max_retries(settings.max_retries)
             .base(settings.base)
             .cap(settings.cap)
-            .budget(&self.models.budgets().of(&self.provider))
+            .with_budget(&self.models.budgets().get(&self.provider))
             .observer(self.models.inner.observer.clone());
         Backend::new(self.provider.clone(), layer.layer(backend))
     }
 }
 
-fn setting(module: &'static str) -> impl Fn(Invalid) -> LoadError {
+fn invalid_setting(module: &'static str) -> impl Fn(Invalid) -> LoadError {
     move |source| LoadError::Setting { module, source }
 }

@@ -1,4 +1,4 @@
-//! Why a model cannot be loaded.
+//! Errors of loading models.
 
 use tidegate_providers::Provider;
 use tidegate_providers::request::RequestError;
@@ -6,17 +6,17 @@ use tidegate_providers::request::RequestError;
 use crate::plan::Invalid;
 use tidegate::LimitError;
 
-/// Why a model cannot be loaded.
+/// Reason why a model cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// No model was named, and the provider has no default.
+    /// No model name was given, and the provider has no default.
     #[error(
         "no model of {0} was named and it has no default: \
          pass a name to `load_model` or set `Profile::model`"
     )]
     NoModel(Provider),
-    /// The address of the provider is not known.
+    /// The provider has no known address.
     #[error("the base URL of {0} is not known: set `Profile::base_url`")]
     NoAddress(Provider),
     /// The registry has no HTTP client.
@@ -24,34 +24,34 @@ pub enum LoadError {
         "no HTTP client to call {0}: set `ModelsBuilder::http`, or `ModelsBuilder::backend` in tests"
     )]
     NoClient(Provider),
-    /// The address, the model or the key cannot be used.
+    /// The address, model or key is invalid.
     #[error("{provider} cannot be called: {source}")]
     Target {
         /// The provider.
         provider: Provider,
-        /// What cannot be used.
+        /// The invalid part.
         source: RequestError,
     },
-    /// A setting of a module breaks its rule.
+    /// Settings of a module are invalid.
     #[error("the settings of module `{module}` are invalid: {source}")]
     Setting {
         /// The module.
         module: &'static str,
-        /// Every value that breaks its rule.
+        /// All violations.
         source: Invalid,
     },
-    /// The limits cannot be kept.
+    /// The limits cannot be enforced.
     #[error("the limits of {provider} cannot be set: {source}")]
     Account {
         /// The provider.
         provider: Provider,
-        /// Which limit, and why.
+        /// The limit and the reason.
         source: LimitError,
     },
-    /// No model of the provider was loaded with this key, so there is nothing to change.
+    /// No model of the provider was loaded with this key, so it has no limits to change.
     #[error("no model of {0} was loaded with this key: load one before `reconfigure`")]
     NotLoaded(Provider),
-    /// The account has other limits already, and this registry is strict.
+    /// The account already has other limits, and the registry is strict.
     #[error(
         "limits of {provider} are {present} already, not {wanted}: \
          use `Models::reconfigure` to change them"
@@ -59,9 +59,9 @@ pub enum LoadError {
     Conflict {
         /// The provider.
         provider: Provider,
-        /// The limits that the account has.
+        /// Existing limits of the account.
         present: String,
-        /// The limits that were asked for.
+        /// Limits requested.
         wanted: String,
     },
 }

@@ -1,4 +1,4 @@
-//! A model, ready to call.
+//! A loaded model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,40 +12,40 @@ use crate::call::ready::Answering;
 use crate::call::{Answer, Call, CallError};
 use crate::rate_limit::Account;
 
-/// A model, ready to call. Cheap to clone; a service too.
+/// A loaded model, ready to call. Cheap to clone. It is also a tower service.
 ///
 /// Its `Display` shows the modules around it: `Retry(Fallback(RateLimit(openai/gpt-4o)))`.
 #[derive(Clone)]
 pub struct Model {
     backend: Backend,
-    about: Arc<About>,
+    info: Arc<ModelInfo>,
 }
 
-pub(super) struct About {
+pub(super) struct ModelInfo {
     pub(super) provider: Provider,
     pub(super) model: String,
-    /// The outermost first.
+    /// Outermost first.
     pub(super) modules: Vec<&'static str>,
     pub(super) account: Option<Account>,
 }
 
 impl Model {
-    pub(super) fn new(backend: Backend, about: About) -> Self {
-        Self { backend, about: Arc::new(about) }
+    pub(super) fn new(backend: Backend, info: ModelInfo) -> Self {
+        Self { backend, info: Arc::new(info) }
     }
 
-    /// Puts a call to the model, and waits for all of the answer.
+    /// Calls the model and waits for the complete reply.
     ///
     /// # Errors
-    /// When there is no answer after everything that the modules do about it.
+    /// When the call fails despite retries and fallbacks.
     pub async fn invoke(&self, call: impl Into<Call>) -> Result<Reply, CallError> {
         self.call(call.into()).await?.whole().await
     }
 
-    /// Puts a call to the model, and waits for the answer to begin.
+    /// Calls the model and waits until the response starts; its events are then streamed.
     ///
     /// # Errors
-    /// When there is no answer after everything that the modules do about it.
+    /// When the call fails despite retries and fallbacks.
     pub async fn stream(&self, call: impl Into<Call>) -> Result<Answer, CallError> {
         self.call(call.into().streamed()).await
     }
@@ -54,28 +54,29 @@ impl Model {
         self.backend.clone().call(call).await
     }
 
-    /// The provider.
+    /// Returns the provider.
     #[must_use]
     pub fn provider(&self) -> &Provider {
-        &self.about.provider
+        &self.info.provider
     }
 
-    /// The model's name.
+    /// Returns the model's name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.about.model
+        &self.info.model
     }
 
-    /// The modules around it, the outermost first: of `Retry`, `Fallback` and `RateLimit`.
+    /// Returns the modules around the model, outermost first, out of `Retry`, `Fallback` and
+    /// `RateLimit`.
     #[must_use]
     pub fn modules(&self) -> &[&'static str] {
-        &self.about.modules
+        &self.info.modules
     }
 
-    /// The account whose limits it keeps to, if it does.
+    /// Returns the account whose limits apply, if calls are rate limited.
     #[must_use]
     pub fn account(&self) -> Option<&Account> {
-        self.about.account.as_ref()
+        self.info.account.as_ref()
     }
 }
 
@@ -95,11 +96,11 @@ impl Service<Call> for Model {
 
 impl fmt::Display for Model {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for module in &self.about.modules {
+        for module in &self.info.modules {
             write!(f, "{module}(")?;
         }
-        write!(f, "{}/{}", self.about.provider, self.about.model)?;
-        self.about.modules.iter().try_for_each(|_| f.write_str(")"))
+        write!(f, "{}/{}", self.info.provider, self.info.model)?;
+        self.info.modules.iter().try_for_each(|_| f.write_str(")"))
     }
 }
 

@@ -1,11 +1,11 @@
-//! What a program knows of a provider before it loads a model.
+//! Configuration of a provider.
 
 use std::time::Duration;
 
 use tidegate_providers::classify::Rules;
 use tidegate_providers::{Credential, Dialect};
 
-/// A provider as a program has it: its key, its address, a model to begin with.
+/// Configuration of a provider: key, address, default model and more.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Profile {
@@ -33,49 +33,50 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// Without a key, at the provider's own address.
+    /// Creates a profile without a key, at the provider's default address.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With this key.
+    /// Sets the key.
     pub fn credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
         self
     }
 
-    /// At this address. Default: the provider's own, if it has one.
+    /// Sets the base URL. Default: the provider's own, if it has one.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
         self
     }
 
-    /// In this dialect. Default: what the name says; any other name speaks OpenAI's API.
+    /// Sets the dialect. Default: by the provider's name; OpenAI's API for unknown names.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = Some(dialect);
         self
     }
 
-    /// With this model, unless another is asked for.
+    /// Sets the default model.
     pub fn model(mut self, name: impl Into<String>) -> Self {
         self.model = Some(name.into());
         self
     }
 
-    /// So many calls under way, within the cap of the registry. Default: 8 for OpenAI, 4 for
-    /// Anthropic, 1 for Ollama, 100 for the mock; 1 for others, with a warning.
+    /// Sets the maximum number of calls in flight, up to the cap of the registry. Default: 8 for
+    /// OpenAI, 4 for Anthropic, 1 for Ollama, 100 for the mock; 1 for others, with a warning.
     pub fn max_concurrent_requests(mut self, limit: i64) -> Self {
         self.concurrency = Some(limit);
         self
     }
 
-    /// How long it may be silent. Default: as the retry module says, two minutes.
+    /// Sets how long the provider may be silent. Default: the attempt timeout of the retry module,
+    /// two minutes.
     pub fn timeout(mut self, span: Duration) -> Self {
         self.timeout = Some(span);
         self
     }
 
-    /// Rules that come before those of the provider when a failure is classed.
+    /// Sets rules that take precedence over the provider's when a failure is classified.
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self

@@ -1,4 +1,4 @@
-//! The registry: providers, settings, and the accounts that models share.
+//! The registry of providers, settings and the accounts that models share.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,14 +24,14 @@ use crate::retry::Budgets;
 use crate::settings::{FallbackSettings, RateLimitSettings, RetrySettings, resolve_concurrency};
 use crate::telemetry::Observer;
 
-/// Anything that answers calls.
+/// A service that answers calls.
 pub(super) type Backend = fallback::Target<Call, Answer>;
 
-/// Makes what answers calls to a target.
+/// Creates the service that calls a target.
 pub(super) type Connect = dyn Fn(&Provider, Target, &Profile) -> Backend + Send + Sync;
 
-/// Providers, the settings of modules, and what models share. Cheap to clone; clones are the same
-/// registry.
+/// Registry of providers, module settings and state that models share. Cheap to clone; clones share
+/// everything.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
@@ -63,16 +63,16 @@ pub(super) struct Inner {
     pub(super) observer: Arc<dyn Observer>,
     pub(super) cap: NonZeroU32,
     pub(super) strict: bool,
-    /// `None`: an engine of its own, made anew when the cache is cleared.
+    /// `None`: the registry has its own engine, replaced when the cache is cleared.
     pub(super) engine: Option<Engine>,
     pub(super) cache: Mutex<Cache>,
 }
 
-/// What models share, until it is cleared.
+/// State shared by models.
 pub(super) struct Cache {
     engine: Engine,
     accounts: HashMap<(Provider, Arc<str>), Entry>,
-    /// The calls under way of each provider, whatever their key.
+    /// Concurrency of each provider, across all keys.
     pools: HashMap<Provider, SlotPool>,
     budgets: Budgets,
     breakers: Breakers,
@@ -80,9 +80,9 @@ pub(super) struct Cache {
 
 struct Entry {
     account: Account,
-    /// The limits that were set; `None` if all are learned.
+    /// Configured limits; `None` if all are learned.
     limits: Option<Constraint>,
-    /// Whether somebody was told that other limits were asked for.
+    /// Whether a conflict of limits was already logged.
     warned: bool,
 }
 
@@ -93,27 +93,27 @@ impl Models {
         models
     }
 
-    /// A registry in the making. Without [`http`](ModelsBuilder::http) it has only the providers
-    /// that are given a backend.
+    /// Returns a builder. Without [`http`](ModelsBuilder::http), only providers with a backend can
+    /// be called.
     pub fn builder() -> ModelsBuilder {
         ModelsBuilder::new()
     }
 
-    /// The registry of this process, over a client of its own. Its providers have no keys: a model
-    /// is given one when it is loaded.
+    /// Returns the registry of this process, with its own HTTP client. Its providers have no keys:
+    /// pass one when loading a model.
     #[cfg(feature = "client")]
     pub fn global() -> &'static Self {
         static GLOBAL: std::sync::OnceLock<Models> = std::sync::OnceLock::new();
         GLOBAL.get_or_init(|| match crate::client::Client::new() {
             Ok(client) => Self::builder().http(client).build(),
             Err(error) => {
-                tracing::error!(%error, "no HTTP client: models cannot be loaded");
+                tracing::error!(%error, "cannot create an HTTP client; models cannot be loaded");
                 Self::builder().build()
             }
         })
     }
 
-    /// A model of a provider, in the making; `None` for the provider's default.
+    /// Starts to load a model of a provider; `None` is the provider's default model.
     pub fn load_model<'m>(
         &self,
         provider: impl Into<Provider>,
@@ -123,30 +123,31 @@ impl Models {
         ModelBuilder::new(self.clone(), provider.into(), model)
     }
 
-    /// The account of a provider and a credential, if a model of it was loaded.
+    /// Returns the account of a provider and credential, if a model of it was loaded.
     #[must_use]
     pub fn account(&self, provider: impl Into<Provider>, key: &Credential) -> Option<Account> {
         let name = (provider.into(), key.id().into());
         self.lock().accounts.get(&name).map(|entry| entry.account.clone())
     }
 
-    /// How many accounts there are.
+    /// Returns the number of accounts.
     #[must_use]
     pub fn accounts(&self) -> usize {
         self.lock().accounts.len()
     }
 
-    /// Sets other limits for an account that models share. Calls under way go on.
+    /// Changes the limits of an account. Calls in flight continue.
     ///
     /// # Errors
-    /// When no model of the account was loaded, a number breaks its rule, or the limits cannot be kept.
+    /// When no model of the account was loaded, a number is invalid, or the limits cannot be
+    /// enforced.
     pub fn reconfigure(
         &self,
         provider: impl Into<Provider>,
         key: &Credential,
         settings: &RateLimitSettings,
     ) -> Result<(), LoadError> {
-        let limits = settings.constraint().map_err(refused)?;
+        let limits = settings.constraint().map_err(invalid_setting)?;
         let name = (provider.into(), key.id().into());
         let mut cache = self.lock();
         let Some(entry) = cache.accounts.get_mut(&name) else {
@@ -160,9 +161,9 @@ impl Models {
         Ok(())
     }
 
-    /// Forgets all accounts: the next model of each starts with full buckets, and sets its limits.
-    /// Models that were loaded before keep what they have. On a shared store, buckets stay as they
-    /// are, since other processes use them.
+    /// Removes all accounts: the next model loaded for each starts with full buckets and sets the
+    /// limits. Models loaded before keep their accounts. Buckets in a shared store are kept, since
+    /// other processes use them.
     pub fn clear_buckets(&self) {
         let mut cache = self.lock();
         cache.accounts.clear();
@@ -170,7 +171,7 @@ impl Models {
         cache.engine = self.inner.fresh_engine();
     }
 
-    /// Forgets everything that models share: accounts, retry budgets and breakers.
+    /// Removes everything that models share: accounts, retry budgets and circuit breakers.
     pub fn clear_cache(&self) {
         *self.lock() = Cache::new(self.inner.fresh_engine());
     }
@@ -179,12 +180,12 @@ impl Models {
         self.inner.profiles.get(provider).cloned().unwrap_or_default()
     }
 
-    /// What answers calls of a provider by itself.
+    /// Returns the backend registered for a provider.
     pub(super) fn backend(&self, provider: &Provider) -> Option<Backend> {
         self.inner.backends.get(provider).cloned()
     }
 
-    /// What answers calls to a target.
+    /// Creates the service that calls a target.
     pub(super) fn connect(
         &self,
         provider: &Provider,
@@ -196,19 +197,19 @@ impl Models {
         Ok(connect(provider, target, profile))
     }
 
-    /// The account of a provider: the one that there is, or a new one.
-    pub(super) fn open(
+    /// Returns the account of a provider and key, and creates it if necessary.
+    pub(super) fn open_account(
         &self,
         provider: &Provider,
         profile: &Profile,
         settings: &RateLimitSettings,
     ) -> Result<Account, LoadError> {
-        let limits = settings.constraint().map_err(refused)?;
+        let limits = settings.constraint().map_err(invalid_setting)?;
         let mut cache = self.lock();
         let name = (provider.clone(), Arc::from(profile.credential.id()));
         if let Some(entry) = cache.accounts.get_mut(&name) {
             if entry.limits != limits {
-                self.inner.conflict(provider, entry, limits.as_ref())?;
+                self.inner.report_conflict(provider, entry, limits.as_ref())?;
             }
             return Ok(entry.account.clone());
         }
@@ -221,7 +222,7 @@ impl Models {
             .configured(AccountLimits::default().for_all(limits.clone()))
             .pool(&pool)
             .observer(self.inner.observer.clone());
-        // Numbers of the program are used as written; learned ones are the provider's.
+        // Configured limits are used exactly; learned limits keep the default margin.
         let builder = if settings.is_learned() { builder } else { builder.exact() };
         let failed = |source| LoadError::Account { provider: provider.clone(), source };
         let account = builder.build().map_err(failed)?;
@@ -244,7 +245,7 @@ impl Models {
 }
 
 impl Cache {
-    /// The calls under way of a provider, whatever their key: the pool that there is, or a new one.
+    /// Returns the slot pool of a provider, and creates it if necessary.
     fn pool(&mut self, provider: &Provider, size: PoolSize) -> SlotPool {
         let engine = &self.engine;
         let pool = self.pools.entry(provider.clone()).or_insert_with(|| {
@@ -270,7 +271,7 @@ impl Inner {
         self.engine.clone().unwrap_or_else(own_engine)
     }
 
-    /// How many calls to a provider may be under way, whatever their key.
+    /// Returns the maximum number of calls in flight to a provider, across all keys.
     fn pool_size(
         &self,
         provider: &Provider,
@@ -278,7 +279,7 @@ impl Inner {
         profile: &Profile,
         settings: &RateLimitSettings,
     ) -> PoolSize {
-        let given = profile.concurrency.or(settings.calls_under_way());
+        let given = profile.concurrency.or(settings.max_in_flight());
         if given.is_none() && settings.is_learned() {
             return default_concurrency(dialect);
         }
@@ -290,8 +291,9 @@ impl Inner {
         PoolSize::Fixed(limit.get().into())
     }
 
-    /// The first loader's limits hold. A later one with others is told so, once for each account.
-    fn conflict(
+    /// Handles a request for other limits than the account has: an error if the registry is strict,
+    /// else a warning once per account.
+    fn report_conflict(
         &self,
         provider: &Provider,
         entry: &mut Entry,
@@ -307,15 +309,17 @@ impl Inner {
         if !entry.warned {
             entry.warned = true;
             tracing::warn!(
-                "Rate limits of provider '{provider}' are {present} already; {wanted} is ignored. \
-                 Use reconfigure to change them."
+                %provider,
+                limits = present,
+                ignored = wanted,
+                "account already has other rate limits; use `Models::reconfigure` to change them"
             );
         }
         Ok(())
     }
 }
 
-fn refused(source: Invalid) -> LoadError {
+fn invalid_setting(source: Invalid) -> LoadError {
     LoadError::Setting { module: "rate_limit", source }
 }
 

@@ -1,4 +1,4 @@
-//! A registry in the making.
+//! Builder of the registry.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,9 +21,9 @@ use crate::rate_limit::own_engine;
 use crate::settings::{
     DEFAULT_CONCURRENCY_CAP, FallbackSettings, RateLimitSettings, RetrySettings,
 };
-use crate::telemetry::{Observer, Traced};
+use crate::telemetry::{Observer, tracing_observer};
 
-/// [`Models`] in the making.
+/// Builder of [`Models`].
 #[must_use = "a registry is made by `build`"]
 pub struct ModelsBuilder {
     inner: Inner,
@@ -36,10 +36,10 @@ impl ModelsBuilder {
                 connect: None,
                 backends: HashMap::new(),
                 profiles: HashMap::new(),
-                rate_limit: RateLimitSettings::shipped(),
+                rate_limit: RateLimitSettings::defaults(),
                 retry: RetrySettings::default(),
                 fallback: FallbackSettings::default(),
-                observer: Arc::new(Traced),
+                observer: tracing_observer(),
                 cap: DEFAULT_CONCURRENCY_CAP,
                 strict: false,
                 engine: None,
@@ -48,7 +48,7 @@ impl ModelsBuilder {
         }
     }
 
-    /// The HTTP service under all adapters, such as a `Client` (feature `client`).
+    /// Sets the HTTP service used by all adapters, such as a `Client` (feature `client`).
     pub fn http<H, B>(mut self, http: H) -> Self
     where
         H: Service<http::Request<Full<Bytes>>, Response = http::Response<B>>,
@@ -72,7 +72,7 @@ impl ModelsBuilder {
         self
     }
 
-    /// A service that answers the calls of a provider, in place of an adapter.
+    /// Sets a service that answers calls to a provider, in place of an adapter.
     pub fn backend<S>(mut self, provider: impl Into<Provider>, service: S) -> Self
     where
         S: Service<Call, Response = Answer, Error = CallError> + Clone + Send + 'static,
@@ -83,56 +83,67 @@ impl ModelsBuilder {
         self
     }
 
-    /// What is known of a provider.
+    /// Sets the profile of a provider.
     pub fn provider(mut self, name: impl Into<Provider>, profile: Profile) -> Self {
         self.inner.profiles.insert(name.into(), profile);
         self
     }
 
-    /// The settings of the rate-limit module: the section `[modules.rate_limit]`. Default: off, and 60
-    /// requests per minute, 60 of them at once, for models that turn it on.
+    /// Sets the settings of the rate-limit module: the section `[modules.rate_limit]`. Default:
+    /// off; for models that turn it on, 60 requests per minute with a burst of 60.
     pub fn rate_limit(mut self, settings: RateLimitSettings) -> Self {
         self.inner.rate_limit = settings;
         self
     }
 
-    /// What the settings of the retry module are to be, instead of the defaults of each provider.
+    /// Sets the settings of the retry module. Default: off; for models that turn it on, the
+    /// defaults of each provider.
     pub fn retry(mut self, settings: RetrySettings) -> Self {
         self.inner.retry = settings;
         self
     }
 
-    /// The settings of the fallback module.
-    pub fn fallback(mut self, settings: FallbackSettings) -> Self {
-        self.inner.fallback = settings;
+    /// Turns fallback on or off for models that are not loaded with a setting of their own.
+    /// Default: off.
+    pub fn fallback(mut self, enabled: bool) -> Self {
+        self.inner.fallback.enabled = Some(enabled);
         self
     }
 
-    /// The engine whose store keeps the limits. Default: one in this process.
+    /// Sets the providers to fall back to, in this order, at most ten: `anthropic`, or one of its
+    /// models as `anthropic/claude-sonnet`. Used by models that
+    /// turn fallback on and name no others.
+    pub fn fallback_to(mut self, chain: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.inner.fallback.chain = Some(chain.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Sets the engine whose store keeps the limits. Default: an engine in this process.
     pub fn engine(mut self, engine: &Engine) -> Self {
         self.inner.engine = Some(engine.clone());
         self
     }
 
-    /// Who is told what happens. Default: [`Traced`].
+    /// Sets the observer. Default: [`tracing_observer`].
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.inner.observer = observer;
         self
     }
 
-    /// The most calls under way that a provider may have. Default: 32.
+    /// Sets the cap on calls in flight per provider. Default: 32.
     pub fn max_concurrent_threads(mut self, cap: NonZeroU32) -> Self {
         self.inner.cap = cap;
         self
     }
 
-    /// Refuses a loader that asks for other limits than an account has, instead of telling it.
+    /// Makes loading fail if a model asks for other limits than its account has, instead of logging
+    /// a warning.
     pub fn strict(mut self) -> Self {
         self.inner.strict = true;
         self
     }
 
-    /// The registry.
+    /// Builds the registry.
     #[must_use]
     pub fn build(self) -> Models {
         Models::with(self.inner)

@@ -1,4 +1,4 @@
-//! The handler: commands wait here for the limits of their plan.
+//! The rate-limit handler: commands wait for the limits of their plan.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -11,31 +11,32 @@ use tidegate::{KeyBuf, MemoryStore};
 use tidegate_providers::name::short_hash;
 use tidegate_providers::{Provider, Usage};
 
-use super::shelf::{InUse, Shelf};
+use super::limiter_cache::{LimiterCache, QueueGuard};
 use crate::plan::{Inference, KeyExtractor, Plan, PlanRequest, by_model};
-use crate::telemetry::{Acquired, Observer, Traced};
+use crate::telemetry::{Acquired, Observer, tracing_observer};
 
-/// A command with its plan, on its way through a pipeline.
+/// A command and its plan.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Planned<C> {
-    /// The command, which the handler passes on as it is.
+    /// The command, which the handler never changes.
     pub command: C,
-    /// What it is to keep to.
+    /// Plan with the constraint to enforce.
     pub plan: Plan,
-    /// What it was planned for, of which its key is made.
+    /// Request the plan was made for; the key is derived from it.
     pub request: PlanRequest,
-    /// What it was granted, once it has been; to be settled after the call.
+    /// Permits, set by the handler; settle them after the call.
     pub permits: Option<Permits>,
 }
 
 impl<C> Planned<C> {
-    /// A command and its plan.
+    /// Creates a planned command without a request or user.
     pub fn new(command: C, plan: Plan) -> Self {
         Self { command, plan, request: PlanRequest::new(), permits: None }
     }
 
-    /// With what the plan was made for. A user who was named before stays, unless it names one.
+    /// Sets the request that the plan was made for. Keeps a user set before, unless `request` has
+    /// one.
     #[must_use]
     pub fn asked_by(mut self, request: &PlanRequest) -> Self {
         let before = std::mem::replace(&mut self.request, request.clone());
@@ -45,7 +46,7 @@ impl<C> Planned<C> {
         }
     }
 
-    /// On behalf of a user.
+    /// Sets the user on whose behalf the command runs.
     #[must_use]
     pub fn user(mut self, name: &str) -> Self {
         self.request = self.request.user(name);
@@ -53,40 +54,40 @@ impl<C> Planned<C> {
     }
 }
 
-/// What a command was granted. Dropping it ends its place among the calls under way; what it was
-/// charged stays.
+/// Permits granted to a command. Dropping them releases the concurrency slot and keeps the charges.
 pub struct Permits {
     permit: Permit,
-    queue: InUse,
+    queue: QueueGuard,
     reserved: u64,
     token_wait: Duration,
 }
 
 impl Permits {
-    /// Tokens that were reserved.
+    /// Returns the number of tokens reserved.
     #[must_use]
     pub const fn reserved_tokens(&self) -> u64 {
         self.reserved
     }
 
-    /// How long it waited, for everything together.
+    /// Returns how long the command waited in total.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.permit.waited()
     }
 
-    /// The part of the wait that was for tokens; the rest was for requests, an interval or a slot.
+    /// Returns the part of the wait caused by token limits; the rest was for requests, the minimum
+    /// interval or a slot.
     #[must_use]
     pub const fn token_wait(&self) -> Duration {
         self.token_wait
     }
 
-    /// Corrects the tokens to what was really used, each limit by what it counts: less is given
-    /// back, more is charged.
+    /// Corrects the charged tokens to the actual usage, for each limit by what it counts: refunds
+    /// unused tokens and charges excess ones.
     pub async fn settle(mut self, usage: &Usage) {
         let actual = self.queue.limits().used(usage);
         if let Err(error) = self.permit.settle(&actual).await {
-            tracing::warn!(%error, "a call keeps what it was charged at first");
+            tracing::warn!(%error, "settlement failed; keeping the estimated charge");
         }
     }
 }
@@ -101,45 +102,48 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// Makes commands wait for the limits of their plan. Cheap to clone; clones share everything.
+/// Delays commands until the limits of their plan admit them. Cheap to clone; clones share
+/// everything.
 #[derive(Clone)]
 pub struct RateLimitHandler {
-    shelf: Arc<Shelf>,
+    cache: Arc<LimiterCache>,
     inference: Arc<Inference>,
     extractor: Arc<KeyExtractor>,
-    /// Whether observers are told a hash of keys that a program made, since they may name people.
+    /// Whether observers see hashes of keys from a custom extractor, since such keys may name
+    /// people.
     hashes_own_keys: bool,
-    /// The default keys are made of providers, models and tiers.
+    /// Whether a custom key extractor is set.
     has_own_keys: bool,
     observer: Arc<dyn Observer>,
 }
 
 impl RateLimitHandler {
-    /// A handler by provider, model and tier, on tokio's time, that tells `tracing`.
+    /// Creates a handler with keys by provider, model and tier, tokio's clock and the observer
+    /// [`tracing_observer`].
     #[must_use]
     pub fn new() -> Self {
         let store = MemoryStore::builder().clock(TokioClock::new()).build();
         Self {
-            shelf: Arc::new(Shelf::new(store.map(Arc::new).unwrap_or_default())),
+            cache: Arc::new(LimiterCache::new(store.map(Arc::new).unwrap_or_default())),
             inference: Arc::default(),
             extractor: Arc::new(by_model),
             hashes_own_keys: true,
             has_own_keys: false,
-            observer: Arc::new(Traced),
+            observer: tracing_observer(),
         }
     }
 
-    /// Finds providers that a request does not name by this table. They are part of keys, and what
-    /// observers are told. Default: [`Inference::default`].
+    /// Sets the table that infers the provider of requests that do not name one. The provider is
+    /// part of keys and is passed to observers. Default: [`Inference::default`].
     #[must_use]
     pub fn inference(mut self, inference: Inference) -> Self {
         self.inference = Arc::new(inference);
         self
     }
 
-    /// Who shares a limit: the parts of a key, made of the provider and the request. Default:
-    /// [`by_model`]. Observers are told a hash of the keys of any other, since they may name people;
-    /// see [`show_keys`](Self::show_keys).
+    /// Sets the function that returns the parts of a command's key; commands with the same key
+    /// share limits. Default: [`by_model`]. Observers see only hashes of keys from any other
+    /// function, since they may name people; see [`show_keys`](Self::show_keys).
     ///
     /// ```
     /// use tidegate_llm::pipeline::RateLimitHandler;
@@ -158,55 +162,55 @@ impl RateLimitHandler {
         self
     }
 
-    /// Tells observers every key as it is, and with [`Traced`] the log too.
+    /// Passes all keys to observers unhashed. With [`tracing_observer`] they appear in the log.
     #[must_use]
     pub fn show_keys(mut self) -> Self {
         self.hashes_own_keys = false;
         self
     }
 
-    /// Who is told. Default: [`Traced`].
+    /// Sets the observer. Default: [`tracing_observer`].
     #[must_use]
     pub fn telemetry(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;
         self
     }
 
-    /// The clock, on a new store of its own. Default: tokio's.
+    /// Sets the clock and replaces the store with a new one on it. Default: tokio's clock.
     #[must_use]
     pub fn clock(self, clock: impl Clock + 'static) -> Self {
         let store = MemoryStore::builder().clock(clock).build();
         self.store(store.map(Arc::new).unwrap_or_default())
     }
 
-    /// The store, with a bound of its own on memory. It has its own clock.
+    /// Sets the store, which has its own clock and memory bound.
     #[must_use]
     pub fn store(mut self, store: Arc<MemoryStore>) -> Self {
-        self.shelf = Arc::new(Shelf::new(store));
+        self.cache = Arc::new(LimiterCache::new(store));
         self
     }
 
-    /// Waits until a command may go, and gives it back. A plan without a constraint goes at once,
-    /// and leaves no trace.
+    /// Waits until the limits admit a command, and returns it. A plan without a constraint passes
+    /// at once and creates no state.
     pub async fn handle<C>(&self, mut planned: Planned<C>) -> Planned<C> {
         let Some(constraint) = &planned.plan.constraint else { return planned };
         let provider = self.inference.provider_of(&planned.request);
         let parts = (self.extractor)(&provider, &planned.request);
         let key = KeyBuf::from_parts(parts.iter().map(String::as_str));
-        let shown = self.shown(&parts, &key);
-        let queue = self.shelf.queue(constraint, key);
+        let observed_key = self.observed_key(&parts, &key);
+        let queue = self.cache.queue(constraint, key);
         let reserved = planned.plan.reserved_tokens();
         let charges = queue.limits().charges(queue.key(), &planned.plan);
         let permit = match queue.pacer().acquire(charges).into_debt().await {
             Ok(permit) => permit,
             Err(error) => {
-                // The limits are valid, the store is in this process and the queue has no end.
-                tracing::error!(%error, "a command goes without its limits");
+                // Not expected: limits are valid, the store is local and the queue is unbounded.
+                tracing::error!(%error, "acquire failed; the command is not limited");
                 return planned;
             }
         };
         let token_wait = token_wait(&permit, &queue);
-        let mut acquired = Acquired::new(&provider, &shown);
+        let mut acquired = Acquired::new(&provider, &observed_key);
         acquired.estimated_tokens = reserved;
         acquired.wait = permit.waited();
         acquired.token_wait = token_wait;
@@ -218,14 +222,14 @@ impl RateLimitHandler {
         planned
     }
 
-    /// How many keys are in use: waited for, or with a call under way.
+    /// Returns the number of keys with a waiting command or a call in flight.
     #[must_use]
     pub fn keys_in_use(&self) -> usize {
-        self.shelf.keys()
+        self.cache.keys()
     }
 
-    /// A key as observers see it.
-    fn shown(&self, parts: &[String], key: &KeyBuf) -> String {
+    /// Returns the key as observers see it.
+    fn observed_key(&self, parts: &[String], key: &KeyBuf) -> String {
         if !self.has_own_keys || !self.hashes_own_keys {
             return parts.join("/");
         }
@@ -236,7 +240,7 @@ impl RateLimitHandler {
 impl fmt::Debug for RateLimitHandler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitHandler")
-            .field("shelf", &self.shelf)
+            .field("cache", &self.cache)
             .field("hashes_own_keys", &self.hashes_own_keys)
             .field("has_own_keys", &self.has_own_keys)
             .field("observer", &self.observer)
@@ -250,8 +254,8 @@ impl Default for RateLimitHandler {
     }
 }
 
-/// The part of a wait that was for tokens.
-fn token_wait(permit: &Permit, queue: &InUse) -> Duration {
+/// Returns the part of the wait caused by token limits.
+fn token_wait(permit: &Permit, queue: &QueueGuard) -> Duration {
     let of_tokens = permit.parts().iter().filter(|part| queue.limits().is_of_tokens(&part.limit));
     of_tokens.map(|part| part.time).sum::<Duration>().min(permit.waited())
 }

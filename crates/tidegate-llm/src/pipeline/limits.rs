@@ -1,4 +1,4 @@
-//! The limits of one constraint: what they count, what they are claimed for, what was used.
+//! Limiters of one constraint: charges before a call, actual usage after it.
 
 use std::sync::Arc;
 
@@ -9,14 +9,15 @@ use tidegate_providers::{Dimension, Usage};
 use crate::plan::{Constraint, Plan};
 use crate::rate_limit::limit_name;
 
-/// No call takes more tokens than this, and at one a minute it is still a debt that time can pay.
+/// Maximum debt of a token bucket. No call uses more tokens, and even at one token per minute it
+/// can be paid back.
 const MAX_DEBT: u64 = 10_000_000;
 
 /// Limiters of one constraint. Buckets of the same constraint differ by their key.
 ///
-/// They have an engine of their own, so that their names are forgotten with them. On the store a
-/// name still means one policy, since it is made of the constraint: whoever makes the same limits
-/// again finds their buckets as they were.
+/// They have an engine of their own, so that their names are dropped with them. Names in the store
+/// are derived from the constraint, so limiters that are created again find their buckets
+/// unchanged.
 #[derive(Debug)]
 pub(super) struct Limits {
     engine: Engine,
@@ -25,15 +26,17 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The limiters of a constraint; one that cannot be made is left out, with a warning. They are
-    /// made of valid numbers, so that does not happen.
+    /// Creates the limiters of a constraint. One that cannot be created is left out with a warning,
+    /// which valid constraints never cause.
     pub(super) fn new(store: &Arc<MemoryStore>, constraint: &Constraint) -> Self {
         let engine = Engine::on(store.clone());
         let text = constraint.to_string();
         let mut limiters = Vec::new();
         let mut add = |dimension, what, limiter: Result<Limiter, BoxError>| match limiter {
             Ok(limiter) => limiters.push((dimension, limiter)),
-            Err(error) => tracing::warn!(what, %error, "a limit of a plan is not kept"),
+            Err(error) => {
+                tracing::warn!(what, %error, "cannot create a limit of a plan; it is not enforced")
+            }
         };
         for dimension in Dimension::ALL {
             let Some(rate) = constraint.rate(dimension) else { continue };
@@ -62,7 +65,7 @@ impl Limits {
         Self { engine, limiters, concurrency }
     }
 
-    /// A queue for those who wait for these limits.
+    /// Creates a queue for commands that wait for these limits.
     pub(super) fn pacer(&self) -> Pacer {
         let builder = Pacer::builder(&self.engine).max_waiting(usize::MAX);
         match self.concurrency {
@@ -71,9 +74,9 @@ impl Limits {
         }
     }
 
-    /// What a command of this plan takes of each limit.
+    /// Returns the charges of a command with this plan.
     pub(super) fn charges<'a>(&self, key: &'a KeyBuf, plan: &Plan) -> Vec<Charge<'a>> {
-        // A charge that is beyond all debt would be refused, and its command go unlimited.
+        // A charge above the maximum debt would be rejected, and its command not limited.
         let tokens = |dimension| plan.reserved(dimension).min(MAX_DEBT);
         let cost = |dimension: Dimension| {
             if dimension.is_of_tokens() { tokens(dimension) } else { 1 }
@@ -83,7 +86,7 @@ impl Limits {
         self.limiters.iter().map(charge).collect()
     }
 
-    /// What was used of each limit, in the order of the charges.
+    /// Returns the actual usage of each limit, in the order of the charges.
     pub(super) fn used(&self, usage: &Usage) -> Vec<u64> {
         let used = |(dimension, _): &(Dimension, Limiter)| match dimension {
             Dimension::Requests | Dimension::RequestsPerDay => 1,
@@ -94,7 +97,7 @@ impl Limits {
         self.limiters.iter().map(used).collect()
     }
 
-    /// Whether a limit of this name is about tokens.
+    /// Returns whether the limit with this name counts tokens.
     pub(super) fn is_of_tokens(&self, name: &str) -> bool {
         let found = self.limiters.iter().find(|(_, limiter)| limiter.limit().name() == name);
         found.is_some_and(|(dimension, _)| dimension.is_of_tokens())

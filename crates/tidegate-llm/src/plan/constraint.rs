@@ -1,7 +1,7 @@
-//! Constraints: what a provider allows, valid by construction and immutable afterwards.
+//! Constraints: limits of a provider, valid by construction and immutable.
 //!
-//! All rates are of a minute, as providers write them; the exact [`Rate`] is made here, so that
-//! nobody divides by sixty. A constraint decides nothing: it is what limits are made of.
+//! All rates are per minute, as providers write them; conversion to an exact [`Rate`] happens only
+//! here. A constraint enforces nothing: limiters are created from it.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -13,11 +13,11 @@ use tidegate_core::Decimal;
 use tidegate_providers::Dimension;
 
 use super::daily::Daily;
-use super::fault::{Checks, Invalid, Rule, burst, rate, whole};
-use super::raw::RawConstraint;
+use super::raw::{Clamp, RawConstraint};
+use super::violation::{Checks, Invalid, Rule, burst, positive, rate};
 
-/// What a provider allows: requests, tokens, requests of a day, an interval, a burst, a
-/// concurrency. Every part may be left out.
+/// Limits of a provider: requests, tokens, requests per day, minimum interval, burst and
+/// concurrency. Each is optional.
 ///
 /// ```
 /// use tidegate_llm::plan::{Constraint, RawConstraint};
@@ -44,12 +44,12 @@ pub struct Constraint {
     concurrency: Option<NonZeroU32>,
 }
 
-/// The longest interval and the largest factor: a day's worth of either.
+/// Maximum interval, and maximum burst factor in seconds: one day.
 const DAY_SECS: u32 = 86_400;
 const DAY_MILLIS: u32 = DAY_SECS * 1_000;
 
 impl Constraint {
-    /// So many requests a minute, one after the other, and nothing else.
+    /// Creates a constraint on requests per minute, evenly spaced (burst 1), without other limits.
     #[must_use]
     pub const fn per_minute(requests: NonZeroU32) -> Self {
         Self {
@@ -65,16 +65,16 @@ impl Constraint {
         }
     }
 
-    /// The same, with so many requests that may leave at once.
+    /// Sets the burst: the number of requests that can be sent at once.
     pub const fn with_burst(mut self, requests: NonZeroU32) -> Self {
         self.burst_capacity = Some(requests);
         self
     }
 
-    /// The constraint of these numbers, if every one of them can be used.
+    /// Creates a constraint if every number is valid.
     ///
     /// # Errors
-    /// With everything that is wrong, by field, value and rule.
+    /// Lists all violations by field, value and rule.
     pub fn try_new(raw: &RawConstraint) -> Result<Self, Invalid> {
         let mut checks = Checks::default();
         let mut amount = |field, given| checks.optional(field, given, |given| rate(*given));
@@ -83,7 +83,7 @@ impl Constraint {
             tokens: amount("tokens_per_minute", raw.tokens_per_minute),
             input_tokens: amount("input_tokens_per_minute", raw.input_tokens_per_minute),
             output_tokens: amount("output_tokens_per_minute", raw.output_tokens_per_minute),
-            daily: Daily::read(raw, &mut checks),
+            daily: Daily::parse(raw, &mut checks),
             min_interval: checks
                 .optional("min_interval_ms", raw.min_interval_ms, |given| interval(*given))
                 .unwrap_or_default(),
@@ -95,63 +95,63 @@ impl Constraint {
             concurrency: checks.optional(
                 "max_concurrent_requests",
                 raw.max_concurrent_requests,
-                |given| whole(*given, Rule::AtLeast(1), u32::MAX),
+                |given| positive(*given, Rule::AtLeast(1), u32::MAX),
             ),
         };
         let parts = raw.input_tokens_per_minute.or(raw.output_tokens_per_minute);
         if let (Some(total), Some(_)) = (raw.tokens_per_minute, parts) {
-            checks.refuse("tokens_per_minute", &total, Rule::TotalOrParts);
+            checks.reject("tokens_per_minute", &total, Rule::TotalOrParts);
         }
         checks.finish(constraint)
     }
 
-    /// As [`try_new`](Self::try_new), but a number that is too small is replaced, with a warning
-    /// logged for each: no requests become one a minute (or a day), no tokens become no limit on
-    /// tokens, a factor below 1.0 becomes 1.0, and so on.
+    /// Creates a constraint like [`try_new`](Self::try_new), but replaces numbers that are too
+    /// small and logs a warning for each: zero requests become one per minute (or day), zero tokens
+    /// become no limit on tokens, a burst factor below 1.0 becomes 1.0, and so on.
     ///
     /// # Errors
-    /// When something is wrong that no number can stand in for, such as a factor that is not one,
-    /// or a total of tokens beside its parts. Then nothing is logged.
+    /// On violations that have no replacement, such as a burst factor that is not a number, or a
+    /// token total together with its parts. Then nothing is logged.
     pub fn clamped(raw: &RawConstraint) -> Result<Self, Invalid> {
         let (raw, clamps) = raw.clamped();
         let constraint = Self::try_new(&raw)?;
-        for clamp in clamps {
-            tracing::warn!("{clamp}");
+        for Clamp { field, given, used } in clamps {
+            tracing::warn!(field, given, used, "value too small; replaced");
         }
         Ok(constraint)
     }
 
-    /// Requests of a minute.
+    /// Returns the requests per minute.
     #[must_use]
     pub const fn requests_per_minute(&self) -> Option<NonZeroU32> {
         self.requests
     }
 
-    /// Tokens of a minute, input and output together.
+    /// Returns the tokens per minute, input and output together.
     #[must_use]
     pub const fn tokens_per_minute(&self) -> Option<NonZeroU32> {
         self.tokens
     }
 
-    /// Input tokens of a minute, where they are counted apart.
+    /// Returns the input tokens per minute, if limited separately.
     #[must_use]
     pub const fn input_tokens_per_minute(&self) -> Option<NonZeroU32> {
         self.input_tokens
     }
 
-    /// Output tokens of a minute, where they are counted apart.
+    /// Returns the output tokens per minute, if limited separately.
     #[must_use]
     pub const fn output_tokens_per_minute(&self) -> Option<NonZeroU32> {
         self.output_tokens
     }
 
-    /// Requests of a calendar day.
+    /// Returns the requests per calendar day.
     #[must_use]
     pub fn requests_per_day(&self) -> Option<NonZeroU32> {
         self.daily.as_ref().map(Daily::requests)
     }
 
-    /// The time zone in which that day begins, as its database spells it.
+    /// Returns the IANA name of the time zone of that day.
     #[must_use]
     pub fn requests_per_day_zone(&self) -> Option<&str> {
         self.daily.as_ref().map(Daily::zone)
@@ -161,32 +161,33 @@ impl Constraint {
         self.daily.as_ref()
     }
 
-    /// From the start of one request to that of the next, at least; zero if nothing is asked.
+    /// Returns the minimum time between the starts of two requests; zero if there is none.
     #[must_use]
     pub const fn min_interval(&self) -> Duration {
         self.min_interval
     }
 
-    /// How many seconds' worth of requests may leave at once. It never changes the rate.
+    /// Returns the burst factor: the burst in seconds' worth of requests. It never changes the
+    /// rate.
     #[must_use]
     pub const fn burst_factor(&self) -> f64 {
         self.burst_factor
     }
 
-    /// How many requests may leave at once, if that was given as a number.
+    /// Returns the burst if it is set as a number of requests.
     #[must_use]
     pub const fn burst_capacity(&self) -> Option<NonZeroU32> {
         self.burst_capacity
     }
 
-    /// Requests under way at once.
+    /// Returns the maximum number of requests in flight.
     #[must_use]
     pub const fn concurrency(&self) -> Option<NonZeroU32> {
         self.concurrency
     }
 
-    /// The exact rate of a dimension that is counted by the minute, if it is limited. Requests of
-    /// a day have none: they come back all at once, at the end of the day.
+    /// Returns the exact rate of a dimension that is limited per minute. Requests per day have no
+    /// rate: the quota resets at the end of the day.
     ///
     /// ```
     /// use std::num::NonZeroU32;
@@ -208,18 +209,19 @@ impl Constraint {
         Rate::per_minute(per_minute?.get().into()).ok()
     }
 
-    /// How many requests may leave at once: the capacity if one is set; else one at a factor of
-    /// 1.0, and as many seconds' worth as a larger factor says, at least one.
+    /// Returns the number of requests that can be sent at once: the capacity if set; else 1 for a
+    /// factor of 1.0, and that many seconds' worth of requests for a larger factor, at least 1.
     #[must_use]
     pub fn burst(&self) -> u64 {
         match self.burst_capacity {
             Some(capacity) => capacity.get().into(),
-            None => self.seconds_worth().unwrap_or(1).max(1),
+            None => self.burst_by_factor().unwrap_or(1).max(1),
         }
     }
 
-    /// Whole requests of so many seconds as the factor says, by the decimal that it was written as.
-    fn seconds_worth(&self) -> Option<u64> {
+    /// Returns the whole requests per `burst_factor` seconds, calculated with the decimal as
+    /// written.
+    fn burst_by_factor(&self) -> Option<u64> {
         if self.burst_factor <= 1.0 {
             return None;
         }
@@ -238,7 +240,7 @@ fn interval(millis: i64) -> Result<Duration, Rule> {
 }
 
 fn factor(given: f64) -> Result<f64, Rule> {
-    // Whatever is not a number is in no range.
+    // NaN is in no range.
     let fits = (1.0..=f64::from(DAY_SECS)).contains(&given);
     fits.then_some(given).ok_or(Rule::Factor(DAY_SECS))
 }
@@ -252,7 +254,7 @@ impl TryFrom<RawConstraint> for Constraint {
 }
 
 impl From<Constraint> for RawConstraint {
-    /// The numbers; those that are defaults are written out.
+    /// Converts to raw numbers, with defaults written out.
     fn from(constraint: Constraint) -> Self {
         let number = |value: Option<NonZeroU32>| value.map(|value| value.get().into());
         let millis = i64::try_from(constraint.min_interval.as_millis());
@@ -272,8 +274,8 @@ impl From<Constraint> for RawConstraint {
 }
 
 impl fmt::Display for Constraint {
-    /// The limits that there are, as `requests_per_minute=60 burst=1`. Nothing that is in force is
-    /// left out: limits are known by this text, so two constraints that differ must not share it.
+    /// Writes the limits that are set, such as `requests_per_minute=60 burst=1`. Limiters are
+    /// identified by this text, so it must contain everything in which two constraints can differ.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limits = [
             ("requests_per_minute", self.requests),

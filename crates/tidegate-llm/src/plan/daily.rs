@@ -1,14 +1,14 @@
-//! Requests of a day: a quota that comes back all at once, at a midnight of the provider's choice.
+//! Requests per day: a quota that resets at midnight in the provider's time zone.
 
 use std::num::NonZeroU32;
 
 use jiff::tz::TimeZone;
 use tidegate::Schedule;
 
-use super::fault::{Checks, Rule, rate};
 use super::raw::RawConstraint;
+use super::violation::{Checks, Rule, rate};
 
-/// Requests of a calendar day, and where that day begins.
+/// Requests per calendar day of a time zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Daily {
     requests: NonZeroU32,
@@ -17,47 +17,46 @@ pub(crate) struct Daily {
 }
 
 impl Daily {
-    /// The quota of a day; a zone without one is refused.
-    pub(super) fn read(raw: &RawConstraint, checks: &mut Checks) -> Option<Self> {
+    /// Parses the daily quota. A time zone without a quota is a violation.
+    pub(super) fn parse(raw: &RawConstraint, checks: &mut Checks) -> Option<Self> {
         let requests =
             checks.optional("requests_per_day", raw.requests_per_day, |given| rate(*given));
         let given = raw.requests_per_day_zone.as_deref();
         let zone = checks.check("requests_per_day_zone", given.unwrap_or("UTC"), |name| zone(name));
         if let (None, Some(given)) = (raw.requests_per_day, given) {
-            checks.refuse("requests_per_day_zone", &given, Rule::NoDay);
+            checks.reject("requests_per_day_zone", &given, Rule::ZoneWithoutQuota);
         }
         let ((zone, schedule), requests) = (zone?, requests?);
         Some(Self { requests, zone, schedule })
     }
 
-    /// Another number of requests, counted by this day.
+    /// Replaces the number of requests and keeps the time zone.
     pub(crate) const fn with_requests(mut self, requests: NonZeroU32) -> Self {
         self.requests = requests;
         self
     }
 
-    /// How many.
     pub(crate) const fn requests(&self) -> NonZeroU32 {
         self.requests
     }
 
-    /// The time zone, as its database spells it.
+    /// Returns the IANA name of the time zone.
     pub(crate) fn zone(&self) -> &str {
         &self.zone
     }
 
-    /// The windows.
     pub(crate) const fn schedule(&self) -> &Schedule {
         &self.schedule
     }
 }
 
-/// A zone that there is, and its days. `Etc/Unknown` is found, but is not a zone.
+/// Returns the IANA name of a time zone and its daily schedule. `Etc/Unknown` is found but has no
+/// name.
 fn zone(name: &str) -> Result<(String, Schedule), Rule> {
     let zone = TimeZone::get(name).map_err(|_| Rule::Zone)?;
-    let spelled = zone.iana_name().ok_or(Rule::Zone)?;
-    let schedule = Schedule::daily(spelled).map_err(|_| Rule::Zone)?;
-    Ok((spelled.to_owned(), schedule))
+    let iana_name = zone.iana_name().ok_or(Rule::Zone)?;
+    let schedule = Schedule::daily(iana_name).map_err(|_| Rule::Zone)?;
+    Ok((iana_name.to_owned(), schedule))
 }
 
 #[cfg(test)]
@@ -67,9 +66,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_ends_at_midnight_of_its_zone() {
-        let (spelled, schedule) = zone("america/los_angeles").unwrap();
-        assert_eq!(spelled, "America/Los_Angeles");
+    fn day_ends_at_midnight_of_its_zone() {
+        let (iana_name, schedule) = zone("america/los_angeles").unwrap();
+        assert_eq!(iana_name, "America/Los_Angeles");
         // 2026-11-16T07:59:59Z is a second before midnight in Los Angeles.
         let wall = WallTime::from_secs(1_794_815_999);
         assert_eq!(schedule.windows(wall).end_of(wall), Some(1_794_816_000));

@@ -1,19 +1,19 @@
-//! Keys: who shares a limit, as a list of texts.
+//! Keys as lists of texts; commands with the same key share a limit.
 //!
-//! Any function from a provider and a request to texts makes keys. The provider is the one that was
-//! named, or else that of the model by the table of the handler. The lists become
-//! [`KeyBuf`](tidegate::KeyBuf)s, in which different lists never meet whatever stands in them.
+//! Any function from a provider and a request to texts can derive keys. The provider is the one
+//! that the request names, or else the one inferred by the handler's table. The lists become
+//! [`KeyBuf`](tidegate::KeyBuf)s, in which different lists never collide.
 
 use tidegate_providers::{Endpoint, Provider};
 
 use super::planner::PlanRequest;
 use super::tier::tier_name;
 
-/// Makes the key of a command.
+/// Derives the key of a command.
 pub(crate) type KeyExtractor = dyn Fn(&Provider, &PlanRequest) -> Vec<String> + Send + Sync;
 
-/// Keys by provider, model and tier, in lower case: the default. A tier that was not named is
-/// `unknown`, since a bucket must not be shared on a guess.
+/// Returns a key of provider, model and tier, in lower case. This is the default. A missing tier is
+/// `unknown`, so that such commands share no bucket with those of a real tier.
 ///
 /// ```
 /// use tidegate_llm::plan::{PlanRequest, by_model};
@@ -26,14 +26,14 @@ pub fn by_model(provider: &Provider, request: &PlanRequest) -> Vec<String> {
     vec![provider.to_string(), request.model_or_default().to_lowercase(), tier]
 }
 
-/// Keys by user: `user` and the name, which is `default` if there is none.
+/// Returns a key of `user` and the user's name, or `default` without a user.
 #[must_use]
 pub fn by_user(_provider: &Provider, request: &PlanRequest) -> Vec<String> {
     vec!["user".to_owned(), request.user_name().unwrap_or("default").to_owned()]
 }
 
-/// Keys by provider and endpoint, for limits that each use of an API has for itself. An endpoint that
-/// was not named is `chat`.
+/// Returns a key of provider and endpoint, for providers that limit each endpoint separately. The
+/// default endpoint is `chat`.
 #[must_use]
 pub fn by_endpoint(provider: &Provider, request: &PlanRequest) -> Vec<String> {
     let endpoint = request.endpoint_name().map_or_else(Endpoint::default, Endpoint::new);

@@ -1,4 +1,4 @@
-//! The planner: finds the constraint of a call, and says where it comes from.
+//! The planner: finds the constraint for a call.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,25 +10,25 @@ use serde::{Deserialize, Serialize};
 use tidegate_providers::{Dialect, Endpoint, Provider};
 
 use super::constraint::Constraint;
-use super::fault::Invalid;
-use super::infer::Inference;
+use super::inference::Inference;
 use super::raw::RawConstraint;
 use super::tier::{FREE, TierTable, tier_name};
+use super::violation::Invalid;
 use super::{Plan, Source};
 
-/// The model of a request that names none.
+/// Model of requests that do not name one.
 pub const DEFAULT_MODEL: &str = "gemini-2.0-flash";
 
-/// Requests of a minute where nobody knows better, and where `rate_limits` leaves them out.
+/// Default requests per minute, also for `rate_limits` that do not set them.
 const DEFAULT_REQUESTS: u32 = 60;
 
-/// The same at Gemini, whose free tier is small.
+/// Default requests per minute for Gemini, whose free tier is small.
 const DEFAULT_GEMINI_REQUESTS: u32 = 10;
 
-/// The limits of a model in a tier, as the provider knows them.
+/// Returns the provider's limits of a model in a tier, if known.
 type Capability = dyn Fn(&str, &str) -> Option<Constraint> + Send + Sync;
 
-/// What a plan is asked for: the part of a configuration that speaks of one provider.
+/// Input of the planner. It can be deserialised from a provider's section of a configuration.
 ///
 /// ```
 /// use std::collections::HashMap;
@@ -47,7 +47,7 @@ pub struct PlanRequest {
     model: Option<String>,
     tier: Option<String>,
     rate_limits: Option<RawConstraint>,
-    /// These are of one call, and no configuration.
+    // `user` and `endpoint` belong to a call, not to the configuration.
     #[serde(skip)]
     user: Option<String>,
     #[serde(skip)]
@@ -55,74 +55,73 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
-    /// With nothing said.
+    /// Creates a request with defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// At this provider. Default: the one that the model's name speaks of.
+    /// Sets the provider. Default: inferred from the model's name.
     pub fn provider(mut self, name: &str) -> Self {
         self.provider = Some(name.to_owned());
         self
     }
 
-    /// With this model. Default: [`DEFAULT_MODEL`].
+    /// Sets the model. Default: [`DEFAULT_MODEL`].
     pub fn model(mut self, name: &str) -> Self {
         self.model = Some(name.to_owned());
         self
     }
 
-    /// In this tier. Default: `free`.
+    /// Sets the tier. Default: `free`.
     pub fn tier(mut self, name: &str) -> Self {
         self.tier = Some(name.to_owned());
         self
     }
 
-    /// With limits that win over all others, at every provider. Requests of a minute are 60 unless
-    /// they are given; all else that is not given is not limited.
+    /// Sets limits that override all other sources, for any provider. Requests per minute default
+    /// to 60; everything else is unlimited unless set.
     pub fn rate_limits(mut self, limits: RawConstraint) -> Self {
         self.rate_limits = Some(limits);
         self
     }
 
-    /// On behalf of a user. It decides about keys, not about constraints.
+    /// Sets the user. It affects keys, not constraints.
     pub fn user(mut self, name: &str) -> Self {
         self.user = Some(name.to_owned());
         self
     }
 
-    /// For this use of the provider's API. Default: `chat`. It decides about keys, not about
-    /// constraints.
+    /// Sets the endpoint. Default: `chat`. It affects keys, not constraints.
     pub fn endpoint(mut self, endpoint: Endpoint) -> Self {
         self.endpoint = Some(endpoint);
         self
     }
 
-    /// The provider, if it was named.
+    /// Returns the provider, if set.
     #[must_use]
     pub fn provider_name(&self) -> Option<&str> {
         self.provider.as_deref()
     }
 
-    /// The model, if it was named.
+    /// Returns the model, if set.
     #[must_use]
     pub fn model_name(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// The tier, if it was named.
+    /// Returns the tier, if set.
     #[must_use]
     pub fn tier_name(&self) -> Option<&str> {
         self.tier.as_deref()
     }
 
-    /// The user, if one was named.
+    /// Returns the user, if set.
     #[must_use]
     pub fn user_name(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
-    /// The endpoint, if it was named.
+    /// Returns the endpoint, if set.
     #[must_use]
     pub fn endpoint_name(&self) -> Option<&str> {
         self.endpoint.as_ref().map(Endpoint::as_str)
@@ -133,7 +132,7 @@ impl PlanRequest {
     }
 }
 
-/// Finds constraints. Cheap to clone; clones share the table of tiers.
+/// Finds the constraint for a request. Cheap to clone; clones share the tier table.
 ///
 /// ```
 /// use tidegate_llm::plan::{Constraint, PlanRequest, Planner, RawConstraint, Source};
@@ -158,9 +157,9 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Asks this function about the limits of a model in a tier (in lower case) of a provider. `None`
-    /// says that no limit is known, and the next source is asked. An earlier function of the same
-    /// provider is forgotten.
+    /// Sets the function that returns the limits of a provider by model and tier (in lower case).
+    /// If it returns `None`, the next source is used. Replaces an earlier function of the same
+    /// provider.
     pub fn capability(
         mut self,
         provider: impl Into<Provider>,
@@ -171,37 +170,37 @@ impl Planner {
         self
     }
 
-    /// Infers providers by this table. Default: [`Inference::default`].
+    /// Sets the table that infers providers. Default: [`Inference::default`].
     pub fn inference(mut self, inference: Inference) -> Self {
         self.inference = inference;
         self
     }
 
-    /// Puts another table of tiers in the place of the one there is, for all clones. Plans that are
-    /// being made see either of the two. The first table is empty.
+    /// Replaces the tier table for all clones. A concurrent [`plan`](Self::plan) uses either the
+    /// old or the new table. The initial table is empty.
     pub fn replace_tiers(&self, table: TierTable) {
         self.tiers.store(Arc::new(table));
     }
 
-    /// The plan of a request.
+    /// Returns the plan for a request.
     ///
     /// # Errors
-    /// With everything that is wrong with its `rate_limits`.
+    /// Lists all violations in its `rate_limits`.
     pub fn plan(&self, request: &PlanRequest) -> Result<Plan, Invalid> {
         if let Some(limits) = &request.rate_limits {
-            return Ok(Plan::constrained(overriding(limits)?, Source::Override));
+            return Ok(Plan::constrained(override_constraint(limits)?, Source::Override));
         }
         let (model, provider) = (request.model_or_default(), self.inference.provider_of(request));
         let tier = tier_name(request.tier.as_deref().unwrap_or(FREE));
         let capability = self.capabilities.get(&provider);
-        let told = capability.and_then(|capability| capability(model, &tier));
-        if let Some(constraint) = told {
+        let known = capability.and_then(|capability| capability(model, &tier));
+        if let Some(constraint) = known {
             return Ok(Plan::constrained(constraint, Source::Capability));
         }
         if let Some(constraint) = self.tiers.load().get(&provider, &tier, model) {
             return Ok(Plan::constrained(constraint.clone(), Source::Tier));
         }
-        Ok(Plan::constrained(fallback(&provider), Source::Default))
+        Ok(Plan::constrained(default_constraint(&provider), Source::Default))
     }
 }
 
@@ -216,15 +215,15 @@ impl fmt::Debug for Planner {
     }
 }
 
-/// What the user wrote, with requests of a minute.
-fn overriding(limits: &RawConstraint) -> Result<Constraint, Invalid> {
+/// Returns the constraint of the user's override, with default requests per minute.
+fn override_constraint(limits: &RawConstraint) -> Result<Constraint, Invalid> {
     let mut limits = limits.clone();
     limits.requests_per_minute.get_or_insert(DEFAULT_REQUESTS.into());
     Constraint::try_new(&limits)
 }
 
-/// What holds where nobody knows anything.
-fn fallback(provider: &Provider) -> Constraint {
+/// Returns the constraint when no source has one.
+fn default_constraint(provider: &Provider) -> Constraint {
     let requests = match Dialect::of(provider) {
         Dialect::Gemini => DEFAULT_GEMINI_REQUESTS,
         _ => DEFAULT_REQUESTS,

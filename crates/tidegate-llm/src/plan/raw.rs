@@ -1,13 +1,11 @@
-//! Constraints as people write them: any number, none of them checked yet.
-
-use std::fmt;
+//! Unchecked constraints, as written in a configuration.
 
 use serde::{Deserialize, Serialize};
 
-/// The numbers of a constraint, as they stand in a configuration. A field that is left out is not
-/// limited, and the two that always have a value get their default.
+/// Unchecked numbers of a constraint, as written in a configuration. An unset field means no limit;
+/// `min_interval_ms` and `burst_factor` have defaults.
 ///
-/// Fields that nobody reads are refused, so that a mistyped limit is not a limit that is missing.
+/// Unknown fields are rejected, so that a mistyped limit is not silently missing.
 ///
 /// ```
 /// use tidegate_llm::plan::{Constraint, RawConstraint};
@@ -20,81 +18,76 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RawConstraint {
-    /// Requests of a minute.
+    /// Requests per minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<i64>,
-    /// Tokens of a minute, input and output together.
+    /// Tokens per minute, input and output together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_minute: Option<i64>,
-    /// Input tokens of a minute, where they are counted apart.
+    /// Input tokens per minute, if limited separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_tokens_per_minute: Option<i64>,
-    /// Output tokens of a minute, where they are counted apart.
+    /// Output tokens per minute, if limited separately.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_tokens_per_minute: Option<i64>,
-    /// Requests of a calendar day.
+    /// Requests per calendar day.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_day: Option<i64>,
-    /// Where that day begins. Default `UTC`.
+    /// Time zone of that day. Default `UTC`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_day_zone: Option<String>,
-    /// Milliseconds from one request to the next, at least. Default 0.
+    /// Minimum milliseconds between the starts of two requests. Default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_interval_ms: Option<i64>,
-    /// How many seconds' worth of requests may leave at once. Default 1.0, which is one request.
+    /// Burst as seconds' worth of requests that can be sent at once. Default 1.0, which means one
+    /// request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_factor: Option<f64>,
-    /// How many requests may leave at once, whatever the factor says.
+    /// Burst as a number of requests; overrides the factor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst_capacity: Option<i64>,
-    /// Requests under way at once.
+    /// Maximum number of requests in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_concurrent_requests: Option<i64>,
 }
 
-/// A value that was replaced by one that can be used.
+/// A value that was too small, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Clamp {
-    field: &'static str,
-    given: String,
-    used: &'static str,
-}
-
-impl fmt::Display for Clamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {} cannot be used; {} is used", self.field, self.given, self.used)
-    }
+    pub(super) field: &'static str,
+    pub(super) given: String,
+    pub(super) used: &'static str,
 }
 
 impl RawConstraint {
-    /// The same with what is too small replaced, and what was.
+    /// Returns a copy with values that are too small replaced, and the replacements.
     pub(super) fn clamped(&self) -> (Self, Vec<Clamp>) {
         let mut raw = self.clone();
         let mut clamps = Vec::new();
-        let mut clamp = |field, value: &mut Option<i64>, least, instead: Instead| {
+        let mut clamp = |field, value: &mut Option<i64>, least, replacement: Replacement| {
             let Some(given) = value.filter(|given| *given < least) else { return };
-            let used = match instead {
-                Instead::Least(text) => {
+            let used = match replacement {
+                Replacement::Minimum(text) => {
                     *value = Some(least);
                     text
                 }
-                Instead::Nothing => {
+                Replacement::NoLimit => {
                     *value = None;
                     "no limit"
                 }
             };
             clamps.push(Clamp { field, given: given.to_string(), used });
         };
-        let (one, none) = (Instead::Least("1"), Instead::Nothing);
+        let (one, none) = (Replacement::Minimum("1"), Replacement::NoLimit);
         clamp("requests_per_minute", &mut raw.requests_per_minute, 1, one);
         clamp("tokens_per_minute", &mut raw.tokens_per_minute, 1, none);
         clamp("input_tokens_per_minute", &mut raw.input_tokens_per_minute, 1, none);
         clamp("output_tokens_per_minute", &mut raw.output_tokens_per_minute, 1, none);
         clamp("requests_per_day", &mut raw.requests_per_day, 1, one);
-        clamp("min_interval_ms", &mut raw.min_interval_ms, 0, Instead::Least("0"));
+        clamp("min_interval_ms", &mut raw.min_interval_ms, 0, Replacement::Minimum("0"));
         clamp("burst_capacity", &mut raw.burst_capacity, 1, one);
         clamp("max_concurrent_requests", &mut raw.max_concurrent_requests, 1, one);
-        // What is not a number is not smaller than one, and stays to be refused.
+        // NaN is not below 1.0, so it stays and is rejected later.
         if let Some(given) = raw.burst_factor.filter(|factor| *factor < 1.0) {
             raw.burst_factor = Some(1.0);
             clamps.push(Clamp { field: "burst_factor", given: given.to_string(), used: "1.0" });
@@ -103,11 +96,11 @@ impl RawConstraint {
     }
 }
 
-/// What takes the place of a value that is too small.
+/// Replacement of a value that is too small.
 #[derive(Clone, Copy)]
-enum Instead {
-    /// The least there is, with its text.
-    Least(&'static str),
-    /// Nothing.
-    Nothing,
+enum Replacement {
+    /// The minimum, with its text.
+    Minimum(&'static str),
+    /// No limit at all.
+    NoLimit,
 }

@@ -1,8 +1,8 @@
-//! Tiers of accounts, and a table of what each of them may do.
+//! Table of limits by account tier.
 //!
-//! Providers raise limits with an account's tier, and change them as they like. So the table is
-//! data, can be replaced while calls are made, and ships empty: numbers without a dated public
-//! source would be believed.
+//! Providers raise limits with an account's tier and change them at any time. Therefore the table
+//! is data that can be replaced at run time. It ships empty, since users would trust numbers that
+//! have no dated public source.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,33 +11,30 @@ use tidegate_providers::Provider;
 
 use super::constraint::Constraint;
 
-/// The tier of an account that names none, and of one whose tier is not in the table.
+/// Tier of requests without a tier, or with a tier that is not in the table.
 pub(super) const FREE: &str = "free";
 
-/// The name of a tier: case does not matter.
+/// Normalises the name of a tier, which is case-insensitive.
 pub(super) fn tier_name(name: &str) -> String {
     name.trim().to_lowercase()
 }
 
-/// A row of the table, as it is written in a file.
+/// A row of the table, as written in a file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TierRow {
-    /// Whose tier.
     provider: String,
-    /// Which one.
     tier: String,
-    /// For which model; without it, for all that have no row of their own.
+    /// Model; `None` is all models without a row of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     model: Option<String>,
-    /// What is allowed.
     constraint: Constraint,
-    /// Where that is written, and of which day. For people.
+    /// Where the limits are published, and the date. Informational.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     source: Option<String>,
 }
 
-/// What each tier of each provider may do, by model.
+/// Limits by provider, tier and model.
 ///
 /// ```
 /// use tidegate_llm::plan::TierTable;
@@ -57,7 +54,7 @@ pub struct TierTable {
     tiers: HashMap<(Provider, String), BTreeMap<Option<String>, usize>>,
 }
 
-/// The form in a file: a key with a list, since TOML has no list at its top.
+/// Form of the table in a file: a key with a list, since TOML has no top-level lists.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rows {
@@ -65,8 +62,8 @@ struct Rows {
 }
 
 impl TierTable {
-    /// What a model may do in a tier; a tier that is not known counts as `free`. A row of the model
-    /// wins over a row for all of them.
+    /// Returns the limits of a model in a tier. Unknown tiers count as `free`. A row for the model
+    /// takes precedence over a row for all models.
     #[must_use]
     pub fn get(&self, provider: &Provider, tier: &str, model: &str) -> Option<&Constraint> {
         let of = |tier: String| self.tiers.get(&(provider.clone(), tier));
@@ -83,7 +80,7 @@ impl TierTable {
 impl TryFrom<Rows> for TierTable {
     type Error = String;
 
-    /// Two rows for the same provider, tier and model are refused.
+    /// Rejects duplicate rows for the same provider, tier and model.
     fn try_from(rows: Rows) -> Result<Self, String> {
         let mut table = Self { rows: rows.tiers, tiers: HashMap::new() };
         for (index, row) in table.rows.iter().enumerate() {

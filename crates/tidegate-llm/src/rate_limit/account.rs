@@ -30,6 +30,7 @@ use super::wait_log::WaitLog;
 use crate::call::{CallError, Outgoing, Scope};
 use crate::memory::{MemoryBudget, MemoryCharge, SecondChanceMap};
 use crate::plan::{Constraint, Source};
+use crate::retry::Budget;
 use crate::settings::concurrency_of;
 use crate::telemetry::Observer;
 
@@ -128,6 +129,8 @@ struct Inner {
     /// Concurrency slots of this account and of those that share its pool.
     slots: SlotPool,
     queues: Mutex<SecondChanceMap<Scope, Arc<CallQueue>>>,
+    /// Shared by all retry layers of this account.
+    retry_budget: Budget,
     _memory: MemoryCharge,
 }
 
@@ -135,6 +138,10 @@ impl Account {
     /// Starts building an account.
     pub fn builder(provider: impl Into<Provider>, credential: &Credential) -> AccountBuilder {
         AccountBuilder::new(provider.into(), credential)
+    }
+
+    pub(crate) fn retry_budget(&self) -> &Budget {
+        &self.inner.retry_budget
     }
 
     /// Opens an account.
@@ -154,6 +161,7 @@ impl Account {
             limits: ArcSwap::from_pointee(limits),
             slots,
             queues: Mutex::default(),
+            retry_budget: Budget::default(),
         };
         // Does not ask the memory budget for room: the caller may hold a lock that reclaiming
         // takes.

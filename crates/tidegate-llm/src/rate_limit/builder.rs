@@ -22,7 +22,7 @@ use super::wait_log::WaitLog;
 use crate::call::Scope;
 use crate::memory::MemoryBudget;
 use crate::plan::{Constraint, Source};
-use crate::telemetry::{Observer, Traced};
+use crate::telemetry::{Observer, tracing_observer};
 
 /// Builder for an [`Account`].
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl AccountBuilder {
         self
     }
 
-    /// Sets the observer of events. Default: [`Traced`].
+    /// Sets the observer of events. Default: [`tracing_observer`].
     pub fn observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
         self
@@ -186,7 +186,7 @@ impl AccountBuilder {
             model_params,
             margin: self.margin,
             ramp: ArcSwapOption::from(self.ramp.map(Arc::new)),
-            observer: self.observer.unwrap_or_else(|| Arc::new(Traced)),
+            observer: self.observer.unwrap_or_else(tracing_observer),
             waits: self.waits,
             groups: self.groups,
             all_keys: self.all_keys,

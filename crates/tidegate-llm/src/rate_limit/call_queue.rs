@@ -39,7 +39,7 @@ use super::reservation::{
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
 use crate::call::{CallError, Outgoing, Scope};
 use crate::memory::{MemoryCharge, SecondChanceMap};
-use crate::telemetry::{Acquired, Stage, Stay};
+use crate::telemetry::{Acquired, Stage, StageGuard};
 use acquire::Admitted;
 use configured::{Configured, LimitSet};
 
@@ -116,8 +116,8 @@ impl CallQueue {
 
     /// Notifies the observer that a call entered `stage`, and that it left when the result is
     /// dropped.
-    pub(super) fn enter_stage(&self, stage: Stage) -> Stay {
-        Stay::new(self.settings.observer.clone(), self.scope.provider().clone(), stage)
+    pub(super) fn enter_stage(&self, stage: Stage) -> StageGuard {
+        StageGuard::new(self.settings.observer.clone(), self.scope.provider().clone(), stage)
     }
 
     pub(super) const fn pacer(&self) -> &Pacer {

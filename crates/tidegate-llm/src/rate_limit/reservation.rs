@@ -22,7 +22,7 @@ use super::limit_view::ReportOrigin;
 use super::model_limits::{Epoch, ModelLimits};
 use super::token_accounting::{Amounts, OutputCharge, TokenAccounting};
 use crate::call::{CallError, ExtraInput};
-use crate::telemetry::{Stage, Stay};
+use crate::telemetry::{Stage, StageGuard};
 
 /// A longer `Retry-After` is treated as an exhausted quota, not as a wait.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
@@ -130,7 +130,7 @@ struct ActiveCall {
     used: Option<UsageSoFar>,
     /// Limit that refused the call.
     refused_by: Option<Dimension>,
-    _in_flight: Stay,
+    _in_flight: StageGuard,
 }
 
 /// How a charge is settled.

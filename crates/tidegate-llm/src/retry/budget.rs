@@ -1,8 +1,8 @@
-//! How many retries a provider is worth.
+//! Retry budgets.
 //!
-//! One call may be retried often; if all calls are, the provider has several times the load just
-//! when it can bear the least. A budget is shared by all callers of a provider: calls fill it,
-//! retries empty it, and so retries stay a share of the calls.
+//! If every call to a failing provider is retried several times, its load multiplies just when it
+//! can bear the least. All callers of a provider share a budget: calls fill it and retries drain
+//! it, so that retries stay a fraction of the calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,106 +12,97 @@ use tokio::time::Instant;
 
 use crate::recent::Recent;
 
-/// What a full budget is worth, in retries.
+/// Default capacity, in retries.
 const DEFAULT_CAPACITY: u32 = 100;
-/// A retry in the unit of the account, so that what comes in a millisecond is one.
-const RETRY: u64 = 1_000;
-/// What a call brings: a fifth of a retry.
-const CALL: u64 = 200;
-/// How many providers a registry remembers at least.
-const MOST_PROVIDERS: usize = 1_024;
+/// Cost of a retry. One unit is credited per millisecond.
+const RETRY_COST: u64 = 1_000;
+/// Credit per call: a fifth of a retry.
+const CALL_CREDIT: u64 = 200;
+/// Minimum number of providers whose budgets are remembered.
+const REMEMBERED_PROVIDERS: usize = 1_024;
 
-/// The retries that all callers of a provider share. Clones share it.
+/// Number of retries that all callers of a provider share. Clones share it.
 ///
-/// It starts full. A retry takes one, a call brings a fifth, and a second brings one.
-///
-/// ```
-/// use tidegate_llm::retry::{Budget, RetryLayer};
-/// let budget = Budget::of(50);
-/// let layers = ["chat", "summaries"].map(|name| RetryLayer::new("openai").function(name).budget(&budget));
-/// assert_eq!(layers[1].remaining_budget(), 50);
-/// ```
+/// It starts full. Each retry takes one; each call adds a fifth, and each second adds one.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Mutex<Account>>);
+pub(crate) struct Budget(Arc<Mutex<Balance>>);
 
 #[derive(Debug)]
-struct Account {
+struct Balance {
     capacity: u64,
-    balance: u64,
-    /// Up to when time has been paid for.
-    paid: Option<Instant>,
+    amount: u64,
+    /// Instant up to which elapsed time has been credited.
+    refilled_until: Option<Instant>,
 }
 
 impl Default for Budget {
-    /// A hundred retries.
+    /// Creates a budget of 100 retries.
     fn default() -> Self {
-        Self::of(DEFAULT_CAPACITY)
+        Self::new(DEFAULT_CAPACITY)
     }
 }
 
 impl Budget {
-    /// A budget of so many retries at once; with none, nothing is ever retried.
-    #[must_use]
-    pub fn of(retries: u32) -> Self {
-        let capacity = u64::from(retries) * RETRY;
-        Self(Arc::new(Mutex::new(Account { capacity, balance: capacity, paid: None })))
+    /// Creates a budget of this many retries at once; with 0, nothing is ever retried.
+    pub(crate) fn new(retries: u32) -> Self {
+        let capacity = u64::from(retries) * RETRY_COST;
+        Self(Arc::new(Mutex::new(Balance { capacity, amount: capacity, refilled_until: None })))
     }
 
-    /// How many retries there could be now.
-    #[must_use]
-    pub fn remaining(&self) -> u64 {
-        self.at(Instant::now()).balance / RETRY
+    /// Returns the number of retries available now.
+    pub(crate) fn remaining(&self) -> u64 {
+        self.refilled(Instant::now()).amount / RETRY_COST
     }
 
-    /// A call begins.
+    /// Credits a call.
     pub(super) fn earn(&self, now: Instant) {
-        self.at(now).add(CALL);
+        self.refilled(now).add(CALL_CREDIT);
     }
 
-    /// Takes a retry, if there is one.
+    /// Takes a retry. Returns whether one was available.
     pub(super) fn spend(&self, now: Instant) -> bool {
-        let mut account = self.at(now);
-        let left = account.balance.checked_sub(RETRY);
-        account.balance = left.unwrap_or(account.balance);
+        let mut balance = self.refilled(now);
+        let left = balance.amount.checked_sub(RETRY_COST);
+        balance.amount = left.unwrap_or(balance.amount);
         left.is_some()
     }
 
-    /// The account with all that time has brought.
-    fn at(&self, now: Instant) -> MutexGuard<'_, Account> {
-        let mut account = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let paid = *account.paid.get_or_insert(now);
-        let elapsed = now.saturating_duration_since(paid);
-        // Parts of a millisecond are paid for later; more often asked must not mean less.
+    /// Returns the balance after crediting the elapsed time.
+    fn refilled(&self, now: Instant) -> MutexGuard<'_, Balance> {
+        let mut balance = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let refilled_until = *balance.refilled_until.get_or_insert(now);
+        let elapsed = now.saturating_duration_since(refilled_until);
+        // Fractions of a millisecond are credited later, so that frequent queries lose nothing.
         let parts = elapsed.subsec_nanos() % 1_000_000;
-        account.add(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
-        if let Some(paid) = now.checked_sub(Duration::from_nanos(parts.into())) {
-            account.paid = account.paid.max(Some(paid));
+        balance.add(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX));
+        if let Some(refilled_until) = now.checked_sub(Duration::from_nanos(parts.into())) {
+            balance.refilled_until = balance.refilled_until.max(Some(refilled_until));
         }
-        account
+        balance
     }
 }
 
-impl Account {
+impl Balance {
     fn add(&mut self, amount: u64) {
-        self.balance = self.balance.saturating_add(amount).min(self.capacity);
+        self.amount = self.amount.saturating_add(amount).min(self.capacity);
     }
 }
 
-/// A budget for each provider, for programs that load several models of it. Clones share them.
+/// One budget per provider, for programs that load several of its models. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Budgets(Arc<Mutex<Recent<Provider, Budget>>>);
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Recent::new(MOST_PROVIDERS))))
+        Self(Arc::new(Mutex::new(Recent::new(REMEMBERED_PROVIDERS))))
     }
 }
 
 impl Budgets {
-    /// The budget of a provider: the same one for the same name.
-    pub(crate) fn of(&self, provider: &Provider) -> Budget {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(provider, Budget::default)
+    /// Returns the budget of a provider, and creates it if necessary.
+    pub(crate) fn get(&self, provider: &Provider) -> Budget {
+        let mut budgets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        budgets.get(provider, Budget::default)
     }
 }
 
@@ -124,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_empty_it_and_calls_and_time_fill_it() {
+    fn retries_drain_it_and_calls_and_time_refill_it() {
         let (budget, now) = (Budget::default(), Instant::now());
         assert_eq!(spent(&budget, now), 100);
         (0..5).for_each(|_| budget.earn(now));
@@ -132,26 +123,30 @@ mod tests {
         let later = now + Duration::from_millis(2_999);
         assert_eq!(spent(&budget, later), 2);
         assert_eq!(spent(&budget, later + Duration::from_millis(1)), 1);
-        assert_eq!(spent(&budget, later + Duration::from_secs(3_600)), 100, "not above the brim");
-        assert_eq!(spent(&Budget::of(0), now), 0);
+        assert_eq!(
+            spent(&budget, later + Duration::from_secs(3_600)),
+            100,
+            "not above its capacity"
+        );
+        assert_eq!(spent(&Budget::new(0), now), 0);
     }
 
     #[test]
-    fn a_budget_that_is_asked_all_the_time_loses_no_part_of_a_second() {
+    fn frequent_queries_lose_no_fraction_of_a_second() {
         let (budget, start) = (Budget::default(), Instant::now());
         assert_eq!(spent(&budget, start), 100);
         let step = Duration::from_micros(700);
         let granted = (1..=10_000_u32).filter(|&i| budget.spend(start + step * i)).count();
         assert_eq!(granted, 7);
-        assert!(!budget.spend(start), "a clock that goes back brings nothing");
+        assert!(!budget.spend(start), "a clock that goes back adds no credit");
     }
 
     #[test]
-    fn a_provider_has_one_budget() {
+    fn provider_has_one_budget() {
         let budgets = Budgets::default();
-        let openai = budgets.of(&"openai".into());
+        let openai = budgets.get(&"openai".into());
         assert!(openai.spend(Instant::now()));
-        assert_eq!(budgets.clone().of(&"OpenAI".into()).remaining(), 99);
-        assert_eq!(budgets.of(&"groq".into()).remaining(), 100);
+        assert_eq!(budgets.clone().get(&"OpenAI".into()).remaining(), 99);
+        assert_eq!(budgets.get(&"groq".into()).remaining(), 100);
     }
 }

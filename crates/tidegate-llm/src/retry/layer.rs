@@ -1,4 +1,4 @@
-//! The layer: how calls to a provider are tried again.
+//! The retry layer.
 
 use std::ops::RangeInclusive;
 use std::pin::pin;
@@ -16,14 +16,14 @@ use super::policy::Policy;
 use super::random::Random;
 use super::run::{Attempt, TimeBudget, run_within};
 use super::service::Retry;
-use super::stats::Stats;
 use crate::call::{Broken, CallError, Outgoing};
+use crate::rate_limit::Account;
 use crate::telemetry::Observer;
 
-/// Makes services that try again. Clones share the counts and the budget.
+/// Wraps services so that failed calls are retried. Clones share the counts and the budget.
 ///
-/// The delay before retry `i` is [`base`](Self::base) doubled `i - 1` times and never above
-/// [`cap`](Self::cap), less a random part of up to [`jitter_percent`](Self::jitter_percent).
+/// The delay before retry `i` is [`base`](Self::base) doubled `i - 1` times, at most
+/// [`cap`](Self::cap), minus random jitter of up to [`jitter_percent`](Self::jitter_percent).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?
@@ -41,7 +41,7 @@ use crate::telemetry::Observer;
 /// assert_eq!(*layer.window().end(), Duration::from_secs(15));
 /// let model = layer.layer(service_fn(|_: Call| async { Ok::<_, CallError>("hello") }));
 /// assert_eq!(model.oneshot(Call::new(Chat::user("hi"))).await?, "hello");
-/// assert_eq!(layer.stats().attempts, 1);
+/// assert_eq!(layer.attempts(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,8 +53,8 @@ pub struct RetryLayer {
 }
 
 impl RetryLayer {
-    /// The defaults, with a budget of its own, for calls to a provider: eight retries after the first
-    /// attempt, from one second up to 60, less up to a half.
+    /// Creates a layer for calls to a provider, with defaults and its own budget: eight retries
+    /// after the first attempt, with delays from 1 s to 60 s minus up to 50 % jitter.
     ///
     /// ```
     /// use std::time::Duration;
@@ -71,63 +71,77 @@ impl RetryLayer {
         Self { policy: Arc::new(Policy::new(provider.into())) }
     }
 
-    /// Retries after the first attempt. Default: 8, which makes nine attempts.
+    /// Sets the maximum number of retries after the first attempt. Default: 8, so nine attempts.
     pub fn max_retries(self, retries: u32) -> Self {
         self.with(|policy| policy.schedule = policy.schedule.max_retries(retries))
     }
 
-    /// The delay before the first retry. Default: 1 s.
+    /// Sets the delay before the first retry. Default: 1 s.
     pub fn base(self, span: Duration) -> Self {
         self.with(|policy| policy.schedule = policy.schedule.base(span))
     }
 
-    /// The longest delay, unless a provider asks for a longer one. Default: 60 s.
+    /// Sets the maximum delay, unless the provider asks for a longer one. Default: 60 s.
     pub fn cap(self, span: Duration) -> Self {
         self.with(|policy| policy.schedule = policy.schedule.cap(span))
     }
 
-    /// How much of a delay is left to chance, up to 100. Default: 50. With 0 all delays are exact,
-    /// and workers that fail together come back together.
+    /// Sets the random part of a delay in percent, up to 100. Default: 50. With 0, delays are
+    /// exact, and workers that fail together come back together.
     pub fn jitter_percent(self, percent: u8) -> Self {
         self.with(|policy| policy.schedule = policy.schedule.jitter_percent(percent))
     }
 
-    /// Logs at most 60 lines of attempts in 10 seconds, over all clones. For servers. Default: every
-    /// attempt that fails.
+    /// Limits log lines about attempts to 60 per 10 seconds, over all clones. Meant for servers.
+    /// Default: every failed attempt is logged.
     pub fn bounded_log(self) -> Self {
         self.with(|policy| policy.log = Some(Arc::default()))
     }
 
-    /// What the call is named in the log. Default: the provider.
+    /// Sets the name of the call in the log. Default: the provider's name.
     pub fn function(self, name: &str) -> Self {
         self.with(|policy| policy.function = name.into())
     }
 
-    /// The longest delay that is accepted from a provider: one that asks for more is given up at
+    /// Sets the maximum delay accepted from the provider. If it asks for more, the call fails at
     /// once. Default: ten minutes.
     pub fn max_server_delay(self, span: Duration) -> Self {
         self.with(|policy| policy.max_server_delay = span)
     }
 
-    /// Says that attempts wait for permits of an account, which keeps rate limits closed for all of
-    /// its calls: retries of rate limits then take nothing from the budget. Default: they do.
-    pub fn paced(self) -> Self {
-        self.with(|policy| policy.is_paced = true)
+    /// Sets the account whose permits attempts wait for. All layers with this account share its
+    /// retry budget. The account holds back all its calls after a rate limit, so retries after rate
+    /// limits take nothing from the budget. Default: none; all retries take from the layer's own
+    /// budget.
+    pub fn account(self, account: &Account) -> Self {
+        self.with_budget(account.retry_budget()).with(|policy| policy.is_paced = true)
     }
 
-    /// How long a call may take with all its attempts and waits, if it does not say so itself. What
-    /// is under way then is broken off. Default: no limit, as the schedule bounds the waits.
+    /// Sets the deadline of calls that have none of their own. It covers all attempts and waits; an
+    /// attempt in flight is cancelled. Default: none, as the schedule bounds the waits.
     pub fn deadline(self, span: Duration) -> Self {
         self.with(|policy| policy.deadline = Some(span))
     }
 
-    /// Shares a budget with others. Default: one of its own.
-    pub fn budget(self, budget: &Budget) -> Self {
+    /// Sets a budget of this many retries at once, shared with clones of this layer; with 0,
+    /// nothing is ever retried. It starts full. Each retry takes one; each call adds a fifth, and
+    /// each second adds one. Default: 100.
+    ///
+    /// ```
+    /// use tidegate_llm::retry::RetryLayer;
+    /// let chat = RetryLayer::new("openai").budget(50).function("chat");
+    /// let summaries = chat.clone().function("summaries");
+    /// assert_eq!(summaries.remaining_budget(), 50);
+    /// ```
+    pub fn budget(self, retries: u32) -> Self {
+        self.with_budget(&Budget::new(retries))
+    }
+
+    pub(crate) fn with_budget(self, budget: &Budget) -> Self {
         self.with(|policy| policy.budget = budget.clone())
     }
 
-    /// Draws the random parts of delays from this seed, so that a test repeats them. Default: they
-    /// differ from run to run.
+    /// Sets the seed of the jitter, for reproducible tests. Default: random.
     pub fn seed(self, seed: u64) -> Self {
         self.random(Random::seeded(seed))
     }
@@ -136,7 +150,7 @@ impl RetryLayer {
         self.with(|policy| policy.random = random)
     }
 
-    /// Who is told what happens. Default: [`Traced`](crate::telemetry::Traced).
+    /// Sets the observer. Default: [`tracing_observer`](crate::telemetry::tracing_observer).
     pub fn observer(self, observer: Arc<dyn Observer>) -> Self {
         self.with(|policy| policy.observer = observer)
     }
@@ -146,28 +160,22 @@ impl RetryLayer {
         self
     }
 
-    /// How long all delays of a call take together, if no provider asks for more: from the least, with
-    /// the largest random parts, to the most, without any. What is over sooner than the least is
-    /// survived.
+    /// Returns the minimum (with full jitter) and maximum (without jitter) sum of all delays of a
+    /// call, if the provider does not ask for longer ones. Calls survive any outage shorter than
+    /// the minimum.
     #[must_use]
     pub fn window(&self) -> RangeInclusive<Duration> {
         self.policy.schedule.window()
     }
 
-    /// How many retries the budget could pay for now.
+    /// Returns the number of retries left in the budget.
     #[must_use]
     pub fn remaining_budget(&self) -> u64 {
         self.policy.budget.remaining()
     }
 
-    /// What came of the calls through all services of this layer.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.policy.counters.read()
-    }
-
-    /// Logs how often calls are tried again, once for all clones. The first service that the layer
-    /// makes does so by itself; this is for programs that only [`run`](Self::run) calls.
+    /// Logs the maximum number of retries, once for all clones. The layer does this when it creates
+    /// its first service; call it in programs that only use [`run`](Self::run).
     pub fn log_configured(&self) {
         if self.policy.counters.is_logged.swap(true, Ordering::Relaxed) {
             return;
@@ -176,7 +184,7 @@ impl RetryLayer {
         tracing::info!("{} client configured with max_retries={retries}", self.policy.provider);
     }
 
-    /// Makes attempts of a call until one is answered, or nothing more is to be tried.
+    /// Makes attempts of a call until one succeeds or no retry is possible.
     ///
     /// # Errors
     /// The error of the last attempt.
@@ -216,15 +224,15 @@ impl<S> Layer<S> for RetryLayer {
     }
 }
 
-/// Breaks off what is not answered in what is left.
+/// Cancels an attempt that does not complete in the remaining time.
 async fn within<T>(
     left: Option<Duration>,
     provider: &Provider,
-    answer: impl Future<Output = Result<T, CallError>>,
+    response: impl Future<Output = Result<T, CallError>>,
 ) -> Result<T, CallError> {
-    let answer = pin!(answer);
-    let Some(left) = left else { return answer.await };
-    timeout(left, answer).await.unwrap_or_else(|late| {
+    let response = pin!(response);
+    let Some(left) = left else { return response.await };
+    timeout(left, response).await.unwrap_or_else(|late| {
         let (provider, source) = (provider.clone(), Some(late.into()));
         Err(CallError::Connection { provider, broken: Broken::TimedOut, source })
     })

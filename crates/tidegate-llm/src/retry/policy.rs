@@ -1,4 +1,4 @@
-//! What holds for all retries of one kind of call.
+//! Configuration and shared state of a retry layer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use tidegate_providers::Provider;
 
 use super::budget::Budget;
+use super::counters::Counters;
 use super::random::Random;
 use super::schedule::Schedule;
-use super::stats::Counters;
 use crate::log_limit::LogLimit;
-use crate::telemetry::{Observer, Traced};
+use crate::telemetry::{Observer, tracing_observer};
 
-/// The longest delay that is accepted from a provider.
+/// Default maximum delay accepted from a provider.
 const MAX_SERVER_DELAY: Duration = Duration::from_secs(600);
 
-/// How calls to a provider are tried again. Clones share the counts and the budget.
+/// Configuration of a retry layer. Clones share the counters and the budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(super) provider: Provider,
@@ -28,12 +28,11 @@ pub(crate) struct Policy {
     pub(super) random: Random,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) counters: Arc<Counters>,
-    /// `None`: every attempt that fails is logged.
+    /// `None`: every failed attempt is logged.
     pub(super) log: Option<Arc<LogLimit>>,
 }
 
 impl Policy {
-    /// The defaults, with a budget of its own, for calls to a provider.
     pub(super) fn new(provider: Provider) -> Self {
         Self {
             function: provider.as_str().into(),
@@ -44,14 +43,15 @@ impl Policy {
             budget: Budget::default(),
             is_paced: false,
             random: Random::default(),
-            observer: Arc::new(Traced),
+            observer: tracing_observer(),
             counters: Arc::default(),
             log: None,
         }
     }
 
-    /// Whether a line is to be logged, and how many were suppressed before it, if there were any.
-    pub(super) fn line(&self) -> Option<Option<u64>> {
+    /// Returns `None` if the next log line must be suppressed, else the number of lines suppressed
+    /// before it, if any.
+    pub(super) fn next_log_line(&self) -> Option<Option<u64>> {
         let suppressed = self.log.as_ref().map_or(Some(0), |log| log.due())?;
         Some(Some(suppressed).filter(|suppressed| *suppressed > 0))
     }

@@ -1,4 +1,4 @@
-//! Where random numbers come from.
+//! Source of random numbers for jitter.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher, RandomState};
@@ -6,32 +6,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A source of random numbers, for spreading and not for secrets. Clones share it.
+/// A source of random numbers for jitter; not for secrets. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Random(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Random {
-    /// Numbers that differ from run to run.
+    /// Creates a source that differs from run to run.
     pub(crate) fn system() -> Self {
-        // Every `RandomState` differs from the one before, and the first of a thread is seeded by
+        // Every `RandomState` differs from the previous one, and the first of a thread is seeded by
         // the operating system.
         Self::from_fn(|| RandomState::new().hash_one(0_u8))
     }
 
-    /// The same numbers for the same seed, as tests want them.
+    /// Creates a reproducible source for tests.
     pub(crate) fn seeded(seed: u64) -> Self {
         let (hasher, drawn) = (BuildHasherDefault::<DefaultHasher>::new(), AtomicU64::new(0));
         Self::from_fn(move || hasher.hash_one((seed, drawn.fetch_add(1, Ordering::Relaxed))))
     }
 
-    /// Numbers of another source, all 64 bits of them random.
+    /// Creates a source from a function that returns 64 random bits.
     pub(crate) fn from_fn(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(draw))
     }
 
-    /// A random part of a span, below all of it.
-    pub(super) fn part_of(&self, span: Duration) -> Duration {
-        // A part of 2^32 of it is as fine as anybody can tell.
+    /// Returns a random fraction of `span`, always less than `span`.
+    pub(super) fn fraction_of(&self, span: Duration) -> Duration {
+        // Steps of span / 2^32 are fine enough.
         let part = span.as_nanos().saturating_mul(((self.0)() >> 32).into()) >> 32;
         Duration::from_nanos(u64::try_from(part).unwrap_or(u64::MAX))
     }
@@ -54,18 +54,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_spread_over_all_of_the_span() {
+    fn fractions_cover_the_whole_span() {
         const SPAN: Duration = Duration::from_secs(1);
         for random in [Random::system(), Random::seeded(1)] {
             let mut tenths = [0; 10];
             for _ in 0..1_000 {
-                let part = random.part_of(SPAN);
+                let part = random.fraction_of(SPAN);
                 assert!(part < SPAN, "{part:?}");
                 tenths[usize::try_from(part.as_millis() / 100).unwrap()] += 1;
             }
             assert!(tenths.iter().all(|hits| (50..200).contains(hits)), "{tenths:?}");
         }
-        assert_eq!(Random::from_fn(|| 0).part_of(SPAN), Duration::ZERO);
-        assert!(Random::from_fn(|| u64::MAX).part_of(Duration::MAX) < Duration::MAX);
+        assert_eq!(Random::from_fn(|| 0).fraction_of(SPAN), Duration::ZERO);
+        assert!(Random::from_fn(|| u64::MAX).fraction_of(Duration::MAX) < Duration::MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! Retrying anything that is async and can fail.
+//! The retry loop.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,46 +7,45 @@ use tidegate_providers::Class;
 use tokio::time::sleep;
 
 use super::policy::Policy;
-use super::tries::Tries;
+use super::retry_state::RetryState;
 use crate::call::CallError;
 
-/// An error that says whether trying again may help.
+/// An error that says whether a retry may help.
 pub(crate) trait Retryable: fmt::Display {
-    /// What helps.
+    /// Class of the failure.
     fn class(&self) -> Class;
 
-    /// Whether trying again may help. Default: as the class says.
+    /// Returns whether a retry may help. Default: by class.
     fn is_retryable(&self) -> bool {
         self.class().is_retryable()
     }
 
-    /// When to come back, if that was told. Default: as the class says.
+    /// Returns the delay that was asked for, if any. Default: by class.
     fn retry_after(&self) -> Option<Duration> {
         self.class().after()
     }
 
-    /// Whether nothing was tried, and somebody of ours only asks for a wait. Such a wait takes
-    /// nothing from the budget, and for as long as the delays of the schedule take together it is
-    /// no attempt either. Default: no.
+    /// Returns whether nothing was sent because an inner layer, such as an open circuit breaker,
+    /// asks to wait. Such a wait takes nothing from the budget. It does not count as an attempt for
+    /// as long as the delays of the schedule last together. Default: `false`.
     fn is_wait(&self) -> bool {
         false
     }
 
-    /// Whether nothing was tried, since there was no permit for it. It is final. An error of an
-    /// attempt before it, other than a rate limit, says more and is the one that is told. Default:
-    /// no.
+    /// Returns whether nothing was sent because no permit was granted. This is final. If an earlier
+    /// attempt failed with anything but a rate limit, that error is returned instead, since it is
+    /// more informative. Default: `false`.
     fn is_denial(&self) -> bool {
         false
     }
 
-    /// Whether there was no connection to the provider. That is tried again a few times and quickly.
-    /// Default: no.
+    /// Returns whether no connection to the provider could be made. This is retried only a few
+    /// times, with shorter delays. Default: `false`.
     fn is_unreachable(&self) -> bool {
         false
     }
 
-    /// Whether it is a rate limit of the provider, and called so in the log. Default: as the class
-    /// says.
+    /// Returns whether it is a rate limit of the provider. Default: by class.
     fn is_rate_limit(&self) -> bool {
         matches!(self.class(), Class::RateLimited { .. })
     }
@@ -65,7 +64,6 @@ impl Retryable for CallError {
         self.retry_after()
     }
 
-    /// Nothing is sent to a provider that is left alone.
     fn is_wait(&self) -> bool {
         matches!(self, Self::Open { .. })
     }
@@ -84,74 +82,74 @@ impl Retryable for CallError {
     }
 }
 
-/// Which attempt it is.
+/// Parameters of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attempt {
-    /// Its number; the first one is 1.
+    /// Number of the attempt, from 1.
     pub number: u32,
-    /// What is left of the deadline, if there is one.
+    /// Time left until the deadline, if there is one.
     pub left: Option<Duration>,
-    /// How long it may wait for a permit, if that is limited.
+    /// Maximum wait for a permit, if limited.
     pub max_wait: Option<Duration>,
 }
 
-/// How much time a call has.
+/// Time limits of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeBudget {
-    /// For all of it: attempts, waits, and what is between them.
+    /// For the whole call, including attempts, waits and delays.
     pub deadline: Option<Duration>,
-    /// Until its last attempt begins: waits for permits and delays between attempts share it.
+    /// For the time until its last attempt starts: waits for permits and delays between attempts.
     pub max_wait: Option<Duration>,
 }
 
-/// Why nothing more was tried.
+/// Why a call was not retried any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// Trying again does not help.
+    /// A retry cannot help.
     NotRetryable,
     /// All attempts were made.
     NoAttemptsLeft,
-    /// The next attempt would be too late.
+    /// No time is left for another attempt.
     Deadline,
-    /// There was no permit for the next attempt: the wait would be too long, or a quota is used up.
+    /// No permit for the attempt: the wait would be too long, or a quota is exhausted.
     NotAdmitted,
     /// The provider cannot be reached.
     Unreachable,
-    /// The provider asks for a longer wait than is accepted.
-    PutOff,
-    /// All callers of the provider together have retried too much.
+    /// The provider asks for a longer delay than is accepted.
+    ServerDelayTooLong,
+    /// The retry budget that all callers of the provider share is spent.
     Budget,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotRetryable => "trying again does not help",
-            Self::NoAttemptsLeft => "no attempts are left",
-            Self::Deadline => "the next attempt would be too late",
-            Self::NotAdmitted => "the next one was not admitted",
+            Self::NotRetryable => "a retry cannot help",
+            Self::NoAttemptsLeft => "no attempts left",
+            Self::Deadline => "no time left for another attempt",
+            Self::NotAdmitted => "no permit for the next attempt",
             Self::Unreachable => "the provider cannot be reached",
-            Self::PutOff => "the provider asks for too long a wait",
-            Self::Budget => "the budget of retries is spent",
+            Self::ServerDelayTooLong => "the provider asks for too long a delay",
+            Self::Budget => "the retry budget is spent",
         })
     }
 }
 
-/// The last error, and why it was the last.
+/// The last error and why there were no more attempts.
 #[derive(Debug, thiserror::Error)]
 #[error("gave up after {attempts} attempts: {reason}")]
 pub(crate) struct GaveUp<E> {
-    /// How many attempts there were.
+    /// Attempts made.
     pub attempts: u32,
-    /// Why there were no more.
+    /// Why no more were made.
     pub reason: Reason,
-    /// Why the last one failed.
+    /// Error of the last one.
     #[source]
     pub error: E,
 }
 
 impl From<GaveUp<Self>> for CallError {
-    /// After one attempt the error as it is, after several [`CallError::Exhausted`].
+    /// Returns the error itself after one attempt, [`CallError::Exhausted`] after several.
     fn from(gave_up: GaveUp<Self>) -> Self {
         match gave_up.attempts {
             0 | 1 => gave_up.error,
@@ -160,8 +158,8 @@ impl From<GaveUp<Self>> for CallError {
     }
 }
 
-/// Calls until there is a value, within the time of this call in place of the policy's deadline. An
-/// attempt under way is not broken off at its end, but was told what is left.
+/// Makes attempts until one succeeds, within `time` instead of the policy's deadline. It does not
+/// cancel an attempt at the deadline; each attempt is given the time left.
 ///
 /// # Errors
 /// The last error, with the number of attempts and why there were no more.
@@ -175,27 +173,28 @@ where
     F: FnMut(Attempt) -> A,
     A: Future<Output = Result<T, E>>,
 {
-    let mut tries = Tries::begin(policy, time);
+    let mut state = RetryState::start(policy, time);
     let mut before = None;
     loop {
-        let error = match call(tries.attempt()).await {
+        let error = match call(state.attempt()).await {
             Ok(value) => {
-                tries.answered();
+                state.succeeded();
                 return Ok(value);
             }
             Err(error) => error,
         };
-        match tries.failed(&error) {
+        match state.failed(&error) {
             Ok(delay) => {
                 sleep(delay).await;
                 policy.counters.slept(delay);
                 before = (!error.is_wait()).then_some(error).or(before);
             }
             Err(reason) => {
-                let attempts = tries.made();
+                let attempts = state.made();
                 return Err(match before {
-                    // A rate limit is over when it is told of; the denial knows what is waited for.
-                    // What a provider said before it was left alone says more than that it is.
+                    // After a rate limit, the denial says more: it knows which limit is waited for.
+                    // Any other error of an earlier attempt says more than a denial or an open
+                    // circuit.
                     Some(before)
                         if (error.is_denial() || error.is_wait())
                             && error.class().is_retryable()

@@ -1,4 +1,4 @@
-//! How long to wait before which retry.
+//! Delays between attempts.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tidegate_core::ceil_millis;
 
 use super::random::Random;
 
-/// Doublings after which any delay has reached its cap.
+/// Number of doublings after which any delay has reached the cap.
 const MAX_DOUBLINGS: u32 = 96;
-/// What is added at most to a delay that a provider asked for: this, or a tenth of it if that is
-/// more.
-const LEAST_SPREAD: Duration = Duration::from_secs(1);
+/// Minimum of the maximum jitter added to a delay that the provider asked for; for longer delays
+/// the maximum is a tenth of the delay.
+const MIN_SERVER_JITTER: Duration = Duration::from_secs(1);
 
-/// How often to try again, and after which delays.
+/// Number of retries and delays before them.
 ///
-/// The delay before retry `i` is `base` doubled `i - 1` times and never above `cap`, less a random
-/// part of up to `jitter_percent`.
+/// The delay before retry `i` is `base` doubled `i - 1` times, at most `cap`, minus random jitter
+/// of up to `jitter_percent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Schedule {
     max_retries: u32,
@@ -26,7 +26,7 @@ pub(super) struct Schedule {
 }
 
 impl Default for Schedule {
-    /// Eight retries after the first attempt, from one second up to 60, less up to a half.
+    /// Eight retries after the first attempt, with delays from 1 s to 60 s minus up to 50 % jitter.
     fn default() -> Self {
         let (base, cap) = (Duration::from_secs(1), Duration::from_secs(60));
         Self { max_retries: 8, base, cap, jitter_percent: 50 }
@@ -34,54 +34,53 @@ impl Default for Schedule {
 }
 
 impl Schedule {
-    /// Retries after the first attempt. Default: 8, which makes nine attempts.
     pub(super) const fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = retries;
         self
     }
 
-    /// The delay before the first retry. Default: 1 s.
     pub(super) const fn base(mut self, span: Duration) -> Self {
         self.base = span;
         self
     }
 
-    /// The longest delay, unless a provider asks for a longer one. Default: 60 s.
     pub(super) const fn cap(mut self, span: Duration) -> Self {
         self.cap = span;
         self
     }
 
-    /// How much of a delay is left to chance, up to 100. Default: 50. With 0 all delays are exact,
-    /// and workers that fail together come back together.
     pub(super) fn jitter_percent(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
         self
     }
 
-    /// The delay before the first retry.
     pub(super) const fn first_delay(&self) -> Duration {
         self.base
     }
 
-    /// All attempts, the first one included.
+    /// Returns the number of attempts, including the first.
     pub(super) const fn attempts(&self) -> u32 {
         self.max_retries.saturating_add(1)
     }
 
-    /// The delay before a retry, the first one being 0, if the provider asked for `told`. In whole
-    /// milliseconds, so that what is logged is what is slept.
-    pub(super) fn delay(&self, retry: u32, told: Option<Duration>, random: &Random) -> Duration {
-        let full = self.full(retry);
-        let own = full.saturating_sub(random.part_of(self.left_to_chance(full)));
-        // A provider that was wrong about the last delays is not trusted with the next one: the
-        // delay of the schedule holds too.
-        let asked = told.map_or(Duration::ZERO, |told| self.spread(told, random));
-        Duration::from_millis(ceil_millis(own.max(asked)))
+    /// Returns the delay before a retry, counted from 0, if the provider asked for `retry_after`.
+    /// It is in whole milliseconds, so that the logged delay is exact.
+    pub(super) fn delay(
+        &self,
+        retry: u32,
+        retry_after: Option<Duration>,
+        random: &Random,
+    ) -> Duration {
+        let full = self.backoff(retry);
+        let own = full.saturating_sub(random.fraction_of(self.max_jitter(full)));
+        // The schedule's own delay is a minimum, since a provider may keep asking for delays that
+        // are too short.
+        let server_delay =
+            retry_after.map_or(Duration::ZERO, |retry_after| self.with_jitter(retry_after, random));
+        Duration::from_millis(ceil_millis(own.max(server_delay)))
     }
 
-    /// How long all delays take together, if no provider asks for more: from the least, with the
-    /// largest random parts, to the most, without any. What is over sooner than the least is survived.
+    /// Returns the minimum (with full jitter) and maximum (without jitter) sum of all delays.
     pub(super) fn window(&self) -> RangeInclusive<Duration> {
         let doubling = self.max_retries.min(MAX_DOUBLINGS);
         let rest = self.max_retries - doubling;
@@ -90,13 +89,13 @@ impl Schedule {
             (0..doubling).map(delay).fold(longest, Duration::saturating_add)
         };
         let least = |retry| {
-            let full = self.full(retry);
-            full.saturating_sub(self.left_to_chance(full))
+            let full = self.backoff(retry);
+            full.saturating_sub(self.max_jitter(full))
         };
-        of(&least)..=of(&|retry| self.full(retry))
+        of(&least)..=of(&|retry| self.backoff(retry))
     }
 
-    fn full(&self, retry: u32) -> Duration {
+    fn backoff(&self, retry: u32) -> Duration {
         let mut span = self.base;
         for _ in 0..retry.min(MAX_DOUBLINGS) {
             if span >= self.cap {
@@ -107,16 +106,16 @@ impl Schedule {
         span.min(self.cap)
     }
 
-    fn left_to_chance(&self, full: Duration) -> Duration {
+    fn max_jitter(&self, full: Duration) -> Duration {
         full.saturating_mul(self.jitter_percent.into()) / 100
     }
 
-    /// What a provider asked for, and a little more.
-    fn spread(&self, told: Duration, random: &Random) -> Duration {
+    /// Adds jitter to a delay that the provider asked for.
+    fn with_jitter(&self, retry_after: Duration, random: &Random) -> Duration {
         if self.jitter_percent == 0 {
-            return told;
+            return retry_after;
         }
-        told.saturating_add(random.part_of(LEAST_SPREAD.max(told / 10)))
+        retry_after.saturating_add(random.fraction_of(MIN_SERVER_JITTER.max(retry_after / 10)))
     }
 }
 
@@ -128,13 +127,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn millis(schedule: Schedule, told: Option<Duration>, draw: u64) -> Vec<u128> {
+    fn millis(schedule: Schedule, retry_after: Option<Duration>, draw: u64) -> Vec<u128> {
         let random = Random::from_fn(move || draw);
-        (0..8).map(|retry| schedule.delay(retry, told, &random).as_millis()).collect()
+        (0..8).map(|retry| schedule.delay(retry, retry_after, &random).as_millis()).collect()
     }
 
     #[test]
-    fn delays_double_up_to_the_cap_and_chance_takes_half_of_one_at_most() {
+    fn delays_double_up_to_the_cap_and_jitter_takes_at_most_half() {
         let (exact, default) = (Schedule::default().jitter_percent(0), Schedule::default());
         let full = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
         assert_eq!(millis(exact, None, u64::MAX), full);
@@ -144,17 +143,17 @@ mod tests {
     }
 
     #[test]
-    fn what_a_provider_asks_for_is_lengthened_and_never_shortened() {
-        let told = |span, draw| millis(Schedule::default(), Some(SECOND * span), draw)[0];
-        assert_eq!((told(5, 0), told(5, u64::MAX)), (5_000, 6_000));
-        assert_eq!((told(60, 0), told(60, u64::MAX)), (60_000, 66_000));
+    fn server_delay_is_never_shortened() {
+        let retry_after = |span, draw| millis(Schedule::default(), Some(SECOND * span), draw)[0];
+        assert_eq!((retry_after(5, 0), retry_after(5, u64::MAX)), (5_000, 6_000));
+        assert_eq!((retry_after(60, 0), retry_after(60, u64::MAX)), (60_000, 66_000));
         let exact = Schedule::default().jitter_percent(0);
         assert_eq!(millis(exact, Some(SECOND * 5), u64::MAX)[0], 5_000);
-        assert_eq!(millis(exact, Some(SECOND), 0)[3], 8_000, "it was wrong three times");
+        assert_eq!(millis(exact, Some(SECOND), 0)[3], 8_000, "the schedule is a minimum");
     }
 
     #[test]
-    fn the_window_adds_up_and_is_above_a_minute() {
+    fn window_is_the_sum_of_delays_and_exceeds_a_minute() {
         let window = Schedule::default().window();
         assert_eq!((*window.start(), *window.end()), (SECOND * 183 / 2, SECOND * 183));
         let uncapped = Schedule::default().cap(SECOND * 1_000).window();
@@ -169,10 +168,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_schedule_stays_in_its_band(
+        fn any_delay_stays_within_its_bounds(
             (base, cap, percent) in (any::<Duration>(), any::<Duration>(), any::<u8>()),
             (retry, draw) in (any::<u32>(), any::<u64>()),
-            told in any::<Option<Duration>>(),
+            retry_after in any::<Option<Duration>>(),
         ) {
             let schedule = Schedule::default().base(base).cap(cap).jitter_percent(percent);
             let random = Random::from_fn(move || draw);
@@ -180,9 +179,9 @@ mod tests {
             prop_assert!(own <= cap.saturating_add(Duration::from_millis(1)));
             let window = schedule.max_retries(retry).window();
             prop_assert!(*window.start() <= *window.end());
-            let asked = schedule.delay(retry, told, &random);
+            let delay = schedule.delay(retry, retry_after, &random);
             let most = Duration::from_millis(u64::MAX);
-            prop_assert!(asked >= own && asked >= told.unwrap_or_default().min(most));
+            prop_assert!(delay >= own && delay >= retry_after.unwrap_or_default().min(most));
         }
     }
 }

@@ -1,20 +1,18 @@
-//! The service of the layer.
+//! The retry service.
 
 use std::task::{Context, Poll};
 
 use tower_service::Service;
 
 use super::layer::RetryLayer;
-use super::stats::Stats;
 use crate::call::ready::{self, Answering};
 use crate::call::{CallError, Outgoing};
 
-/// A service that tries again. Made by a [`RetryLayer`].
+/// A service that retries failed calls. Made by a [`RetryLayer`].
 ///
-/// Waits for permits and delays between attempts share the time that a call may wait
-/// ([`Terms::max_wait`](crate::Terms)): what is left of it, and of a deadline, is the longest wait for
-/// the next permit. An attempt that is still under way at the deadline is broken off, as one that was
-/// not answered in time.
+/// Waits for permits and delays between attempts share the maximum wait of a call
+/// ([`Terms::max_wait`](crate::Terms)): the next permit may wait for what is left of it and of the
+/// deadline. An attempt that is still in flight at the deadline is cancelled and has timed out.
 #[derive(Clone, Debug)]
 pub struct Retry<S> {
     inner: S,
@@ -24,12 +22,6 @@ pub struct Retry<S> {
 impl<S> Retry<S> {
     pub(super) const fn new(inner: S, layer: RetryLayer) -> Self {
         Self { inner, layer }
-    }
-
-    /// What came of the calls through all services of the layer.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        self.layer.stats()
     }
 }
 
@@ -49,8 +41,8 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The first attempt goes to the service that is ready. Later ones wait for readiness
-        // themselves, after the sleep: nothing is held in the meantime.
+        // The first attempt uses the service that is ready. Later attempts wait for readiness after
+        // their delay, so nothing is reserved during the delay.
         let mut first = Some(ready::take_ready(&mut self.inner));
         let (inner, layer) = (self.inner.clone(), self.layer.clone());
         let attempt = move |request| {

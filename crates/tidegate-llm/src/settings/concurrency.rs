@@ -1,48 +1,47 @@
-//! How many calls may be under way at once, from whatever was configured.
+//! Resolves the number of concurrent calls from configured texts.
 //!
-//! Bounds hold for the value that is in force, wherever it comes from: a limit that nobody set, or
-//! that cannot be read, is one, and one that is too large is the cap. Neither is an error, since a
-//! program must start; both are warnings, to be logged by who asked.
+//! Bounds apply to the effective value, wherever it comes from. A limit that is missing or invalid
+//! becomes 1, and one that is too large becomes the cap. Neither is an error, since the program
+//! must start; both return a warning for the caller to log.
 
 use std::fmt;
 use std::num::{IntErrorKind, NonZeroU32};
 
 use tidegate_providers::{Dialect, Provider};
 
-/// The cap unless `MAX_CONCURRENT_THREADS` says otherwise.
+/// Default cap, unless `MAX_CONCURRENT_THREADS` sets another.
 pub const DEFAULT_CONCURRENCY_CAP: NonZeroU32 = NonZeroU32::MIN.saturating_add(31);
 
-/// What is no number of at least one.
-struct Unusable;
+/// A text that is not a number of at least 1.
+struct InvalidNumber;
 
-/// The number that a text is.
-fn number(text: &str) -> Result<NonZeroU32, Unusable> {
+fn parse(text: &str) -> Result<NonZeroU32, InvalidNumber> {
     let number = match text.trim().parse::<i64>() {
         Ok(number) => number,
-        // A number all the same, and above any cap.
+        // Still a number, above any cap.
         Err(error) if *error.kind() == IntErrorKind::PosOverflow => i64::MAX,
-        Err(_) => return Err(Unusable),
+        Err(_) => return Err(InvalidNumber),
     };
-    let number = u64::try_from(number).map_err(|_| Unusable)?;
-    NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)).ok_or(Unusable)
+    let number = u64::try_from(number).map_err(|_| InvalidNumber)?;
+    NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)).ok_or(InvalidNumber)
 }
 
-/// What was done about a value that could not be used as it was.
+/// Why a configured value was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Warning {
-    /// There is no limit that could be used.
+    /// The limit is missing or invalid.
     NotConfigured,
     /// The limit is above the cap.
     AboveCap {
-        /// What was configured.
+        /// Configured limit.
         limit: NonZeroU32,
-        /// What is used.
+        /// Cap that is used.
         cap: NonZeroU32,
     },
-    /// The cap itself cannot be used.
+    /// The cap is invalid.
     BadCap {
-        /// What is used.
+        /// Cap that is used.
         cap: NonZeroU32,
     },
 }
@@ -63,13 +62,13 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What a provider takes at once where nothing is configured, if that is known.
+/// Returns the default number of concurrent calls to a provider, if known.
 #[must_use]
 pub fn default_concurrency(provider: &Provider) -> Option<NonZeroU32> {
     concurrency_of(Dialect::of(provider))
 }
 
-/// The same by dialect.
+/// Returns the default number of concurrent calls in a dialect, if known.
 pub(crate) const fn concurrency_of(dialect: Dialect) -> Option<NonZeroU32> {
     NonZeroU32::new(match dialect {
         Dialect::OpenAi => 8,
@@ -80,16 +79,15 @@ pub(crate) const fn concurrency_of(dialect: Dialect) -> Option<NonZeroU32> {
     })
 }
 
-/// How many calls to a provider may be under way at once, from the text of what was configured:
-/// `None` if nothing was. The cap does not hold for the mock,
-/// which costs nobody anything.
+/// Returns the maximum number of concurrent calls to a provider. `value` is the configured text, if
+/// any. The cap does not apply to the mock.
 ///
 /// ```
 /// use tidegate_llm::settings::{DEFAULT_CONCURRENCY_CAP, resolve_concurrency};
 /// let (limit, warning) = resolve_concurrency(&"openai".into(), Some("100"), DEFAULT_CONCURRENCY_CAP);
 /// assert_eq!(limit.get(), 32);
-/// let told = "concurrency limit (100) exceeds maximum (32). Capping at 32.";
-/// assert_eq!(warning.unwrap().to_string(), told);
+/// let text = "concurrency limit (100) exceeds maximum (32). Capping at 32.";
+/// assert_eq!(warning.unwrap().to_string(), text);
 /// ```
 #[must_use]
 pub fn resolve_concurrency(
@@ -97,10 +95,10 @@ pub fn resolve_concurrency(
     value: Option<&str>,
     cap: NonZeroU32,
 ) -> (NonZeroU32, Option<Warning>) {
-    let limit = match value.map(number).transpose() {
+    let limit = match value.map(parse).transpose() {
         Ok(Some(limit)) => Some(limit),
         Ok(None) => default_concurrency(provider),
-        Err(Unusable) => None,
+        Err(InvalidNumber) => None,
     };
     let exempt = Dialect::of(provider) == Dialect::Mock;
     match limit {
@@ -110,12 +108,12 @@ pub fn resolve_concurrency(
     }
 }
 
-/// The cap, from what `MAX_CONCURRENT_THREADS` says.
+/// Returns the cap; `value` is the text of `MAX_CONCURRENT_THREADS`, if set.
 #[must_use]
 pub fn resolve_concurrency_cap(value: Option<&str>) -> (NonZeroU32, Option<Warning>) {
     let cap = DEFAULT_CONCURRENCY_CAP;
-    match value.map(number).transpose() {
+    match value.map(parse).transpose() {
         Ok(given) => (given.unwrap_or(cap), None),
-        Err(Unusable) => (cap, Some(Warning::BadCap { cap })),
+        Err(InvalidNumber) => (cap, Some(Warning::BadCap { cap })),
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of the rate-limit module: the section `[modules.rate_limit]`.
+//! Settings of the rate-limit module: the section `[modules.rate_limit]`.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::{Checks, Constraint, Invalid, RawConstraint, Rule, burst, rate};
 
-/// The limits that calls keep to, by name. A limit that is not given is that of the registry, which
-/// by default allows 60 requests per minute, 60 of them at once.
+/// Rate limits of calls. Limits that are not set are those of the registry, by default 60 requests
+/// per minute with a burst of 60.
 ///
-/// Numbers are checked when a model is loaded: every one that breaks its rule is in the error.
+/// Numbers are checked when a model is loaded; the error lists every violation.
 ///
 /// ```
 /// use std::time::Duration;
@@ -60,18 +60,19 @@ pub struct RateLimitSettings {
     max_concurrent_requests: Option<i64>,
 }
 
-/// Requests per minute where nothing is configured.
+/// Default requests per minute.
 const DEFAULT_REQUESTS: i64 = 60;
 
 impl RateLimitSettings {
-    /// Nothing is given: every limit is that of the registry.
+    /// Creates settings without values: every limit is that of the registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// No number of the registry applies. Limits that are not given here are learned from what the
-    /// provider reports, and so is the number of calls under way. Calls leave 1.5 % below the limits,
-    /// since a provider that counts each second by itself refuses now and then at exactly its limit.
+    /// Creates settings that ignore the limits of the registry. Limits that are not set here are
+    /// learned from what the provider reports, and so is the concurrency. Calls are paced 1.5 %
+    /// below the limits, since a provider that counts each second separately occasionally rejects
+    /// calls at exactly its limit.
     ///
     /// ```
     /// use tidegate_llm::mock::Mock;
@@ -87,86 +88,86 @@ impl RateLimitSettings {
         Self { learned: Some(true), ..Self::default() }
     }
 
-    /// What the registry has where a program configures nothing.
-    pub(crate) fn shipped() -> Self {
-        Self::new().enabled(false).number(DEFAULT_REQUESTS, DEFAULT_REQUESTS)
+    /// Default settings of a registry.
+    pub(crate) fn defaults() -> Self {
+        Self {
+            requests_per_minute: Some(DEFAULT_REQUESTS),
+            burst_capacity: Some(DEFAULT_REQUESTS),
+            ..Self::new().enabled(false)
+        }
     }
 
-    const fn number(mut self, requests: i64, burst: i64) -> Self {
-        self.requests_per_minute = Some(requests);
-        self.burst_capacity = Some(burst);
-        self
-    }
-
-    /// Whether the module is on. Default: off in a registry, on for a model that is loaded with
+    /// Turns the module on or off. Default: off in a registry, on for a model that is loaded with
     /// settings.
     pub const fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = Some(enabled);
         self
     }
 
-    /// Requests per minute, at least 1.
+    /// Sets the requests per minute, at least 1.
     pub fn requests_per_minute(mut self, requests: u32) -> Self {
         self.requests_per_minute = Some(requests.into());
         self
     }
 
-    /// Requests that may leave at once, at least 1. Default: those of a minute.
+    /// Sets the number of requests that can be sent at once, at least 1. Default: one minute's
+    /// worth.
     pub fn burst(mut self, requests: u32) -> Self {
         self.burst_capacity = Some(requests.into());
         self
     }
 
-    /// Tokens per minute, input and output together, at least 1. Default: no limit of the program's
-    /// own.
+    /// Sets the tokens per minute, input and output together, at least 1. Default: no configured
+    /// limit.
     pub fn tokens_per_minute(mut self, tokens: u32) -> Self {
         self.tokens_per_minute = Some(tokens.into());
         self
     }
 
-    /// Input tokens per minute, for providers that count them apart, at least 1. Not together with
-    /// [`tokens_per_minute`](Self::tokens_per_minute).
+    /// Sets the input tokens per minute, at least 1, for providers that limit them separately.
+    /// Cannot be combined with [`tokens_per_minute`](Self::tokens_per_minute).
     pub fn input_tokens_per_minute(mut self, tokens: u32) -> Self {
         self.input_tokens_per_minute = Some(tokens.into());
         self
     }
 
-    /// Output tokens per minute, for providers that count them apart, at least 1. Not together with
-    /// [`tokens_per_minute`](Self::tokens_per_minute).
+    /// Sets the output tokens per minute, at least 1, for providers that limit them separately.
+    /// Cannot be combined with [`tokens_per_minute`](Self::tokens_per_minute).
     pub fn output_tokens_per_minute(mut self, tokens: u32) -> Self {
         self.output_tokens_per_minute = Some(tokens.into());
         self
     }
 
-    /// Requests per calendar day of a time zone such as `UTC`, at least 1. A call beyond them fails
-    /// at once: it does not wait for the next day.
+    /// Sets the requests per calendar day of a time zone such as `UTC`, at least 1. Further calls
+    /// fail at once; they do not wait for the next day.
     pub fn requests_per_day(mut self, requests: u32, zone: impl Into<String>) -> Self {
         self.requests_per_day = Some(requests.into());
         self.requests_per_day_zone = Some(zone.into());
         self
     }
 
-    /// The least time from the start of one request to that of the next, up to a day, in whole
-    /// milliseconds (rounded down).
+    /// Sets the minimum time between the starts of two requests, up to a day, in whole milliseconds
+    /// (rounded down).
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.min_interval_ms = Some(i64::try_from(interval.as_millis()).unwrap_or(i64::MAX));
         self
     }
 
-    /// Calls under way at once, at least 1. It replaces the provider's default; that of a
-    /// [`Profile`](crate::models::Profile) and the cap of the registry hold too.
+    /// Sets the maximum number of calls in flight, at least 1. It replaces the provider's default.
+    /// The limit of a [`Profile`](crate::models::Profile) and the cap of the registry apply as
+    /// well.
     pub fn concurrency(mut self, calls: u32) -> Self {
         self.max_concurrent_requests = Some(calls.into());
         self
     }
 
-    /// These settings with everything that is given in `overrides` in place of what is here.
+    /// Returns these settings with the values that are set in `overrides` replaced.
     pub(crate) fn merged(self, overrides: &Self) -> Self {
         let given = overrides.clone();
         if given.learned == Some(true) {
             return Self { enabled: given.enabled.or(self.enabled), ..given };
         }
-        // The total of tokens and its parts exclude each other: the later ones replace the earlier.
+        // A token total and its parts exclude each other: the override replaces the other kind.
         let parts = given.input_tokens_per_minute.or(given.output_tokens_per_minute).is_some();
         let total = given.tokens_per_minute.is_some();
         Self {
@@ -198,29 +199,29 @@ impl RateLimitSettings {
         self.learned == Some(true)
     }
 
-    /// Calls under way at once, if that is given.
-    pub(crate) const fn calls_under_way(&self) -> Option<i64> {
+    /// Returns the maximum number of calls in flight, if set.
+    pub(crate) const fn max_in_flight(&self) -> Option<i64> {
         self.max_concurrent_requests
     }
 
-    /// Checks requests per minute.
+    /// Checks a number of requests per minute.
     ///
     /// # Errors
-    /// With the rule that the number breaks: it must be > 0.
+    /// If the number is not > 0 or too large.
     pub fn rate(requests_per_minute: i64) -> Result<NonZeroU32, Invalid> {
         checked("requests_per_minute", requests_per_minute, rate)
     }
 
-    /// Checks requests that may leave at once.
+    /// Checks a burst capacity.
     ///
     /// # Errors
-    /// With the rule that the number breaks: it must be >= 1.
+    /// If the number is not >= 1 or too large.
     pub fn capacity(burst_capacity: i64) -> Result<NonZeroU32, Invalid> {
         checked("burst_capacity", burst_capacity, burst)
     }
 
-    /// The limits as a constraint, with the defaults for what is not given; `None` if every limit is
-    /// learned.
+    /// Returns the limits as a constraint, with defaults for limits that are not set; `None` if
+    /// every limit is learned.
     ///
     /// ```
     /// use tidegate_llm::settings::RateLimitSettings;
@@ -231,7 +232,7 @@ impl RateLimitSettings {
     /// ```
     ///
     /// # Errors
-    /// With every number that breaks its rule.
+    /// Lists every violation.
     pub fn constraint(&self) -> Result<Option<Constraint>, Invalid> {
         let requests = self.requests_per_minute;
         let requests =
@@ -265,7 +266,7 @@ impl From<bool> for RateLimitSettings {
     }
 }
 
-/// A number of a field, if it keeps its rule.
+/// Checks the number of one field.
 fn checked(
     field: &'static str,
     given: i64,

@@ -1,4 +1,4 @@
-//! The settings of the retry module.
+//! Settings of the retry module.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tidegate_providers::{Dialect, Provider};
 
 use crate::plan::{Checks, Invalid, Rule};
 
-/// Whether calls are tried again, how often, and how long apart. What is not given is that of the
-/// registry, and then the default of the provider.
+/// Settings of retries. Values that are not set are those of the registry, or else the provider's
+/// defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,22 +37,22 @@ pub struct RetrySettings {
     attempt_timeout_ms: Option<i64>,
 }
 
-/// How calls are tried again, every number checked.
+/// Checked retry settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RetryNumbers {
+pub(crate) struct RetryParams {
     pub(crate) max_retries: u32,
     pub(crate) base: Duration,
     pub(crate) cap: Duration,
     pub(crate) attempt_timeout: Duration,
 }
 
-/// The most retries: with the default cap that is more than a quarter of an hour.
-const MOST_RETRIES: u32 = 20;
-/// The longest of any of the times: a day.
-const MOST_MILLIS: u32 = 86_400_000;
+/// Maximum number of retries: with the default cap, more than a quarter of an hour of delays.
+const MAX_RETRIES: u32 = 20;
+/// Maximum of any duration: a day.
+const MAX_MILLIS: u32 = 86_400_000;
 
-/// How often a call to a provider is tried again, and the first delay, where nothing is configured:
-/// 8 retries from 1 s; 3 from 0.5 s at Ollama, which is near.
+/// Returns the default number of retries and the default first delay of a provider: 8 and 1 s; 3
+/// and 0.5 s for Ollama, which is usually local.
 #[must_use]
 pub fn default_retries(provider: &Provider) -> (u32, Duration) {
     match Dialect::of(provider) {
@@ -62,46 +62,48 @@ pub fn default_retries(provider: &Provider) -> (u32, Duration) {
 }
 
 impl RetrySettings {
-    /// Nothing is given.
+    /// Creates settings without values.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether the module is on. Default: off in a registry, on for a model that is loaded with
+    /// Turns the module on or off. Default: off in a registry, on for a model that is loaded with
     /// settings.
     pub const fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = Some(enabled);
         self
     }
 
-    /// Retries after the first attempt, at most 20. Default 8; 3 at Ollama.
+    /// Sets the maximum number of retries after the first attempt, at most 20. Default: 8; 3 for
+    /// Ollama.
     pub fn max_retries(mut self, retries: u32) -> Self {
         self.max_retries = Some(retries.into());
         self
     }
 
-    /// The first delay, from 1 ms to a day; each one after it is twice as long. Default 1 s; 0.5 s at
-    /// Ollama.
+    /// Sets the first delay, from 1 ms to a day; each further one is twice as long. Default: 1 s;
+    /// 0.5 s for Ollama.
     pub fn base(mut self, delay: Duration) -> Self {
         self.base_ms = Some(millis(delay));
         self
     }
 
-    /// The longest delay of our own choice, from the first delay to a day. Default 60 s.
+    /// Sets the maximum delay, from the first delay to a day, unless the provider asks for a longer
+    /// one. Default: 60 s.
     pub fn cap(mut self, delay: Duration) -> Self {
         self.cap_ms = Some(millis(delay));
         self
     }
 
-    /// How long the provider may be silent in one attempt, from 1 ms to a day: until its answer
-    /// begins, and then between any two pieces of it. An answer in one piece takes at most five times
-    /// as long from its head to its end. Default 120 s.
+    /// Sets how long the provider may be silent in one attempt, from 1 ms to a day: until its
+    /// response begins, and then between any two chunks. A response that is not streamed may take
+    /// five times as long from its head to its end. Default: 120 s.
     pub fn attempt_timeout(mut self, silence: Duration) -> Self {
         self.attempt_timeout_ms = Some(millis(silence));
         self
     }
 
-    /// These settings with everything that is given in `overrides` in place of what is here.
+    /// Returns these settings with the values that are set in `overrides` replaced.
     pub(crate) fn merged(self, overrides: &Self) -> Self {
         Self {
             enabled: overrides.enabled.or(self.enabled),
@@ -116,20 +118,20 @@ impl RetrySettings {
         self.enabled
     }
 
-    /// The numbers for calls to a provider.
+    /// Returns the checked parameters for calls to a provider.
     ///
     /// # Errors
-    /// With every number that breaks its rule.
-    pub(crate) fn numbers(&self, provider: &Provider) -> Result<RetryNumbers, Invalid> {
+    /// Lists every violation.
+    pub(crate) fn params(&self, provider: &Provider) -> Result<RetryParams, Invalid> {
         let mut checks = Checks::default();
         let (max_retries, base) = default_retries(provider);
         let retries = checks
-            .optional("max_retries", self.max_retries, |given| bounded(*given, 0, MOST_RETRIES));
+            .optional("max_retries", self.max_retries, |given| bounded(*given, 0, MAX_RETRIES));
         let mut time = |field, given, default: Duration| {
-            let time = checks.optional(field, given, |given| bounded(*given, 1, MOST_MILLIS));
+            let time = checks.optional(field, given, |given| bounded(*given, 1, MAX_MILLIS));
             time.map_or(default, |millis| Duration::from_millis(millis.into()))
         };
-        let numbers = RetryNumbers {
+        let params = RetryParams {
             max_retries: retries.unwrap_or(max_retries),
             base: time("base_ms", self.base_ms, base),
             cap: time("cap_ms", self.cap_ms, Duration::from_secs(60)),
@@ -139,12 +141,12 @@ impl RetrySettings {
                 Duration::from_secs(120),
             ),
         };
-        if numbers.cap < numbers.base {
+        if params.cap < params.base {
             // Both are at most a day, so the first delay fits.
-            let base = u32::try_from(numbers.base.as_millis()).unwrap_or(MOST_MILLIS);
-            checks.refuse("cap_ms", &numbers.cap.as_millis(), Rule::AtLeast(base));
+            let base = u32::try_from(params.base.as_millis()).unwrap_or(MAX_MILLIS);
+            checks.reject("cap_ms", &params.cap.as_millis(), Rule::AtLeast(base));
         }
-        checks.finish(numbers)
+        checks.finish(params)
     }
 }
 
@@ -154,7 +156,7 @@ impl From<bool> for RetrySettings {
     }
 }
 
-/// Whole milliseconds; what is longer than any rule allows stays too long.
+/// Returns whole milliseconds, saturated above every allowed maximum.
 fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
@@ -171,28 +173,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_provider_has_its_defaults() {
+    fn providers_have_defaults() {
         for (provider, retries, base) in
             [("openai", 8, 1_000), ("anthropic", 8, 1_000), ("ollama", 3, 500), ("acme", 8, 1_000)]
         {
-            let numbers = RetrySettings::new().numbers(&Provider::new(provider)).unwrap();
-            assert_eq!(numbers.max_retries, retries, "{provider}");
-            assert_eq!(numbers.base, Duration::from_millis(base), "{provider}");
-            assert_eq!(numbers.cap, Duration::from_secs(60));
-            assert_eq!(numbers.attempt_timeout, Duration::from_secs(120));
+            let params = RetrySettings::new().params(&Provider::new(provider)).unwrap();
+            assert_eq!(params.max_retries, retries, "{provider}");
+            assert_eq!(params.base, Duration::from_millis(base), "{provider}");
+            assert_eq!(params.cap, Duration::from_secs(60));
+            assert_eq!(params.attempt_timeout, Duration::from_secs(120));
         }
     }
 
     #[test]
-    fn given_values_replace_others_and_are_checked() {
+    fn overrides_replace_values_and_are_checked() {
         let openai = Provider::new("openai");
         let merged = RetrySettings::new()
             .cap(Duration::from_secs(5))
             .merged(&RetrySettings::new().enabled(true).max_retries(0));
-        let numbers = merged.numbers(&openai).unwrap();
+        let params = merged.params(&openai).unwrap();
         assert_eq!(merged.is_enabled(), Some(true));
-        assert_eq!((numbers.max_retries, numbers.cap), (0, Duration::from_secs(5)));
-        for (section, told) in [
+        assert_eq!((params.max_retries, params.cap), (0, Duration::from_secs(5)));
+        for (section, expected) in [
             (r#"{ "max_retries": -1 }"#, "max_retries = -1: must be >= 0"),
             (r#"{ "max_retries": 21 }"#, "max_retries = 21: must be <= 20"),
             (r#"{ "base_ms": 0 }"#, "base_ms = 0: must be >= 1"),
@@ -203,7 +205,7 @@ mod tests {
             ),
         ] {
             let settings: RetrySettings = serde_json::from_str(section).unwrap();
-            assert_eq!(settings.numbers(&openai).unwrap_err().to_string(), told);
+            assert_eq!(settings.params(&openai).unwrap_err().to_string(), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A count that many threads raise.
+//! A relaxed atomic counter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,11 +1,11 @@
-//! Retries, fallbacks and breakers, over providers that follow a script.
+//! Retries, fallbacks and breakers over scripted providers.
 
 mod breaker;
 mod contract;
 mod fallback;
+mod jitter;
 mod log;
 mod retry;
-mod spread;
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -20,12 +20,11 @@ use tower::{Service, ServiceExt as _};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A call that cannot fail as such.
 fn hello() -> Call {
     Call::new(Chat::user("hello"))
 }
 
-/// What `openai` answers.
+/// Returns a failure of this class from `openai`.
 fn failed(class: Class) -> CallError {
     let status = match class {
         Class::RateLimited { .. } | Class::ExhaustedQuota { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -49,34 +48,34 @@ fn broken(broken: Broken) -> CallError {
     CallError::Connection { provider: "openai".into(), broken, source: None }
 }
 
-/// What a provider was asked, and when after its beginning.
+/// Time since the start and terms of each call received.
 type Seen = Vec<(Duration, Terms)>;
-type Plan = dyn Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync;
+type Behaviour = dyn Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync;
 
-/// A provider that follows a script.
+/// A scripted provider.
 #[derive(Clone)]
 struct Script {
-    plan: Arc<Plan>,
+    behaviour: Arc<Behaviour>,
     lasting: Duration,
     begin: Instant,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Script {
-    /// Answers by the number of calls before and by the time since its beginning.
+    /// Responds by the number of earlier calls and the time since the start.
     fn new(
-        plan: impl Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync + 'static,
+        behaviour: impl Fn(usize, Duration) -> Result<&'static str, CallError> + Send + Sync + 'static,
     ) -> Self {
         let (lasting, begin) = (Duration::ZERO, Instant::now());
-        Self { plan: Arc::new(plan), lasting, begin, seen: Arc::default() }
+        Self { behaviour: Arc::new(behaviour), lasting, begin, seen: Arc::default() }
     }
 
-    /// Fails so often, and answers then.
+    /// Fails this many times, then succeeds.
     fn failing(times: usize, error: fn() -> CallError) -> Self {
         Self::new(move |before, _| if before < times { Err(error()) } else { Ok("answer") })
     }
 
-    /// Takes that long for each call.
+    /// Sets the duration of each call.
     fn lasting(mut self, span: Duration) -> Self {
         self.lasting = span;
         self
@@ -86,7 +85,7 @@ impl Script {
         self.seen.lock().unwrap().len()
     }
 
-    /// When it was called, in seconds after its beginning.
+    /// Returns the times of its calls, in seconds since the start.
     fn times(&self) -> Vec<f64> {
         self.seen.lock().unwrap().iter().map(|(at, _)| at.as_secs_f64()).collect()
     }
@@ -110,7 +109,7 @@ impl Service<Call> for Script {
         };
         Box::pin(async move {
             sleep(script.lasting).await;
-            (script.plan)(before, at)
+            (script.behaviour)(before, at)
         })
     }
 }

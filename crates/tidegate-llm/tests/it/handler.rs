@@ -1,4 +1,4 @@
-//! Plans and their limits: commands that wait, and commands that do not.
+//! The rate-limit handler and the pipeline.
 
 mod constraints;
 mod observers;
@@ -44,26 +44,26 @@ fn tokens(max_tokens: u64) -> TokenEstimate {
     }
 }
 
-/// How long a command of this plan waits, and when it leaves.
-async fn waits(handler: &RateLimitHandler, plan: &Plan) -> Duration {
+/// Passes a command with this plan through the handler and returns how long it waited.
+async fn wait_of(handler: &RateLimitHandler, plan: &Plan) -> Duration {
     let planned = handler.handle(Planned::new((), plan.clone())).await;
     planned.permits.unwrap().waited()
 }
 
-/// A clock at zero and a fresh limiter: the first command never waits.
+/// The first command on a fresh limiter never wait_of, even with the clock at zero.
 #[tokio::test(start_paused = true)]
-async fn the_first_command_does_not_wait_and_the_second_keeps_its_distance() {
+async fn first_command_does_not_wait_and_the_second_is_spaced() {
     let handler = RateLimitHandler::new();
     let plan = plan(per_minute(60));
-    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &plan).await, Duration::ZERO);
     advance(Duration::from_millis(500)).await;
     let before = Instant::now();
-    assert_eq!(waits(&handler, &plan).await, Duration::from_millis(500));
-    assert_eq!(before.elapsed(), Duration::from_millis(500), "slept once, exactly that long");
+    assert_eq!(wait_of(&handler, &plan).await, Duration::from_millis(500));
+    assert_eq!(before.elapsed(), Duration::from_millis(500), "one sleep of exactly that length");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plan_without_a_constraint_goes_through_untouched() {
+async fn plan_without_a_constraint_passes_through() {
     let handler = RateLimitHandler::new();
     let command = Arc::new("command");
     let planned = handler.handle(Planned::new(command.clone(), Plan::default())).await;
@@ -73,7 +73,7 @@ async fn a_plan_without_a_constraint_goes_through_untouched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_comes_out_as_it_went_in() {
+async fn command_is_returned_unchanged() {
     let handler = RateLimitHandler::new();
     let command = Arc::new("command");
     let with_tokens = RawConstraint {
@@ -91,14 +91,14 @@ async fn a_command_comes_out_as_it_went_in() {
     assert_eq!(handler.handle(planned).await.permits.unwrap().reserved_tokens(), 0);
 }
 
-/// Fifty at once, sixty a minute: they leave a second apart, in order.
+/// Fifty simultaneous commands at 60 per minute are sent one second apart, in order.
 #[tokio::test(start_paused = true)]
-async fn many_at_once_leave_one_after_the_other() {
+async fn simultaneous_commands_are_spaced_in_order() {
     let handler = RateLimitHandler::new();
     let plan = plan(per_minute(60));
     let start = Instant::now();
     let left = join_all((0..50).map(|_| async {
-        waits(&handler, &plan).await;
+        wait_of(&handler, &plan).await;
         start.elapsed()
     }))
     .await;
@@ -107,7 +107,7 @@ async fn many_at_once_leave_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn both_limits_are_one_wait_and_it_is_told_which_one_it_was() {
+async fn both_limits_cause_a_single_wait_with_its_cause() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(60),
@@ -123,7 +123,7 @@ async fn both_limits_are_one_wait_and_it_is_told_which_one_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_estimate_above_the_bucket_goes_into_debt_and_the_next_one_waits() {
+async fn estimate_above_capacity_goes_into_debt_and_the_next_command_waits() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(6_000),
@@ -131,17 +131,17 @@ async fn an_estimate_above_the_bucket_goes_into_debt_and_the_next_one_waits() {
         ..RawConstraint::default()
     };
     let twice = plan(constraint(&raw)).with_estimate(tokens(1_200));
-    assert_eq!(waits(&handler, &twice).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &twice).await, Duration::ZERO);
     let one = plan(constraint(&raw)).with_estimate(tokens(10));
     assert_eq!(
-        waits(&handler, &one).await,
+        wait_of(&handler, &one).await,
         Duration::from_secs(120),
         "1,200 tokens at 10 a second"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_not_used_is_given_back() {
+async fn unused_tokens_are_refunded() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(6_000),
@@ -151,11 +151,11 @@ async fn what_was_not_used_is_given_back() {
     let plan = plan(constraint(&raw)).with_estimate(tokens(100));
     let first = handler.handle(Planned::new((), plan.clone())).await;
     first.permits.unwrap().settle(&Usage { input: 10, ..Usage::default() }).await;
-    assert_eq!(waits(&handler, &plan).await, Duration::from_secs(1), "10 of 100 were used");
+    assert_eq!(wait_of(&handler, &plan).await, Duration::from_secs(1), "10 of 100 were used");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interval_is_kept_between_starts_and_costs_nothing_after_a_pause() {
+async fn minimum_interval_applies_between_starts_and_not_after_idle_time() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(60_000),
@@ -164,15 +164,15 @@ async fn an_interval_is_kept_between_starts_and_costs_nothing_after_a_pause() {
         ..RawConstraint::default()
     };
     let plan = plan(constraint(&raw));
-    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &plan).await, Duration::ZERO);
     advance(Duration::from_millis(30)).await;
-    assert_eq!(waits(&handler, &plan).await, Duration::from_millis(70));
+    assert_eq!(wait_of(&handler, &plan).await, Duration::from_millis(70));
     advance(Duration::from_millis(100)).await;
-    assert_eq!(waits(&handler, &plan).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &plan).await, Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_never_raises_the_rate() {
+async fn burst_does_not_raise_the_rate() {
     let handler = RateLimitHandler::new();
     let raw = RawConstraint {
         requests_per_minute: Some(60),
@@ -183,14 +183,14 @@ async fn a_burst_never_raises_the_rate() {
     let start = Instant::now();
     let mut at_once = 0;
     for _ in 0..605 {
-        at_once += u32::from(waits(&handler, &plan).await.is_zero());
+        at_once += u32::from(wait_of(&handler, &plan).await.is_zero());
     }
     assert_eq!(at_once, 5);
     assert_eq!(start.elapsed(), Duration::from_secs(600));
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
+async fn keys_have_separate_limits_and_are_removed_when_unused() {
     let handler = RateLimitHandler::new().key_extractor(by_user);
     let plan = plan(per_minute(1));
     let of = |user: &str| handler.handle(Planned::new((), plan.clone()).user(user));
@@ -204,9 +204,9 @@ async fn keys_do_not_share_and_are_forgotten_when_nobody_uses_them() {
     assert_eq!(ann.permits.unwrap().waited(), Duration::from_secs(60), "still spent");
 }
 
-/// A flood of users stays inside the memory of the store, and leaves no queue behind.
+/// Many users stay within the memory bound of the store, and leave no queues behind.
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
+async fn many_keys_stay_within_the_memory_bound() {
     let store =
         MemoryStore::builder().max_memory(4 << 20).clock(TokioClock::new()).build().unwrap();
     let store = Arc::new(store);
@@ -220,7 +220,7 @@ async fn a_flood_of_keys_takes_no_more_memory_than_was_given() {
     assert!(stats.keys < 200_000, "{stats:?}");
 }
 
-/// Keys, tokens, waits and limits of permits.
+/// Key, tokens, wait and requests per minute of a permit.
 type Permit = (String, u64, Duration, Option<u64>);
 
 #[derive(Debug, Default)]
@@ -238,7 +238,7 @@ impl Observer for Seen {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_command_that_is_limited_is_told_of_once() {
+async fn every_limited_command_is_reported_once() {
     let seen = Arc::new(Seen::default());
     let handler = RateLimitHandler::new().telemetry(seen.clone());
     let request = PlanRequest::new().model("Gemini-2.0-Flash").tier("tier_2");
@@ -248,21 +248,21 @@ async fn every_command_that_is_limited_is_told_of_once() {
     }
     handler.handle(Planned::new((), Plan::default())).await;
     let key = "gemini/gemini-2.0-flash/tier_2".to_owned();
-    let told = |wait| (key.clone(), 0, Duration::from_secs(wait), Some(60));
-    assert_eq!(*seen.0.lock().unwrap(), [told(0), told(1)]);
+    let expected = |wait| (key.clone(), 0, Duration::from_secs(wait), Some(60));
+    assert_eq!(*seen.0.lock().unwrap(), [expected(0), expected(1)]);
 }
 
-/// Source, planner, rate limit, API, result: in this order, with what the plan says in force.
+/// Planner, rate limit, API and result, in this order and with the plan's limits enforced.
 #[tokio::test(start_paused = true)]
-async fn a_command_goes_through_the_whole_pipeline() {
+async fn command_passes_the_pipeline_stages_in_order() {
     let seen = Arc::new(Seen::default());
     let limits = RateLimitHandler::new().telemetry(seen.clone());
     let order = Arc::new(Mutex::new(Vec::new()));
     let mock = Mock::new("openai").always(Step::reply("done"));
-    let (log, told) = (order.clone(), seen.clone());
+    let (log, permits) = (order.clone(), seen.clone());
     let api = service_fn(move |call: Call| {
-        // The permit has been told of before the API is called.
-        log.lock().unwrap().push((told.0.lock().unwrap().len(), Instant::now()));
+        // The permit is reported before the API is called.
+        log.lock().unwrap().push((permits.0.lock().unwrap().len(), Instant::now()));
         mock.clone().oneshot(call)
     });
     let mut pipeline = Pipeline::new(Planner::default(), limits.clone(), api);
@@ -282,7 +282,7 @@ async fn a_command_goes_through_the_whole_pipeline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_that_make_no_sense_are_told_before_anything_is_sent() {
+async fn invalid_limits_fail_before_anything_is_sent() {
     let mock = Mock::new("openai");
     let mut pipeline = Pipeline::new(Planner::default(), RateLimitHandler::new(), mock.clone());
     let rate_limits = RawConstraint { requests_per_minute: Some(0), ..RawConstraint::default() };
@@ -292,9 +292,9 @@ async fn limits_that_make_no_sense_are_told_before_anything_is_sent() {
     assert_eq!(mock.seen(), 0);
 }
 
-/// The permit of a call that fails is given back with the error.
+/// The permit of a failed call is released with the error.
 #[tokio::test(start_paused = true)]
-async fn a_call_that_fails_leaves_nothing_behind() {
+async fn failed_call_releases_its_permits() {
     let mock = Mock::new("openai").always(Step::fail(Class::BadRequest));
     let limits = RateLimitHandler::new();
     let mut pipeline = Pipeline::new(Planner::default(), limits.clone(), mock);
@@ -306,9 +306,9 @@ async fn a_call_that_fails_leaves_nothing_behind() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// In every window no more than the burst and the rate allow, whatever the arrivals.
+    /// No window exceeds burst and rate, for any arrival times.
     #[test]
-    fn no_window_has_more_than_the_rate_allows(
+    fn no_window_exceeds_burst_and_rate(
         rpm in 1_u32..10_000,
         pauses in prop::collection::vec(0_u64..2_000, 1..60),
         burst in 1_u32..20,
@@ -324,7 +324,7 @@ proptest! {
             let mut left = Vec::new();
             for pause in pauses {
                 advance(Duration::from_millis(pause)).await;
-                waits(&handler, &plan).await;
+                wait_of(&handler, &plan).await;
                 left.push(start.elapsed());
             }
             left

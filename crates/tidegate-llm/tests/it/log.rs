@@ -1,4 +1,4 @@
-//! What is logged while a test runs.
+//! Captures log lines in tests.
 
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -6,26 +6,26 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Level};
 
-/// Hears everything and says nothing. While there is only one listener, a place that logs for the
-/// first time asks just the thread that it is on whether anybody listens, and remembers the answer;
-/// so tests on other threads could silence it.
-static SECOND_LISTENER: LazyLock<Dispatch> = LazyLock::new(|| {
+/// A second subscriber that discards everything. With only one subscriber, `tracing` caches the
+/// interest of a callsite from the first thread that reaches it, so a test on another thread could
+/// disable it.
+static SECOND_SUBSCRIBER: LazyLock<Dispatch> = LazyLock::new(|| {
     tracing_subscriber::fmt().with_max_level(Level::TRACE).with_writer(io::sink).finish().into()
 });
 
-/// The lines that are logged on this thread.
+/// Lines logged on this thread.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Hears everything from the level of information up, until the guard is dropped.
+    /// Captures lines at level info and above until the guard is dropped.
     pub(crate) fn listen(&self) -> DefaultGuard {
         self.listen_from(Level::INFO)
     }
 
-    /// The same from another level up.
+    /// Captures lines at `level` and above until the guard is dropped.
     pub(crate) fn listen_from(&self, level: Level) -> DefaultGuard {
-        LazyLock::force(&SECOND_LISTENER);
+        LazyLock::force(&SECOND_SUBSCRIBER);
         let log = self.clone();
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(level)
@@ -37,7 +37,7 @@ impl Log {
         tracing::subscriber::set_default(subscriber)
     }
 
-    /// The lines since the last time.
+    /// Returns the lines since the last call.
     pub(crate) fn lines(&self) -> Vec<String> {
         let text = String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap();
         text.lines().map(|line| line.trim().to_owned()).collect()

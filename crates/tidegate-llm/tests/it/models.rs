@@ -1,4 +1,4 @@
-//! Models as a program loads them: which modules are around them, and what they share.
+//! Loading models: their modules and what they share.
 
 mod loading;
 mod sharing;
@@ -16,13 +16,12 @@ use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A registry of providers that answer at once.
+/// A registry of mock providers that respond at once.
 fn registry(providers: &[&str]) -> ModelsBuilder {
     let add = |builder: ModelsBuilder, name: &&str| builder.backend(*name, Mock::new(*name));
     providers.iter().fold(Models::builder(), add)
 }
 
-/// So many requests a minute, and so many at once, for models that ask for limits.
 fn limits(requests_per_minute: u32, burst: u32) -> RateLimitSettings {
     RateLimitSettings::new().requests_per_minute(requests_per_minute).burst(burst)
 }
@@ -35,14 +34,14 @@ fn hello() -> Call {
     Call::new(Chat::user("hello"))
 }
 
-/// How long a call takes, with a model that answers at once: its wait.
+/// Makes a call and returns its duration: the wait, since the mock responds at once.
 async fn wait(model: &Model) -> Duration {
     let began = Instant::now();
     model.invoke(hello()).await.unwrap();
     began.elapsed()
 }
 
-/// How many calls leave at once.
+/// Returns the number of calls that can be made at once.
 async fn at_once(model: &Model) -> usize {
     let mut count = 0;
     while wait(model).await.is_zero() {

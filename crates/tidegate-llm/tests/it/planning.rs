@@ -1,4 +1,4 @@
-//! Constraints, plans and settings, as a program sees them.
+//! Constraints, plans and settings.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod constraints;

@@ -1,4 +1,4 @@
-//! What is told to those who watch: events, metrics, and never a prompt or a key.
+//! Events and metrics, which never contain a prompt or a key.
 
 #[cfg(feature = "metrics")]
 mod scraped;
@@ -10,7 +10,7 @@ use tidegate_llm::Call;
 use tidegate_llm::mock::Mock;
 use tidegate_llm::models::Models;
 use tidegate_llm::settings::RateLimitSettings;
-use tidegate_llm::telemetry::{Acquired, Observer as _, Traced};
+use tidegate_llm::telemetry::{Acquired, tracing_observer};
 use tidegate_providers::{Chat, Provider};
 use tracing::Level;
 
@@ -18,21 +18,21 @@ use crate::log::Log;
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Lines of an event, and what they say but for the time.
+/// Returns the fields of all lines of an event, without the timestamp.
 fn events(lines: &[String], name: &str) -> Vec<String> {
     let named = format!("event=\"{name}\" ");
     let of_event = lines.iter().filter_map(|line| line.split_once(&named));
     of_event.map(|(_, fields)| fields.split(" timestamp=").next().unwrap().to_owned()).collect()
 }
 
-/// The times that lines tell, in seconds.
+/// Returns the timestamps of lines, in seconds.
 fn timestamps(lines: &[String]) -> Vec<f64> {
     let times = lines.iter().filter_map(|line| line.split_once(" timestamp="));
     times.map(|(_, time)| time.split(' ').next().unwrap().parse().unwrap()).collect()
 }
 
 #[test]
-fn a_delay_is_told_in_whole_milliseconds_that_add_up() {
+fn delay_is_reported_in_whole_milliseconds_that_add_up() {
     let log = Log::default();
     let _listening = log.listen_from(Level::DEBUG);
     let provider = Provider::new("gemini");
@@ -40,11 +40,11 @@ fn a_delay_is_told_in_whole_milliseconds_that_add_up() {
     acquired.estimated_tokens = 1_500;
     acquired.requests_per_minute = Some(1_000);
     acquired.tokens_per_minute = Some(4_000_000);
-    Traced.acquired(&acquired);
-    // What is less than a millisecond is cut off, of each part.
+    tracing_observer().acquired(&acquired);
+    // Each part is rounded down to whole milliseconds.
     acquired.token_wait = MILLI * 200 + MILLI * 9 / 10;
     acquired.wait = acquired.token_wait + MILLI * 50 + MILLI * 9 / 10;
-    Traced.acquired(&acquired);
+    tracing_observer().acquired(&acquired);
     let lines = log.lines();
     assert_eq!(lines.len(), 3, "{lines:?}");
     let acquire = "limiter_key=\"gemini/flash/tier_2\" estimated_tokens=1500";
@@ -61,7 +61,7 @@ fn a_delay_is_told_in_whole_milliseconds_that_add_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_permit_is_an_event_and_every_delay_is_another() {
+async fn every_permit_and_every_delay_is_an_event() {
     let log = Log::default();
     let _listening = log.listen_from(Level::DEBUG);
     let models = Models::builder().backend("openai", Mock::new("openai")).build();

@@ -9,7 +9,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
-use tidegate_llm::telemetry::Stage;
 
 use super::histogram::{self, Histogram};
 
@@ -79,18 +78,6 @@ pub(super) struct ProviderSeries {
     pub(super) in_flight: Gauge,
     pub(super) retry_delay: Histogram,
     pub(super) retries: Histogram,
-}
-
-impl ProviderSeries {
-    /// Returns the gauge of a stage. It is incremented and decremented rather than set, since a
-    /// provider has several queues.
-    pub(super) const fn stage(&self, stage: Stage) -> Option<&Gauge> {
-        match stage {
-            Stage::Waiting => Some(&self.waiting),
-            Stage::InFlight => Some(&self.in_flight),
-            _ => None,
-        }
-    }
 }
 
 impl Families {

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tidegate_llm::telemetry::{Acquired, Observer, Stage};
+use tidegate_llm::telemetry::{Acquired, Observer};
 use tidegate_providers::{Class, Provider, Usage};
 
 use super::families::{
@@ -141,15 +140,28 @@ impl Observer for LlmMetrics {
         });
     }
 
-    fn entered(&self, provider: &Provider, stage: Stage) {
+    // Gauges are incremented and decremented rather than set, since a provider has several queues.
+    fn wait_started(&self, provider: &Provider) {
         self.with_series(provider.as_str(), |series| {
-            series.stage(stage).map(Gauge::inc);
+            series.waiting.inc();
         });
     }
 
-    fn left(&self, provider: &Provider, stage: Stage) {
+    fn wait_ended(&self, provider: &Provider) {
         self.with_series(provider.as_str(), |series| {
-            series.stage(stage).map(Gauge::dec);
+            series.waiting.dec();
+        });
+    }
+
+    fn call_started(&self, provider: &Provider) {
+        self.with_series(provider.as_str(), |series| {
+            series.in_flight.inc();
+        });
+    }
+
+    fn call_ended(&self, provider: &Provider) {
+        self.with_series(provider.as_str(), |series| {
+            series.in_flight.dec();
         });
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::breaker::BreakerState;
-use tidegate_llm::telemetry::{Acquired, Observer as _, Stage};
+use tidegate_llm::telemetry::{Acquired, Observer as _};
 use tidegate_providers::{Class, Provider, Usage};
 use tidegate_testkit::launch::check_metrics;
 
@@ -106,11 +106,11 @@ fn record_calls(llm: &LlmMetrics) {
     acquired.wait = Duration::from_secs(2);
     acquired.limited_by = Some("tokens");
     llm.acquired(&acquired);
-    llm.entered(&openai, Stage::Waiting);
-    llm.entered(&openai, Stage::InFlight);
-    llm.entered(&openai, Stage::InFlight);
-    llm.left(&openai, Stage::Waiting);
-    llm.left(&openai, Stage::InFlight);
+    llm.wait_started(&openai);
+    llm.call_started(&openai);
+    llm.call_started(&openai);
+    llm.wait_ended(&openai);
+    llm.call_ended(&openai);
     llm.throttled(&openai, "scope", Duration::from_secs(1));
     let delay = Some(Duration::from_secs(4));
     llm.failed(&openai, Class::Transient, 1, delay);
@@ -250,9 +250,9 @@ fn gauges_of_a_removed_provider_return_to_zero() {
     let metrics = Metrics::default();
     let (llm, groq) = (metrics.llm(), Provider::new("groq"));
     llm.set_providers([("groq", [])]);
-    llm.entered(&groq, Stage::InFlight);
+    llm.call_started(&groq);
     llm.set_providers([("openai", ["gpt-5"])]);
-    llm.left(&groq, Stage::InFlight);
+    llm.call_ended(&groq);
     has(&metrics.text(Format::Classic), r#"tidegate_llm_in_flight{provider="groq"} 0"#);
 }
 

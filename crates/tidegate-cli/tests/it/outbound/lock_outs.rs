@@ -55,5 +55,5 @@ fn too_long_wait_after_a_retry_is_not_logged_as_permanent() {
     }
     assert_eq!(provider.simulator.ledger().seen(), 2, "{log}");
     assert!(log.contains("Rate limit hit (attempt 1/"), "{log}");
-    assert!(!log.contains("trying again does not help"), "{log}");
+    assert!(!log.contains("a retry cannot help"), "{log}");
 }

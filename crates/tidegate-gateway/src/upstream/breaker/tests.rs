@@ -1,11 +1,10 @@
 //! What opens the breaker of a provider, for which calls, and how it recovers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
-use tidegate_llm::telemetry::Traced;
+use tidegate_llm::telemetry::tracing_observer;
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Class, Failure};
 use tokio::time::advance;
@@ -21,7 +20,7 @@ fn breaker() -> ProviderBreaker {
     let settings = BreakerSettings::after_failures(FAILURES)
         .pause(OPEN_FOR, OPEN_FOR * 12)
         .relapse_within(OPEN_FOR * 2);
-    ProviderBreaker::new("openai".into(), Some(settings), Arc::new(Traced))
+    ProviderBreaker::new("openai".into(), Some(settings), tracing_observer())
 }
 
 /// An error response of `openai`.

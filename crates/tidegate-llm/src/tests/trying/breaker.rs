@@ -1,10 +1,10 @@
-//! A provider that keeps failing is left alone, and found again.
+//! The breaker opens when a provider keeps failing, and closes when it recovers.
 
 use std::time::Duration;
 
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{Breaker, BreakerLayer, Breakers, Circuit};
-use tidegate_llm::retry::{Budget, RetryLayer};
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Broken, CallError, Scope};
 use tidegate_providers::{Class, Credential};
 use tokio::time::{advance, sleep, timeout};
@@ -18,15 +18,15 @@ fn guarded(script: &Script) -> (Breaker<Script>, Circuit) {
     (BreakerLayer::new(circuit.clone()).layer(script.clone()), circuit)
 }
 
-fn left_alone(result: Result<&'static str, CallError>) -> Duration {
+fn refused_for(result: Result<&'static str, CallError>) -> Duration {
     match result {
         Err(CallError::Open { provider, after }) if provider.as_str() == "openai" => after,
-        other => panic!("not left alone: {other:?}"),
+        other => panic!("not refused: {other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
+async fn breaker_opens_after_five_failures_and_closes_after_a_trial() {
     let script = Script::failing(6, || broken(Broken::NotConnected));
     let (service, circuit) = guarded(&script);
     for _ in 0..5 {
@@ -34,15 +34,15 @@ async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
         assert!(matches!(ask(&service, hello()).await, Err(CallError::Connection { .. })));
     }
     assert_eq!(circuit.state(), BreakerState::Open);
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 5);
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND * 5);
     advance(SECOND * 4).await;
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND);
     assert_eq!(script.calls(), 5, "nothing was sent");
 
     advance(SECOND).await;
     assert_eq!(circuit.state(), BreakerState::HalfOpen);
     ask(&service, hello()).await.unwrap_err();
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND * 10);
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND * 10);
     advance(SECOND * 10).await;
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((circuit.state(), script.calls()), (BreakerState::Closed, 7));
@@ -51,7 +51,7 @@ async fn a_provider_is_left_alone_after_five_failures_and_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_and_bad_requests_open_nothing() {
+async fn rate_limits_and_bad_requests_do_not_open_the_breaker() {
     let harmless: [fn() -> CallError; 5] = [
         rate_limited,
         || failed(Class::SlowDown),
@@ -69,7 +69,7 @@ async fn limits_and_bad_requests_open_nothing() {
     }
 }
 
-/// Opens a circuit, and waits until it may be probed.
+/// Opens a circuit and waits until it admits a trial.
 async fn open(service: &Breaker<Script>) {
     for _ in 0..5 {
         assert!(ask(service, hello()).await.is_err());
@@ -78,7 +78,7 @@ async fn open(service: &Breaker<Script>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_many_calls_one_is_the_probe() {
+async fn only_one_of_many_calls_is_the_trial() {
     let script = Script::failing(5, || failed(Class::Overloaded)).lasting(SECOND);
     let (service, circuit) = guarded(&script);
     open(&service).await;
@@ -90,25 +90,25 @@ async fn of_many_calls_one_is_the_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_is_cancelled_leaves_its_place_to_another() {
+async fn cancelled_trial_makes_way_for_another() {
     let script = Script::failing(5, || failed(Class::Transient)).lasting(SECOND);
     let (service, circuit) = guarded(&script);
     open(&service).await;
-    let probe = tokio::spawn({
+    let trial = tokio::spawn({
         let service = service.clone();
         async move { ask(&service, hello()).await }
     });
     sleep(SECOND / 2).await;
-    assert_eq!(left_alone(ask(&service, hello()).await), SECOND);
-    probe.abort();
-    assert!(probe.await.unwrap_err().is_cancelled());
+    assert_eq!(refused_for(ask(&service, hello()).await), SECOND);
+    trial.abort();
+    assert!(trial.await.unwrap_err().is_cancelled());
     assert_eq!(circuit.state(), BreakerState::HalfOpen);
     assert_eq!(ask(&service, hello()).await.unwrap(), "answer");
     assert_eq!((circuit.state(), script.calls()), (BreakerState::Closed, 7));
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_are_not_answered_by_their_deadline_count() {
+async fn calls_that_miss_their_deadline_count_as_failures() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
     let (service, circuit) = guarded(&script);
     let model = RetryLayer::new("openai").layer(service.clone());
@@ -121,7 +121,7 @@ async fn calls_that_are_not_answered_by_their_deadline_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_who_leaves_before_the_deadline_says_nothing() {
+async fn call_dropped_before_its_deadline_does_not_count() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 120);
     let (service, circuit) = guarded(&script);
     for call in [hello(), hello().deadline(SECOND * 30)] {
@@ -134,23 +134,22 @@ async fn a_caller_who_leaves_before_the_deadline_says_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_circuit_costs_no_retries() {
+async fn waiting_for_an_open_circuit_takes_no_retry_budget() {
     let script = Script::new(|_, at| match at < SECOND * 20 {
         true => Err(broken(Broken::NotConnected)),
         false => Ok("answer"),
     });
     let (service, circuit) = guarded(&script);
-    let budget = Budget::of(100);
-    let model = RetryLayer::new("openai").budget(&budget).layer(service);
+    let model = RetryLayer::new("openai").budget(100).layer(service);
     let calls = (0..60).map(|_| ask(&model, hello()));
     let results = futures_util::future::join_all(calls).await;
     assert!(results.iter().all(Result::is_ok), "20 seconds are within the schedule");
     let refused = circuit.stats().refused;
-    assert!(refused > 100, "{refused} is more than the budget could pay for");
+    assert!(refused > 100, "{refused} exceeds the budget");
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_for_an_open_circuit_end_with_the_schedule() {
+async fn waits_for_an_open_circuit_count_after_the_schedule_ends() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
     let script = Script::new(move |_, _| Err(open()));
     let layer = RetryLayer::new("openai").max_retries(3).jitter_percent(0);
@@ -159,28 +158,28 @@ async fn waits_for_an_open_circuit_end_with_the_schedule() {
     assert!(matches!(error, CallError::Exhausted { attempts: 4, .. }), "{error}");
     let times = script.times();
     let waits = times.iter().filter(|at| **at < 7.0).count();
-    assert!(waits >= 4, "{times:?}: as long as 1, 2 and 4 seconds take, nothing counts");
+    assert!(waits >= 4, "{times:?}: nothing counts for 1 + 2 + 4 seconds");
     assert_eq!(times.len(), waits + 4);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scope_has_one_circuit() {
+async fn each_scope_has_one_circuit() {
     let (breakers, key) =
         (Breakers::new(BreakerSettings::after_failures(1)), Credential::new("sk-1"));
     let scope = Scope::new("openai", &key);
     let script = Script::failing(1, || failed(Class::Transient));
-    let service = BreakerLayer::new(breakers.of(&scope)).layer(script.clone());
+    let service = BreakerLayer::new(breakers.get(&scope)).layer(script.clone());
     ask(&service, hello()).await.unwrap_err();
-    assert_eq!(breakers.clone().of(&scope.clone()).state(), BreakerState::Open);
-    assert_eq!(breakers.of(&scope.model("gpt-4o")).state(), BreakerState::Closed);
+    assert_eq!(breakers.clone().get(&scope.clone()).state(), BreakerState::Open);
+    assert_eq!(breakers.get(&scope.model("gpt-4o")).state(), BreakerState::Closed);
     assert_eq!(
-        breakers.of(&Scope::new("openai", &Credential::none())).state(),
+        breakers.get(&Scope::new("openai", &Credential::none())).state(),
         BreakerState::Closed
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_limit_between_failures_does_not_end_their_row() {
+async fn rate_limit_does_not_reset_consecutive_failures() {
     let script = Script::new(|before, _| match before {
         2 => Err(rate_limited()),
         _ => Err(failed(Class::Transient)),
@@ -194,7 +193,7 @@ async fn a_rate_limit_between_failures_does_not_end_their_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_was_not_sent_proves_nothing_and_a_rate_limit_proves_life() {
+async fn unsent_trial_is_ignored_and_rate_limited_trial_closes_the_circuit() {
     let script = Script::new(|before, _| match before {
         5 => Err(CallError::Request { provider: "openai".into(), source: "no words".into() }),
         6 => Err(rate_limited()),

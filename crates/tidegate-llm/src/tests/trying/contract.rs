@@ -1,5 +1,5 @@
-//! What tower asks of every service: none is called that was not ready, none is held for nothing.
-//! And what is handed out is out of our hands.
+//! The contract of tower services: none is called before it is ready, and none is kept ready
+//! without need. Responses that were handed out are no longer handled.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use futures_util::stream;
 use tidegate_core::breaker::{BreakerSettings, BreakerState};
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
-use tidegate_llm::fallback::{FallbackLayer, Target};
+use tidegate_llm::fallback::FallbackLayer;
 use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Answer, Broken, Call, CallError};
 use tidegate_providers::{Class, Event};
@@ -18,14 +18,14 @@ use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::{SECOND, ask, broken, failed, hello};
 
-/// Places that services hold because they are ready, and calls that were made.
+/// Counts of reservations held by ready services, and of calls.
 #[derive(Clone, Default)]
-struct Desk {
+struct Counts {
     reserved: Arc<AtomicUsize>,
     calls: Arc<AtomicUsize>,
 }
 
-impl Desk {
+impl Counts {
     fn reserved(&self) -> usize {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -35,24 +35,24 @@ impl Desk {
     }
 }
 
-struct Place(Desk);
+struct Reserved(Counts);
 
-impl Drop for Place {
+impl Drop for Reserved {
     fn drop(&mut self) {
         self.0.reserved.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Holds a place once it is ready, insists on it, and fails as a provider does.
+/// A service that holds a reservation while ready, panics if called without one, and always fails.
 #[derive(Default)]
 struct Strict {
-    desk: Desk,
-    place: Option<Place>,
+    counts: Counts,
+    reservation: Option<Reserved>,
 }
 
 impl Clone for Strict {
     fn clone(&self) -> Self {
-        Self { desk: self.desk.clone(), place: None }
+        Self { counts: self.counts.clone(), reservation: None }
     }
 }
 
@@ -62,77 +62,77 @@ impl Service<Call> for Strict {
     type Future = Ready<Result<&'static str, CallError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        if self.place.is_none() {
-            self.desk.reserved.fetch_add(1, Ordering::Relaxed);
-            self.place = Some(Place(self.desk.clone()));
+        if self.reservation.is_none() {
+            self.counts.reserved.fetch_add(1, Ordering::Relaxed);
+            self.reservation = Some(Reserved(self.counts.clone()));
         }
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, _: Call) -> Self::Future {
-        drop(self.place.take().expect("called without being ready"));
-        self.desk.calls.fetch_add(1, Ordering::Relaxed);
+        drop(self.reservation.take().expect("called without being ready"));
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
         ready(Err(failed(Class::Transient)))
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_reserves_nothing_in_its_sleep_and_is_ready_for_each_attempt() {
+async fn retry_reserves_nothing_during_delays_and_polls_ready_before_each_attempt() {
     let strict = Strict::default();
-    let desk = strict.desk.clone();
+    let counts = strict.counts.clone();
     let service = RetryLayer::new("openai").layer(strict);
     let call = tokio::spawn(async move { ask(&service, hello()).await });
     for _ in 0..300 {
         sleep(SECOND).await;
-        assert_eq!(desk.reserved(), 0);
+        assert_eq!(counts.reserved(), 0);
     }
     assert!(call.await.unwrap().is_err());
-    assert_eq!(desk.calls(), 9);
+    assert_eq!(counts.calls(), 9);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_can_be_used_again_while_its_last_call_is_under_way() {
+async fn service_can_be_called_again_while_a_call_is_in_flight() {
     let (strict, retry) = (Strict::default(), RetryLayer::new("openai"));
-    let desk = strict.desk.clone();
+    let counts = strict.counts.clone();
     let mut service = retry.layer(strict);
     let first = service.ready().await.unwrap().call(hello());
     let second = service.ready().await.unwrap().call(hello());
-    assert_eq!(desk.reserved(), 2);
+    assert_eq!(counts.reserved(), 2);
     drop(first);
-    assert_eq!((desk.reserved(), desk.calls()), (1, 0));
+    assert_eq!((counts.reserved(), counts.calls()), (1, 0));
     assert!(second.await.is_err());
-    assert_eq!((desk.reserved(), desk.calls()), (0, 9));
+    assert_eq!((counts.reserved(), counts.calls()), (0, 9));
 }
 
 #[tokio::test]
-async fn targets_are_ready_before_they_are_called_and_reserve_nothing_before() {
+async fn targets_are_polled_ready_only_when_called() {
     let (primary, target) = (Strict::default(), Strict::default());
-    let desk = target.desk.clone();
-    let layer = FallbackLayer::new("openai", [Target::new("groq", target)]).unwrap();
+    let counts = target.counts.clone();
+    let layer = FallbackLayer::new("openai", [("groq", target)]).unwrap();
     let mut service = layer.layer(primary);
     for calls in 1..=2 {
         let call = service.ready().await.unwrap().call(hello());
-        assert_eq!(desk.reserved(), 0);
+        assert_eq!(counts.reserved(), 0);
         call.await.unwrap_err();
-        assert_eq!((desk.reserved(), desk.calls()), (0, calls));
+        assert_eq!((counts.reserved(), counts.calls()), (0, calls));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_refused_gives_its_place_back() {
+async fn refused_call_releases_its_reservation() {
     let strict = Strict::default();
-    let (desk, circuit) =
-        (strict.desk.clone(), Circuit::new("openai", BreakerSettings::after_failures(1)));
+    let (counts, circuit) =
+        (strict.counts.clone(), Circuit::new("openai", BreakerSettings::after_failures(1)));
     let mut service = BreakerLayer::new(circuit.clone()).layer(strict);
     service.ready().await.unwrap().call(hello()).await.unwrap_err();
     let refused = service.ready().await.unwrap().call(hello()).await.unwrap_err();
     assert!(matches!(refused, CallError::Open { .. }), "{refused}");
-    assert_eq!((desk.reserved(), desk.calls(), circuit.state()), (0, 1, BreakerState::Open));
+    assert_eq!((counts.reserved(), counts.calls(), circuit.state()), (0, 1, BreakerState::Open));
 }
 
-/// The head of an answer is an answer: what comes after it is its reader's.
+/// A response counts as received with its head; later failures are the reader's to handle.
 #[tokio::test]
-async fn a_stream_that_breaks_off_is_neither_retried_nor_put_to_others() {
+async fn broken_stream_is_neither_retried_nor_sent_to_a_fallback() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = calls.clone();
     let streaming = service_fn(move |_: Call| {
@@ -140,7 +140,7 @@ async fn a_stream_that_breaks_off_is_neither_retried_nor_put_to_others() {
         let events = stream::iter([Ok(Event::Text("the ".into())), Err(broken(Broken::Cut))]);
         ready(Ok::<_, CallError>(Answer::streamed("openai".into(), Box::pin(events))))
     });
-    let layer = FallbackLayer::new("openai", [Target::new("groq", streaming.clone())]).unwrap();
+    let layer = FallbackLayer::new("openai", [("groq", streaming.clone())]).unwrap();
     let service = RetryLayer::new("openai").layer(layer.layer(streaming));
     let answer = ask(&service, hello().streamed()).await.unwrap();
     assert!(matches!(answer.whole().await, Err(CallError::Connection { .. })));

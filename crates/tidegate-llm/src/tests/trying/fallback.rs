@@ -1,8 +1,8 @@
-//! Who is asked when the first one fails.
+//! Which providers are tried when the primary fails.
 
 use tidegate::pacer::AcquireError;
-use tidegate_llm::fallback::{FallbackLayer, Target};
-use tidegate_llm::retry::{Budget, RetryLayer, Retryable as _};
+use tidegate_llm::fallback::FallbackLayer;
+use tidegate_llm::retry::{RetryLayer, Retryable as _};
 use tidegate_llm::{Call, CallError};
 use tidegate_providers::Class;
 use tower::Layer as _;
@@ -11,11 +11,10 @@ use super::{SECOND, Script, ask, failed, hello, rate_limited, rate_limited_for};
 
 type Chain = FallbackLayer<Call, &'static str>;
 
-/// `openai` is asked first; the others are called by their numbers.
+/// A chain behind `openai`, with targets named `first`, `second` and `third`.
 fn chain<const N: usize>(targets: [&Script; N]) -> Chain {
     let names = ["first", "second", "third"];
-    let targets = names.into_iter().zip(targets);
-    let targets = targets.map(|(name, script)| Target::new(name, script.clone()));
+    let targets = names.into_iter().zip(targets.map(Clone::clone));
     FallbackLayer::new("openai", targets).unwrap()
 }
 
@@ -33,7 +32,7 @@ fn no_permit(source: AcquireError) -> CallError {
 }
 
 #[tokio::test]
-async fn the_targets_are_asked_in_order_until_one_answers() {
+async fn targets_are_tried_in_order_until_one_succeeds() {
     let (primary, first) = (fails(rate_limited), fails(|| failed(Class::Transient)));
     let (second, third) = (answers("second"), answers("third"));
     let layer = chain([&first, &second, &third]);
@@ -45,7 +44,7 @@ async fn the_targets_are_asked_in_order_until_one_answers() {
 }
 
 #[tokio::test]
-async fn nobody_else_is_asked_when_the_first_answers() {
+async fn no_target_is_tried_when_the_primary_succeeds() {
     let target = answers("first");
     let layer = chain([&target]);
     let service = layer.layer(answers("openai"));
@@ -54,7 +53,7 @@ async fn nobody_else_is_asked_when_the_first_answers() {
 }
 
 #[tokio::test]
-async fn when_all_fail_the_error_is_that_of_the_first() {
+async fn when_all_fail_the_error_is_that_of_the_primary() {
     let (first, second) = (fails(|| failed(Class::Transient)), fails(rate_limited));
     let layer = chain([&first, &second]);
     let error = ask(&layer.layer(fails(|| failed(Class::CredentialRejected))), hello()).await;
@@ -63,7 +62,7 @@ async fn when_all_fail_the_error_is_that_of_the_first() {
 }
 
 #[tokio::test]
-async fn only_what_may_be_better_elsewhere_falls_back() {
+async fn only_errors_that_another_provider_may_not_have_fall_back() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
     let words = || CallError::Request { provider: "openai".into(), source: "no words".into() };
     let table: [(fn() -> CallError, usize); 15] = [
@@ -91,7 +90,7 @@ async fn only_what_may_be_better_elsewhere_falls_back() {
 }
 
 #[tokio::test]
-async fn a_target_that_finds_the_request_bad_ends_the_chain() {
+async fn bad_request_at_a_target_ends_the_chain() {
     let (first, second) = (fails(|| failed(Class::BadRequest)), answers("second"));
     let layer = chain([&first, &second]);
     let error = ask(&layer.layer(fails(rate_limited)), hello()).await.unwrap_err();
@@ -100,20 +99,20 @@ async fn a_target_that_finds_the_request_bad_ends_the_chain() {
 }
 
 #[test]
-fn a_chain_has_one_to_ten_targets() {
+fn chain_must_have_one_to_ten_targets() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let _inside = runtime.enter();
-    let target = |_| Target::new("first", answers("first"));
+    let target = |_| ("first", answers("first"));
     let chain = |targets| Chain::new("openai", (0..targets).map(target)).map(|_| ());
     let error = chain(0).unwrap_err().to_string();
-    assert_eq!(error, "chain = []: must be given where the module is enabled");
+    assert_eq!(error, "chain = []: must be set when the module is enabled");
     let error = chain(11).unwrap_err().to_string();
     assert!(error.ends_with(": must have at most 10 items"), "{error}");
     assert_eq!((chain(1), chain(10)), (Ok(()), Ok(())));
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_is_no_failure() {
+async fn waiting_does_not_cause_a_fallback() {
     let (target, primary) = (answers("first"), answers("openai").lasting(SECOND * 5));
     let layer = chain([&target]);
     assert_eq!(ask(&layer.layer(primary.clone()), hello()).await.unwrap(), "openai");
@@ -121,7 +120,7 @@ async fn waiting_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_begins_with_the_first_again() {
+async fn retry_starts_with_the_primary_again() {
     let (primary, target) = (Script::failing(1, rate_limited), fails(rate_limited));
     let layer = RetryLayer::new("openai").jitter_percent(0);
     let service = layer.layer(chain([&target]).layer(primary.clone()));
@@ -130,7 +129,7 @@ async fn a_retry_begins_with_the_first_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good() {
+async fn overloaded_target_is_retried_although_the_primary_failed_for_good() {
     let primary = fails(|| failed(Class::ExhaustedQuota { after: Some(SECOND * 86_400) }));
     let target = Script::failing(1, || failed(Class::Overloaded));
     let layer = RetryLayer::new("openai");
@@ -140,7 +139,7 @@ async fn a_backup_that_is_busy_is_tried_again_though_the_first_is_out_for_good()
 }
 
 #[tokio::test]
-async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
+async fn error_of_the_primary_is_shown_even_if_a_target_is_worth_a_retry() {
     let quota = || failed(Class::ExhaustedQuota { after: None });
     let (first, second) = (fails(|| rate_limited_for(9)), fails(|| rate_limited_for(3)));
     let error = ask(&chain([&first, &second]).layer(fails(quota)), hello()).await.unwrap_err();
@@ -158,31 +157,31 @@ async fn the_error_of_the_first_is_shown_though_another_may_do_better_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_asks_the_backups_costs_what_retries_cost() {
+async fn retry_that_calls_targets_takes_retry_budget() {
     let open = || CallError::Open { provider: "openai".into(), after: SECOND };
-    let (target, budget) = (fails(|| failed(Class::Overloaded)), Budget::of(3));
-    let layer = RetryLayer::new("openai").budget(&budget);
+    let target = fails(|| failed(Class::Overloaded));
+    let layer = RetryLayer::new("openai").budget(3);
     let service = layer.layer(chain([&target]).layer(fails(open)));
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
     assert_eq!(error.class(), open().class());
-    assert!(target.calls() <= 5, "{} calls of a backup", target.calls());
+    assert!(target.calls() <= 5, "{} calls of the target", target.calls());
     let idle = fails(open);
     let service = layer.layer(chain([&idle]).layer(fails(open)));
     ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
-    assert!(idle.calls() > 5, "where nobody was asked nothing is to be paid: {}", idle.calls());
+    assert!(idle.calls() > 5, "waits of open circuits take no budget: {}", idle.calls());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_is_told_what_is_left_of_the_deadline() {
+async fn targets_get_the_time_left_until_the_deadline() {
     let slow = || fails(rate_limited).lasting(SECOND * 4);
     let (primary, first, second, third) = (slow(), slow(), slow(), answers("third"));
     let service = chain([&first, &second, &third]).layer(primary.clone());
     ask(&service, hello().deadline(SECOND * 12).max_wait(SECOND * 5)).await.unwrap_err();
-    let told = [&primary, &first, &second].map(|script| {
+    let received = [&primary, &first, &second].map(|script| {
         let terms = script.seen.lock().unwrap()[0].1.clone();
         (terms.deadline.unwrap(), terms.max_wait.unwrap())
     });
     let seconds = [(12, 5), (8, 5), (4, 4)];
-    assert_eq!(told, seconds.map(|(deadline, wait)| (SECOND * deadline, SECOND * wait)));
-    assert_eq!(third.calls(), 0, "the time is over");
+    assert_eq!(received, seconds.map(|(deadline, wait)| (SECOND * deadline, SECOND * wait)));
+    assert_eq!(third.calls(), 0, "the deadline has passed");
 }

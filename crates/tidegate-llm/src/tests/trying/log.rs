@@ -1,9 +1,9 @@
-//! What the log is told, word for word.
+//! Exact log lines.
 
 use tidegate_core::breaker::BreakerSettings;
 use tidegate_llm::breaker::{BreakerLayer, Circuit};
-use tidegate_llm::fallback::{FallbackLayer, Target};
-use tidegate_llm::retry::{Budget, RetryLayer};
+use tidegate_llm::fallback::FallbackLayer;
+use tidegate_llm::retry::RetryLayer;
 use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::{Chat, Class};
 use tokio::time::advance;
@@ -18,7 +18,7 @@ fn exact(retries: u32) -> RetryLayer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_tells_once_how_often_it_retries() {
+async fn number_of_retries_is_logged_once_per_client() {
     let log = Log::default();
     let _listening = log.listen();
     let layer = RetryLayer::new("OpenAI");
@@ -30,7 +30,7 @@ async fn a_client_tells_once_how_often_it_retries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_hit_of_a_rate_limit_is_a_line_and_so_is_recovery() {
+async fn each_rate_limit_hit_and_the_recovery_are_logged() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::new(|before, _| match before {
@@ -56,7 +56,7 @@ async fn each_hit_of_a_rate_limit_is_a_line_and_so_is_recovery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_delay_in_the_log_is_the_delay_that_is_slept() {
+async fn logged_delay_is_the_actual_delay() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::failing(8, rate_limited);
@@ -77,10 +77,10 @@ async fn the_delay_in_the_log_is_the_delay_that_is_slept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn giving_up_is_an_error_with_the_last_cause() {
+async fn giving_up_is_logged_with_the_last_error() {
     let log = Log::default();
     let _listening = log.listen();
-    let spent = exact(8).budget(&Budget::of(0));
+    let spent = exact(8).budget(0);
     let layers = [exact(1), spent, exact(8).deadline(SECOND), exact(8)];
     layers.iter().for_each(RetryLayer::log_configured);
     log.lines();
@@ -94,40 +94,38 @@ async fn giving_up_is_an_error_with_the_last_cause() {
     assert_eq!(
         errors,
         [
-            "ERROR Gave up (attempt 2/2), no attempts are left (function: openai): openai answered 429",
-            "ERROR Gave up (attempt 1/9), the budget of retries is spent (function: openai): openai answered 429",
-            "ERROR Gave up (attempt 1/9), the next attempt would be too late (function: openai): openai answered 503",
-            "ERROR Gave up (attempt 1/9), the provider asks for too long a wait (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 2/2), no attempts left (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 1/9), the retry budget is spent (function: openai): openai answered 429",
+            "ERROR Gave up (attempt 1/9), no time left for another attempt (function: openai): openai answered 503",
+            "ERROR Gave up (attempt 1/9), the provider asks for too long a delay (function: openai): openai answered 429",
         ]
     );
     let wrong = Script::failing(1, || failed(Class::BadRequest));
     ask(&layers[3].layer(wrong.clone()), hello()).await.unwrap_err();
-    assert_eq!(log.lines(), [""; 0], "a wrong request is its caller's to tell");
+    assert_eq!(log.lines(), [""; 0], "a bad request is reported by its caller");
 }
 
 #[tokio::test]
-async fn each_turn_to_another_provider_is_a_line() {
+async fn each_fallback_is_logged() {
     let log = Log::default();
     let _listening = log.listen();
     let broken = Script::failing(9, || broken(Broken::NotConnected));
     let full = Script::failing(9, || failed(Class::ExhaustedQuota { after: None }));
-    let targets = [("groq", &full), ("gemini", &broken)];
-    let targets = targets.map(|(name, script)| Target::new(name, script.clone()));
-    let layer = FallbackLayer::new("openai", targets).unwrap();
+    let layer = FallbackLayer::new("openai", [("groq", full), ("gemini", broken)]).unwrap();
     let call = Call::new(Chat::user("a secret"));
     ask(&layer.layer(Script::failing(9, rate_limited)), call).await.unwrap_err();
     assert_eq!(
         log.lines(),
         [
-            "WARN Falling back from openai to groq (rate_limited): openai answered 429",
-            "WARN Falling back from groq to gemini (long_quota): openai answered 429",
-            "WARN No fallback for openai after gemini (transient): openai cannot be reached",
+            "WARN falling back from=openai to=groq class=\"rate_limited\" error=openai answered 429",
+            "WARN falling back from=groq to=gemini class=\"long_quota\" error=openai answered 429",
+            "WARN no fallback succeeded provider=openai last=gemini class=\"transient\" error=openai cannot be reached",
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn opening_and_closing_are_a_line_each() {
+async fn opening_and_closing_of_a_breaker_are_logged_once() {
     let log = Log::default();
     let _listening = log.listen();
     let script = Script::failing(2, || failed(Class::Overloaded));
@@ -143,8 +141,8 @@ async fn opening_and_closing_are_a_line_each() {
     assert_eq!(
         log.lines(),
         [
-            "WARN openai keeps failing and is left alone for 5.0s: openai answered 503",
-            "INFO openai answers again",
+            "WARN breaker opened scope=\"openai\" open_for_ms=5000 error=openai answered 503",
+            "INFO breaker closed scope=\"openai\"",
         ]
     );
 }

@@ -1,11 +1,11 @@
-//! Which failures are tried again, when, and how often.
+//! Which failures are retried, when and how often.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::pacer::AcquireError;
-use tidegate_llm::retry::{Budget, Reason, RetryLayer, Retryable, Stats, TimeBudget, run_within};
+use tidegate_llm::retry::{Budget, Reason, RetryLayer, Retryable, TimeBudget, run_within};
 use tidegate_llm::{Broken, Call, CallError};
 use tidegate_providers::Class;
 use tokio::sync::Semaphore;
@@ -14,12 +14,12 @@ use tower::{Layer as _, service_fn};
 
 use super::{SECOND, Script, ask, broken, failed, hello, rate_limited, rate_limited_for};
 
-/// Without chance.
+/// A layer without jitter.
 fn exact() -> RetryLayer {
     RetryLayer::new("openai").jitter_percent(0)
 }
 
-/// What a script sees of one call through a layer.
+/// Returns the result of a call through a layer, and the times of its attempts.
 async fn attempts(
     script: &Script,
     layer: RetryLayer,
@@ -48,7 +48,7 @@ fn of(error: &str, cause: &str) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_local_provider_is_tried_three_times_more() {
+async fn local_provider_is_retried_three_times() {
     let layer = RetryLayer::new("ollama").max_retries(3).base(SECOND / 2).jitter_percent(0);
     let script = Script::failing(3, rate_limited);
     let (result, times) = attempts(&script, layer).await;
@@ -65,7 +65,7 @@ fn no_permit() -> CallError {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_without_a_permit_tells_what_failed_before() {
+async fn retry_without_a_permit_returns_the_earlier_error() {
     let script = Script::new(|number, _| {
         Err(if number == 0 { failed(Class::Transient) } else { no_permit() })
     });
@@ -77,10 +77,10 @@ async fn a_retry_without_a_permit_tells_what_failed_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_no_time_can_heal_is_tried_once() {
+async fn permanent_errors_are_not_retried() {
     let quota = || failed(Class::ExhaustedQuota { after: Some(SECOND) });
     let request = || CallError::Request { provider: "openai".into(), source: "no words".into() };
-    let hopeless: [fn() -> CallError; 6] = [
+    let permanent: [fn() -> CallError; 6] = [
         quota,
         || failed(Class::CredentialRejected),
         || failed(Class::BadRequest),
@@ -88,17 +88,17 @@ async fn what_no_time_can_heal_is_tried_once() {
         no_permit,
         request,
     ];
-    for error in hopeless {
+    for error in permanent {
         let (script, begin) = (Script::failing(1, error), Instant::now());
         let (result, times) = attempts(&script, exact()).await;
         assert_eq!((times, begin.elapsed()), (vec![0.0], Duration::ZERO), "{}", error());
-        assert_eq!(result.unwrap_err().to_string(), error().to_string(), "as it is");
+        assert_eq!(result.unwrap_err().to_string(), error().to_string(), "unchanged");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_pass_is_tried_again() {
-    let passing: [fn() -> CallError; 6] = [
+async fn transient_errors_are_retried() {
+    let transient: [fn() -> CallError; 6] = [
         || broken(Broken::TimedOut),
         || broken(Broken::Cut),
         || failed(Class::Transient),
@@ -106,7 +106,7 @@ async fn what_may_pass_is_tried_again() {
         || failed(Class::SlowDown),
         || CallError::Open { provider: "openai".into(), after: SECOND / 2 },
     ];
-    for error in passing {
+    for error in transient {
         let script = Script::failing(1, error);
         let (result, times) = attempts(&script, exact()).await;
         assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 1.0]), "{}", error());
@@ -114,7 +114,7 @@ async fn what_may_pass_is_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_the_provider_asks_for_is_waited_out() {
+async fn server_delay_is_honoured() {
     let script = Script::failing(2, || rate_limited_for(20));
     let (result, times) = attempts(&script, exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 20.0, 40.0]));
@@ -126,7 +126,7 @@ async fn a_delay_that_the_provider_asks_for_is_waited_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_delay_that_is_too_long_is_not_waited_out() {
+async fn server_delay_above_the_maximum_fails_the_call() {
     let script = Script::failing(1, || rate_limited_for(601));
     let (result, times) = attempts(&script, exact()).await;
     assert_eq!(times, [0.0]);
@@ -137,18 +137,18 @@ async fn a_delay_that_is_too_long_is_not_waited_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_tried_that_would_be_too_late() {
+async fn no_attempt_starts_after_the_deadline() {
     let layer = exact().deadline(SECOND * 60);
     let script = Script::failing(9, rate_limited);
     let error = ask(&layer.layer(script.clone()), hello().deadline(SECOND * 7)).await.unwrap_err();
-    // After three seconds the next attempt would be at seven.
+    // After the attempt at 3 s the next one would be at 7 s.
     assert_eq!((script.times(), script.begin.elapsed()), (vec![0.0, 1.0, 3.0], SECOND * 3));
     assert!(matches!(error, CallError::Exhausted { attempts: 3, .. }), "{error}");
 
     let script = Script::failing(9, rate_limited);
     ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
     assert_eq!(script.calls(), 6, "the deadline of the layer");
-    assert_eq!(layer.stats().out_of_time, 2);
+    assert_eq!(layer.out_of_time(), 2);
 
     let script = Script::failing(9, || rate_limited_for(120));
     let error = ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
@@ -156,9 +156,9 @@ async fn nothing_is_tried_that_would_be_too_late() {
     assert_eq!(error.retry_after(), Some(SECOND * 120));
 }
 
-/// A provider that is away for seconds is away for longer.
+/// A provider that is unreachable for seconds is usually down for longer.
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
+async fn unreachable_provider_is_retried_twice_with_shorter_delays() {
     let unreachable = || broken(Broken::NotConnected);
     let (result, times) = attempts(&Script::failing(2, unreachable), exact()).await;
     assert_eq!((result.unwrap(), times), ("answer", vec![0.0, 0.25, 0.75]));
@@ -166,8 +166,8 @@ async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
     let script = Script::failing(9, unreachable);
     let error = ask(&layer.layer(script.clone()), hello()).await.unwrap_err();
     assert!(matches!(error, CallError::Exhausted { attempts: 3, .. }), "{error}");
-    assert_eq!(layer.stats().unreachable, 1);
-    // One that answers now and then is not away.
+    assert_eq!(layer.unreachable(), 1);
+    // A provider that sometimes responds is not unreachable.
     let script = Script::new(|call, _| {
         Err(if call % 2 == 0 { broken(Broken::NotConnected) } else { failed(Class::Transient) })
     });
@@ -175,9 +175,9 @@ async fn a_provider_that_cannot_be_reached_is_tried_twice_more_and_quickly() {
     assert_eq!(script.calls(), 9);
 }
 
-/// The waits of the layers inside are a part of the whole, and those layers are told what is left.
+/// Waits in inner layers count, and those layers receive the time left.
 #[tokio::test(start_paused = true)]
-async fn waits_for_permits_and_delays_share_one_time() {
+async fn waits_for_permits_and_delays_share_the_maximum_wait() {
     let script = Script::new(|_, _| Err(rate_limited())).lasting(SECOND * 2);
     let service = exact().layer(script.clone());
     let limits = async |call: Call| {
@@ -189,7 +189,7 @@ async fn waits_for_permits_and_delays_share_one_time() {
         (seen, start.elapsed())
     };
     let (seen, took) = limits(hello().max_wait(SECOND * 12)).await;
-    // Attempts of two seconds, after delays of one, two, and what is left of four.
+    // Attempts take 2 s, after delays of 1 s, 2 s and a shortened one of 4 s.
     assert_eq!(seen, [SECOND * 12, SECOND * 9, SECOND * 5, SECOND * 3 / 4], "{took:?}");
     assert!(took <= SECOND * 14, "the last attempt begins in time: {took:?}");
     let (seen, _) = limits(hello().deadline(SECOND * 10).max_wait(SECOND * 60)).await;
@@ -199,7 +199,7 @@ async fn waits_for_permits_and_delays_share_one_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_attempt_is_broken_off_at_the_deadline() {
+async fn attempt_is_cancelled_at_the_deadline() {
     let script = Script::failing(0, rate_limited).lasting(SECOND * 100);
     let service = exact().layer(script.clone());
     let error = ask(&service, hello().deadline(SECOND * 10)).await.unwrap_err();
@@ -208,27 +208,26 @@ async fn an_attempt_is_broken_off_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budget_that_is_spent_ends_all_retries_of_its_provider() {
-    let budget = Budget::of(3);
-    let layers = [(); 2].map(|()| exact().budget(&budget));
+async fn spent_budget_ends_all_retries_of_its_provider() {
+    let budget = Budget::new(3);
+    let layers = [(); 2].map(|()| exact().with_budget(&budget));
     let script = Script::new(|_, _| Err(failed(Class::Transient)));
     let calls = layers.iter().cycle().take(20).map(|layer| {
         let service = layer.layer(script.clone());
         async move { ask(&service, hello().deadline(SECOND * 2)).await }
     });
     let errors = futures_util::future::join_all(calls).await;
-    // Three retries were there, and fifteen of the calls after them brought three more.
+    // The budget had three retries, and fifteen of the later calls added three more.
     assert_eq!(script.calls(), 26);
     let single = errors.iter().filter(|error| matches!(error, Err(CallError::Provider(_))));
     assert_eq!(single.count(), 14);
-    let stats = layers.map(|layer| layer.stats());
-    assert_eq!(stats.map(|stats| stats.budget_denials).iter().sum::<u64>(), 14);
+    assert_eq!(layers.iter().map(RetryLayer::budget_denials).sum::<u64>(), 14);
     sleep(SECOND * 10).await;
     assert_eq!(budget.remaining(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_is_cancelled_in_its_sleep_does_nothing_more() {
+async fn call_cancelled_during_a_delay_does_nothing_more() {
     let (layer, script) = (exact(), Script::failing(9, rate_limited));
     let service = layer.layer(script.clone());
     let call = tokio::spawn(async move { ask(&service, hello()).await });
@@ -237,12 +236,12 @@ async fn a_call_that_is_cancelled_in_its_sleep_does_nothing_more() {
     assert!(call.await.unwrap_err().is_cancelled());
     sleep(SECOND * 600).await;
     assert_eq!(script.times(), [0.0, 1.0]);
-    let Stats { attempts, retries, slept, exhausted, .. } = layer.stats();
-    assert_eq!((attempts, retries, slept, exhausted), (2, 1, SECOND, 0));
+    assert_eq!((layer.attempts(), layer.retries()), (2, 1));
+    assert_eq!((layer.total_delay(), layer.exhausted()), (SECOND, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_holds_no_permit_in_its_sleep() {
+async fn retry_holds_no_permit_during_its_delay() {
     let (permits, script) = (Arc::new(Semaphore::new(1)), Script::failing(2, rate_limited));
     let (inner, held) = (script.lasting(SECOND), permits.clone());
     let limited = service_fn(move |call| {
@@ -254,7 +253,7 @@ async fn a_retry_holds_no_permit_in_its_sleep() {
     });
     let service = exact().layer(limited);
     let call = tokio::spawn(async move { ask(&service, hello()).await });
-    // One second of work, one of sleep, one of work, two of sleep, one of work.
+    // 1 s of work, 1 s of delay, 1 s of work, 2 s of delay, 1 s of work.
     sleep(SECOND / 2).await;
     let mut available = Vec::new();
     for _ in 0..6 {
@@ -266,7 +265,7 @@ async fn a_retry_holds_no_permit_in_its_sleep() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retries_inside_of_retries_do_not_multiply() {
+async fn nested_retries_do_not_multiply() {
     let script = Script::new(|_, _| Err(failed(Class::Transient)));
     let inner = exact().layer(script.clone());
     let error = ask(&exact().layer(inner), hello()).await.unwrap_err();
@@ -275,7 +274,7 @@ async fn retries_inside_of_retries_do_not_multiply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_is_counted() {
+async fn layer_counts_calls_attempts_and_outcomes() {
     let layer = exact();
     for failures in [0, 1, 1, 3, 9] {
         let script = Script::failing(failures, rate_limited);
@@ -283,26 +282,25 @@ async fn what_happens_is_counted() {
     }
     let _ =
         ask(&layer.layer(Script::failing(1, || failed(Class::CredentialRejected))), hello()).await;
-    let stats = layer.stats();
-    assert_eq!((stats.calls, stats.attempts, stats.retries), (6, 19, 13));
-    assert_eq!(stats.recovered[..4], [2, 0, 1, 0]);
-    assert_eq!((stats.exhausted, stats.not_retryable, stats.rate_limit_hits), (1, 1, 14));
-    assert_eq!(stats.slept, SECOND * (1 + 1 + 7 + 183));
+    assert_eq!((layer.calls(), layer.attempts(), layer.retries()), (6, 19, 13));
+    assert_eq!(layer.recovered()[..4], [2, 0, 1, 0]);
+    assert_eq!((layer.exhausted(), layer.not_retryable(), layer.rate_limit_hits()), (1, 1, 14));
+    assert_eq!(layer.total_delay(), SECOND * (1 + 1 + 7 + 183));
 }
 
 #[derive(Debug, PartialEq)]
-enum Odd {
+enum CustomError {
     Soon,
     Never,
 }
 
-impl fmt::Display for Odd {
+impl fmt::Display for CustomError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-impl Retryable for Odd {
+impl Retryable for CustomError {
     fn class(&self) -> Class {
         match self {
             Self::Soon => Class::Transient,
@@ -318,10 +316,12 @@ async fn any_function_can_be_retried() {
     let mut numbers = Vec::new();
     let gave_up = run_within(&layer.policy, time, |attempt| {
         numbers.push((attempt.number, attempt.left.unwrap()));
-        async move { Err::<(), _>(if attempt.number < 3 { Odd::Soon } else { Odd::Never }) }
+        async move {
+            Err::<(), _>(if attempt.number < 3 { CustomError::Soon } else { CustomError::Never })
+        }
     });
     let gave_up = gave_up.await.unwrap_err();
     assert_eq!((gave_up.attempts, gave_up.reason), (3, Reason::NotRetryable));
-    assert_eq!((gave_up.error, begin.elapsed()), (Odd::Never, SECOND * 3));
+    assert_eq!((gave_up.error, begin.elapsed()), (CustomError::Never, SECOND * 3));
     assert_eq!(numbers, [(1, SECOND * 4), (2, SECOND * 3), (3, SECOND)]);
 }

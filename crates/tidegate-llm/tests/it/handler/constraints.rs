@@ -1,4 +1,4 @@
-//! Many constraints on one key: each has limits of its own, and is forgotten without being lost.
+//! Several constraints on one key: each has its own limits, and eviction loses no state.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use tidegate_llm::pipeline::{Planned, RateLimitHandler};
 use tidegate_llm::plan::RawConstraint;
 use tokio::time::timeout;
 
-use super::{constraint, per_minute, plan, waits};
+use super::{constraint, per_minute, plan, wait_of};
 
 #[tokio::test(start_paused = true)]
-async fn days_of_two_zones_are_two_limits() {
+async fn days_of_two_time_zones_are_two_limits() {
     let handler = RateLimitHandler::new();
     let day = |zone: &str| {
         plan(constraint(&RawConstraint {
@@ -18,21 +18,21 @@ async fn days_of_two_zones_are_two_limits() {
             ..RawConstraint::default()
         }))
     };
-    assert_eq!(waits(&handler, &day("UTC")).await, Duration::ZERO);
-    assert_eq!(waits(&handler, &day("America/Los_Angeles")).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &day("UTC")).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &day("America/Los_Angeles")).await, Duration::ZERO);
     let again = handler.handle(Planned::new((), day("UTC")));
     assert!(timeout(Duration::from_secs(1), again).await.is_err(), "one a day");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_spent_under_a_constraint_outlives_its_limits() {
+async fn spent_quota_outlives_evicted_limiters() {
     let handler = RateLimitHandler::new();
     let slow = plan(per_minute(1));
-    assert_eq!(waits(&handler, &slow).await, Duration::ZERO);
+    assert_eq!(wait_of(&handler, &slow).await, Duration::ZERO);
     for requests in 2..2_000 {
         drop(handler.handle(Planned::new((), plan(per_minute(requests)))).await);
     }
     let text = format!("{handler:?}");
     assert!(text.len() < 500, "{text}");
-    assert_eq!(waits(&handler, &slow).await, Duration::from_secs(60));
+    assert_eq!(wait_of(&handler, &slow).await, Duration::from_secs(60));
 }

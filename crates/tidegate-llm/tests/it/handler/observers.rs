@@ -1,4 +1,4 @@
-//! What observers of a handler see: providers, and nobody's name.
+//! What observers of a handler see: providers, and hashes of keys that may name people.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use tidegate_providers::Provider;
 
 use super::{per_minute, plan};
 
-/// Providers and keys, as they were told.
+/// Records providers and keys.
 #[derive(Debug, Default)]
 struct Labels(Mutex<Vec<(String, String)>>);
 
@@ -20,25 +20,26 @@ impl Observer for Labels {
     }
 }
 
-/// What is told of a command of each user.
-async fn told(handler: RateLimitHandler, users: &[&str]) -> Vec<(String, String)> {
+/// Returns what an observer sees of a command of each user.
+async fn observed(handler: RateLimitHandler, users: &[&str]) -> Vec<(String, String)> {
     let labels = Arc::new(Labels::default());
     let handler = handler.telemetry(labels.clone());
     let request = PlanRequest::new().model("gpt-4o");
     for user in users {
         handler.handle(Planned::new((), plan(per_minute(60))).asked_by(&request).user(user)).await;
     }
-    let told = labels.0.lock().unwrap();
-    told.clone()
+    let observed = labels.0.lock().unwrap();
+    observed.clone()
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
+async fn custom_keys_are_hashed_and_the_provider_is_not() {
     let by_name =
         |_: &Provider, request: &PlanRequest| vec![request.user_name().unwrap_or("?").to_owned()];
     let handler = RateLimitHandler::new().key_extractor(by_name);
-    let told = told(handler, &["ann@example.com", "bob@example.com", "ann@example.com"]).await;
-    let [ann, bob, again] = &*told else { panic!("{told:?}") };
+    let labels =
+        observed(handler, &["ann@example.com", "bob@example.com", "ann@example.com"]).await;
+    let [ann, bob, again] = &*labels else { panic!("{labels:?}") };
     for (provider, key) in [ann, bob] {
         assert_eq!(provider, "openai");
         assert!(key.len() == 16 && key.chars().all(|digit| digit.is_ascii_hexdigit()), "{key}");
@@ -48,23 +49,23 @@ async fn keys_of_ones_own_are_told_as_a_hash_and_the_provider_is_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_shown_to_those_who_ask() {
+async fn show_keys_passes_keys_unhashed() {
     let handler = RateLimitHandler::new().key_extractor(by_user).show_keys();
-    assert_eq!(told(handler, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
+    assert_eq!(observed(handler, &["ann"]).await, [("openai".to_owned(), "user/ann".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_default_keys_name_nobody_and_are_shown() {
+async fn default_keys_are_not_hashed() {
     let shown = ("openai".to_owned(), "openai/gpt-4o/unknown".to_owned());
-    assert_eq!(told(RateLimitHandler::new(), &["ann"]).await, [shown]);
+    assert_eq!(observed(RateLimitHandler::new(), &["ann"]).await, [shown]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_function_makes_keys_of_the_provider_that_is_told() {
+async fn any_function_can_derive_keys_from_the_inferred_provider() {
     let by_tier = |provider: &Provider, request: &PlanRequest| {
         vec![provider.to_string(), format!("{:?}", request.tier_name())]
     };
     let own = Inference::default().contains("gpt", "mine");
     let handler = RateLimitHandler::new().inference(own).key_extractor(by_tier).show_keys();
-    assert_eq!(told(handler, &["ann"]).await, [("mine".to_owned(), "mine/None".to_owned())]);
+    assert_eq!(observed(handler, &["ann"]).await, [("mine".to_owned(), "mine/None".to_owned())]);
 }

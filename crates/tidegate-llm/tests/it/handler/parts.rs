@@ -1,4 +1,4 @@
-//! Input and output with a limit each.
+//! Separate limits on input and output tokens.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use tidegate_llm::plan::{Plan, PlanRequest, Planner, RawConstraint, TokenEstimat
 use tidegate_providers::{Chat, Reply, Usage};
 use tokio::time::Instant;
 
-use super::{constraint, plan, tokens, waits};
+use super::{constraint, plan, tokens, wait_of};
 
-/// Ten tokens of input a second, and one of output.
+/// Ten input tokens per second, and one output token.
 fn apart() -> RawConstraint {
     RawConstraint {
         requests_per_minute: Some(6_000),
@@ -21,7 +21,7 @@ fn apart() -> RawConstraint {
     }
 }
 
-/// At most 100 tokens of input and 30 of output.
+/// An estimate of at most 100 input tokens and 30 output tokens.
 fn known() -> Plan {
     let estimate = TokenEstimate { input_tokens: Some(100), ..tokens(130) };
     plan(constraint(&apart())).with_estimate(estimate)
@@ -32,7 +32,7 @@ async fn permits(handler: &RateLimitHandler, plan: Plan) -> Permits {
 }
 
 #[tokio::test(start_paused = true)]
-async fn input_and_output_are_kept_apart() {
+async fn input_and_output_are_limited_separately() {
     let handler = RateLimitHandler::new();
     let first = permits(&handler, known()).await;
     assert_eq!((first.waited(), first.reserved_tokens()), (Duration::ZERO, 130));
@@ -42,29 +42,29 @@ async fn input_and_output_are_kept_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_know_the_parts_reserves_all_of_it_in_each() {
+async fn estimate_without_a_split_reserves_all_of_it_in_both() {
     let handler = RateLimitHandler::new();
     let unknown = plan(constraint(&apart())).with_estimate(tokens(130));
     let start = Instant::now();
     for _ in 0..3 {
-        waits(&handler, &unknown).await;
+        wait_of(&handler, &unknown).await;
     }
     assert_eq!(start.elapsed(), Duration::from_secs(260), "twice 130 at one a second");
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_part_is_settled_by_its_own_use() {
+async fn input_and_output_are_settled_by_their_own_usage() {
     for (input, output, secs) in [(100, 3, 10), (10, 3, 3), (100, 40, 40), (200, 0, 20)] {
         let handler = RateLimitHandler::new();
         let usage = Usage { input, output, ..Usage::default() };
         permits(&handler, known()).await.settle(&usage).await;
-        let wait = waits(&handler, &known()).await;
+        let wait = wait_of(&handler, &known()).await;
         assert_eq!(wait, Duration::from_secs(secs), "{input} at ten, {output} at one a second");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pipeline_settles_each_part() {
+async fn pipeline_settles_input_and_output() {
     let usage = Usage { input: 50, output: 20, ..Usage::default() };
     let mut reply = Reply::default();
     reply.usage = Some(usage);
@@ -80,9 +80,9 @@ async fn a_pipeline_settles_each_part() {
     assert_eq!(start.elapsed(), Duration::from_secs(20), "20 of output at one a second");
 }
 
-/// More than any call takes is as much as a call can owe: it is no way around the limit.
+/// An estimate above the maximum debt is charged as the maximum debt, not left unlimited.
 #[tokio::test(start_paused = true)]
-async fn an_absurd_estimate_is_limited_too() {
+async fn huge_estimate_is_capped_and_limited() {
     let handler = RateLimitHandler::new();
     let absurd = plan(constraint(&apart())).with_estimate(tokens(u64::MAX));
     assert_eq!(permits(&handler, absurd).await.waited(), Duration::ZERO);

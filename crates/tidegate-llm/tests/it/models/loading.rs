@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{LoadError, ModelBuilder, Models, Profile};
-use tidegate_llm::settings::{FallbackSettings, RateLimitSettings, RetrySettings};
+use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
 use tidegate_llm::{Broken, CallError};
 use tidegate_providers::{Chat, Credential, Message, Tool};
 use tokio::time::Instant;
@@ -18,44 +18,41 @@ use crate::log::Log;
 
 use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
 
-fn chain(targets: &[&str]) -> FallbackSettings {
-    FallbackSettings::to(targets.iter().copied())
-}
-
-/// Settings in which everything is on, or nothing.
-fn settled(enabled: bool) -> Models {
+/// A registry with all modules on or all off.
+fn registry_with_modules(enabled: bool) -> Models {
     registry(&["openai", "groq"])
         .rate_limit(limits(60, 60).enabled(enabled))
         .retry(RetrySettings::new().enabled(enabled))
-        .fallback(chain(&["groq/llama"]).enabled(enabled))
+        .fallback_to(["groq/llama"])
+        .fallback(enabled)
         .build()
 }
 
 #[test]
-fn each_module_follows_the_settings_unless_it_is_told_otherwise() {
+fn modules_follow_the_registry_unless_overridden() {
     for enabled in [false, true] {
-        let models = settled(enabled);
+        let models = registry_with_modules(enabled);
         let cases = [(None, enabled), (Some(false), false), (Some(true), true)];
-        for (asked, there) in cases {
-            let alone = |retry: Option<bool>, fallback: Option<bool>, rate_limit: Option<bool>| {
-                let load = models.load_model("openai", "gpt-4o");
-                let load = retry.into_iter().fold(load, ModelBuilder::retry);
-                let load = fallback.into_iter().fold(load, ModelBuilder::fallback);
-                rate_limit.into_iter().fold(load, ModelBuilder::rate_limit).build().unwrap()
+        for (requested, expected) in cases {
+            let load = |retry: Option<bool>, fallback: Option<bool>, rate_limit: Option<bool>| {
+                let builder = models.load_model("openai", "gpt-4o");
+                let builder = retry.into_iter().fold(builder, ModelBuilder::retry);
+                let builder = fallback.into_iter().fold(builder, ModelBuilder::fallback);
+                rate_limit.into_iter().fold(builder, ModelBuilder::rate_limit).build().unwrap()
             };
             let off = Some(false);
-            let modules = |module| if there { vec![module] } else { Vec::new() };
-            let model = alone(off, off, asked);
-            assert_eq!(model.modules(), modules("RateLimit"), "{enabled} {asked:?}");
-            let model = alone(off, asked, off);
-            assert_eq!(model.modules(), modules("Fallback"), "{enabled} {asked:?}");
-            let model = alone(asked, off, off);
-            assert_eq!(model.modules(), modules("Retry"), "{enabled} {asked:?}");
+            let modules = |module| if expected { vec![module] } else { Vec::new() };
+            let model = load(off, off, requested);
+            assert_eq!(model.modules(), modules("RateLimit"), "{enabled} {requested:?}");
+            let model = load(off, requested, off);
+            assert_eq!(model.modules(), modules("Fallback"), "{enabled} {requested:?}");
+            let model = load(requested, off, off);
+            assert_eq!(model.modules(), modules("Retry"), "{enabled} {requested:?}");
         }
         let overridden = models
             .load_model("openai", "gpt-4o")
             .retry(RetrySettings::new())
-            .fallback(chain(&["groq/llama"]))
+            .fallback_to(["groq/llama"])
             .rate_limit(RateLimitSettings::new())
             .build()
             .unwrap();
@@ -64,8 +61,8 @@ fn each_module_follows_the_settings_unless_it_is_told_otherwise() {
 }
 
 #[test]
-fn the_order_of_modules_is_always_the_same() {
-    let model = settled(false)
+fn order_of_modules_is_fixed() {
+    let model = registry_with_modules(false)
         .load_model("OpenAI", "gpt-4o")
         .rate_limit(true)
         .fallback(true)
@@ -75,13 +72,13 @@ fn the_order_of_modules_is_always_the_same() {
     let order = ["Retry", "Fallback", "RateLimit"];
     assert_eq!(model.modules(), order);
     assert_eq!(model.to_string(), "Retry(Fallback(RateLimit(openai/gpt-4o)))");
-    let inherited = settled(true).load_model("openai", "gpt-4o").build().unwrap();
+    let inherited = registry_with_modules(true).load_model("openai", "gpt-4o").build().unwrap();
     assert_eq!(inherited.to_string(), "Retry(Fallback(RateLimit(openai/gpt-4o)))");
 }
 
-/// The plain adapter: nothing is counted, kept, logged or told.
+/// Without modules nothing is counted, stored, logged or reported.
 #[tokio::test(start_paused = true)]
-async fn a_model_without_modules_is_the_adapter_alone() {
+async fn model_without_modules_is_the_adapter_alone() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1).enabled(true)).build();
     let log = Log::default();
     let _listening = log.listen_from(Level::TRACE);
@@ -99,7 +96,7 @@ async fn a_model_without_modules_is_the_adapter_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_overridden_replaces_the_settings_and_the_rest_of_them_stays() {
+async fn overrides_replace_single_settings_of_the_registry() {
     let models = registry(&["openai"]).rate_limit(limits(60, 60)).build();
     let model = models.load_model("openai", "a").rate_limit(per_minute(120)).build().unwrap();
     assert_eq!(at_once(&model).await, 60, "the burst of the settings");
@@ -113,7 +110,7 @@ async fn what_is_overridden_replaces_the_settings_and_the_rest_of_them_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_asked_and_what_is_answered_pass_through_unchanged() {
+async fn calls_and_replies_pass_through_unchanged() {
     let parameters = serde_json::json!({ "type": "object", "properties": { "city": {} } });
     let tool = Tool { name: "weather".into(), description: Some("of a city".into()), parameters };
     let chat = Chat::user("How is the weather?")
@@ -136,7 +133,7 @@ async fn what_is_asked_and_what_is_answered_pass_through_unchanged() {
 }
 
 #[test]
-fn a_model_is_loaded_with_limits_by_name() {
+fn limits_are_set_by_name_when_loading() {
     let log = Log::default();
     let _listening = log.listen();
     let tokens = RateLimitSettings::new().tokens_per_minute(90_000);
@@ -150,13 +147,13 @@ fn a_model_is_loaded_with_limits_by_name() {
         "requests_per_minute=60 input_tokens_per_minute=50000 max_concurrent_requests=3 burst=60",
         "parts replace the total of the registry, and the rest of it stays"
     );
-    let told = "INFO Created concurrency semaphore for provider 'openai' with limit=3";
-    assert_eq!(log.lines(), [told]);
+    let line = "INFO Created concurrency semaphore for provider 'openai' with limit=3";
+    assert_eq!(log.lines(), [line]);
 }
 
-/// The numbers of the registry are not those of the provider.
+/// Limits configured in the registry are not those of the provider.
 #[tokio::test(start_paused = true)]
-async fn a_model_whose_limits_are_learned_has_no_limits_of_the_registry() {
+async fn learned_limits_ignore_those_of_the_registry() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1)).build();
     let learned = RateLimitSettings::learned();
     let model = models.load_model("openai", "a").rate_limit(learned).build().unwrap();
@@ -173,9 +170,9 @@ async fn a_model_whose_limits_are_learned_has_no_limits_of_the_registry() {
 }
 
 #[test]
-fn limits_that_make_no_sense_are_refused_by_key_and_rule() {
+fn invalid_limits_are_rejected_with_key_and_rule() {
     let models = registry(&["openai"]).build();
-    for (overrides, said) in [
+    for (overrides, key) in [
         (per_minute(0), "requests_per_minute"),
         (per_minute(60).burst(0), "burst_capacity"),
         (per_minute(60).concurrency(0), "max_concurrent_requests"),
@@ -183,13 +180,13 @@ fn limits_that_make_no_sense_are_refused_by_key_and_rule() {
     ] {
         let error = models.load_model("openai", "a").rate_limit(overrides).build().unwrap_err();
         assert!(matches!(error, LoadError::Setting { module: "rate_limit", .. }), "{error:?}");
-        assert!(error.to_string().contains(&format!(": {said} = ")), "{error}");
+        assert!(error.to_string().contains(&format!(": {key} = ")), "{error}");
     }
     assert_eq!(models.accounts(), 0);
 }
 
 #[test]
-fn a_model_that_cannot_be_called_is_an_error_when_it_is_loaded() {
+fn model_that_cannot_be_called_fails_to_load() {
     let http = service_fn(|_: http::Request<Full<Bytes>>| {
         pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
     });
@@ -203,9 +200,9 @@ fn a_model_that_cannot_be_called_is_an_error_when_it_is_loaded() {
     assert_eq!(models.load_model("gemini", None).build().unwrap().name(), "gemini-2.0-flash");
 }
 
-/// A model may be slower than others, and knows it best itself.
+/// A model may be slower than others.
 #[tokio::test(start_paused = true)]
-async fn the_time_of_an_attempt_is_the_models_own() {
+async fn attempt_timeout_can_be_set_per_model() {
     let http = service_fn(|_: http::Request<Full<Bytes>>| {
         pending::<Result<http::Response<Full<Bytes>>, Infallible>>()
     });
@@ -227,7 +224,7 @@ async fn the_time_of_an_attempt_is_the_models_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clients_and_semaphores_are_told_of_once() {
+async fn clients_and_semaphores_are_logged_once() {
     let log = Log::default();
     let _listening = log.listen();
     let models = registry(&["openai", "anthropic"]).build();
@@ -246,6 +243,6 @@ async fn clients_and_semaphores_are_told_of_once() {
         models.load_model("openai", name).rate_limit(true).build().unwrap();
         models.load_model("anthropic", name).rate_limit(true).build().unwrap();
     }
-    let told = "INFO Created concurrency semaphore for provider 'anthropic' with limit=4";
-    assert_eq!(log.lines(), [told]);
+    let line = "INFO Created concurrency semaphore for provider 'anthropic' with limit=4";
+    assert_eq!(log.lines(), [line]);
 }

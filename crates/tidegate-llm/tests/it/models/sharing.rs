@@ -13,7 +13,7 @@ use crate::log::Log;
 use super::{SECOND, at_once, hello, limits, per_minute, registry, wait};
 
 #[test]
-fn a_thousand_threads_that_load_a_provider_share_one_account() {
+fn thousand_threads_loading_a_provider_share_one_account() {
     let models = registry(&["openai"]).build();
     let start = Barrier::new(1_000);
     let accounts: Vec<_> = thread::scope(|scope| {
@@ -29,9 +29,9 @@ fn a_thousand_threads_that_load_a_provider_share_one_account() {
     assert_eq!(models.accounts(), 1);
 }
 
-/// Whatever the names and the models, it is the provider and the key that count.
+/// Accounts depend on the normalised provider name and the key, not on the model.
 #[test]
-fn the_same_name_is_the_same_account_and_another_one_is_not() {
+fn account_depends_on_provider_and_key_only() {
     let models = registry(&["openai", "anthropic"]).build();
     let account = |provider: &str, model: &str| {
         let model = models.load_model(provider, model).rate_limit(true).build().unwrap();
@@ -46,7 +46,7 @@ fn the_same_name_is_the_same_account_and_another_one_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_is_used_up_says_nothing_about_others() {
+async fn exhausted_provider_does_not_affect_others() {
     let models = registry(&["openai", "anthropic"]).rate_limit(limits(60, 3)).build();
     let load = |name: &str| models.load_model(name, "a").rate_limit(true).build().unwrap();
     let (anthropic, openai) = (load("anthropic"), load("openai"));
@@ -55,7 +55,7 @@ async fn a_provider_that_is_used_up_says_nothing_about_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_keys_of_a_provider_have_a_bucket_each() {
+async fn each_key_of_a_provider_has_its_own_bucket() {
     let models = registry(&["openai"]).rate_limit(limits(60, 3)).build();
     let load = |key: &str| {
         let loader = models.load_model("openai", "a").credential(Credential::new(key));
@@ -68,9 +68,9 @@ async fn two_keys_of_a_provider_have_a_bucket_each() {
     assert_eq!(models.accounts(), 2);
 }
 
-/// A hundred models at sixty a minute are sixty a minute, not six thousand.
+/// A hundred models at 60 per minute share 60 per minute, not 6,000.
 #[tokio::test(start_paused = true)]
-async fn all_models_of_a_provider_keep_to_its_limit_together() {
+async fn models_of_a_provider_share_its_limit() {
     for burst in [1, 60] {
         let models = registry(&["mock"]).rate_limit(limits(60, burst)).build();
         let load = |_| models.load_model("mock", "a").rate_limit(true).build().unwrap();
@@ -92,12 +92,12 @@ async fn all_models_of_a_provider_keep_to_its_limit_together() {
             let span = *window.last().unwrap() - window[0];
             assert!(span >= SECOND * 60, "{span:?} for {} calls", most + 1);
         }
-        assert_eq!(*times.last().unwrap(), SECOND * (300 - burst), "and nothing is wasted");
+        assert_eq!(*times.last().unwrap(), SECOND * (300 - burst), "no quota is wasted");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_to_load_sets_the_limits_and_others_are_told_once() {
+async fn first_model_sets_the_limits_and_conflicts_are_logged_once() {
     let log = Log::default();
     let _listening = log.listen();
     let models = registry(&["openai"]).rate_limit(limits(60, 5)).build();
@@ -107,28 +107,29 @@ async fn the_first_to_load_sets_the_limits_and_others_are_told_once() {
     let later = [other(), other(), other()];
     assert_eq!(
         log.lines(),
-        ["WARN Rate limits of provider 'openai' are requests_per_minute=60 burst=5 already; \
-          requests_per_minute=120 burst=5 is ignored. Use reconfigure to change them."]
+        ["WARN account already has other rate limits; use `Models::reconfigure` to change them \
+          provider=openai limits=\"requests_per_minute=60 burst=5\" \
+          ignored=\"requests_per_minute=120 burst=5\""]
     );
     assert_eq!(at_once(&later[0]).await, 5);
     assert_eq!(wait(&later[1]).await, SECOND, "sixty a minute");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_strict_registry_refuses_other_limits_with_both_values() {
+async fn strict_registry_rejects_conflicting_limits_with_both_values() {
     let models = registry(&["openai"]).rate_limit(limits(60, 5)).strict().build();
     let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
     let error = models.load_model("openai", "b").rate_limit(per_minute(120)).build().unwrap_err();
     assert!(matches!(error, LoadError::Conflict { .. }), "{error:?}");
-    let said = "limits of openai are requests_per_minute=60 burst=5 already, \
+    let text = "limits of openai are requests_per_minute=60 burst=5 already, \
                 not requests_per_minute=120 burst=5: use `Models::reconfigure` to change them";
-    assert_eq!(error.to_string(), said);
+    assert_eq!(error.to_string(), text);
     models.load_model("openai", "b").rate_limit(per_minute(60)).build().unwrap();
     assert_eq!(at_once(&model).await, 5);
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_are_changed_for_models_that_are_loaded() {
+async fn reconfigure_changes_limits_of_loaded_models() {
     let models = registry(&["openai"]).rate_limit(limits(1, 1)).strict().build();
     let model = models.load_model("openai", "a").rate_limit(true).build().unwrap();
     assert!(wait(&model).await.is_zero());
@@ -142,12 +143,12 @@ async fn limits_are_changed_for_models_that_are_loaded() {
     let waited = waiting.await.unwrap();
     assert!(waited < SECOND * 3, "{waited:?}");
     assert_eq!(wait(&model).await, SECOND / 10);
-    // A loader that asks for what holds now agrees with it.
+    // Loading with the current limits is not a conflict.
     models.load_model("openai", "b").rate_limit(per_minute(600)).build().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_cleared_starts_full_again() {
+async fn cleared_accounts_start_with_full_buckets() {
     let clear: [fn(&Models); 2] = [Models::clear_buckets, Models::clear_cache];
     for clear in clear {
         let models = registry(&["openai"]).rate_limit(limits(60, 3)).build();

@@ -1,30 +1,26 @@
-//! The modules together: who takes a token when, and who is asked.
+//! The modules combined: when tokens are taken, and which provider is called.
 
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::{FallbackSettings, RetrySettings};
+use tidegate_llm::settings::RetrySettings;
 use tidegate_providers::{Class, Credential};
 
 use super::{SECOND, at_once, hello, limits, per_minute, wait};
 
-fn chain(target: &str) -> FallbackSettings {
-    FallbackSettings::to([target])
-}
-
-/// Two providers, the second for when the first fails, at one a minute each.
+/// Two providers at one request per minute each; the second is the fallback of the first.
 fn pair(first: &Mock, second: &Mock, burst: u32) -> (Models, Model) {
     let models = Models::builder()
         .backend("openai", first.clone())
         .backend("groq", second.clone())
         .rate_limit(limits(1, burst))
         .build();
-    let model = models.load_model("openai", "a").rate_limit(true).fallback(chain("groq/b"));
+    let model = models.load_model("openai", "a").rate_limit(true).fallback_to(["groq/b"]);
     let model = model.build().unwrap();
     (models, model)
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_attempt_takes_a_token_of_its_own() {
+async fn every_attempt_takes_its_own_token() {
     let failed = || Step::fail(Class::Transient);
     let mock = Mock::new("openai").then(failed()).then(failed());
     let models = Models::builder().backend("openai", mock.clone()).rate_limit(limits(1, 10));
@@ -36,7 +32,7 @@ async fn every_attempt_takes_a_token_of_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_is_no_reason_to_fall_back() {
+async fn waiting_for_a_permit_does_not_cause_a_fallback() {
     let (first, second) = (Mock::new("openai"), Mock::new("groq"));
     let (_models, model) = pair(&first, &second, 1);
     assert!(wait(&model).await.is_zero());
@@ -45,18 +41,18 @@ async fn waiting_is_no_reason_to_fall_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_falls_back_takes_a_token_there() {
+async fn fallback_takes_a_token_of_the_target() {
     let first = Mock::new("openai").then(Step::fail(Class::Overloaded));
     let second = Mock::new("groq");
     let (models, model) = pair(&first, &second, 3);
     model.invoke(hello()).await.unwrap();
     assert_eq!((first.seen(), second.seen()), (1, 1));
-    let there = models.load_model("groq", "b").rate_limit(true).build().unwrap();
-    assert_eq!(at_once(&there).await, 2, "one of three is gone");
+    let target = models.load_model("groq", "b").rate_limit(true).build().unwrap();
+    assert_eq!(at_once(&target).await, 2, "one of three is gone");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_too_long_for_a_call_makes_it_fall_back() {
+async fn wait_above_the_maximum_causes_a_fallback() {
     let (first, second) = (Mock::new("openai"), Mock::new("groq"));
     let (_models, model) = pair(&first, &second, 1);
     assert!(wait(&model).await.is_zero());
@@ -64,24 +60,24 @@ async fn a_wait_that_is_too_long_for_a_call_makes_it_fall_back() {
     assert_eq!((first.seen(), second.seen()), (1, 1));
 }
 
-/// Another model of the same provider has the same key and the same limits.
+/// Another model of the same provider shares the key and the limits.
 #[tokio::test(start_paused = true)]
-async fn a_model_falls_back_to_another_one_of_its_provider() {
+async fn model_can_fall_back_to_another_model_of_its_provider() {
     let mock = Mock::new("openai").then(Step::fail(Class::Overloaded));
     let registered = Profile::new().credential(Credential::new("sk-registered"));
     let models = Models::builder().backend("openai", mock.clone()).provider("openai", registered);
     let models = models.rate_limit(limits(60, 5)).strict().build();
     let load = models.load_model("openai", "large").credential(Credential::new("sk-own"));
-    let model = load.rate_limit(per_minute(1)).fallback(chain("openai/small")).build().unwrap();
+    let model = load.rate_limit(per_minute(1)).fallback_to(["openai/small"]).build().unwrap();
     assert_eq!(models.accounts(), 1);
     model.invoke(hello()).await.unwrap();
     assert_eq!(mock.seen(), 2);
     assert_eq!(at_once(&model).await, 3, "two of five are gone");
 }
 
-/// While it sleeps, a call that is retried holds nothing.
+/// A call holds no slot while it waits for a retry.
 #[tokio::test(start_paused = true)]
-async fn a_place_is_given_back_for_the_time_of_a_retry() {
+async fn slot_is_released_during_a_retry_delay() {
     let mock = Mock::new("ollama")
         .then(Step::fail(Class::Transient))
         .always(Step::reply("yes").after(SECOND / 100));
@@ -94,7 +90,7 @@ async fn a_place_is_given_back_for_the_time_of_a_retry() {
     let sleeping = tokio::spawn(async move { retried.invoke(hello()).await });
     tokio::time::sleep(SECOND / 10).await;
     assert_eq!((mock.seen(), account.gauges("a").unwrap().in_flight), (1, 0));
-    assert_eq!(wait(&other).await, SECOND / 100, "as long as the answer takes");
+    assert_eq!(wait(&other).await, SECOND / 100, "the duration of the response");
     assert!(!sleeping.is_finished());
     sleeping.await.unwrap().unwrap();
     assert_eq!(mock.seen(), 3);

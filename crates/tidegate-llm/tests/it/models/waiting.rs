@@ -1,4 +1,4 @@
-//! Waiting for a turn, and what the log says of it.
+//! Waits for permits, and how they are logged.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::log::Log;
 
 use super::{SECOND, hello, limits, wait};
 
-/// A model that is limited to one call each second.
+/// A model limited to one call per second.
 fn limited(provider: &str) -> Model {
     let models = super::registry(&[provider]).rate_limit(limits(60, 1)).build();
     models.load_model(provider, "a").rate_limit(true).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_sent_before_it_is_granted() {
+async fn nothing_is_sent_before_the_permit_is_granted() {
     let start = Instant::now();
     let (times, seen) = tokio::sync::mpsc::unbounded_channel();
     let inner = service_fn(move |call| {
@@ -38,7 +38,7 @@ async fn nothing_is_sent_before_it_is_granted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waited_is_a_line_and_one_that_did_not_is_none() {
+async fn only_calls_that_waited_are_logged() {
     let log = Log::default();
     let _listening = log.listen();
     let model = limited("anthropic");
@@ -62,7 +62,7 @@ async fn a_call_that_waited_is_a_line_and_one_that_did_not_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_goes_away_leaves_its_turn_to_the_next() {
+async fn cancelled_caller_makes_way_for_the_next() {
     let model = limited("openai");
     assert!(wait(&model).await.is_zero());
     let hasty = tokio::time::timeout(SECOND / 2, model.invoke(hello()));
@@ -70,5 +70,5 @@ async fn a_caller_that_goes_away_leaves_its_turn_to_the_next() {
     let (gone, stayed) = tokio::join!(hasty, model.invoke(hello()));
     assert!(gone.is_err());
     stayed.unwrap();
-    assert_eq!(start.elapsed(), SECOND, "and not two");
+    assert_eq!(start.elapsed(), SECOND, "not two seconds");
 }

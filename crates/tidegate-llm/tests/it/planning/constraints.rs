@@ -1,4 +1,4 @@
-//! Numbers that people write become constraints, or a list of what is wrong with them.
+//! Raw numbers become constraints, or a list of violations.
 
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -23,14 +23,14 @@ fn number(value: Option<NonZeroU32>) -> Option<u32> {
     value.map(NonZeroU32::get)
 }
 
-fn complaints(raw: &RawConstraint) -> Vec<String> {
-    let error = Constraint::try_new(raw).expect_err("it is wrong");
+fn violations(raw: &RawConstraint) -> Vec<String> {
+    let error = Constraint::try_new(raw).expect_err("it is invalid");
     assert_eq!(error.faults().len(), error.to_string().lines().count());
     error.to_string().lines().map(ToOwned::to_owned).collect()
 }
 
 #[test]
-fn only_what_is_given_is_limited() {
+fn unset_fields_are_not_limited() {
     let constraint = Constraint::try_new(&rpm(60)).unwrap();
     assert_eq!(number(constraint.requests_per_minute()), Some(60));
     assert_eq!(constraint.tokens_per_minute(), None);
@@ -43,11 +43,11 @@ fn only_what_is_given_is_limited() {
     let concurrency = RawConstraint { max_concurrent_requests: Some(3), ..raw() };
     let concurrency = Constraint::try_new(&concurrency).unwrap();
     assert_eq!(number(concurrency.concurrency()), Some(3));
-    assert_eq!(concurrency.rate(Dimension::Requests), None, "nobody limited requests");
+    assert_eq!(concurrency.rate(Dimension::Requests), None, "requests are not limited");
 }
 
 #[test]
-fn rates_are_of_a_minute_and_exact() {
+fn rates_are_per_minute_and_exact() {
     let both = RawConstraint { tokens_per_minute: Some(60_000), ..rpm(60) };
     let both = Constraint::try_new(&both).unwrap();
     let spacing = both.rate(Dimension::Requests).unwrap();
@@ -67,7 +67,7 @@ fn rates_are_of_a_minute_and_exact() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once() {
+fn all_violations_are_reported_at_once() {
     let wrong = RawConstraint {
         requests_per_minute: Some(0),
         tokens_per_minute: Some(-1),
@@ -81,7 +81,7 @@ fn everything_that_is_wrong_is_told_at_once() {
         max_concurrent_requests: Some(-3),
     };
     assert_eq!(
-        complaints(&wrong),
+        violations(&wrong),
         [
             "requests_per_minute = 0: must be > 0",
             "tokens_per_minute = -1: must be > 0",
@@ -90,34 +90,38 @@ fn everything_that_is_wrong_is_told_at_once() {
             "requests_per_day_zone = \"Mars/Olympus\": must be a time zone such as UTC or \
              America/Los_Angeles",
             "min_interval_ms = -100: must be >= 0",
-            "burst_factor = 0.5: must be a number from 1.0 to 86400.0: so many seconds' worth may \
-             leave at once",
+            "burst_factor = 0.5: must be a number from 1.0 to 86400.0",
             "burst_capacity = 0: must be >= 1",
             "max_concurrent_requests = -3: must be >= 1",
-            "tokens_per_minute = -1: is the total: give it, or input_tokens_per_minute and \
-             output_tokens_per_minute",
+            "tokens_per_minute = -1: is the total; set either it or input_tokens_per_minute \
+             and output_tokens_per_minute",
         ]
     );
     let zone = RawConstraint { requests_per_day_zone: Some("UTC".to_owned()), ..rpm(1) };
     assert_eq!(
-        complaints(&zone),
-        ["requests_per_day_zone = \"UTC\": is for requests_per_day, which is not given"]
+        violations(&zone),
+        ["requests_per_day_zone = \"UTC\": must not be set without requests_per_day"]
     );
 }
 
 #[test]
-fn what_is_no_number_is_refused_even_where_numbers_are_replaced() {
+fn nan_and_infinity_are_rejected_even_by_clamped() {
     for factor in [f64::NAN, f64::INFINITY] {
         let wrong = RawConstraint { burst_factor: Some(factor), ..rpm(0) };
         let error = Constraint::clamped(&wrong).unwrap_err();
-        let faults: Vec<_> = error.faults().map(|(field, _, rule)| (field, rule)).collect();
-        let rule = "must be a number from 1.0 to 86400.0: so many seconds' worth may leave at once";
-        assert_eq!(faults, [("burst_factor", rule.to_owned())]);
-        assert_eq!(complaints(&wrong).len(), 2, "the rate is wrong as well");
+        let violations: Vec<_> = error.faults().map(|(field, _, rule)| (field, rule)).collect();
+        let rule = "must be a number from 1.0 to 86400.0";
+        assert_eq!(violations, [("burst_factor", rule.to_owned())]);
+        assert_eq!(self::violations(&wrong).len(), 2, "the rate is invalid as well");
     }
 }
 
-/// The constraint that is made of what is too small, and the lines that are logged about it.
+/// Log line about a replaced value.
+fn replaced(field: &str, given: &str, used: &str) -> String {
+    format!("WARN value too small; replaced field=\"{field}\" given=\"{given}\" used=\"{used}\"")
+}
+
+/// Returns the constraint with values that are too small replaced, and the lines logged about it.
 fn clamped(raw: &RawConstraint) -> (Constraint, Vec<String>) {
     let log = Log::default();
     let _listening = log.listen();
@@ -125,12 +129,11 @@ fn clamped(raw: &RawConstraint) -> (Constraint, Vec<String>) {
 }
 
 #[test]
-fn the_lenient_way_replaces_what_is_too_small_and_warns_of_each() {
+fn clamped_replaces_small_values_and_warns_of_each() {
     for requests in [0, -5] {
         let (constraint, lines) = clamped(&rpm(requests));
         assert_eq!(number(constraint.requests_per_minute()), Some(1));
-        let told = format!("WARN requests_per_minute = {requests} cannot be used; 1 is used");
-        assert_eq!(lines, [told]);
+        assert_eq!(lines, [replaced("requests_per_minute", &requests.to_string(), "1")]);
     }
     let small = RawConstraint {
         tokens_per_minute: Some(0),
@@ -145,10 +148,10 @@ fn the_lenient_way_replaces_what_is_too_small_and_warns_of_each() {
     assert_eq!(
         lines,
         [
-            "WARN tokens_per_minute = 0 cannot be used; no limit is used",
-            "WARN min_interval_ms = -1 cannot be used; 0 is used",
-            "WARN max_concurrent_requests = 0 cannot be used; 1 is used",
-            "WARN burst_factor = 0.5 cannot be used; 1.0 is used",
+            replaced("tokens_per_minute", "0", "no limit"),
+            replaced("min_interval_ms", "-1", "0"),
+            replaced("max_concurrent_requests", "0", "1"),
+            replaced("burst_factor", "0.5", "1.0"),
         ]
     );
     let (constraint, lines) = clamped(&rpm(60));
@@ -156,14 +159,14 @@ fn the_lenient_way_replaces_what_is_too_small_and_warns_of_each() {
 }
 
 #[test]
-fn a_factor_changes_the_burst_and_not_the_rate() {
+fn burst_factor_changes_the_burst_and_not_the_rate() {
     for (factor, requests, burst) in [
         (None, 6_000, 1),
         (Some(1.0), 6_000, 1),
         (Some(1.5), 600, 15),
         (Some(1.5), 10, 1),
         (Some(2.0), 60, 2),
-        // In binary floats it would be 114: the factor means what was written.
+        // With binary floats it would be 114; the factor is exactly the decimal as written.
         (Some(1.15), 6_000, 115),
         (Some(86_400.0), 4_294_967_295, 6_184_752_904_800),
     ] {
@@ -173,12 +176,12 @@ fn a_factor_changes_the_burst_and_not_the_rate() {
         let plain = Constraint::try_new(&rpm(requests)).unwrap();
         assert_eq!(constraint.rate(Dimension::Requests), plain.rate(Dimension::Requests));
         let set = RawConstraint { burst_capacity: Some(7), ..raw };
-        assert_eq!(Constraint::try_new(&set).unwrap().burst(), 7, "a capacity wins");
+        assert_eq!(Constraint::try_new(&set).unwrap().burst(), 7, "a capacity takes precedence");
     }
 }
 
 #[test]
-fn a_day_begins_where_the_provider_says() {
+fn day_begins_in_the_configured_time_zone() {
     let zone = |name: Option<&str>| {
         let requests_per_day_zone = name.map(ToOwned::to_owned);
         let raw = RawConstraint { requests_per_day: Some(250), requests_per_day_zone, ..raw() };
@@ -193,7 +196,7 @@ fn a_day_begins_where_the_provider_says() {
 }
 
 #[test]
-fn a_constraint_is_written_as_it_is_read() {
+fn constraint_round_trips_through_json() {
     let text = r#"{"requests_per_minute":1000,"tokens_per_minute":4000000,"requests_per_day":10000,
         "requests_per_day_zone":"UTC","min_interval_ms":100,"burst_factor":1.5,
         "max_concurrent_requests":8}"#;
@@ -209,9 +212,9 @@ fn a_constraint_is_written_as_it_is_read() {
     assert!(refused.to_string().contains("requests_per_minute = 0: must be > 0"), "{refused}");
 }
 
-/// Limits are known by the text of their constraint.
+/// Limiters are identified by the text of their constraint.
 #[test]
-fn constraints_that_differ_in_anything_have_another_text() {
+fn different_constraints_have_different_texts() {
     let day = |zone: &str| RawConstraint {
         requests_per_day: Some(5),
         requests_per_day_zone: Some(zone.to_owned()),
@@ -255,9 +258,9 @@ fn any_raw() -> impl Strategy<Value = RawConstraint> {
 }
 
 proptest! {
-    /// Whatever passes can be enforced, and is the same after a round trip.
+    /// Every valid constraint can be enforced and survives a round trip.
     #[test]
-    fn every_constraint_can_be_made_into_policies(raw in any_raw()) {
+    fn every_valid_constraint_yields_valid_policies(raw in any_raw()) {
         let Ok(constraint) = Constraint::try_new(&raw) else { return Ok(()) };
         prop_assert!(constraint.burst() >= 1);
         for dimension in Dimension::ALL {

@@ -1,11 +1,11 @@
-//! Providers by the names of models, and keys of those who share a limit.
+//! Provider inference and keys.
 
 use tidegate::KeyBuf;
 use tidegate_llm::plan::{Inference, PlanRequest, by_endpoint, by_model, by_user};
 use tidegate_providers::Endpoint;
 
 #[test]
-fn a_provider_is_known_by_the_names_of_its_models() {
+fn provider_is_inferred_from_the_model_name() {
     let inference = Inference::default();
     for (model, provider) in [
         ("gemini-2.0-flash", "gemini"),
@@ -21,7 +21,7 @@ fn a_provider_is_known_by_the_names_of_its_models() {
         ("proto1", "unknown"),
         ("mistral", "unknown"),
         ("", "unknown"),
-        // As in the order of the table, whatever comes first in the name.
+        // The order of the table decides, not the order in the name.
         ("claude-like-gpt-like-gemini", "gemini"),
     ] {
         assert_eq!(inference.provider(model).as_str(), provider, "{model:?}");
@@ -30,7 +30,7 @@ fn a_provider_is_known_by_the_names_of_its_models() {
 }
 
 #[test]
-fn a_rule_of_ones_own_is_asked_first() {
+fn custom_rules_take_precedence() {
     let inference =
         Inference::default().contains("GPT-oss", "ollama").first_word("Mistral", "mistral");
     for (model, provider) in
@@ -40,13 +40,12 @@ fn a_rule_of_ones_own_is_asked_first() {
     }
 }
 
-/// The key of parts.
 fn key(parts: &[String]) -> KeyBuf {
     KeyBuf::from_parts(parts.iter().map(String::as_str))
 }
 
 #[test]
-fn by_default_provider_model_and_tier_share_a_limit() {
+fn default_key_is_provider_model_and_tier() {
     let parts = |inference: &Inference, request: &PlanRequest| {
         by_model(&inference.provider_of(request), request)
     };
@@ -66,16 +65,16 @@ fn by_default_provider_model_and_tier_share_a_limit() {
 }
 
 #[test]
-fn users_can_have_a_limit_each() {
+fn by_user_gives_each_user_a_key() {
     let parts = |request: &PlanRequest| by_user(&"openai".into(), request);
     assert_eq!(parts(&PlanRequest::new().user("ann")), ["user", "ann"]);
     assert_eq!(parts(&PlanRequest::new()), ["user", "default"]);
     let forged = parts(&PlanRequest::new().user("ann:x"));
-    assert_eq!(key(&forged).as_key().name(), "user:ann%3Ax", "no part becomes two");
+    assert_eq!(key(&forged).as_key().name(), "user:ann%3Ax", "separators are escaped");
 }
 
 #[test]
-fn endpoints_can_have_a_limit_each() {
+fn by_endpoint_gives_each_endpoint_a_key() {
     let request = PlanRequest::new().provider("openai");
     let provider = Inference::default().provider_of(&request);
     let embeddings = request.clone().endpoint(Endpoint::new("Embeddings"));
@@ -83,9 +82,9 @@ fn endpoints_can_have_a_limit_each() {
     assert_eq!(by_endpoint(&provider, &request), ["openai", "chat"]);
 }
 
-/// The provider is a label of metrics: it is never what a key happens to begin with.
+/// The provider is a metric label, so it must never be taken from a key.
 #[test]
-fn the_provider_of_a_call_is_a_provider_whatever_its_key_is() {
+fn inferred_provider_does_not_depend_on_the_key() {
     let request = PlanRequest::new().user("ann").model("gpt-4o");
     assert_eq!(Inference::default().provider_of(&request).as_str(), "openai");
     let named = request.clone().provider("Azure");

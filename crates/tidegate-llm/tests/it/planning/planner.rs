@@ -1,4 +1,4 @@
-//! Which source wins, and what holds where nobody knows.
+//! Precedence of the sources of constraints, and defaults.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -31,7 +31,7 @@ fn ask() -> PlanRequest {
     PlanRequest::new()
 }
 
-/// Two tiers of a provider, with a row for all models in one of them.
+/// Two tiers of a provider, one of them with a row for all models.
 fn table() -> TierTable {
     let text = r#"{ "tiers": [
         { "provider": "Gemini", "tier": "FREE", "model": "gemini-2.0-flash",
@@ -44,13 +44,13 @@ fn table() -> TierTable {
 }
 
 #[test]
-fn a_plan_without_a_constraint_has_none() {
+fn default_plan_has_no_constraint() {
     let plan = Plan::default();
     assert_eq!((plan.constraint.as_ref(), plan.to_string()), (None, "no constraint".to_owned()));
 }
 
 #[test]
-fn the_strongest_source_wins() {
+fn sources_apply_in_order_of_precedence() {
     let planner = Planner::default();
     planner.replace_tiers(table());
     let request = ask().model("gemini-2.0-flash").tier("tier_2");
@@ -65,7 +65,7 @@ fn the_strongest_source_wins() {
 }
 
 #[test]
-fn a_capability_that_knows_nothing_is_passed_over() {
+fn capability_that_returns_none_is_skipped() {
     let knows =
         |model: &str, tier: &str| (model == "known" && tier == "scale").then(|| per_minute(9));
     let planner = Planner::default().capability("Acme", knows);
@@ -76,7 +76,7 @@ fn a_capability_that_knows_nothing_is_passed_over() {
 }
 
 #[test]
-fn overrides_hold_at_every_provider_and_in_every_field() {
+fn overrides_apply_to_every_provider_and_field() {
     let planner = Planner::default();
     let all: RawConstraint = serde_json::from_str(
         r#"{"requests_per_minute":500,"tokens_per_minute":2000000,"min_interval_ms":100,"burst_factor":3.0}"#,
@@ -97,7 +97,7 @@ fn overrides_hold_at_every_provider_and_in_every_field() {
 }
 
 #[test]
-fn where_nobody_knows_gemini_is_slower_than_others() {
+fn default_for_gemini_is_lower_than_for_others() {
     let planner = Planner::default();
     for (model, expected) in
         [("gemini-99-ultra", 10), ("Gemini-2.0-Flash", 10), ("gpt-4o", 60), ("mistral-large", 60)]
@@ -109,7 +109,7 @@ fn where_nobody_knows_gemini_is_slower_than_others() {
 }
 
 #[test]
-fn tiers_are_found_in_any_case_and_unknown_ones_are_free() {
+fn tiers_are_case_insensitive_and_unknown_ones_are_free() {
     let planner = Planner::default();
     planner.replace_tiers(table());
     let at = |model, tier| planned(&planner, &ask().model(model).tier(tier));
@@ -121,7 +121,7 @@ fn tiers_are_found_in_any_case_and_unknown_ones_are_free() {
 }
 
 #[test]
-fn the_table_is_replaced_under_those_who_plan() {
+fn replaced_tier_table_applies_to_clones() {
     let planner = Planner::default();
     let clone = planner.clone();
     let request = ask().model("gemini-2.0-flash");
@@ -133,19 +133,19 @@ fn the_table_is_replaced_under_those_who_plan() {
 }
 
 #[test]
-fn a_table_is_written_as_it_is_read_and_has_no_row_twice() {
+fn tier_table_round_trips_and_rejects_duplicate_rows() {
     let table = table();
     let text = serde_json::to_string(&table).unwrap();
     assert_eq!(serde_json::from_str::<TierTable>(&text).unwrap(), table);
     let row = r#"{ "provider": "Gemini", "tier": "FREE", "constraint": {} }"#;
     let twice = format!(r#"{{ "tiers": [{row}, {row}] }}"#);
     let error = serde_json::from_str::<TierTable>(&twice).unwrap_err().to_string();
-    let said = "two rows for provider gemini, tier free and all models: keep one of them";
-    assert_eq!(error, said);
+    let text = "two rows for provider gemini, tier free and all models: keep one of them";
+    assert_eq!(error, text);
 }
 
 #[test]
-fn a_provider_that_is_named_wins_over_the_name_of_the_model() {
+fn explicit_provider_takes_precedence_over_inference() {
     let known = |_: &str, _: &str| Some(per_minute(5));
     let planner = Planner::default().capability("ollama", known);
     let request = ask().model("gemini-clone");
@@ -155,9 +155,9 @@ fn a_provider_that_is_named_wins_over_the_name_of_the_model() {
     assert_eq!(planned(&planner, &request), (5, Source::Capability), "the table can be changed");
 }
 
-/// The keys that a file has under the name of a provider; JSON is YAML.
+/// The section of a provider in a file. The test uses JSON, which is valid YAML.
 #[test]
-fn the_file_and_the_program_have_the_same_effect() {
+fn file_and_program_configuration_are_equivalent() {
     let text = r#"{ "gemini": { "model": "gemini-2.0-flash", "tier": "tier_2", "rate_limits": {
         "requests_per_minute": 1000, "tokens_per_minute": 4000000, "min_interval_ms": 100 } } }"#;
     let file: HashMap<String, PlanRequest> = serde_json::from_str(text).unwrap();
@@ -175,7 +175,7 @@ fn the_file_and_the_program_have_the_same_effect() {
 }
 
 #[test]
-fn a_plan_shows_its_constraint() {
+fn plan_shows_its_constraint() {
     let limits = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
     let plan = Planner::default().plan(&ask().rate_limits(limits)).unwrap();
     let shown = "requests_per_minute=60 tokens_per_minute=1000 burst=1 (override)";
@@ -189,7 +189,7 @@ fn estimate(input_tokens: Option<u64>) -> TokenEstimate {
     TokenEstimate { min_tokens: 50, expected_tokens: 70, max_tokens: 100, input_tokens }
 }
 
-/// What is reserved of input, of output and in all, where these are limited.
+/// Returns the reserved input tokens, output tokens and total under these limits.
 fn reserved(limited: &RawConstraint, input_tokens: Option<u64>) -> [u64; 3] {
     let plan = Plan::constrained(Constraint::try_new(limited).unwrap(), Source::Override);
     let plan = plan.with_estimate(estimate(input_tokens));
@@ -199,24 +199,24 @@ fn reserved(limited: &RawConstraint, input_tokens: Option<u64>) -> [u64; 3] {
 }
 
 #[test]
-fn input_and_output_are_reserved_apart_where_they_are_limited_apart() {
+fn input_and_output_are_reserved_separately_if_limited_separately() {
     let input = RawConstraint { input_tokens_per_minute: Some(1_000), ..limits(60) };
     let both = RawConstraint { output_tokens_per_minute: Some(1_000), ..input.clone() };
     assert_eq!(reserved(&both, Some(30)), [30, 70, 100]);
     assert_eq!(reserved(&both, Some(900)), [100, 0, 100], "more input than tokens");
-    assert_eq!(reserved(&both, None), [100, 100, 100], "either may be all of it");
+    assert_eq!(reserved(&both, None), [100, 100, 100], "either may be the whole estimate");
     assert_eq!(reserved(&input, Some(30)), [30, 0, 30]);
     let total = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
     assert_eq!(reserved(&total, Some(30)), [0, 0, 100]);
 }
 
 #[test]
-fn tokens_are_reserved_only_where_they_are_limited() {
+fn tokens_are_reserved_only_if_limited() {
     let estimate = estimate(None);
     let limited = RawConstraint { tokens_per_minute: Some(1_000), ..limits(60) };
     let limited = Plan::constrained(Constraint::try_new(&limited).unwrap(), Source::Override);
     assert_eq!(limited.clone().with_estimate(estimate).reserved_tokens(), 100);
-    assert_eq!(limited.reserved_tokens(), 0, "nobody has guessed");
+    assert_eq!(limited.reserved_tokens(), 0, "no estimate");
     let unlimited = Plan::constrained(per_minute(60), Source::Default);
     assert_eq!(unlimited.with_estimate(estimate).reserved_tokens(), 0);
     assert_eq!(Plan::default().with_estimate(estimate).reserved_tokens(), 0);

@@ -1,4 +1,4 @@
-//! What a model is loaded with, and how many calls it has under way.
+//! Settings of models, and their concurrency.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tidegate_providers::{Dimension, Provider};
 
 const NOT_CONFIGURED: &str = "concurrency limit not configured. Defaulting to 1 for safety.";
 
-/// The constraint of a section.
+/// Parses a section into a constraint.
 fn section(text: &str) -> Result<Option<Constraint>, String> {
     let settings: Result<RateLimitSettings, _> = serde_json::from_str(text);
     let settings = settings.map_err(|error| error.to_string())?;
@@ -20,7 +20,7 @@ fn section(text: &str) -> Result<Option<Constraint>, String> {
 }
 
 #[test]
-fn a_section_is_written_as_it_was_read() {
+fn section_round_trips_through_json() {
     let settings = RateLimitSettings::new().enabled(false).requests_per_minute(60).burst(60);
     let text = serde_json::to_string(&settings).unwrap();
     assert_eq!(text, r#"{"enabled":false,"requests_per_minute":60,"burst_capacity":60}"#);
@@ -28,7 +28,7 @@ fn a_section_is_written_as_it_was_read() {
 }
 
 #[test]
-fn a_section_without_a_burst_has_that_of_a_minute() {
+fn default_burst_is_one_minutes_worth() {
     let burst = |text| section(text).unwrap().unwrap().burst();
     assert_eq!(burst(r#"{ "requests_per_minute": 120 }"#), 120);
     assert_eq!(burst(r#"{ "burst_capacity": 5 }"#), 5);
@@ -38,8 +38,8 @@ fn a_section_without_a_burst_has_that_of_a_minute() {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_by_key_and_rule() {
-    for (text, told) in [
+fn invalid_values_are_rejected_with_key_and_rule() {
+    for (text, expected) in [
         (r#"{ "requests_per_minute": 0 }"#, "requests_per_minute = 0: must be > 0"),
         (r#"{ "requests_per_minute": -10 }"#, "requests_per_minute = -10: must be > 0"),
         (r#"{ "burst_capacity": 0 }"#, "burst_capacity = 0: must be >= 1"),
@@ -49,7 +49,7 @@ fn what_cannot_be_used_is_refused_by_key_and_rule() {
         (r#"{ "burst": 1 }"#, "unknown field `burst`"),
     ] {
         let error = section(text).unwrap_err();
-        assert!(error.contains(told), "{error}");
+        assert!(error.contains(expected), "{error}");
     }
     let both = RateLimitSettings::new().requests_per_minute(0).burst(0);
     let error = both.constraint().unwrap_err();
@@ -57,7 +57,7 @@ fn what_cannot_be_used_is_refused_by_key_and_rule() {
 }
 
 #[test]
-fn every_limit_has_a_name() {
+fn every_limit_has_a_setter() {
     let constraint = RateLimitSettings::new()
         .requests_per_minute(120)
         .burst(3)
@@ -81,7 +81,7 @@ fn every_limit_has_a_name() {
 }
 
 #[test]
-fn what_is_learned_has_no_number_that_was_not_given() {
+fn learned_settings_have_only_the_limits_that_are_set() {
     assert_eq!(RateLimitSettings::learned().constraint().unwrap(), None);
     let some = RateLimitSettings::learned().tokens_per_minute(600).constraint().unwrap().unwrap();
     assert_eq!(
@@ -90,14 +90,14 @@ fn what_is_learned_has_no_number_that_was_not_given() {
     );
 }
 
-/// The limit and the warning that come of a value.
+/// Resolves a value to the limit and the text of the warning.
 fn resolved(provider: &str, value: Option<&str>, cap: NonZeroU32) -> (u32, Option<String>) {
     let (limit, warning) = resolve_concurrency(&Provider::new(provider), value, cap);
     (limit.get(), warning.map(|warning| warning.to_string()))
 }
 
 #[test]
-fn a_provider_without_a_value_has_its_own_concurrency() {
+fn unconfigured_provider_has_its_default_concurrency() {
     for (provider, limit) in [("openai", 8), ("anthropic", 4), ("ollama", 1), ("mock", 100)] {
         let found = resolved(provider, None, DEFAULT_CONCURRENCY_CAP);
         assert_eq!(found, (limit, None), "{provider}");
@@ -107,7 +107,7 @@ fn a_provider_without_a_value_has_its_own_concurrency() {
 }
 
 #[test]
-fn a_value_that_is_no_limit_is_one_with_a_warning() {
+fn invalid_concurrency_becomes_one_with_a_warning() {
     for value in ["abc", "", "0", "-3", "-99999999999999999999"] {
         let found = resolved("openai", Some(value), DEFAULT_CONCURRENCY_CAP);
         assert_eq!(found, (1, Some(NOT_CONFIGURED.to_owned())), "{value:?}");
@@ -115,10 +115,10 @@ fn a_value_that_is_no_limit_is_one_with_a_warning() {
 }
 
 #[test]
-fn a_value_above_the_cap_is_the_cap_with_a_warning() {
+fn concurrency_above_the_cap_is_capped_with_a_warning() {
     let capped = |limit: &str| {
-        let told = format!("concurrency limit ({limit}) exceeds maximum (32). Capping at 32.");
-        (32, Some(told))
+        let expected = format!("concurrency limit ({limit}) exceeds maximum (32). Capping at 32.");
+        (32, Some(expected))
     };
     let at = |provider, value| resolved(provider, value, DEFAULT_CONCURRENCY_CAP);
     assert_eq!(at("openai", Some("100")), capped("100"));
@@ -126,14 +126,14 @@ fn a_value_above_the_cap_is_the_cap_with_a_warning() {
     assert_eq!(at("acme", Some("99999999999999999999")), capped("4294967295"));
     assert_eq!(at("openai", Some("32")), (32, None));
     assert_eq!(at("mock", Some("1000")), (1_000, None), "the mock is exempt");
-    // Bounds hold for a default too.
+    // The cap applies to defaults too.
     let two = NonZeroU32::new(2).unwrap();
     let (limit, warning) = resolved("openai", None, two);
     assert!(limit == 2 && warning.is_some());
 }
 
 #[test]
-fn the_cap_can_be_set() {
+fn cap_is_configurable() {
     let cap = |text| resolve_concurrency_cap(text);
     assert_eq!(cap(None), (DEFAULT_CONCURRENCY_CAP, None));
     assert_eq!(DEFAULT_CONCURRENCY_CAP.get(), 32);
@@ -142,6 +142,6 @@ fn the_cap_can_be_set() {
     assert_eq!(resolved("openai", Some("50"), wide), (50, None));
     let (cap, warning) = cap(Some("many"));
     assert_eq!(cap, DEFAULT_CONCURRENCY_CAP);
-    let told = "maximum of concurrency limits is not a number >= 1. Using 32.";
-    assert_eq!(warning.unwrap().to_string(), told);
+    let expected = "maximum of concurrency limits is not a number >= 1. Using 32.";
+    assert_eq!(warning.unwrap().to_string(), expected);
 }

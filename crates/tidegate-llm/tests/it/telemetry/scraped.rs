@@ -1,6 +1,5 @@
-//! What a scrape shows.
+//! Metrics as scraped by Prometheus.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
@@ -8,13 +7,13 @@ use tidegate_llm::Call;
 use tidegate_llm::mock::{Mock, Step};
 use tidegate_llm::models::{ModelBuilder, Models};
 use tidegate_llm::settings::{RateLimitSettings, RetrySettings};
-use tidegate_llm::telemetry::Measured;
+use tidegate_llm::telemetry::metrics_observer;
 use tidegate_providers::{Chat, Class};
 use tokio::time::sleep;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The value of a series of one provider.
+/// Returns the value of a series for one provider.
 fn value(scrape: &PrometheusHandle, series: &str, provider: &str) -> Option<f64> {
     let rendered = scrape.render();
     let provider = format!("provider=\"{provider}\"");
@@ -26,9 +25,9 @@ fn value(scrape: &PrometheusHandle, series: &str, provider: &str) -> Option<f64>
     lines.next()
 }
 
-/// One call at a time and one a second, at a provider that follows its script.
+/// A model at a mock provider, limited to one call per second without bursts.
 fn model(provider: &str, mock: Mock) -> ModelBuilder {
-    let models = Models::builder().backend(provider, mock).observer(Arc::new(Measured)).build();
+    let models = Models::builder().backend(provider, mock).observer(metrics_observer()).build();
     let limits = RateLimitSettings::new().burst(1);
     models.load_model(provider, "a").rate_limit(limits)
 }
@@ -38,7 +37,7 @@ fn hello() -> Call {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_that_was_delayed_shows_in_all_four_metrics() {
+async fn delayed_call_shows_in_all_four_metrics() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
     let model = model("openai", Mock::new("openai")).build().unwrap();
@@ -56,7 +55,7 @@ async fn one_call_that_was_delayed_shows_in_all_four_metrics() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_that_wait_and_calls_under_way_are_counted_up_and_down() {
+async fn gauges_of_waiting_and_in_flight_calls_go_up_and_down() {
     let recorder = PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
     let mock = Mock::new("ollama").always(Step::reply("yes").after(SECOND * 10));
@@ -70,7 +69,7 @@ async fn calls_that_wait_and_calls_under_way_are_counted_up_and_down() {
         .collect();
     sleep(SECOND).await;
     assert_eq!((of("rate_limit_in_flight"), of("rate_limit_waiting")), (Some(1.0), Some(3.0)));
-    // One that waits goes away.
+    // A waiting call is cancelled.
     calls.pop().unwrap().abort();
     sleep(SECOND).await;
     assert_eq!((of("rate_limit_in_flight"), of("rate_limit_waiting")), (Some(1.0), Some(2.0)));

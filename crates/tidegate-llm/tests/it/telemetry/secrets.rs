@@ -1,7 +1,7 @@
-//! No text of a prompt or an answer and no key is told to anybody.
+//! Logs, metrics and `Debug` output never contain a prompt, a reply or a key.
 //!
-//! A model with everything around it is called with words that occur nowhere else, at providers
-//! that quote them in their errors, and everything that is said about it is searched for them.
+//! A model with all modules is called with unique words, at providers that quote them in their
+//! errors. All output is then searched for these words.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -14,8 +14,8 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use tidegate_llm::mock::Step;
 use tidegate_llm::models::{Model, Models, Profile};
-use tidegate_llm::settings::{FallbackSettings, RetrySettings};
-use tidegate_llm::telemetry::{Observer, Traced};
+use tidegate_llm::settings::RetrySettings;
+use tidegate_llm::telemetry::{Observer, tracing_observer};
 use tidegate_llm::{Answer, Call};
 use tidegate_providers::{Chat, Credential, Event, Message, Reply, Tool, ToolCall};
 use tower::service_fn;
@@ -27,22 +27,23 @@ const KEY: &str = "sk-hippopotamus";
 const PROMPT: &str = "marmalade";
 const ANSWER: &str = "zeppelin";
 
-/// Whether any of the secrets is in a text.
-fn is_telling(text: &str) -> bool {
+/// Returns whether a text contains one of the secrets.
+fn contains_secret(text: &str) -> bool {
     [KEY, PROMPT, ANSWER].iter().any(|secret| text.contains(secret))
 }
 
 #[derive(Default)]
-struct Said(Vec<String>);
+struct Output(Vec<String>);
 
-impl Said {
+impl Output {
     fn debug(&mut self, value: &impl Debug) {
         self.0.push(format!("{value:?}"));
         self.0.push(format!("{value:#?}"));
     }
 }
 
-/// The `number`th answer of a provider: most are errors that quote the request and its key.
+/// Returns the `number`th response of a provider. Most are errors that quote the request and its
+/// key.
 fn answer(number: usize) -> Response<Full<Bytes>> {
     let quoting = format!("cannot answer {PROMPT:?} with the key {KEY}");
     let (status, body) = match number % 4 {
@@ -66,7 +67,7 @@ fn completion() -> String {
     serde_json::json!({ "choices": choices }).to_string()
 }
 
-/// Providers whose requests have the key in them, and whose answers come in turn.
+/// A registry of providers that check the key and cycle through the responses.
 fn registry(observer: Arc<dyn Observer>) -> Models {
     let count = Arc::new(AtomicUsize::new(0));
     let http = service_fn(move |request: Request<Full<Bytes>>| {
@@ -80,14 +81,13 @@ fn registry(observer: Arc<dyn Observer>) -> Models {
     names.fold(builder, |builder, name| builder.provider(name, profile())).build()
 }
 
-fn load(models: &Models, said: &mut Said) -> Model {
-    let chain = vec!["groq".to_owned(), "mistral/small".to_owned()];
+fn load(models: &Models, output: &mut Output) -> Model {
     let builder = models
         .load_model("openai", None)
         .rate_limit(true)
         .retry(RetrySettings::new().max_retries(2))
-        .fallback(FallbackSettings::to(chain));
-    said.debug(&builder);
+        .fallback_to(["groq", "mistral/small"]);
+    output.debug(&builder);
     builder.build().unwrap()
 }
 
@@ -96,40 +96,41 @@ fn call() -> Call {
     Call::new(chat.with("user", PROMPT))
 }
 
-/// Makes calls that fail, are retried, fall back and succeed, whole and streamed.
-async fn run(models: &Models, said: &mut Said) -> usize {
-    let model = load(models, said);
+/// Makes calls that fail, are retried, fall back and succeed, streamed and not. Returns the number
+/// of successes.
+async fn run(models: &Models, output: &mut Output) -> usize {
+    let model = load(models, output);
     let mut answered = 0;
     for _ in 0..40 {
         let call = call();
-        said.debug(&call);
+        output.debug(&call);
         match model.invoke(call.clone()).await {
             Ok(reply) => {
                 assert_eq!(reply.text, ANSWER);
                 answered += 1;
             }
             Err(error) => {
-                said.debug(&error);
+                output.debug(&error);
                 let mut cause: Option<&dyn std::error::Error> = Some(&error);
                 while let Some(error) = cause {
-                    said.0.push(error.to_string());
+                    output.0.push(error.to_string());
                     cause = error.source();
                 }
             }
         }
         if let Ok(answer) = model.stream(call).await {
-            said.debug(&answer);
+            output.debug(&answer);
         }
     }
-    said.debug(&model);
-    said.debug(models);
-    said.debug(model.account().unwrap());
-    said.debug(&model.account().unwrap().reserve("large", &call()).await.unwrap());
+    output.debug(&model);
+    output.debug(models);
+    output.debug(model.account().unwrap());
+    output.debug(&model.account().unwrap().reserve("large", &call()).await.unwrap());
     answered
 }
 
-/// Everything that has words in it.
-fn wordy(said: &mut Said) {
+/// Collects the `Debug` output of all types that contain text.
+fn debug_all(output: &mut Output) {
     let words = || ANSWER.to_owned();
     let part = ToolCall { arguments: words(), signature: Some(words()), ..ToolCall::default() };
     let reasoning = Event::Reasoning(words());
@@ -142,46 +143,46 @@ fn wordy(said: &mut Said) {
     let result = Message::Tool { id: "1".into(), name: "t".into(), content };
     let called = Message::Assistant { text: words(), calls: reply.calls.clone() };
     let chat = Chat::user(PROMPT).system(PROMPT).message(called).message(result);
-    said.debug(&chat.tool(tool).stop(PROMPT).with("user", PROMPT));
-    said.debug(&events);
-    said.debug(&Answer::complete("openai".into(), reply.clone()));
-    said.debug(&Step::whole(reply.clone()));
-    said.debug(&reply);
+    output.debug(&chat.tool(tool).stop(PROMPT).with("user", PROMPT));
+    output.debug(&events);
+    output.debug(&Answer::complete("openai".into(), reply.clone()));
+    output.debug(&Step::whole(reply.clone()));
+    output.debug(&reply);
 }
 
 #[test]
-fn neither_a_chat_nor_an_answer_shows_its_words() {
-    let mut said = Said::default();
-    wordy(&mut said);
-    for text in &said.0 {
-        assert!(!is_telling(text), "{text}");
+fn debug_output_of_chats_and_replies_contains_no_text() {
+    let mut output = Output::default();
+    debug_all(&mut output);
+    for text in &output.0 {
+        assert!(!contains_secret(text), "{text}");
     }
     assert_eq!(format!("{:?}", Message::user("four")), "User(4 bytes)");
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_prompt_no_answer_and_no_key_is_said() {
+async fn log_contains_no_prompt_reply_or_key() {
     let log = Log::default();
     let _listening = log.listen_from(Level::TRACE);
-    let mut said = Said::default();
-    let answered = run(&registry(Arc::new(Traced)), &mut said).await;
+    let mut output = Output::default();
+    let answered = run(&registry(tracing_observer()), &mut output).await;
     assert!(answered >= 10, "{answered}");
     let lines = log.lines();
     let has = |part: &str| lines.iter().any(|line| line.contains(part));
-    assert!(has("backing off") && has("Falling back") && has("rate_limit.acquire"), "{lines:#?}");
-    for text in said.0.iter().chain(&lines) {
-        assert!(!is_telling(text), "{text}");
+    assert!(has("backing off") && has("falling back") && has("rate_limit.acquire"), "{lines:#?}");
+    for text in output.0.iter().chain(&lines) {
+        assert!(!contains_secret(text), "{text}");
     }
 }
 
 #[cfg(feature = "metrics")]
 #[tokio::test(start_paused = true)]
-async fn no_prompt_no_answer_and_no_key_is_measured() {
+async fn metrics_contain_no_prompt_reply_or_key() {
     let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
     let (scrape, _local) = (recorder.handle(), metrics::set_default_local_recorder(&recorder));
-    let measured = Arc::new(tidegate_llm::telemetry::Measured);
-    run(&registry(measured), &mut Said::default()).await;
+    let measured = tidegate_llm::telemetry::metrics_observer();
+    run(&registry(measured), &mut Output::default()).await;
     let rendered = scrape.render();
     assert!(rendered.contains("retry_delay") && rendered.contains("rate_limit_hits"), "{rendered}");
-    assert!(!is_telling(&rendered), "{rendered}");
+    assert!(!contains_secret(&rendered), "{rendered}");
 }

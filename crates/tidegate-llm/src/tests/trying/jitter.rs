@@ -1,4 +1,4 @@
-//! Workers that fail together do not come back together, and recover.
+//! Workers that fail together retry at different times and recover.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use tower::Layer as _;
 
 use super::{SECOND, Script, ask, hello, rate_limited, rate_limited_for};
 
-/// When so many workers come back that were turned down together.
-async fn come_back(workers: usize, script: &Script, random: Random) -> Vec<f64> {
+/// Returns the times of the retries of workers that failed together.
+async fn retry_times(workers: usize, script: &Script, random: Random) -> Vec<f64> {
     let layer = RetryLayer::new("openai").random(random);
     let calls = (0..workers).map(|_| {
         let service = layer.layer(script.clone());
@@ -20,33 +20,33 @@ async fn come_back(workers: usize, script: &Script, random: Random) -> Vec<f64> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn four_workers_that_are_hit_together_come_back_apart() {
+async fn workers_limited_together_retry_at_different_times() {
     let script = Script::failing(4, rate_limited);
-    let times = come_back(4, &script, Random::seeded(1)).await;
+    let times = retry_times(4, &script, Random::seeded(1)).await;
     assert!(times.iter().all(|at| (0.5..=1.0).contains(at)), "{times:?}");
     let distinct: BTreeSet<_> = times.iter().map(|at| at.to_bits()).collect();
     assert_eq!(distinct.len(), 4, "{times:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_that_were_told_the_same_come_back_after_it_and_apart() {
+async fn workers_with_the_same_server_delay_retry_after_it_at_different_times() {
     let script = Script::failing(50, || rate_limited_for(60));
-    let times = come_back(50, &script, Random::seeded(2)).await;
+    let times = retry_times(50, &script, Random::seeded(2)).await;
     assert!(times.iter().all(|at| (60.0..=66.0).contains(at)), "{times:?}");
     for half in [60.0..63.0, 63.0..66.0] {
         assert!(times.iter().filter(|&at| half.contains(at)).count() >= 10, "{times:?}");
     }
 }
 
-/// The worst of luck is a window of 91 seconds.
+/// Even with maximum jitter the window is 91 seconds.
 #[tokio::test(start_paused = true)]
-async fn a_lockout_of_a_minute_is_survived_by_all_whatever_the_luck() {
-    let lucks = [Random::from_fn(|| 0), Random::from_fn(|| u64::MAX), Random::seeded(3)];
-    for luck in lucks {
+async fn all_workers_survive_a_one_minute_lockout_with_any_jitter() {
+    let sources = [Random::from_fn(|| 0), Random::from_fn(|| u64::MAX), Random::seeded(3)];
+    for source in sources {
         let locked =
             |_, at: Duration| if at < SECOND * 60 { Err(rate_limited()) } else { Ok("in") };
         let script = Script::new(locked);
-        come_back(4, &script, luck).await;
+        retry_times(4, &script, source).await;
         assert!(script.begin.elapsed() < SECOND * 184);
     }
 }

@@ -1,29 +1,38 @@
-//! The same as numbers, for the `metrics` facade.
+//! An observer for the `metrics` facade.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 use tidegate_providers::{Class, Provider};
 
-use super::{Acquired, Observer, Stage};
+use super::{Acquired, Observer};
 
-/// Counts what happens, by provider:
+const WAITING: &str = "rate_limit.waiting";
+const IN_FLIGHT: &str = "rate_limit.in_flight";
+
+/// Returns an observer that records these metrics, each with the label `provider`:
 ///
 /// | name | kind | |
 /// | --- | --- | --- |
 /// | `rate_limit.acquisitions` | counter | permits |
-/// | `rate_limit.delays` | counter | permits that were waited for |
-/// | `rate_limit.wait_time` | histogram | seconds waited, zero too |
-/// | `rate_limit.tokens_reserved` | histogram | tokens |
-/// | `rate_limit.in_flight`, `rate_limit.waiting` | gauge | calls |
-/// | `rate_limit.hits` | counter | calls that the provider throttled |
-/// | `retry.recovered_after` | histogram | retries of calls that succeeded in the end |
-/// | `retry.delay` | histogram | seconds slept before a retry |
-/// | `retry.failures` | counter | calls that failed in the end, with their `class` |
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Measured;
+/// | `rate_limit.delays` | counter | permits that had to wait |
+/// | `rate_limit.wait_time` | histogram | seconds waited, including zero |
+/// | `rate_limit.tokens_reserved` | histogram | tokens reserved per permit |
+/// | `rate_limit.in_flight`, `rate_limit.waiting` | gauge | calls in that stage |
+/// | `rate_limit.hits` | counter | calls throttled by the provider |
+/// | `retry.recovered_after` | histogram | retries of calls that succeeded after a retry |
+/// | `retry.delay` | histogram | seconds of delay before a retry |
+/// | `retry.failures` | counter | calls that failed after all attempts, also labelled with `class` |
+#[must_use]
+pub fn metrics_observer() -> Arc<dyn Observer> {
+    Arc::new(MetricsObserver)
+}
 
-impl Observer for Measured {
+#[derive(Debug)]
+struct MetricsObserver;
+
+impl Observer for MetricsObserver {
     fn acquired(&self, acquired: &Acquired<'_>) {
         let provider = name(acquired.provider);
         counter!("rate_limit.acquisitions", "provider" => provider.clone()).increment(1);
@@ -35,12 +44,21 @@ impl Observer for Measured {
             .record(to_f64(acquired.estimated_tokens));
     }
 
-    fn entered(&self, provider: &Provider, stage: Stage) {
-        gauge!(of(stage), "provider" => name(provider)).increment(1.0);
+    // Gauges are incremented and decremented rather than set, since a provider has several queues.
+    fn wait_started(&self, provider: &Provider) {
+        gauge!(WAITING, "provider" => name(provider)).increment(1.0);
     }
 
-    fn left(&self, provider: &Provider, stage: Stage) {
-        gauge!(of(stage), "provider" => name(provider)).decrement(1.0);
+    fn wait_ended(&self, provider: &Provider) {
+        gauge!(WAITING, "provider" => name(provider)).decrement(1.0);
+    }
+
+    fn call_started(&self, provider: &Provider) {
+        gauge!(IN_FLIGHT, "provider" => name(provider)).increment(1.0);
+    }
+
+    fn call_ended(&self, provider: &Provider) {
+        gauge!(IN_FLIGHT, "provider" => name(provider)).decrement(1.0);
     }
 
     fn throttled(&self, provider: &Provider, _limiter_key: &str, _pause: Duration) {
@@ -66,15 +84,6 @@ impl Observer for Measured {
 
     fn recovered(&self, provider: &Provider, retries: u32) {
         histogram!("retry.recovered_after", "provider" => name(provider)).record(retries);
-    }
-}
-
-/// The gauge of a stage. It is counted up and down rather than set, since a provider has several
-/// queues.
-const fn of(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Waiting => "rate_limit.waiting",
-        Stage::InFlight => "rate_limit.in_flight",
     }
 }
 

@@ -1,4 +1,4 @@
-//! An answer of a mock that comes word by word.
+//! A mock response streamed word by word.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -12,23 +12,23 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::step::Ending;
 use crate::call::CallError;
 
-/// Events, each after a pause, and perhaps an error instead of the end.
-pub(super) struct Spoken {
+/// Events, each after a pause, optionally with an error at the end.
+pub(super) struct EventStream {
     events: VecDeque<Event>,
-    broken: Option<CallError>,
+    error: Option<CallError>,
     pause: Duration,
-    /// When the next event is due; `None` if there are no pauses.
+    /// When the next event is due; `None` without pauses.
     due: Option<Pin<Box<Sleep>>>,
 }
 
-impl Spoken {
+impl EventStream {
     pub(super) fn new(provider: Provider, reply: Reply, ending: Ending, pause: Duration) -> Self {
         let mut events: VecDeque<Event> = VecDeque::new();
         events.extend(words(&reply.reasoning).map(Event::Reasoning));
         events.extend(words(&reply.text).map(Event::Text));
         let calls = reply.calls.into_iter().enumerate();
         events.extend(calls.map(|(index, part)| Event::ToolCall { index, part }));
-        let broken = match ending {
+        let error = match ending {
             Ending::BrokenOff(fail) => Some(fail.in_stream(provider)),
             Ending::Whole => {
                 events.extend(reply.usage.map(Event::Usage));
@@ -37,21 +37,21 @@ impl Spoken {
             }
         };
         let due = (!pause.is_zero()).then(|| Box::pin(sleep(pause)));
-        Self { events, broken, pause, due }
+        Self { events, error, pause, due }
     }
 }
 
-/// The words of a text, each with the space after it.
+/// Splits a text into words, each with the space after it.
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split_inclusive(' ').map(str::to_owned)
 }
 
-impl Stream for Spoken {
+impl Stream for EventStream {
     type Item = Result<Event, CallError>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.events.is_empty() {
-            return Poll::Ready(self.broken.take().map(Err));
+            return Poll::Ready(self.error.take().map(Err));
         }
         let next = Instant::now() + self.pause;
         if let Some(due) = &mut self.due {

@@ -1,15 +1,16 @@
-//! Which provider a model belongs to, by its name.
+//! Infers the provider from the name of a model.
 //!
-//! A guess, for programs that name a model only. A provider that was named is never guessed at.
+//! This is a guess for programs that name only a model. An explicit provider always takes
+//! precedence.
 
 use tidegate_providers::Provider;
 
 use super::planner::PlanRequest;
 
-/// The provider of a model whose name says nothing.
+/// Provider of models that no rule matches.
 pub const UNKNOWN_PROVIDER: &str = "unknown";
 
-/// A table of words in names of models and the providers that use them. Case does not matter.
+/// Table of patterns in model names and the providers they belong to. Case-insensitive.
 ///
 /// ```
 /// use tidegate_llm::plan::Inference;
@@ -34,8 +35,8 @@ enum Pattern {
 }
 
 impl Pattern {
-    /// Whether it fits a name in lower case.
-    fn fits(&self, model: &str) -> bool {
+    /// Returns whether it matches a name in lower case.
+    fn matches(&self, model: &str) -> bool {
         match self {
             Self::Contains(text) => model.contains(text),
             Self::FirstWord(word) => model
@@ -46,8 +47,8 @@ impl Pattern {
 }
 
 impl Default for Inference {
-    /// `gemini` is Gemini's, `gpt` OpenAI's, `claude` Anthropic's, wherever they stand; and names
-    /// whose first word is `o1`, `o3` or `o4` are OpenAI's.
+    /// Names that contain `gemini`, `gpt` or `claude` belong to Gemini, OpenAI and Anthropic. Names
+    /// whose first word is `o1`, `o3` or `o4` belong to OpenAI.
     fn default() -> Self {
         Self::none()
             .first_word("o4", "openai")
@@ -60,19 +61,18 @@ impl Default for Inference {
 }
 
 impl Inference {
-    /// An empty table, by which every provider is unknown.
+    /// Creates an empty table, which maps every model to `unknown`.
     pub const fn none() -> Self {
         Self { rules: Vec::new() }
     }
 
-    /// Models with this text in their name belong to the provider. It is asked before the rules
-    /// that are there.
+    /// Maps models whose name contains `text` to a provider. Takes precedence over existing rules.
     pub fn contains(self, text: &str, provider: impl Into<Provider>) -> Self {
         self.rule(Pattern::Contains(text.to_lowercase()), provider.into())
     }
 
-    /// Models whose name begins with this word belong to the provider: with `o1`, `o1` and
-    /// `o1-mini` do, and `o10` does not. It is asked before the rules that are there.
+    /// Maps models whose name begins with this word to a provider: `o1` matches `o1` and `o1-mini`,
+    /// but not `o10`. Takes precedence over existing rules.
     pub fn first_word(self, word: &str, provider: impl Into<Provider>) -> Self {
         self.rule(Pattern::FirstWord(word.to_lowercase()), provider.into())
     }
@@ -82,15 +82,15 @@ impl Inference {
         self
     }
 
-    /// The provider of a model, or `unknown`.
+    /// Returns the provider of a model, or `unknown`.
     #[must_use]
     pub fn provider(&self, model: &str) -> Provider {
         let model = model.to_lowercase();
-        let rule = self.rules.iter().find(|(pattern, _)| pattern.fits(&model));
+        let rule = self.rules.iter().find(|(pattern, _)| pattern.matches(&model));
         rule.map_or_else(|| Provider::new(UNKNOWN_PROVIDER), |(_, provider)| provider.clone())
     }
 
-    /// The provider that a request names, or else that of its model.
+    /// Returns the provider that a request names, or else the provider of its model.
     #[must_use]
     pub fn provider_of(&self, request: &PlanRequest) -> Provider {
         let inferred = || self.provider(request.model_or_default());
