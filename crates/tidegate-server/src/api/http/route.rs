@@ -73,7 +73,7 @@ mod tests {
         }
         assert_eq!(find(&Method::POST, "/healthz"), "MethodNotAllowed { allow: \"GET,HEAD\" }");
         for path in ["/", "/v1", "/v1/", "/v1/take/", "/v1/acquired", "/v2/take", "/V1/take"] {
-            assert_eq!(find(&Method::POST, path), "Nothing", "{path}");
+            assert_eq!(find(&Method::POST, path), "NotFound", "{path}");
         }
     }
 }

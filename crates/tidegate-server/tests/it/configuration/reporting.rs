@@ -41,7 +41,7 @@ fn watchers_receive_changes_and_refusals() {
         (0..3).map(|_| event(&mut lines, "warning")["message"].clone()).collect();
     let message = |index: usize| messages[index].as_str().unwrap();
     assert!(message(0).starts_with("limits.api.capacity: 10 of the file is shadowed by 5,"));
-    assert!(message(1).contains("lost when the program ends"), "{messages:?}");
+    assert!(message(1).contains("lost on restart"), "{messages:?}");
     assert!(
         message(2).contains("configuration change through admin refused: ")
             && message(2).contains("limits.api.capacity")

@@ -157,7 +157,7 @@ fn without_a_database_a_change_warns_that_it_is_temporary() {
         (&json!("until_restart"), &json!("runtime"))
     );
     let warnings = change["warnings"].to_string();
-    assert!(warnings.contains("lost when the program ends"), "{warnings}");
+    assert!(warnings.contains("lost on restart"), "{warnings}");
 }
 
 /// G13: an operator peeks at a key, holds it, and refunds it.
