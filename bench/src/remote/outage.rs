@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tidegate::guard::Guarded;
 use tidegate::{FailureRule, Store as _};
-use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
+use tidegate_core::{Charge, Limit, Operation, StoreResponse, StoreResponses};
 use tidegate_redis::RedisStore;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{sleep, timeout};
@@ -171,7 +171,7 @@ struct Caller {
 impl Caller {
     async fn ask(self, orders: Arc<Orders>, over: Arc<AtomicBool>) -> Result<Vec<Entry>> {
         let mut entries = Vec::with_capacity(4_096);
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         for key in orders.of(KeyDistribution::Many, self.caller) {
             if over.load(Ordering::Relaxed) {
                 break;
@@ -180,7 +180,7 @@ impl Caller {
             let asked = self.stopwatch.elapsed();
             self.guarded.submit(&[Operation::Take(&charges)], &mut answers).await;
             let ended = self.stopwatch.elapsed();
-            let Answer::Decision(decision) =
+            let StoreResponse::Decision(decision) =
                 answers.pop().context("the store returned no answer")??
             else {
                 anyhow::bail!("not a decision");

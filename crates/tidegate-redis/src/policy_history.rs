@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tidegate_core::{Change, Limit, Policy, Rate, Revision};
+use tidegate_core::{Limit, Policy, PolicyChange, Rate, Revision};
 
 use crate::error::RedisFault;
 use crate::format::names::FORMAT;
@@ -46,9 +46,9 @@ impl PolicyHistory {
         record: &[u8],
         before: Option<&Self>,
     ) -> Result<Self, RedisFault> {
-        let mut revisions: BTreeMap<u64, (Change, Policy)> = BTreeMap::new();
+        let mut revisions: BTreeMap<u64, (PolicyChange, Policy)> = BTreeMap::new();
         if let Some(before) = before {
-            let known = before.limit.since(0).into_iter().flatten();
+            let known = before.limit.revisions_since(0).into_iter().flatten();
             let known = known.map(|revision| (revision.change(), *revision.policy()));
             revisions.extend(before.numbers.iter().copied().zip(known));
         }
@@ -101,7 +101,7 @@ impl PolicyHistory {
 
     /// Returns the policy of this number.
     pub(crate) fn policy_of(&self, number: u64) -> Option<&Policy> {
-        self.limit.since(self.index_of(number))?.next().map(Revision::policy)
+        self.limit.revisions_since(self.index_of(number))?.next().map(Revision::policy)
     }
 
     /// Returns whether the number belongs to a newer policy than this history has and is not known
@@ -112,7 +112,8 @@ impl PolicyHistory {
 
     /// Returns the current policy in the format of a record.
     pub(crate) fn newest(&self) -> String {
-        let change = self.limit.since(self.limit.generation()).and_then(|mut all| all.next());
+        let change =
+            self.limit.revisions_since(self.limit.generation()).and_then(|mut all| all.next());
         encode(self.limit.policy(), change.map(Revision::change).unwrap_or_default())
     }
 
@@ -133,9 +134,9 @@ pub(crate) struct PolicyRecord {
 
 /// Returns the revisions of a limit after `synced`; only the newest if none has been synced.
 pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord> {
-    let from = synced.filter(|&generation| limit.since(generation).is_some());
+    let from = synced.filter(|&generation| limit.revisions_since(generation).is_some());
     let first = from.unwrap_or(limit.generation());
-    let known: Vec<&Revision> = limit.since(first).into_iter().flatten().collect();
+    let known: Vec<&Revision> = limit.revisions_since(first).into_iter().flatten().collect();
     let new = |(index, revision): (usize, &&Revision)| {
         let before = index.checked_sub(1).and_then(|index| known.get(index));
         let repeated = before.is_some_and(|before| before.policy() == revision.policy());
@@ -148,10 +149,10 @@ pub(crate) fn revisions(limit: &Limit, synced: Option<u32>) -> Vec<PolicyRecord>
 }
 
 /// Encodes a policy for a record: format, mode of the change, and the parameters.
-fn encode(policy: &Policy, change: Change) -> String {
+fn encode(policy: &Policy, change: PolicyChange) -> String {
     let mode = match change {
-        Change::Proportional => 'p',
-        Change::Reset => 'r',
+        PolicyChange::Proportional => 'p',
+        PolicyChange::Reset => 'r',
         _ => 'k',
     };
     let parameters = match policy {
@@ -175,7 +176,7 @@ fn encode(policy: &Policy, change: Change) -> String {
     format!("{FORMAT}{mode} {parameters}")
 }
 
-fn parse(text: &[u8]) -> Result<(Change, Policy), RedisFault> {
+fn parse(text: &[u8]) -> Result<(PolicyChange, Policy), RedisFault> {
     let text = std::str::from_utf8(text).map_err(|_| RedisFault::InvalidReply)?;
     let mut chars = text.chars();
     let format = chars.next().and_then(|c| c.to_digit(10)).ok_or(RedisFault::InvalidReply)?;
@@ -183,9 +184,9 @@ fn parse(text: &[u8]) -> Result<(Change, Policy), RedisFault> {
         return Err(RedisFault::Format(u8::try_from(format).unwrap_or(u8::MAX)));
     }
     let change = match chars.next() {
-        Some('k') => Change::KeepTokens,
-        Some('p') => Change::Proportional,
-        Some('r') => Change::Reset,
+        Some('k') => PolicyChange::KeepTokens,
+        Some('p') => PolicyChange::Proportional,
+        Some('r') => PolicyChange::Reset,
         _ => return Err(RedisFault::InvalidReply),
     };
     let mut words = chars.as_str().split_ascii_whitespace();
@@ -231,7 +232,9 @@ mod tests {
     #[test]
     fn policies_round_trip_through_records() {
         for policy in policies() {
-            for change in [Change::KeepTokens, Change::Proportional, Change::Reset] {
+            for change in
+                [PolicyChange::KeepTokens, PolicyChange::Proportional, PolicyChange::Reset]
+            {
                 let text = encode(&policy, change);
                 assert_eq!(parse(text.as_bytes()).unwrap(), (change, policy), "{text}");
             }

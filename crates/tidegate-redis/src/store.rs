@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use tidegate_core::decide::{self, DecisionMode};
 use tidegate_core::hash::mix;
 use tidegate_core::{
-    Answer, Answers, ChargeError, MAX_SPAN, Operation, Place, Policy, Probe, Receipt, Stamp, Store,
-    StoreError, Submission, Target,
+    BucketLocation, ChargeError, ChargeRecord, MAX_SPAN, Operation, Policy, Probe, Receipt, Store,
+    StoreError, StoreResponse, StoreResponses, Submission, Target,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
@@ -124,7 +124,7 @@ impl RedisStore {
     }
 
     /// Executes operations in order.
-    async fn execute(&self, operations: &[Operation<'_>], answers: &mut Answers) {
+    async fn execute(&self, operations: &[Operation<'_>], answers: &mut StoreResponses) {
         let (mut done, mut retries) = (0, 0);
         while let Some(rest) = operations.get(done..).filter(|rest| !rest.is_empty()) {
             let before = answers.len();
@@ -155,7 +155,7 @@ impl RedisStore {
         &self,
         operations: &[Operation<'_>],
         kind: ScriptKind,
-        answers: &mut Answers,
+        answers: &mut StoreResponses,
     ) -> Result<(), StoreError> {
         let mut prepared_operations: SmallVec<
             [Result<(PreparedOperation<'_>, ReplySource), StoreError>; 1],
@@ -182,7 +182,7 @@ impl RedisStore {
         for prepared in prepared_operations {
             let answer = match (prepared, &mut each) {
                 (Err(error), _) => Err(error),
-                (Ok((_, ReplySource::Known)), _) => Ok(Answer::Slots(0)),
+                (Ok((_, ReplySource::Known)), _) => Ok(StoreResponse::Slots(0)),
                 (Ok(_), Err(error)) => Err(error.clone().into()),
                 (Ok((prepared, ReplySource::Server)), Ok(each)) => {
                     let reply = each.next().ok_or(RedisFault::InvalidReply)?;
@@ -343,19 +343,19 @@ fn slots<'o>(
     targets: &'o [Target<'o>],
     receipt: &'o Receipt,
 ) -> impl Iterator<Item = (&'o Target<'o>, u64)> {
-    let lease = |stamp: &Stamp| match stamp.place {
-        Place::Slot(lease) => Some(lease),
+    let lease = |record: &ChargeRecord| match record.location {
+        BucketLocation::Slot(lease) => Some(lease),
         _ => None,
     };
-    let pairs = targets.iter().zip(receipt.stamps());
-    pairs.filter_map(move |(target, stamp)| Some((target, lease(stamp)?)))
+    let pairs = targets.iter().zip(receipt.charges());
+    pairs.filter_map(move |(target, record)| Some((target, lease(record)?)))
 }
 
 impl Store for RedisStore {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         Submission::Pending(Box::pin(self.execute(operations, answers)))
     }

@@ -40,7 +40,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Change, Correction, KeyBuf, Limit, Operation, Settlement, StoreError};
+use tidegate_core::{Correction, KeyBuf, Limit, Operation, PolicyChange, Settlement, StoreError};
 
 pub use admit::Admit;
 pub use caller::Caller;
@@ -104,7 +104,7 @@ impl Admission {
         let clock = StoreClock::of(engine.store());
         let shared = Arc::new(Shared::new(Pending::new(clock)));
         let admission = Self { engine: engine.clone(), shared, names: Arc::new(names) };
-        admission.reconfigure(rules, Change::default())?;
+        admission.reconfigure(rules, PolicyChange::default())?;
         Ok(admission)
     }
 

@@ -71,8 +71,8 @@ pub use request::batch::Batch;
 pub use schedule::{Schedule, ScheduleError};
 pub use store_handle::{StoreHandle, now_or_never};
 pub use tidegate_core::{
-    AnyKey, Change, Decision, Denial, FailureRule, Grant, Key, KeyBuf, LimitError, MAX_KEY_BYTES,
-    Outcome, Policy, PolicyBuilder, PolicyError, Rate, Receipt, Retry, Settlement, Store,
+    AnyKey, Decision, Denial, FailureRule, Grant, Key, KeyBuf, LimitError, MAX_KEY_BYTES, Outcome,
+    Policy, PolicyBuilder, PolicyChange, PolicyError, Rate, Receipt, Retry, Settlement, Store,
     StoreError,
 };
 pub use tidegate_memory::{DirectLimiter, MemoryStore, MemoryStoreBuilder, Overflow};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{
-    AnyKey, Change, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy,
+    AnyKey, Decision, FailureRule, Key, Limit, LimitError, Outcome, Outcomes, Policy, PolicyChange,
     Receipt, Settlement,
 };
 
@@ -125,10 +125,10 @@ impl Limiter {
     /// full.
     ///
     /// ```
-    /// use tidegate::{Change, Limiter, Policy};
+    /// use tidegate::{Limiter, Policy, PolicyChange};
     /// let limiter = Limiter::new(Policy::per_minute(1).capacity(10).build()?);
     /// let _ = limiter.take("alice").cost(4).now()?;
-    /// limiter.reconfigure(Policy::per_minute(1).capacity(5).build()?, Change::KeepTokens)?;
+    /// limiter.reconfigure(Policy::per_minute(1).capacity(5).build()?, PolicyChange::KeepTokens)?;
     /// assert_eq!(limiter.take("alice").cost(0).now()?.remaining(), 5);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -136,7 +136,7 @@ impl Limiter {
     /// # Errors
     /// When the limiter is [inline](Engine::inline), because its policy is its identity; or when
     /// the policy is a calendar quota and the limiter has no schedule.
-    pub fn reconfigure(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+    pub fn reconfigure(&self, policy: Policy, change: PolicyChange) -> Result<(), LimitError> {
         self.live_limit.revise(policy, change)
     }
 

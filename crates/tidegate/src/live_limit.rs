@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use arc_swap::{ArcSwap, Guard};
 use tidegate_core::{
-    Change, Charge, FailureRule, Key, KeyBuf, Limit, LimitError, Policy, Target, WallTime, Windows,
+    Charge, FailureRule, Key, KeyBuf, Limit, LimitError, Policy, PolicyChange, Target, WallTime,
+    Windows,
 };
 
 use crate::pacer::Pacer;
@@ -145,7 +146,7 @@ impl LiveLimit {
     }
 
     /// Replaces the policy, starts a new generation, and notifies the watchers.
-    pub(crate) fn revise(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+    pub(crate) fn revise(&self, policy: Policy, change: PolicyChange) -> Result<(), LimitError> {
         self.replace_policy(policy, change)?;
         self.notify_watchers();
         Ok(())
@@ -153,7 +154,11 @@ impl LiveLimit {
 
     /// Replaces the policy without notifying the watchers: a caller that changes several limits
     /// together notifies once all are replaced.
-    pub(crate) fn replace_policy(&self, policy: Policy, change: Change) -> Result<(), LimitError> {
+    pub(crate) fn replace_policy(
+        &self,
+        policy: Policy,
+        change: PolicyChange,
+    ) -> Result<(), LimitError> {
         if matches!(policy, Policy::Quota(_)) && !self.has_schedule() {
             return Err(LimitError::NoSchedule);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tidegate::guard::Guarded;
 use tidegate::{Policy, Store as _};
-use tidegate_core::{Answer, Answers, Charge, Limit, Operation};
+use tidegate_core::{Charge, Limit, Operation, StoreResponse, StoreResponses};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -40,10 +40,11 @@ async fn allowed(one: &Guarded, other: &Guarded) -> Result<Option<usize>> {
         let node = if take % 2 == 0 { one.clone() } else { other.clone() };
         let (limit, key) = (limit.clone(), key.clone());
         takes.spawn(async move {
-            let (charges, mut answers) = ([Charge::new(&limit, key.as_str(), 1)], Answers::new());
+            let (charges, mut answers) =
+                ([Charge::new(&limit, key.as_str(), 1)], StoreResponses::new());
             node.submit(&[Operation::Take(&charges)], &mut answers).await;
             match answers.pop().context("the store returned no answer")?? {
-                Answer::Decision(decision) if decision.degraded().is_none() => {
+                StoreResponse::Decision(decision) if decision.degraded().is_none() => {
                     anyhow::Ok(Some(decision.is_allowed()))
                 }
                 _ => Ok(None),

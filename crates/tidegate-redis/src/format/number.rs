@@ -1,6 +1,6 @@
 //! Numbers of the script: integers in doubles, never above 2^53.
 
-use tidegate_core::{Bucket, Exact, Now, Time, WallTime};
+use tidegate_core::{ExactTime, Now, Time, TokenBucket, WallTime};
 
 use crate::error::RedisFault;
 
@@ -35,16 +35,16 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// Encodes a span in the units of `bucket`'s rate.
-    pub(crate) fn span(value: Exact, bucket: &Bucket) -> Self {
+    pub(crate) fn span(value: ExactTime, bucket: &TokenBucket) -> Self {
         Self::of(value, bucket, MAX_NUMBER)
     }
 
     /// Encodes an instant in the units of `bucket`'s rate.
-    pub(crate) fn instant(value: Exact, bucket: &Bucket) -> Self {
+    pub(crate) fn instant(value: ExactTime, bucket: &TokenBucket) -> Self {
         Self::of(value, bucket, MAX_INSTANT)
     }
 
-    fn of(value: Exact, bucket: &Bucket, max: u64) -> Self {
+    fn of(value: ExactTime, bucket: &TokenBucket, max: u64) -> Self {
         let us = value.ns / 1_000;
         if us >= max {
             return Self { us: max, rest: 0 };
@@ -54,12 +54,12 @@ impl Pair {
     }
 
     /// Returns the exact value under `bucket`'s rate.
-    pub(crate) fn exact(self, bucket: &Bucket) -> Exact {
+    pub(crate) fn exact(self, bucket: &TokenBucket) -> ExactTime {
         let n = u64::from(bucket.rate().tokens());
         let ns = self.us.saturating_mul(1_000).saturating_add(self.rest / n);
         // The remainder of a division by a 32-bit number.
         #[expect(clippy::cast_possible_truncation)]
-        Exact { ns, part: (self.rest % n) as u32 }
+        ExactTime { ns, part: (self.rest % n) as u32 }
     }
 
     pub(crate) fn put(self, into: &mut impl Extend<u8>) {
@@ -133,9 +133,9 @@ mod tests {
         let policy = Policy::rate("999983/min".parse().unwrap()).capacity(7).build().unwrap();
         let Policy::Bucket(bucket) = policy else { panic!("a bucket") };
         for value in [
-            Exact { ns: 1_699_920_000_123_456_789, part: 999_982 },
-            Exact { ns: 999, part: 0 },
-            Exact::ZERO,
+            ExactTime { ns: 1_699_920_000_123_456_789, part: 999_982 },
+            ExactTime { ns: 999, part: 0 },
+            ExactTime::ZERO,
         ] {
             let pair = Pair::instant(value, &bucket);
             assert!(pair.rest < 1_000 * 999_983);

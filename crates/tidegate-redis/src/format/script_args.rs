@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Bucket, Policy, Windows, ceil_millis};
+use tidegate_core::{Policy, TokenBucket, Windows, ceil_millis};
 
 use crate::error::RedisFault;
 use crate::format::number::{MAX_COUNTED, MAX_NUMBER, Pair, put};
@@ -39,9 +39,12 @@ pub(crate) fn script_args(
                 _ => 2,
             });
             put(u64::from(bucket.rate().tokens()) * 1_000, &mut out);
-            for span in
-                [bucket.time_to_full(), bucket.ceiling(), bucket.span(amount), bucket.deepest()]
-            {
+            for span in [
+                bucket.time_to_full(),
+                bucket.max_tat_distance(),
+                bucket.span(amount),
+                bucket.time_to_full_from_max_debt(),
+            ] {
                 Pair::span(span, bucket).put(&mut out);
             }
         }
@@ -72,7 +75,7 @@ pub(crate) fn script_args(
 }
 
 /// Default time to live of an unused bucket: twice the time to full, at least a minute.
-fn time_to_live(bucket: &Bucket) -> Duration {
+fn time_to_live(bucket: &TokenBucket) -> Duration {
     let full = Duration::from_nanos(bucket.time_to_full().ceil());
     full.saturating_mul(2).max(MIN_TTL)
 }

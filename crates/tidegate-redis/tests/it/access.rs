@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Limit, Operation, Policy, Target};
+use tidegate_core::{Limit, Operation, Policy, StoreResponse, Target};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
 use tidegate_testkit::subject::{ask, block_on};
@@ -82,10 +82,10 @@ fn documented_acl_is_sufficient() {
             let receipt = granted(&store, &calls, "a", slots).await.receipt;
             let targets = [Target::new(&calls, "a")];
             let renew = Operation::Renew { targets: &targets, receipt: &receipt };
-            assert_eq!(ask(&store, renew).await.unwrap(), Answer::Slots(slots));
+            assert_eq!(ask(&store, renew).await.unwrap(), StoreResponse::Slots(slots));
             assert!(!take(&store, &calls, "a", 3).await.unwrap().is_allowed());
             let release = Operation::Release { targets: &targets, receipt: &receipt };
-            assert_eq!(ask(&store, release).await.unwrap(), Answer::Slots(slots));
+            assert_eq!(ask(&store, release).await.unwrap(), StoreResponse::Slots(slots));
         }
         let unleased = Limit::named("unleased", Policy::concurrency(3, None).unwrap()).unwrap();
         granted(&store, &unleased, "a", 1).await;

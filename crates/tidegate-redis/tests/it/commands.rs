@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answers, Change, Charge, Limit, Operation, Policy, Store as _};
+use tidegate_core::{Charge, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponses};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
 use tidegate_testkit::subject::block_on;
@@ -30,12 +30,12 @@ fn decision_is_one_command_on_one_connection() {
             Charge::new(&expensive, "a", 5),
             Charge::new(&expensive, "b", 1),
         ];
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         store.submit(&[Operation::Take(&list)], &mut answers).await;
         wait_for_heartbeat(&server);
         let before = calls(&server);
         for _ in 0..3 {
-            let mut answers = Answers::new();
+            let mut answers = StoreResponses::new();
             store.submit(&[Operation::Take(&list[..1])], &mut answers).await;
             store.submit(&[Operation::Peek(&list)], &mut answers).await;
             assert!(answers.iter().all(Result::is_ok), "{answers:?}");
@@ -132,7 +132,7 @@ fn leases_are_not_scanned_needlessly() {
     let server = RedisServer::start(Flavor::Redis);
     let policy = |slots| Policy::concurrency(slots, Some(Duration::from_secs(600))).unwrap();
     let calls = Limit::named("calls", policy(LEASES)).unwrap();
-    let fewer = calls.revise(policy(10), Change::KeepTokens).unwrap();
+    let fewer = calls.revise(policy(10), PolicyChange::KeepTokens).unwrap();
     let store = block_on(store(&server));
     let zscore_calls = |limit: &Limit, cost| {
         let before = server.calls_of("zscore");
@@ -140,7 +140,7 @@ fn leases_are_not_scanned_needlessly() {
         server.calls_of("zscore") - before
     };
     let one = [Charge::new(&calls, "a", 1)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     let all: Vec<Operation<'_>> = (0..LEASES).map(|_| Operation::Take(&one)).collect();
     block_on(store.submit(&all, &mut answers));
     assert_eq!(block_on(remaining(&store, &calls, "a")), 0);
@@ -158,7 +158,7 @@ fn long_submission_is_split_into_calls() {
         (0..16).map(|number| slow_bucket(&format!("l{number}"), 100)).collect();
     let list: Vec<Charge<'_>> = limits.iter().map(|limit| Charge::new(limit, "a", 1)).collect();
     let store = block_on(store(&server));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     // The first use of a limit syncs its policy.
     block_on(store.submit(&[Operation::Peek(&list)], &mut answers));
     wait_for_heartbeat(&server);

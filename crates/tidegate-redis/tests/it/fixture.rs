@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use redis::{Client, Connection};
 use tidegate_core::{
-    Answer, Charge, Decision, Grant, Key, Limit, Operation, Policy, Store, StoreError,
+    Charge, Decision, Grant, Key, Limit, Operation, Policy, Store, StoreError, StoreResponse,
 };
 use tidegate_redis::{RedisBuilder, RedisStore};
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
@@ -170,7 +170,7 @@ pub(crate) async fn take<'k>(
 ) -> Result<Decision, StoreError> {
     let charges = [Charge::new(limit, key, cost)];
     match ask(store, Operation::Take(&charges)).await? {
-        Answer::Decision(decision) => Ok(decision),
+        StoreResponse::Decision(decision) => Ok(decision),
         other => panic!("{other:?} is not a decision"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Charge, Limit, Operation, Policy, StoreError, Target};
+use tidegate_core::{Charge, Limit, Operation, Policy, StoreError, StoreResponse, Target};
 use tidegate_redis::{OpenError, RedisStore};
 use tidegate_testkit::launch::{Flavor, Proxy, RedisServer, wait_until};
 use tidegate_testkit::subject::{Subject as _, ask, ask_blocking, block_on};
@@ -179,11 +179,11 @@ fn full_server_keeps_its_connection() {
     block_on(async {
         let one = [Charge::new(&limit, "a", 1)];
         let answer = ask(&store, Operation::Peek(&one)).await.unwrap();
-        let Answer::Decision(decision) = answer else { panic!("{answer:?}") };
+        let StoreResponse::Decision(decision) = answer else { panic!("{answer:?}") };
         assert_eq!(decision.remaining(), 3, "four are left, and one would be taken");
         let targets = [Target::new(&calls, "a")];
         let release = Operation::Release { targets: &targets, receipt: &receipt };
-        assert_eq!(ask(&store, release).await.unwrap(), Answer::Slots(2));
+        assert_eq!(ask(&store, release).await.unwrap(), StoreResponse::Slots(2));
         assert!(take(&store, &limit, "a", 1).await.is_err());
     });
     assert_eq!(proxy.accepted(), 1);
@@ -232,7 +232,7 @@ fn clock_that_steps_back_grants_nothing() {
     let one = [Charge::new(&limit, "a", 1)];
     let take_one = || {
         let answer = ask_blocking(stores.store(), Operation::Take(&one)).unwrap();
-        let Answer::Decision(decision) = answer else { panic!("{answer:?}") };
+        let StoreResponse::Decision(decision) = answer else { panic!("{answer:?}") };
         decision
     };
     block_on(stores.set_time(ORIGIN + DAY));

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Answer, Answers, Change, Charge, Limit, Operation, Policy, Store as _};
+use tidegate_core::{
+    Charge, Limit, Operation, Policy, PolicyChange, Store as _, StoreResponse, StoreResponses,
+};
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, Peer, RedisServer, wait_until};
 use tidegate_testkit::subject::{ask, block_on};
@@ -37,7 +39,7 @@ fn receipts_are_valid_on_every_node() {
         let back = [tidegate_core::Correction::new(&limit, "a", -4)];
         let settle = Operation::Settle { corrections: &back, receipt: Some(&receipt) };
         let answer = ask(&other, settle).await.unwrap();
-        let Answer::Settled(settlement) = answer else { panic!("{answer:?}") };
+        let StoreResponse::Settled(settlement) = answer else { panic!("{answer:?}") };
         assert_eq!(settlement.outcomes[0].remaining, 8);
     });
 }
@@ -46,7 +48,7 @@ fn receipts_are_valid_on_every_node() {
 #[test]
 fn newest_policy_applies_on_every_node() {
     let old = slow_bucket("client", 10);
-    let new = old.revise(*slow_bucket("x", 4).policy(), Change::KeepTokens).unwrap();
+    let new = old.revise(*slow_bucket("x", 4).policy(), PolicyChange::KeepTokens).unwrap();
     block_on(async {
         let [one, other]: [RedisStore; 2] = nodes(server(Flavor::Redis), &prefix()).await;
         granted(&one, &old, "a", 1).await;
@@ -221,10 +223,10 @@ async fn timed_take(store: &RedisStore, limit: &Limit) -> (bool, u64) {
     let clock = Limit::named("clock", Policy::allowance(1 << 50).unwrap()).unwrap();
     let (one, clock_charge) = ([Charge::new(limit, "a", 1)], [Charge::new(&clock, "now", 1)]);
     let operations = [Operation::Take(&one), Operation::Take(&clock_charge)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&operations, &mut answers).await;
     let mut decisions = answers.into_iter().map(|answer| match answer.unwrap() {
-        Answer::Decision(decision) => decision,
+        StoreResponse::Decision(decision) => decision,
         other => panic!("{other:?} is not a decision"),
     });
     let (first, second) = (decisions.next().unwrap(), decisions.next().unwrap());

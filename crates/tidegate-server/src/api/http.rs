@@ -32,7 +32,7 @@ use http::header::ALLOW;
 use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use tidegate::{Jitter, StoreError};
-use tidegate_core::Answer;
+use tidegate_core::StoreResponse;
 use tidegate_http::host::HostCheck;
 use tidegate_http::identity::ClientAddress;
 use tokio::net::TcpListener;
@@ -257,7 +257,7 @@ impl HttpApi {
     fn respond<'o>(
         &self,
         operation: &'o Operation<'_>,
-        answer: Result<Answer, StoreError>,
+        answer: Result<StoreResponse, StoreError>,
         (deny, peer): (DenyStatus, IpAddr),
         hints: RetryHints<'_>,
     ) -> Result<ApiResponse<response::Body<'o>>, Problem> {

@@ -137,7 +137,7 @@ impl Problem {
     fn kind(&self) -> ProblemType {
         match self {
             Self::Invalid(_) => ProblemType::InvalidRequest,
-            Self::Store(error) if error.is_callers_fault() => ProblemType::InvalidRequest,
+            Self::Store(error) if error.is_caller_error() => ProblemType::InvalidRequest,
             Self::Malformed(_) | Self::Incomplete => ProblemType::MalformedBody,
             Self::SlowBody => ProblemType::SlowBody,
             Self::TooLarge => ProblemType::BodyTooLarge,
@@ -159,7 +159,7 @@ impl Problem {
     /// Returns the store error, unless the caller caused it.
     pub(crate) fn store_error(&self) -> Option<&StoreError> {
         match self {
-            Self::Store(error) if !error.is_callers_fault() => Some(error),
+            Self::Store(error) if !error.is_caller_error() => Some(error),
             _ => None,
         }
     }

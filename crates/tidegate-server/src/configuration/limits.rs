@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use tidegate::admission::{Admission, Tier};
-use tidegate::{Change, Engine, LimitError, Limiter, Policy};
+use tidegate::{Engine, LimitError, Limiter, Policy, PolicyChange};
 use tidegate_config::{Calendar, LimitPlan, Limits};
 use tidegate_core::Limit;
 
@@ -95,7 +95,7 @@ pub(crate) fn check<'l>(
             return Err(ChangeError::TierKind { limit: name.to_owned() });
         }
         if old != new {
-            let revised = limit.revise(*new, Change::KeepTokens);
+            let revised = limit.revise(*new, PolicyChange::KeepTokens);
             revised.map_err(|error| ChangeError::Limit { limit: name.to_owned(), error })?;
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::admission::{Admission, AdmissionError};
-use tidegate::{Change, Engine};
+use tidegate::{Engine, PolicyChange};
 use tidegate_config::{Limits, Plan};
 use tidegate_gateway::{Gateway, GatewayBuilder, Upstream};
 
@@ -111,7 +111,7 @@ fn admission_stats(admission: &Admission) -> impl Fn() -> AdmissionStats + Send 
 
 /// Configures admission as planned.
 fn configure(admission: &Admission, plan: &Plan) -> Result<(), AdmissionError> {
-    admission.reconfigure(plan.admission.rules(&plan.limits), Change::KeepTokens)?;
+    admission.reconfigure(plan.admission.rules(&plan.limits), PolicyChange::KeepTokens)?;
     if plan.admission.enabled.value {
         admission.enable();
     } else {

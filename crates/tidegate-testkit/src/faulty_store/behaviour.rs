@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Answers, Charge, Limit, Operation, Store, StoreError};
+use tidegate_core::{Charge, Limit, Operation, Store, StoreError, StoreResponses};
 
 /// When a submission is executed and answered. Durations are in tokio's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl Behaviour {
         &self,
         store: &impl Store,
         operation: &Operation<'_>,
-        answers: &mut Answers,
+        answers: &mut StoreResponses,
     ) {
         let (Some(limit), Operation::Take(charges)) = (&self.limit, operation) else {
             return store.submit(&[*operation], answers).await;

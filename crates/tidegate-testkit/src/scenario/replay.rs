@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tidegate_core::{
-    Answer, Charge, Correction, Decision, Limit, Operation, Outcome, Receipt, Retry, Target,
+    Charge, Correction, Decision, Limit, Operation, Outcome, Receipt, Retry, StoreResponse, Target,
     Windows,
 };
 
@@ -180,7 +180,7 @@ impl<'s> Replay<'s> {
         };
         let capacities = self.capacities(charges.iter().map(|c| c.target));
         let answer = self.ask(operation).await?;
-        if let (Answer::Decision(Decision::Allowed(grant)), false) =
+        if let (StoreResponse::Decision(Decision::Allowed(grant)), false) =
             (&answer, matches!(op, Op::Peek { .. }))
         {
             let spend = Spend { receipt: grant.receipt.clone(), charges: specs.to_vec() };
@@ -189,7 +189,7 @@ impl<'s> Replay<'s> {
         observed(answer, &capacities)
     }
 
-    async fn ask(&self, operation: Operation<'_>) -> Result<Answer, String> {
+    async fn ask(&self, operation: Operation<'_>) -> Result<StoreResponse, String> {
         ask(self.subject.store(), operation).await.map_err(|error| format!("error: {error}"))
     }
 
@@ -226,7 +226,7 @@ pub fn windows(length: u32, now: u64) -> Windows {
 
 /// Converts an answer to the form in a scenario. The capacities must be those of the policies in
 /// force.
-fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
+fn observed(answer: StoreResponse, capacities: &[u64]) -> Result<Expected, String> {
     let expected_outcomes = |outcomes: &[Outcome]| -> Result<Vec<ExpectedOutcome>, String> {
         if outcomes.len() != capacities.len() {
             return Err(format!("{} outcomes for {} charges", outcomes.len(), capacities.len()));
@@ -238,24 +238,24 @@ fn observed(answer: Answer, capacities: &[u64]) -> Result<Expected, String> {
             .collect()
     };
     Ok(match answer {
-        Answer::Decision(Decision::Allowed(grant)) => Expected::Allowed {
+        StoreResponse::Decision(Decision::Allowed(grant)) => Expected::Allowed {
             by: grant.binding,
             wait_ns: nanos(grant.wait),
             charges: expected_outcomes(&grant.outcomes)?,
         },
-        Answer::Decision(Decision::Denied(denial)) => Expected::Denied {
+        StoreResponse::Decision(Decision::Denied(denial)) => Expected::Denied {
             by: denial.by,
             retry_ns: wait(denial.retry),
             charges: expected_outcomes(&denial.outcomes)?,
         },
-        Answer::Settled(settlement) => Expected::Settled {
+        StoreResponse::Settled(settlement) => Expected::Settled {
             saturated: settlement.saturated,
             dropped: settlement.dropped,
             charges: expected_outcomes(&settlement.outcomes)?,
         },
-        Answer::Held(span) => Expected::Held(nanos(span)),
-        Answer::Reset(forgot) => Expected::Reset(Some(forgot)),
-        Answer::Slots(slots) => Expected::Slots(slots),
+        StoreResponse::HeldFor(span) => Expected::Held(nanos(span)),
+        StoreResponse::Reset(forgot) => Expected::Reset(Some(forgot)),
+        StoreResponse::Slots(slots) => Expected::Slots(slots),
         other => return Err(format!("unknown answer: {other:?}")),
     })
 }

@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate_core::{
-    Answer, Answers, Charge, Decision, Limit, Operation, Policy, Store, StoreError, Submission,
+    Charge, Decision, Limit, Operation, Policy, Store, StoreError, StoreResponse, StoreResponses,
+    Submission,
 };
 use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
 use tokio::time::Instant;
@@ -30,18 +31,18 @@ fn poll(submission: &mut Submission<'_>) -> Poll<()> {
     Pin::new(submission).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-fn is_allowed(answer: &Result<Answer, StoreError>) -> bool {
-    matches!(answer, Ok(Answer::Decision(Decision::Allowed(_))))
+fn is_allowed(answer: &Result<StoreResponse, StoreError>) -> bool {
+    matches!(answer, Ok(StoreResponse::Decision(Decision::Allowed(_))))
 }
 
 /// Number of remaining tokens according to the wrapped store.
 fn left(store: &Faulty, limit: &Limit) -> u64 {
     let charges = [Charge::new(limit, "k", 0)];
     let operations = [Operation::Peek(&charges)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     assert!(matches!(store.inner().submit(&operations, &mut answers), Submission::Ready));
     match answers.pop() {
-        Some(Ok(Answer::Decision(Decision::Allowed(grant)))) => grant.outcomes[0].remaining,
+        Some(Ok(StoreResponse::Decision(Decision::Allowed(grant)))) => grant.outcomes[0].remaining,
         other => panic!("{other:?}"),
     }
 }
@@ -51,7 +52,7 @@ fn polls(timing: Timing) -> (usize, usize) {
     let (store, limit) = (store(timing), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     let mut submission = store.submit(&operations, &mut answers);
     if matches!(submission, Submission::Ready) {
         assert_eq!(store.in_flight(), 0);
@@ -89,7 +90,7 @@ async fn the_gate_passes_as_many_submissions_as_it_is_opened_for() {
     let (store, limit) = (store(Timing::Gated), allowance(9));
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
-    let (mut first, mut second) = (Answers::new(), Answers::new());
+    let (mut first, mut second) = (StoreResponses::new(), StoreResponses::new());
     let mut waiting = store.submit(&operations, &mut first);
     assert!(poll(&mut waiting).is_pending());
     store.open(1);
@@ -112,7 +113,7 @@ async fn delays_use_the_time_of_the_runtime() {
     ] {
         let (store, limit) = (store(timing), allowance(9));
         let charges = [Charge::new(&limit, "k", 1)];
-        let (mut answers, asked) = (Answers::new(), Instant::now());
+        let (mut answers, asked) = (StoreResponses::new(), Instant::now());
         store.submit(&[Operation::Take(&charges); 3], &mut answers).await;
         assert_eq!((asked.elapsed(), answers.len()), (span, 3), "{timing:?}");
         let probed = Instant::now();
@@ -127,7 +128,7 @@ async fn a_round_trip_is_decided_after_half_its_time() {
     let charges = [Charge::new(&limit, "k", 1)];
     let operations = [Operation::Take(&charges)];
     for (at, remaining) in [(SECOND * 2 / 5, 9), (SECOND * 3 / 5, 8)] {
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         let asked = store.submit(&operations, &mut answers);
         assert!(tokio::time::timeout(at, asked).await.is_err());
         assert_eq!((left(&store, &limit), answers.len()), (remaining, 0));
@@ -140,7 +141,7 @@ async fn selected_operations_fail_and_the_others_are_decided() {
     let charges = [Charge::new(&limit, "k", 1)];
     let chosen = |asked: Asked<'_>| (asked.index % 2 == 1).then_some(StoreError::Full);
     let store = store(Behaviour::from(Timing::AtOnce).failing_if(chosen));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 4], &mut answers).await;
     let allowed: Vec<bool> = answers.iter().map(is_allowed).collect();
     assert_eq!((allowed, left(&store, &limit)), (vec![true, false, true, false], 7));
@@ -163,7 +164,7 @@ async fn a_failing_store_fails_probes_until_it_recovers() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
     let store = store(Behaviour::from(Timing::WhenPolled).unavailable());
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 2], &mut answers).await;
     assert!(answers.iter().all(|it| matches!(it, Err(StoreError::Unavailable(_)))));
     assert!(matches!(store.probe().await, Err(StoreError::Unavailable(_))));
@@ -183,7 +184,7 @@ async fn answers_can_be_left_out_and_probes_can_panic() {
         Ok(())
     });
     let store = store(behaviour);
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 3], &mut answers).await;
     assert_eq!((answers.len(), left(&store, &limit)), (1, 8));
     let probed = store.clone();
@@ -200,7 +201,7 @@ fn the_timing_may_depend_on_the_operations() {
         [Operation::Peek(_)] => Timing::Deferred,
         _ => Timing::AtOnce,
     }));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     let take = [Operation::Take(&charges)];
     assert!(matches!(store.submit(&take, &mut answers), Submission::Ready));
     let peek = [Operation::Peek(&charges)];
@@ -212,7 +213,7 @@ async fn takes_can_be_decided_by_another_limit() {
     let (asked, in_force) = (allowance(9), allowance(1));
     let charges = [Charge::new(&asked, "k", 1)];
     let store = store(Behaviour::from(Timing::AtOnce).taking_by(in_force));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 2], &mut answers).await;
     assert_eq!((is_allowed(&answers[0]), is_allowed(&answers[1])), (true, false));
 }
@@ -223,7 +224,7 @@ async fn submissions_and_operations_are_counted() {
     let charges = [Charge::new(&limit, "k", 1)];
     let (take, peek) = (Operation::Take(&charges), Operation::Peek(&charges));
     let store = store(Behaviour::from(Timing::WhenPolled).failing(|| StoreError::TimedOut));
-    let mut answers = Answers::new();
+    let mut answers = StoreResponses::new();
     store.submit(&[take, peek, take], &mut answers).await;
     store.submit(&[take], &mut answers).await;
     drop(store.submit(&[peek], &mut answers));

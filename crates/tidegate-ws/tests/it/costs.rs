@@ -190,6 +190,6 @@ fn policy_change_applies_to_an_existing_gate() {
     let gate = Gate::for_types(["SAY"]).limit(say.clone()).build().unwrap();
     let mut connection = alice(&gate);
     let wider = Policy::per_second(1).capacity(7).build().unwrap();
-    say.reconfigure(wider, tidegate::Change::Reset).unwrap();
+    say.reconfigure(wider, tidegate::PolicyChange::Reset).unwrap();
     assert_eq!(accepted_count(&mut connection, "SAY", 99), 7);
 }

@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::{Answers, FailureRule, Limit, Operation, Probe, Store, Submission, WallTime};
+use tidegate_core::{
+    FailureRule, Limit, Operation, Probe, Store, StoreResponses, Submission, WallTime,
+};
 use tokio::time::Instant;
 
 use super::builder::GuardBuilder;
@@ -27,12 +29,12 @@ use super::stats::GuardStats;
 /// use std::sync::Arc;
 /// use tidegate::guard::Guarded;
 /// use tidegate::{Engine, FailureRule, Policy, Store};
-/// use tidegate_core::{Answers, Operation, Submission};
+/// use tidegate_core::{Operation, StoreResponses, Submission};
 ///
 /// #[derive(Debug)]
 /// struct Dead;
 /// impl Store for Dead {
-///     fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut Answers) -> Submission<'a> {
+///     fn submit<'a>(&'a self, _: &'a [Operation<'a>], _: &'a mut StoreResponses) -> Submission<'a> {
 ///         Submission::Pending(Box::pin(std::future::pending()))
 ///     }
 /// }
@@ -113,7 +115,7 @@ impl Store for Guarded {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
-        answers: &'a mut Answers,
+        answers: &'a mut StoreResponses,
     ) -> Submission<'a> {
         match self.inner.breaker.current_epoch() {
             Some(_) => Submission::Pending(Box::pin(call_store(&self.inner, operations, answers))),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{
-    Charge, Correction, Decision, Operation, Outcome, Place, Policy, Receipt, Retry, Settlement,
-    Stamp, StoreError, Target, Time,
+    BucketLocation, Charge, ChargeRecord, Correction, Decision, Operation, Outcome, Policy,
+    Receipt, Retry, Settlement, StoreError, Target, Time,
 };
 
 use super::claim::{Claim, Oversize};
@@ -113,7 +113,7 @@ impl<'c> ClaimSnapshots<'c> {
 
     fn shortest_lease(&self, receipt: &Receipt) -> Option<Duration> {
         let slots =
-            receipt.stamps().iter().zip(self.policies()).filter(|(stamp, _)| is_slot(stamp));
+            receipt.charges().iter().zip(self.policies()).filter(|(record, _)| is_slot(record));
         let lease = |policy: &Policy| match policy {
             Policy::Concurrency(slots) => slots.lease(),
             _ => None,
@@ -355,9 +355,9 @@ pub(super) fn instant_after(wait: Option<Duration>, now: Time) -> Option<Time> {
 /// Whether a receipt is for slots of the store, which the permit holds.
 #[inline]
 pub(super) fn holds_slots(receipt: &Receipt) -> bool {
-    receipt.stamps().iter().any(is_slot)
+    receipt.charges().iter().any(is_slot)
 }
 
-pub(super) fn is_slot(stamp: &Stamp) -> bool {
-    matches!(stamp.place, Place::Slot(_))
+pub(super) fn is_slot(record: &ChargeRecord) -> bool {
+    matches!(record.location, BucketLocation::Slot(_))
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 use tidegate_core::{
-    Answer, AnyKey, ChargeError, Correction, Decision, Denial, Key, Operation, Outcome, Policy,
-    Receipt, Retry, StoreError, Target, WallTime,
+    AnyKey, ChargeError, Correction, Decision, Denial, Key, Operation, Outcome, Policy, Receipt,
+    Retry, StoreError, StoreResponse, Target, WallTime,
 };
 use tidegate_memory::MemoryStore;
 
@@ -235,7 +235,7 @@ impl<'c, 'a> PreparedOperation<'c, 'a> {
     pub(crate) fn resolve<T: FromAnswer>(
         &self,
         snapshots: &[Snapshot],
-        answer: Result<Answer, StoreError>,
+        answer: Result<StoreResponse, StoreError>,
     ) -> Result<T, StoreError> {
         if let Some(error) = self.error {
             return Err(error.into());
@@ -244,7 +244,7 @@ impl<'c, 'a> PreparedOperation<'c, 'a> {
             return answer.and_then(T::from_answer);
         }
         let state = answer.and_then(Decision::from_answer)?;
-        T::from_answer(Answer::Decision(denial_behind_waiters(
+        T::from_answer(StoreResponse::Decision(denial_behind_waiters(
             snapshots,
             &state,
             &self.queued_ahead,

@@ -9,7 +9,7 @@ use tidegate::{
     Batch, Decision, Engine, Limiter, MemoryStore, Policy, Request, Retry, Schedule, StoreError,
     StoreHandle,
 };
-use tidegate_core::{Answer, ChargeError, WallTime};
+use tidegate_core::{ChargeError, StoreResponse, WallTime};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 fn per_second(capacity: u64) -> Policy {
@@ -45,7 +45,7 @@ struct Step {
 }
 
 impl Step {
-    fn request(self, limiters: &[Limiter; 3]) -> Request<'_, Answer> {
+    fn request(self, limiters: &[Limiter; 3]) -> Request<'_, StoreResponse> {
         let (limiter, key) = (&limiters[self.limiter], ["alice", "bob", "carol"][self.key]);
         let cost = u64::from(self.amount);
         match self.verb {
@@ -66,9 +66,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// An answer without its receipt, which depends on the issuing store.
-fn summary(answer: Result<Answer, StoreError>) -> String {
+fn summary(answer: Result<StoreResponse, StoreError>) -> String {
     match answer {
-        Ok(Answer::Decision(Decision::Allowed(grant))) => {
+        Ok(StoreResponse::Decision(Decision::Allowed(grant))) => {
             format!("allowed {:?} {:?}", grant.wait, grant.outcomes)
         }
         answer => format!("{answer:?}"),

@@ -10,7 +10,7 @@ use http::StatusCode;
 use smallvec::{SmallVec, smallvec};
 use tidegate::admission::{Bill, InFlight};
 use tidegate::{Batch, Receipt, Snapshot, StoreError};
-use tidegate_core::{Answer, Correction, Operation, Target};
+use tidegate_core::{Correction, Operation, StoreResponse, Target};
 
 use super::response_summary::{ResponseEnd, ResponseSummary};
 use crate::layer::decision::limits::{Charges, RuleCharge, counts_slots, holds_slots};
@@ -193,7 +193,8 @@ impl OpenCharges {
                     (corrections.release || !corrections.settle, release),
                 ];
                 let wanted = operations.into_iter().filter(|(is_due, _)| *is_due);
-                let batch = wanted.map(|(_, operation)| engine.operation::<Answer>(operation));
+                let batch =
+                    wanted.map(|(_, operation)| engine.operation::<StoreResponse>(operation));
                 let answers = batch.collect::<Batch<'_, _>>().await;
                 answers.into_iter().for_each(|answer| self.log_failure(answer.map(drop)));
             }

@@ -7,7 +7,7 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::http1::handshake;
 use hyper_util::rt::TokioIo;
-use tidegate::Change;
+use tidegate::PolicyChange;
 use tidegate::admission::{Admission, Rules};
 use tidegate_http::key::{self, Missing};
 use tidegate_http::layer::AdmissionLayer;
@@ -86,7 +86,9 @@ async fn unknown_peer_address_is_refused_and_logged_once() {
     }
     assert_eq!(log.count("into_make_service_with_connect_info"), 1, "{}", log.text());
     // Shadow mode admits the request, and it counts as pending.
-    admission.reconfigure(Rules::none().client(hourly(9)).shadow(true), Change::default()).unwrap();
+    admission
+        .reconfigure(Rules::none().client(hourly(9)).shadow(true), PolicyChange::default())
+        .unwrap();
     assert_eq!(server.get("/", &[]).await.status, 200);
     assert_eq!(admission.pending(), 0);
 }
@@ -127,7 +129,7 @@ async fn skipped_client_tier_charges_the_connection_if_configured() {
     let fields = async || server.get("/", &[]).await.header("ratelimit").map(str::to_owned);
     assert_eq!(fields().await, None, "the tier is skipped");
     let by_connection = rules.limit_connections(true);
-    admission.reconfigure(by_connection, Change::default()).unwrap();
+    admission.reconfigure(by_connection, PolicyChange::default()).unwrap();
     for _ in 0..2 {
         assert_eq!(fields().await.as_deref(), Some(r#""client";r=0;t=3600"#));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use serde_json::json;
-use tidegate::{Change, Policy};
+use tidegate::{Policy, PolicyChange};
 use tidegate_http::field::{Reset, Style, Styles, Unit};
 use tidegate_http::identity::ClientAddress;
 use tidegate_http::key::{self, Missing};
@@ -136,7 +136,7 @@ async fn policy_change_shows_from_the_next_request() {
     let server = TestServer::start(router).await;
     for capacity in [2, 7, 3] {
         let policy = Policy::per_second(1).capacity(capacity).build().unwrap();
-        limit.reconfigure(policy, Change::Reset).unwrap();
+        limit.reconfigure(policy, PolicyChange::Reset).unwrap();
         for _ in 0..2 {
             let reported = format!("\"users\";q={capacity};w={capacity}");
             let response = server.as_user("alice").await;

@@ -203,7 +203,7 @@ fn charges_can_be_settled_after_a_tier_is_removed() {
     let alice = caller_of("acme", "alice");
     let pass = fixture.admission.admit(alice.cost(10)).billed().now().unwrap().admitted().unwrap();
     let bill = pass.bill().unwrap();
-    let change = tidegate::Change::KeepTokens;
+    let change = tidegate::PolicyChange::KeepTokens;
     fixture.admission.reconfigure(Rules::default().client(None), change).unwrap();
     let settle = fixture.admission.settle(alice, -10, &bill);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

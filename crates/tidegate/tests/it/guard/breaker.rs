@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::Guarded;
 use tidegate::{Engine, MemoryStore, Store, StoreError, StoreHandle};
-use tidegate_core::{Answer, Answers, Charge, Operation};
+use tidegate_core::{Charge, Operation, StoreResponse, StoreResponses};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 use tokio::time::Instant;
 use tracing::field::{Field, Visit};
@@ -187,12 +187,12 @@ async fn a_store_that_answers_part_of_a_batch_is_up() {
     store.set(FaultMode::OneByOne(MILLI * 20));
     let limit = named("a", 1, 100);
     let charges = [Charge::new(&limit, "k", 1)];
-    let degraded_rule = |answer: &Result<Answer, StoreError>| match answer {
-        Ok(Answer::Decision(decision)) => decision.degraded(),
+    let degraded_rule = |answer: &Result<StoreResponse, StoreError>| match answer {
+        Ok(StoreResponse::Decision(decision)) => decision.degraded(),
         other => panic!("{other:?}"),
     };
     for _ in 0..10 {
-        let mut answers = Answers::new();
+        let mut answers = StoreResponses::new();
         guard.submit(&[Operation::Take(&charges); 4], &mut answers).await;
         let degraded: Vec<_> = answers.iter().map(degraded_rule).collect();
         assert_eq!(degraded, [None, None, Some(Local), Some(Local)]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::clock::TokioClock;
 use tidegate::guard::{GuardBuilder, Guarded};
 use tidegate::{Decision, Engine, Limiter, MemoryStore, Policy, Store, StoreError};
-use tidegate_core::{Answer, Answers, Charge, Limit, Operation, Target};
+use tidegate_core::{Charge, Limit, Operation, StoreResponse, StoreResponses, Target};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
 
 pub(super) const MILLI: Duration = Duration::from_millis(1);
@@ -128,8 +128,8 @@ pub(super) async fn bring_up(store: &Faulty, guard: &Guarded) {
 pub(super) async fn execute(
     store: &impl Store,
     operation: Operation<'_>,
-) -> Result<Answer, StoreError> {
-    let mut answers = Answers::new();
+) -> Result<StoreResponse, StoreError> {
+    let mut answers = StoreResponses::new();
     store.submit(&[operation], &mut answers).await;
     assert_eq!(answers.len(), 1, "one operation, one answer");
     answers.remove(0)
@@ -137,7 +137,7 @@ pub(super) async fn execute(
 
 pub(super) async fn take(store: &impl Store, charges: &[Charge<'_>]) -> Decision {
     match execute(store, Operation::Take(charges)).await {
-        Ok(Answer::Decision(decision)) => decision,
+        Ok(StoreResponse::Decision(decision)) => decision,
         other => panic!("{other:?} is not a decision"),
     }
 }

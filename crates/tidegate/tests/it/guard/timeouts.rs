@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::FailureRule::{Local, Open};
 use tidegate::guard::{NotAsked, within};
 use tidegate::{Store as _, StoreError};
-use tidegate_core::{Answers, Charge, Correction, Operation};
+use tidegate_core::{Charge, Correction, Operation, StoreResponses};
 use tokio::time::Instant;
 
 use super::faulty::{
@@ -155,7 +155,7 @@ async fn a_batch_has_one_deadline() {
     store.set(FaultMode::OneByOne(MILLI * 20));
     let limit = named("a", 1, 100);
     let charges = [Charge::new(&limit, "k", 1)];
-    let (start, mut answers) = (Instant::now(), Answers::new());
+    let (start, mut answers) = (Instant::now(), StoreResponses::new());
     within(MILLI * 32, guard.submit(&[Operation::Take(&charges); 50], &mut answers)).await;
     assert_eq!((start.elapsed(), answers.len()), (MILLI * 24, 50));
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::pacer::{CallOutcome, Pacer, Tuning, WaitPart};
-use tidegate::{Change, Engine, Policy};
+use tidegate::{Engine, Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Waiter};
 
@@ -196,9 +196,9 @@ fn a_slot_is_released_after_its_policy_changed() {
         let permit =
             pacer.acquire([limiter.charge("k", 1)]).refund_on_drop(is_refunded).now().unwrap();
         let bucket = Policy::per_second(10).build().unwrap();
-        limiter.reconfigure(bucket, Change::KeepTokens).unwrap();
+        limiter.reconfigure(bucket, PolicyChange::KeepTokens).unwrap();
         drop(permit);
         assert_eq!(manual.engine.store().local().unwrap().stats().leases, 0);
-        limiter.reconfigure(slots(), Change::KeepTokens).unwrap();
+        limiter.reconfigure(slots(), PolicyChange::KeepTokens).unwrap();
     }
 }

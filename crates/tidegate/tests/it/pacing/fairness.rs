@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::pacer::{Acquire, Pacer, Priority};
-use tidegate::{Change, Policy};
+use tidegate::{Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Waiter};
 
@@ -168,7 +168,7 @@ fn parked_tenants_are_woken_by_changes() {
     first.settle_now(&[0]).unwrap();
     assert_eq!(settled.wakes(), 1);
     let changed = Waiter::join(token()).unwrap();
-    own.reconfigure(Policy::per_second(10).capacity(1).build().unwrap(), Change::KeepTokens)
+    own.reconfigure(Policy::per_second(10).capacity(1).build().unwrap(), PolicyChange::KeepTokens)
         .unwrap();
     manual.run(&pacer, SECOND);
     assert_eq!(changed.wakes(), 1);

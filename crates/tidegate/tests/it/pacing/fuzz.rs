@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate::pacer::{Acquire, Pacer, Permit, Priority};
-use tidegate::{Change, Limiter, Policy};
+use tidegate::{Limiter, Policy, PolicyChange};
 
 use super::manual::{ManualEngine, Random, Waiter};
 
@@ -75,7 +75,7 @@ fn everything_held_is_given_back_exactly() {
                 7 if random.below(50) == 0 => {
                     let rate = 1 + random.below(3) as u64;
                     let policy = Policy::per_second(rate).capacity(40).build().unwrap();
-                    harness.shared.reconfigure(policy, Change::KeepTokens).unwrap();
+                    harness.shared.reconfigure(policy, PolicyChange::KeepTokens).unwrap();
                 }
                 7 if random.below(50) == 0 => {
                     harness.slots.hold("s", Duration::ZERO).now().unwrap();

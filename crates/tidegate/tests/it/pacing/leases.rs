@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::Charge;
 use tidegate::clock::{ManualClock, TokioClock};
 use tidegate::pacer::{Pacer, Permit};
-use tidegate::{Change, Engine, Limiter, MemoryStore, Policy, StoreHandle};
+use tidegate::{Engine, Limiter, MemoryStore, Policy, PolicyChange, StoreHandle};
 use tidegate_testkit::faulty_store::{FaultyStore, Timing, Verb};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -332,7 +332,7 @@ fn leases_follow_the_policy() {
     let manual = ManualEngine::new();
     let pacer = manual.pacer();
     let limiter = manual.engine.limiter("calls", slots(1)).unwrap();
-    let revise = |policy| limiter.reconfigure(policy, Change::KeepTokens).unwrap();
+    let revise = |policy| limiter.reconfigure(policy, PolicyChange::KeepTokens).unwrap();
     let held = pacer.acquire([limiter.charge("k", 1)]).now().unwrap();
     revise(Policy::concurrency(1, Some(LEASE / 2)).unwrap());
     manual.clock.advance(LEASE / 3);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::pacer::{AcquireError, Pacer};
 use tidegate::{Decision, Engine, MemoryStore, Policy, StoreError, StoreHandle};
-use tidegate_core::{Answer, Operation};
+use tidegate_core::{Operation, StoreResponse};
 use tidegate_testkit::faulty_store::{Asked, Behaviour, Timing, Verb};
 use tokio::runtime::{Builder, Runtime};
 
@@ -230,7 +230,7 @@ async fn a_slot_released_elsewhere_is_noticed_before_its_lease_ends() {
     let snapshot = limiter.snapshot();
     let charges = [snapshot.charge("k", 1)];
     let elsewhere = remote.inner().execute(&Operation::Take(&charges)).unwrap();
-    let Answer::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
+    let StoreResponse::Decision(Decision::Allowed(grant)) = elsewhere else { panic!("it is free") };
     let acquire = pacer.acquire([limiter.charge("k", 1)]).max_wait(SECOND * 5);
     let next = tokio::spawn(acquire.into_future());
     tokio::time::sleep(SECOND * 2).await;
