@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{FailureRule, Store as _};
 use tidegate_core::{Charge, Limit, Operation, StoreResponse, StoreResponses};
 use tidegate_redis::RedisStore;
@@ -110,10 +110,10 @@ pub(super) async fn run(
 }
 
 /// A node: a store with one connection, under a guard.
-async fn guard(servers: &Servers) -> Result<Guarded> {
+async fn guard(servers: &Servers) -> Result<GuardedStore> {
     let store = RedisStore::builder(&servers.url()).open()?;
     store.connected().await?;
-    let builder = Guarded::builder(Arc::new(store)).timeout(TIMEOUT);
+    let builder = GuardedStore::builder(Arc::new(store)).timeout(TIMEOUT);
     Ok(builder.default_rule(FailureRule::Local).build()?)
 }
 
@@ -122,7 +122,7 @@ async fn once(
     script: Script,
     servers: &Arc<Servers>,
     orders: &Arc<Orders>,
-    guarded: &Guarded,
+    guarded: &GuardedStore,
 ) -> Result<(Vec<Entry>, Moments)> {
     let (stopwatch, over) = (Stopwatch::start(), Arc::new(AtomicBool::new(false)));
     let limit = Limit::named("client", policy()?)?;
@@ -162,7 +162,7 @@ async fn off_the_runtime(
 }
 
 struct Caller {
-    guarded: Guarded,
+    guarded: GuardedStore,
     limit: Limit,
     caller: usize,
     stopwatch: Stopwatch,

@@ -15,7 +15,7 @@ use crate::job::Batch;
 use crate::script::Scripts;
 
 /// Timeout for connecting, and for a response; after that the connection is dropped. Callers wait
-/// less; see the timeout of `tidegate::Guarded`.
+/// less; see the timeout of `tidegate::guard::GuardedStore`.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Initial and maximum delay between two connection attempts.
 const INITIAL_DELAY: Duration = Duration::from_millis(50);

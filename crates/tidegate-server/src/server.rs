@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Store;
-use tidegate::guard::{GuardStats, Guarded};
+use tidegate::guard::{GuardStats, GuardedStore};
 use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
@@ -218,7 +218,7 @@ impl BoundListeners {
         self,
         config: Arc<ActiveConfig>,
         workers: Workers,
-        guarded: Option<Guarded>,
+        guarded: Option<GuardedStore>,
     ) -> Running {
         let Self { http, admin, grpc } = self;
         let (mut drain, mut admin_drain) = (Drain::new(), Drain::new());
@@ -262,7 +262,7 @@ pub struct Running {
     /// Drain of the admin listener, which closes last so that it can report the shutdown of the
     /// others.
     admin_drain: Drain,
-    guarded: Option<Guarded>,
+    guarded: Option<GuardedStore>,
     config: Arc<ActiveConfig>,
     /// Saves snapshots of the store, if configured.
     saver: Option<SnapshotSaver>,
@@ -299,13 +299,13 @@ impl Running {
     /// Returns whether the shared store is currently in use; `None` if the store cannot fail.
     #[must_use]
     pub fn store_is_up(&self) -> Option<bool> {
-        self.guarded.as_ref().map(Guarded::is_up)
+        self.guarded.as_ref().map(GuardedStore::is_up)
     }
 
     /// Returns the guard's counters; `None` if the store cannot fail.
     #[must_use]
     pub fn store_stats(&self) -> Option<GuardStats> {
-        self.guarded.as_ref().map(Guarded::stats)
+        self.guarded.as_ref().map(GuardedStore::stats)
     }
 
     /// Reloads the configuration file. If the file is invalid, the current configuration stays in

@@ -64,7 +64,7 @@ pub use charge::Charge;
 pub use engine::Engine;
 pub use jitter::Jitter;
 pub use limiter::Limiter;
-pub use live_limit::Snapshot;
+pub use live_limit::LimitSnapshot;
 pub use request::Request;
 pub use request::batch::Batch;
 #[cfg(feature = "calendar")]

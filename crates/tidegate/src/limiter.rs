@@ -12,7 +12,7 @@ use tidegate_core::{
 
 use crate::charge::Charge;
 use crate::engine::Engine;
-use crate::live_limit::{LiveLimit, Snapshot};
+use crate::live_limit::{LimitSnapshot, LiveLimit};
 use crate::pacer::{Acquire, Pacer};
 use crate::request::{DeferredOperation, Request, Verb};
 
@@ -156,7 +156,7 @@ impl Limiter {
 
     /// Reads the current limit, for a list of charges over several limiters; see [`Engine`].
     #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
+    pub fn snapshot(&self) -> LimitSnapshot {
         self.live_limit.snapshot_on(self.engine.store())
     }
 
@@ -190,18 +190,18 @@ impl Limiter {
     /// ```
     /// use tidegate::{Limiter, Policy};
     /// let limiter = Limiter::new(Policy::per_second(1).capacity(5).build()?);
-    /// assert!(limiter.spend(&limiter.snapshot(), "alice", 1).is_none(), "a new key");
+    /// assert!(limiter.take_bare(&limiter.snapshot(), "alice", 1).is_none(), "a new key");
     /// assert!(limiter.take("alice").now()?.is_allowed());
-    /// let spent = limiter.spend(&limiter.snapshot(), "alice", 3).unwrap();
+    /// let spent = limiter.take_bare(&limiter.snapshot(), "alice", 3).unwrap();
     /// assert_eq!((spent.remaining, spent.retry), (1, None));
-    /// let denied = limiter.spend(&limiter.snapshot(), "alice", 3).unwrap();
+    /// let denied = limiter.take_bare(&limiter.snapshot(), "alice", 3).unwrap();
     /// assert!(denied.retry.is_some());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn spend<'a>(
+    pub fn take_bare<'a>(
         &self,
-        snapshot: &Snapshot,
+        snapshot: &LimitSnapshot,
         key: impl Into<Key<'a>>,
         cost: u64,
     ) -> Option<Outcome> {
@@ -306,7 +306,7 @@ impl Limiter {
             None => Cow::Borrowed(key.name()),
         };
         let pacer = self.live_limit.pacer(|| Pacer::new(&self.engine));
-        pacer.acquire([self.charge(key, 1).own()]).tenant(&tenant)
+        pacer.acquire([self.charge(key, 1).per_tenant()]).tenant(&tenant)
     }
 
     /// Takes one slot of a [concurrency](Policy::concurrency) limit: at once with

@@ -245,7 +245,7 @@ impl LiveLimit {
 
     /// Reads the current limit, with the calendar windows around the wall time of a store.
     #[inline]
-    pub(crate) fn snapshot_on(&self, store: &StoreHandle) -> Snapshot {
+    pub(crate) fn snapshot_on(&self, store: &StoreHandle) -> LimitSnapshot {
         self.snapshot(self.wall_time(store))
     }
 
@@ -257,12 +257,12 @@ impl LiveLimit {
 
     /// Reads the current limit, with the calendar windows around a wall time.
     #[inline]
-    pub(crate) fn snapshot(&self, wall: WallTime) -> Snapshot {
+    pub(crate) fn snapshot(&self, wall: WallTime) -> LimitSnapshot {
         #[cfg(feature = "calendar")]
         let windows = self.schedule.as_ref().map(|schedule| schedule.windows(wall));
         #[cfg(not(feature = "calendar"))]
         let (windows, _) = (None, wall);
-        Snapshot { limit: self.limit.load(), windows }
+        LimitSnapshot { limit: self.limit.load(), windows }
     }
 }
 
@@ -277,12 +277,12 @@ impl std::fmt::Debug for LiveLimit {
 /// Taken by [`Limiter::snapshot`](crate::Limiter::snapshot). Do not keep it for longer than one
 /// decision.
 #[derive(Debug)]
-pub struct Snapshot {
+pub struct LimitSnapshot {
     limit: Guard<Arc<Limit>>,
     windows: Option<Windows>,
 }
 
-impl Snapshot {
+impl LimitSnapshot {
     /// The limit at that instant.
     #[must_use]
     pub fn limit(&self) -> &Limit {

@@ -48,7 +48,7 @@ impl<'a, T> Request<'a, T> {
 
     /// Converts the request to one with an answer of any type, so that requests of different kinds
     /// can go into one [`Batch`](crate::Batch).
-    pub fn any(self) -> Request<'a, StoreResponse> {
+    pub fn into_any(self) -> Request<'a, StoreResponse> {
         Request::new(self.store, self.deferred)
     }
 

@@ -50,7 +50,7 @@ impl StoreHandle {
 
     /// Whether both handles refer to the same store.
     #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub fn ptr_eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
             (Kind::Local(one), Kind::Local(other)) => Arc::ptr_eq(one, other),
             (Kind::Shared(one), Kind::Shared(other)) => Arc::ptr_eq(one, other),
@@ -133,8 +133,8 @@ impl From<Arc<MemoryStore>> for StoreHandle {
 }
 
 #[cfg(feature = "tokio")]
-impl From<crate::guard::Guarded> for StoreHandle {
-    fn from(store: crate::guard::Guarded) -> Self {
+impl From<crate::guard::GuardedStore> for StoreHandle {
+    fn from(store: crate::guard::GuardedStore) -> Self {
         Self::shared(Arc::new(store))
     }
 }

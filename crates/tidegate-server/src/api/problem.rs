@@ -9,7 +9,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONNECTION;
 use axum::response::{IntoResponse, Response};
 use tidegate::StoreError;
-use tidegate::guard::NotAsked;
+use tidegate::guard::NotCalled;
 use tidegate_config::Fault;
 use tidegate_http::field::RetryAfter;
 use tidegate_http::host::HostError;
@@ -178,7 +178,7 @@ impl Problem {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Store(StoreError::Unavailable(reason)) => match reason.downcast_ref()? {
-                NotAsked::Down { retry_after } => Some(*retry_after),
+                NotCalled::Down { retry_after } => Some(*retry_after),
                 _ => None,
             },
             // Another node may serve the retry, or this one after its restart.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Policy, Store};
 use tidegate_core::breaker::BreakerState;
 use tidegate_llm::telemetry::{Acquired, Observer as _};
@@ -36,7 +36,7 @@ async fn all_recorded() -> Metrics {
     let engine = Engine::on(memory.clone());
     let limiter = engine.limiter("client", Policy::per_second(1).build().unwrap()).unwrap();
     assert!(limiter.take("alice").await.unwrap().is_allowed());
-    let guard = Guarded::builder(memory.clone() as Arc<dyn Store>).build().unwrap();
+    let guard = GuardedStore::builder(memory.clone() as Arc<dyn Store>).build().unwrap();
     metrics.set_store_source(move || StoreStats {
         store: "redis",
         table: Some(memory.stats()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Store, StoreHandle};
 use tidegate_config::{StorePlan, StoreUrl};
 use tidegate_redis::RedisStore;
@@ -17,7 +17,7 @@ pub(super) struct ServerStore {
     /// The engine that all listeners use.
     pub(super) engine: Engine,
     /// The guard of a store that can fail.
-    pub(super) guard: Option<Guarded>,
+    pub(super) guard: Option<GuardedStore>,
     /// The snapshot file, if configured.
     pub(super) snapshot: Option<Arc<SnapshotFile>>,
 }
@@ -31,7 +31,7 @@ impl ServerStore {
 
     /// Wraps a store that may fail in a guard with the configured failure rules.
     pub(super) fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let guard = Guarded::builder(store)
+        let guard = GuardedStore::builder(store)
             .default_rule(plan.on_failure.value)
             .expected_nodes(plan.expected_nodes.value)
             .max_memory(plan.max_memory.value.bytes())

@@ -310,7 +310,7 @@ fn build_types(declared: Option<Vec<Arc<str>>>) -> Result<Types, BuildError> {
 fn check_stores(limiters: &[Limiter]) -> Result<(), BuildError> {
     for pair in limiters.windows(2) {
         let [one, other] = pair else { continue };
-        if !one.engine().store().is_same(other.engine().store()) {
+        if !one.engine().store().ptr_eq(other.engine().store()) {
             let name = |limiter: &Limiter| limiter.limit().name().to_owned();
             return Err(BuildError::Stores(name(one), name(other)));
         }

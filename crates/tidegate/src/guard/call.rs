@@ -20,7 +20,7 @@ use super::fallback::{Fallback, FallbackContext};
 use super::holds::{self, PendingHolds};
 use super::nodes::Nodes;
 use super::stats::Counters;
-use super::{NotAsked, deadline, prober};
+use super::{NotCalled, deadline, prober};
 use crate::store_handle::missing_answer;
 
 /// State shared by the clones of a guard.
@@ -30,7 +30,7 @@ pub(super) struct Inner {
     pub(super) fallback: Fallback,
     nodes: Nodes,
     pub(super) holds: PendingHolds,
-    /// When [`Guarded::check`](super::Guarded::check) last probed the store.
+    /// When [`GuardedStore::check`](super::GuardedStore::check) last probed the store.
     pub(super) checked: Mutex<Option<Instant>>,
     pub(super) counters: Counters,
     /// Degraded decisions before the store last went down.
@@ -167,21 +167,21 @@ impl Inner {
     }
 
     /// The current epoch and the timeout, if the store can be called.
-    fn begin_call(&self) -> Result<(Epoch, Duration), NotAsked> {
+    fn begin_call(&self) -> Result<(Epoch, Duration), NotCalled> {
         let epoch = self.breaker.current_epoch().ok_or_else(|| self.down())?;
         if Handle::try_current().is_err() {
             self.no_runtime_logged.call_once(|| {
                 tracing::warn!("store called outside a tokio runtime; deciding by failure rules");
             });
-            return Err(NotAsked::NoRuntime);
+            return Err(NotCalled::NoRuntime);
         }
         let span = deadline::effective_timeout(self.timeout);
-        if span.is_zero() { Err(NotAsked::TooLate) } else { Ok((epoch, span)) }
+        if span.is_zero() { Err(NotCalled::DeadlinePassed) } else { Ok((epoch, span)) }
     }
 
     /// Why a store that is down is not called.
-    pub(super) fn down(&self) -> NotAsked {
-        NotAsked::Down { retry_after: self.retry_after() }
+    pub(super) fn down(&self) -> NotCalled {
+        NotCalled::Down { retry_after: self.retry_after() }
     }
 
     /// Time until a retry makes sense.
@@ -213,7 +213,7 @@ impl Inner {
         operations: &[Operation<'_>],
         answers: &mut StoreResponses,
         most_lenient: FailureRule,
-        reason: impl Fn() -> NotAsked,
+        reason: impl Fn() -> NotCalled,
     ) {
         answers.extend(operations.iter().map(|operation| {
             if self.fallback.local.has_issued(operation) {

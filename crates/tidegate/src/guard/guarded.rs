@@ -27,7 +27,7 @@ use super::stats::GuardStats;
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use tidegate::guard::Guarded;
+/// use tidegate::guard::GuardedStore;
 /// use tidegate::{Engine, FailureRule, Policy, Store};
 /// use tidegate_core::{Operation, StoreResponses, Submission};
 ///
@@ -39,7 +39,7 @@ use super::stats::GuardStats;
 ///     }
 /// }
 ///
-/// let store = Guarded::builder(Arc::new(Dead)).expected_nodes(4.try_into()?).build()?;
+/// let store = GuardedStore::builder(Arc::new(Dead)).expected_nodes(4.try_into()?).build()?;
 /// let engine = Engine::on(store.clone());
 /// let limiter = engine.limiter("api", Policy::per_second(10).capacity(100).build()?)?;
 /// for _ in 0..25 {
@@ -53,11 +53,11 @@ use super::stats::GuardStats;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Guarded {
+pub struct GuardedStore {
     inner: Arc<Inner>,
 }
 
-impl Guarded {
+impl GuardedStore {
     /// Returns a builder for a guard around this store.
     ///
     /// A store that can fail must implement [`Store::probe`]. The default probe always succeeds:
@@ -111,7 +111,7 @@ impl Guarded {
     }
 }
 
-impl Store for Guarded {
+impl Store for GuardedStore {
     fn submit<'a>(
         &'a self,
         operations: &'a [Operation<'a>],
@@ -141,15 +141,15 @@ impl Store for Guarded {
     }
 }
 
-impl Clone for Guarded {
+impl Clone for GuardedStore {
     fn clone(&self) -> Self {
         Self { inner: self.inner.clone() }
     }
 }
 
-impl fmt::Debug for Guarded {
+impl fmt::Debug for GuardedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guarded")
+        f.debug_struct("GuardedStore")
             .field("is_up", &self.is_up())
             .field("stats", &self.inner.counters.read())
             .field("store", &&*self.inner.store)

@@ -13,7 +13,7 @@ use super::claim::{Claim, Oversize};
 use super::group::SlotGroup;
 use super::scheduler::demand::Demands;
 use super::scheduler::slab::Id;
-use crate::live_limit::Snapshot;
+use crate::live_limit::LimitSnapshot;
 use crate::request::FromAnswer as _;
 use crate::store_handle::StoreHandle;
 
@@ -83,7 +83,7 @@ pub(super) struct Block {
 /// The claims of a list under the policies of one instant.
 pub(super) struct ClaimSnapshots<'c> {
     claims: &'c [Claim],
-    limits: SmallVec<[Snapshot; 2]>,
+    limits: SmallVec<[LimitSnapshot; 2]>,
 }
 
 impl<'c> ClaimSnapshots<'c> {
@@ -95,7 +95,7 @@ impl<'c> ClaimSnapshots<'c> {
     where
         'c: 's,
     {
-        let charge = |(claim, snapshot): (&'c Claim, &'s Snapshot)| {
+        let charge = |(claim, snapshot): (&'c Claim, &'s LimitSnapshot)| {
             snapshot.charge(claim.key.as_key(), cost(claim, snapshot.limit().policy()))
         };
         self.claims.iter().zip(&self.limits).map(charge).collect()

@@ -36,7 +36,7 @@ use crate::store_handle::{StoreHandle, missing_answer, now_or_never};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// To mix requests of different kinds, convert them with [`any`](Request::any):
+/// To mix requests of different kinds, convert them with [`into_any`](Request::into_any):
 ///
 /// ```
 /// use std::time::Duration;
@@ -46,9 +46,9 @@ use crate::store_handle::{StoreHandle, missing_answer, now_or_never};
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let limiter = Limiter::new(Policy::per_second(1).capacity(2).build()?);
 /// let answers = Batch::new()
-///     .with(limiter.take("alice").any())
-///     .with(limiter.hold("alice", Duration::from_secs(9)).any())
-///     .with(limiter.take("alice").any())
+///     .with(limiter.take("alice").into_any())
+///     .with(limiter.hold("alice", Duration::from_secs(9)).into_any())
+///     .with(limiter.take("alice").into_any())
 ///     .await;
 /// assert!(matches!(&answers[0], Ok(StoreResponse::Decision(decision)) if decision.is_allowed()));
 /// assert!(matches!(&answers[1], Ok(StoreResponse::HeldFor(_))));
@@ -92,7 +92,7 @@ impl<'a, T> Batch<'a, T> {
     fn runs(
         &self,
     ) -> impl Iterator<Item = (&'a StoreHandle, &[(&'a StoreHandle, DeferredOperation<'a>)])> {
-        let runs = self.requests.chunk_by(|(one, _), (next, _)| one.is_same(next));
+        let runs = self.requests.chunk_by(|(one, _), (next, _)| one.ptr_eq(next));
         runs.filter_map(|run| Some((run.first()?.0, run)))
     }
 }

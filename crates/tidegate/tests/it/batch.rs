@@ -49,12 +49,12 @@ impl Step {
         let (limiter, key) = (&limiters[self.limiter], ["alice", "bob", "carol"][self.key]);
         let cost = u64::from(self.amount);
         match self.verb {
-            0 | 1 => limiter.take(key).cost(cost).any(),
-            2 => limiter.peek(key).cost(cost).any(),
-            3 => limiter.reserve(key, Duration::from_secs(5)).cost(cost).any(),
-            4 => limiter.settle(key, i64::from(self.amount) - 4, None).any(),
-            5 => limiter.hold(key, Duration::from_secs(cost)).any(),
-            _ => limiter.reset(key).any(),
+            0 | 1 => limiter.take(key).cost(cost).into_any(),
+            2 => limiter.peek(key).cost(cost).into_any(),
+            3 => limiter.reserve(key, Duration::from_secs(5)).cost(cost).into_any(),
+            4 => limiter.settle(key, i64::from(self.amount) - 4, None).into_any(),
+            5 => limiter.hold(key, Duration::from_secs(cost)).into_any(),
+            _ => limiter.reset(key).into_any(),
         }
     }
 }
@@ -164,7 +164,7 @@ fn a_batch_may_span_two_stores() {
 fn answers_convert_only_to_their_own_type() {
     let limiter = Limiter::new(per_second(2));
     let mut answers =
-        Batch::new().with(limiter.take("k").any()).with(limiter.reset("k").any()).now();
+        Batch::new().with(limiter.take("k").into_any()).with(limiter.reset("k").into_any()).now();
     let (reset, taken) = (answers.pop().unwrap().unwrap(), answers.pop().unwrap().unwrap());
     assert!(Decision::try_from(taken.clone()).unwrap().is_allowed());
     assert!(bool::try_from(reset).unwrap());

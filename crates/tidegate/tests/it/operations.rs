@@ -145,7 +145,7 @@ fn every_operation_rejects_empty_and_too_long_keys() {
         for answer in Batch::new().with(limiter.take(key)).with(limiter.take(key)).now() {
             refused(answer, wrong);
         }
-        assert!(limiter.spend(&limiter.snapshot(), key, 1).is_none());
+        assert!(limiter.take_bare(&limiter.snapshot(), key, 1).is_none());
         let Err(AcquireError::Store(error)) = limiter.wait(key).now() else { panic!() };
         refused(Err::<(), _>(error), wrong);
     }

@@ -114,7 +114,7 @@ async fn now_on_a_shared_store_fails_without_effect() {
     let limiter = engine.limiter("client", policy(9)).unwrap();
     let refused = limiter.take("alice").now().unwrap_err();
     assert!(matches!(refused, tidegate::StoreError::MustAwait), "{refused}");
-    assert!(limiter.spend(&limiter.snapshot(), "alice", 1).is_none());
+    assert!(limiter.take_bare(&limiter.snapshot(), "alice", 1).is_none());
     assert!(engine.save("/nowhere").is_err());
     assert_eq!(store.len(), 0);
     assert_eq!(limiter.take("alice").await.unwrap().remaining(), 8);

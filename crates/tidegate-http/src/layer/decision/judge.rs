@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use smallvec::SmallVec;
-use tidegate::guard::NotAsked;
-use tidegate::{FailureRule, Outcome, Retry, Snapshot, StoreError};
+use tidegate::guard::NotCalled;
+use tidegate::{FailureRule, LimitSnapshot, Outcome, Retry, StoreError};
 use tidegate_core::WallTime;
 
 use super::decided::Decided;
@@ -87,7 +87,7 @@ impl Settings {
         &self,
         pending: &PendingDecision,
         outcome: &Outcome,
-        snapshot: Snapshot,
+        snapshot: LimitSnapshot,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
         let Some(charge) = pending.charges.first() else { return Ok(Admitted::default()) };
@@ -109,7 +109,7 @@ impl Settings {
     fn report<'t>(
         &self,
         charge: &RuleCharge,
-        snapshot: &'t Snapshot,
+        snapshot: &'t LimitSnapshot,
         outcome: &Outcome,
     ) -> Report<'t> {
         let report = Report::of(snapshot.limit(), outcome);
@@ -123,7 +123,7 @@ impl Settings {
     fn admit_or_refuse<R>(
         &self,
         pending: &PendingDecision,
-        snapshots: &[Snapshot],
+        snapshots: &[LimitSnapshot],
         reports: &[Report<'_>],
         result: ListResult,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
@@ -178,7 +178,7 @@ impl Settings {
         }
         let retry = match error {
             StoreError::Unavailable(reason) => match reason.downcast_ref() {
-                Some(NotAsked::Down { retry_after }) => Some(Retry::After(*retry_after)),
+                Some(NotCalled::Down { retry_after }) => Some(Retry::After(*retry_after)),
                 _ => None,
             },
             _ => None,
@@ -188,7 +188,7 @@ impl Settings {
 
     /// Admits a request in shadow mode without a decision. It counts as pending like any other.
     fn admit_undecided(&self, pending: &PendingDecision) -> Admitted {
-        let in_flight = self.tiers.as_ref().map(|tiers| tiers.admission().enter());
+        let in_flight = self.tiers.as_ref().map(|tiers| tiers.admission().track_request());
         let settlement = in_flight
             .map(|in_flight| PendingSettlement::open(None, Some(in_flight), pending.bodiless));
         Admitted { settlement, ..Admitted::with_decision(Decided::undecided()) }

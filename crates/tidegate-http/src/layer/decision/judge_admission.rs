@@ -8,7 +8,7 @@ use tidegate::admission::Tier;
 
 use super::decided::Decided;
 use super::pending_decision::PendingDecision;
-use super::tiers::AdmissionDecision;
+use super::tiers::TierDecision;
 use crate::field::{Fields, Report};
 use crate::layer::response::admitted::Admitted;
 use crate::layer::response::pending_settlement::{OpenCharges, PendingSettlement};
@@ -20,7 +20,7 @@ impl Settings {
     pub(crate) fn judge_admission<R>(
         self: &Arc<Self>,
         pending: PendingDecision,
-        decision: AdmissionDecision,
+        decision: TierDecision,
         refuse: impl FnOnce(&Refusal<'_>) -> R,
     ) -> Result<Admitted, R> {
         let outcomes = decision.outcomes.iter();
@@ -47,8 +47,10 @@ impl Settings {
         let exposed = self.expose || shadow || retry.is_some();
         let decided = exposed.then(|| Decided::new(&reports, retry, decision.degraded));
         drop(reports);
-        let open_charges = match (pending.caller, decision.bill) {
-            (Some(caller), Some(bill)) => Some(OpenCharges::admission(self.clone(), caller, bill)),
+        let open_charges = match (pending.caller, decision.receipt) {
+            (Some(caller), Some(receipt)) => {
+                Some(OpenCharges::admission(self.clone(), caller, receipt))
+            }
             _ => None,
         };
         let open = open_charges.is_some() || decision.in_flight.is_some();

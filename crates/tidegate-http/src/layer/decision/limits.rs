@@ -3,7 +3,7 @@
 //! Only this module calls limiters. It knows nothing of responses.
 
 use smallvec::SmallVec;
-use tidegate::{Decision, Engine, Outcome, Policy, Snapshot, StoreError};
+use tidegate::{Decision, Engine, LimitSnapshot, Outcome, Policy, StoreError};
 use tidegate_core::{ChargeError, MAX_CHARGES};
 
 use super::rule::{ActualCost, Cost, Rule};
@@ -29,7 +29,7 @@ pub(crate) struct RuleCharge {
 /// Charges of a request, without the rules that do not apply to it.
 pub(crate) type Charges = SmallVec<[RuleCharge; 1]>;
 /// Current limits of the charged rules.
-pub(crate) type Snapshots = SmallVec<[Snapshot; 2]>;
+pub(crate) type Snapshots = SmallVec<[LimitSnapshot; 2]>;
 
 impl Limits {
     /// Adds a rule.
@@ -40,7 +40,7 @@ impl Limits {
     pub(crate) fn add(&mut self, rule: Rule) {
         assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
         if let Some(first) = self.rules.first() {
-            let same = first.limiter.engine().store().is_same(rule.limiter.engine().store());
+            let same = first.limiter.engine().store().ptr_eq(rule.limiter.engine().store());
             assert!(
                 same,
                 "limits of a layer are decided together and need one store; create them all with one \
@@ -115,14 +115,14 @@ impl Limits {
     /// Fast path: decides a single charge to a token bucket without a receipt, if it is not settled
     /// later. Returns `None`, without any effect, if the charge does not qualify.
     #[inline]
-    pub(crate) fn spend(&self, charges: &[RuleCharge]) -> Option<(Outcome, Snapshot)> {
+    pub(crate) fn spend(&self, charges: &[RuleCharge]) -> Option<(Outcome, LimitSnapshot)> {
         let [charge] = charges else { return None };
         let rule = self.rule(charge);
         if self.settles_by(rule) {
             return None;
         }
         let snapshot = rule.limiter.snapshot();
-        let outcome = rule.limiter.spend(&snapshot, charge.key.as_str(), charge.cost)?;
+        let outcome = rule.limiter.take_bare(&snapshot, charge.key.as_str(), charge.cost)?;
         Some((outcome, snapshot))
     }
 
@@ -146,6 +146,6 @@ pub(crate) const fn counts_slots(policy: &Policy) -> bool {
 }
 
 /// Returns whether any of these limits counts slots.
-pub(crate) fn holds_slots(snapshots: &[Snapshot]) -> bool {
+pub(crate) fn holds_slots(snapshots: &[LimitSnapshot]) -> bool {
     snapshots.iter().any(|snapshot| counts_slots(snapshot.limit().policy()))
 }

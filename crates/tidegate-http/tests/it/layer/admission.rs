@@ -11,7 +11,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use tidegate::admission::{Admission, Caller, Rules, Tier};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Policy};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, Decided};
@@ -82,7 +82,7 @@ async fn request_is_pending_until_its_response_ends() {
     let (response, ()) = tokio::join!(slow_request, async {
         entered.notified().await;
         assert_eq!(admission.pending(), 1);
-        let outside = admission.enter();
+        let outside = admission.track_request();
         let rejected = server.get("/", &[]).await;
         assert_eq!(rejected.status, 503);
         assert_eq!(rejected.header("retry-after"), Some("1"));
@@ -172,7 +172,7 @@ async fn shadow_mode_exposes_the_decision_to_the_handler() {
 
 #[tokio::test]
 async fn shared_store_admits_and_settles() {
-    let guarded = Guarded::builder(Arc::new(MemoryStore::new())).build().unwrap();
+    let guarded = GuardedStore::builder(Arc::new(MemoryStore::new())).build().unwrap();
     let engine: Engine = Engine::on(guarded);
     let hourly = Policy::per(1, Duration::from_secs(3_600)).capacity(2).build().unwrap();
     let admission = Admission::new(&engine, Rules::default().client(hourly)).unwrap();

@@ -11,7 +11,7 @@ use futures_util::stream;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use tidegate::admission::{Admission, Rules};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, Limiter, MemoryStore, Policy, Store, StoreHandle};
 use tidegate_http::field::Unit;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer, ResponseEnd, ResponseSummary, Rule};
@@ -172,7 +172,7 @@ async fn request_dropped_before_its_response_has_no_status() {
 #[tokio::test]
 async fn shared_store_is_settled() {
     let store = Arc::new(MemoryStore::new());
-    let guarded: Arc<dyn Store> = Arc::new(Guarded::builder(store).build().unwrap());
+    let guarded: Arc<dyn Store> = Arc::new(GuardedStore::builder(store).build().unwrap());
     let engine: Engine = Engine::on(StoreHandle::shared(guarded));
     let slow = |capacity| Policy::per(1, Duration::from_secs(86_400)).capacity(capacity).build();
     let limit = engine.limiter("users", slow(10).unwrap()).unwrap();

@@ -144,5 +144,5 @@ fn invalid_policies_do_not_disable_limits() {
     let running = server.running.as_ref().unwrap();
     assert_eq!(running.store_is_up(), Some(true));
     let stats = running.store_stats().unwrap();
-    assert_eq!((stats.downs, stats.failed, stats.degraded()), (0, 0, 0));
+    assert_eq!((stats.outages, stats.failed, stats.degraded()), (0, 0, 0));
 }

@@ -27,14 +27,14 @@ async fn two_nodes_share_admission_tiers() {
     let [one, other] = [0, 1].map(|node: usize| admission(&nodes[node].engine));
     let alice = Caller::new().organization("acme").client("alice");
     let bob = Caller::new().organization("acme").client("bob");
-    let pass = one.admit(alice.cost(2)).billed().await.unwrap().admitted().unwrap();
+    let admitted = one.admit(alice.cost(2)).with_receipt().await.unwrap().admitted().unwrap();
     let rejected = other.admit(alice.cost(2)).await.unwrap().rejected().unwrap();
     assert_eq!((rejected.tier, rejected.id), (Tier::Client, Some("alice")));
     let rejected = other.admit(bob.cost(3)).await.unwrap().rejected().unwrap();
     assert_eq!((rejected.tier, rejected.id), (Tier::Organization, Some("acme")));
     // Rejected requests were not charged, and both nodes see a refund.
     assert!(other.admit(bob.cost(2)).await.unwrap().is_admitted());
-    one.settle(alice, -2, &pass.bill().unwrap()).await.unwrap();
+    one.settle(alice, -2, &admitted.receipt().unwrap()).await.unwrap();
     assert!(other.admit(alice.cost(2)).await.unwrap().is_admitted());
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate::admission::{Admission, AdmissionError, Caller, Rules, Tier, Verdict};
+use tidegate::admission::{Admission, AdmissionDecision, AdmissionError, Caller, Rules, Tier};
 use tidegate::{Engine, LimitError, Policy, PolicyChange, Retry, now_or_never};
 
 use super::{Fixture, bucket, caller_of};
@@ -85,16 +85,18 @@ fn a_tier_cannot_be_reconfigured_to_slots() {
     assert!((0..10).all(|_| fixture.admits(caller_of("acme", "alice"))));
 }
 
-/// A bill used to be recomputed from changed rules, and no longer matched its receipt.
+/// An admission receipt used to be recomputed from changed rules, and no longer matched its
+/// charges.
 #[test]
 fn a_bill_is_settled_after_connection_buckets_are_disabled() {
     let rules = Rules::default().limit_connections(true);
     let fixture = Fixture::with(rules.clone());
     let caller = Caller::new().organization("acme").connection("c-1");
-    let pass = fixture.admission.admit(caller.cost(10)).billed().now().unwrap().admitted().unwrap();
+    let admitted =
+        fixture.admission.admit(caller.cost(10)).with_receipt().now().unwrap().admitted().unwrap();
     let skipping = rules.limit_connections(false);
     fixture.admission.reconfigure(skipping, PolicyChange::KeepTokens).unwrap();
-    let settled = now_or_never(fixture.admission.settle(caller, -10, &pass.bill().unwrap()))
+    let settled = now_or_never(fixture.admission.settle(caller, -10, &admitted.receipt().unwrap()))
         .unwrap()
         .unwrap();
     assert_eq!(settled.applied.as_slice(), [-10, -10]);
@@ -165,7 +167,9 @@ fn count_torn(admission: &Admission, stop: &AtomicBool) -> ([u32; 2], u32) {
     while !stop.load(Ordering::Relaxed) {
         let capacities: Vec<_> =
             match admission.admit(caller_of("acme", "alice").cost(0)).now().unwrap() {
-                Verdict::Admitted(pass) => pass.outcomes().map(|(_, one)| one.capacity).collect(),
+                AdmissionDecision::Admitted(admitted) => {
+                    admitted.outcomes().map(|(_, one)| one.capacity).collect()
+                }
                 _ => Vec::new(),
             };
         match capacities[..] {
@@ -209,8 +213,8 @@ fn shadow_mode_admits_all_and_reports_rejections() {
             .would_reject()
             .is_none()
     );
-    let pass = fixture.admission.admit(alice).now().unwrap().admitted().unwrap();
-    let would = pass.would_reject().unwrap();
+    let admitted = fixture.admission.admit(alice).now().unwrap().admitted().unwrap();
+    let would = admitted.would_reject().unwrap();
     assert_eq!((would.tier, would.id), (Tier::Client, Some("alice")));
     assert_eq!(would.retry, Retry::After(Duration::from_secs(1)));
     assert_eq!(
@@ -218,12 +222,12 @@ fn shadow_mode_admits_all_and_reports_rejections() {
         998,
         "nothing is charged in shadow mode"
     );
-    let _more = [fixture.admission.enter(), fixture.admission.enter()];
+    let _more = [fixture.admission.track_request(), fixture.admission.track_request()];
     let pressed = fixture.admission.admit(Caller::new()).now().unwrap().admitted().unwrap();
     assert_eq!(pressed.would_reject().unwrap().tier, Tier::Backpressure);
-    assert_eq!(fixture.admission.shadowed(Tier::Client), 1);
-    assert_eq!(fixture.admission.rejected(Tier::Client), 0);
-    assert_eq!(fixture.admission.shadowed(Tier::Backpressure), 1);
+    assert_eq!(fixture.admission.shadow_rejected_count(Tier::Client), 1);
+    assert_eq!(fixture.admission.rejected_count(Tier::Client), 0);
+    assert_eq!(fixture.admission.shadow_rejected_count(Tier::Backpressure), 1);
 }
 
 #[test]
@@ -242,7 +246,7 @@ fn allow_listed_callers_are_neither_charged_nor_rejected() {
     assert_eq!(fixture.rejecting_tier(caller_of("acme", "alice")), Some(Tier::Backpressure));
     assert_eq!(fixture.rejecting_tier(caller_of("other", "export")), Some(Tier::Backpressure));
     assert_eq!(fixture.rejecting_tier(Caller::new().client("export")), Some(Tier::Backpressure));
-    assert_eq!(fixture.admission.allowed(), 15);
+    assert_eq!(fixture.admission.allow_listed_count(), 15);
     assert_eq!(fixture.remaining(Tier::Client, caller_of("acme", "export")), 1);
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate::FailureRule::{Local, Open};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Store, StoreError, StoreHandle};
 use tidegate_core::{Charge, Operation, StoreResponse, StoreResponses};
 use tidegate_testkit::faulty_store::{Behaviour, FaultyStore, Timing};
@@ -35,7 +35,7 @@ async fn callers_pay_no_timeout_once_the_breaker_is_open() {
         }
         assert_eq!(start.elapsed(), cost, "{mode:?} costs no time");
         assert_eq!(store.submissions(), 3, "{mode:?} is not called");
-        assert_eq!((guard.stats().downs, guard.stats().local), (1, 1_003));
+        assert_eq!((guard.stats().outages, guard.stats().local), (1, 1_003));
     }
 }
 
@@ -55,7 +55,7 @@ async fn concurrent_callers_pay_one_timeout() {
         assert_eq!(caller.await.unwrap().degraded(), Some(Local));
     }
     assert_eq!(start.elapsed(), TIMEOUT);
-    assert_eq!((guard.stats().downs, guard.stats().timed_out), (1, 500));
+    assert_eq!((guard.stats().outages, guard.stats().timed_out), (1, 500));
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,7 +113,7 @@ async fn a_check_detects_an_outage_without_calls() {
             assert!(!check.await.unwrap(), "{mode:?}");
         }
         assert_eq!((start.elapsed(), store.probes().len()), (cost, 4), "{mode:?}");
-        assert_eq!((store.submissions(), guard.stats().downs), (0, 1));
+        assert_eq!((store.submissions(), guard.stats().outages), (0, 1));
         store.set(FaultMode::Answers);
         tokio::time::sleep(MILLI * 250).await;
         assert!(guard.check().await, "the prober noticed");
@@ -176,7 +176,7 @@ async fn a_store_that_rejects_one_operation_is_up() {
     }
     assert_eq!(admitted, 5 + 59);
     let stats = guard.stats();
-    assert_eq!((guard.is_up(), stats.downs, stats.failed), (true, 0, 0));
+    assert_eq!((guard.is_up(), stats.outages, stats.failed), (true, 0, 0));
     assert_eq!((stats.rejected, stats.open, stats.local), (600, 0, 600));
 }
 
@@ -208,7 +208,7 @@ async fn a_probe_that_panics_is_followed_by_another() {
         Ok(())
     });
     let store = FaultyStore::new(MemoryStore::new(), explosive);
-    let guard = Guarded::builder(store).build().unwrap();
+    let guard = GuardedStore::builder(store).build().unwrap();
     let limit = named("a", 1, 10);
     for _ in 0..5 {
         let _ = take(&guard, &[Charge::new(&limit, "k", 1)]).await;

@@ -5,7 +5,7 @@ mod holds;
 use std::sync::Arc;
 
 use tidegate::FailureRule::{Closed, Local, Open};
-use tidegate::guard::{Guarded, NotAsked};
+use tidegate::guard::{GuardedStore, NotCalled};
 use tidegate::{Decision, Grant, Policy, Receipt, Retry, Settlement, StoreError};
 use tidegate_core::{Charge, Correction, Limit, Operation, ReceiptError, StoreResponse, Target};
 
@@ -13,7 +13,7 @@ use super::faulty::{
     FaultMode, Faulty, MILLI, SECOND, bring_down, execute, guarded, named, per_second, take,
 };
 
-async fn granted(guard: &Guarded, charges: &[Charge<'_>]) -> Grant {
+async fn granted(guard: &GuardedStore, charges: &[Charge<'_>]) -> Grant {
     match take(guard, charges).await {
         Decision::Allowed(grant) => grant,
         other => panic!("{other:?}"),
@@ -21,7 +21,7 @@ async fn granted(guard: &Guarded, charges: &[Charge<'_>]) -> Grant {
 }
 
 async fn settle(
-    guard: &Guarded,
+    guard: &GuardedStore,
     corrections: &[Correction<'_>],
     receipt: &Receipt,
 ) -> Result<Settlement, StoreError> {
@@ -179,7 +179,7 @@ async fn receipts_of_the_store_are_errors_while_it_is_down() {
         };
         let reason = error.downcast_ref();
         assert!(
-            matches!(reason, Some(NotAsked::Down { retry_after }) if *retry_after == MILLI * 100)
+            matches!(reason, Some(NotCalled::Down { retry_after }) if *retry_after == MILLI * 100)
         );
     }
     recover(&store).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate::FailureRule::{Closed, Local, Open};
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Decision, FailureRule, Policy, Retry, Store, StoreError};
 use tidegate_core::{
     Charge, ChargeError, Limit, Operation, StoreResponse, StoreResponses, Windows,
@@ -14,7 +14,7 @@ use super::faulty::{
     per_second, take,
 };
 
-async fn down() -> (std::sync::Arc<Faulty>, Guarded) {
+async fn down() -> (std::sync::Arc<Faulty>, GuardedStore) {
     let (store, guard, _limiter) = guarded(per_second(1, 1));
     bring_down(&store, &guard).await;
     (store, guard)

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tidegate::FailureRule::{Local, Open};
-use tidegate::guard::NotAsked;
+use tidegate::guard::NotCalled;
 use tidegate::{Decision, Store as _, StoreError};
 use tidegate_core::{Charge, Operation, StoreResponse, StoreResponses};
 use tokio::runtime::{Builder, Runtime};
@@ -34,7 +34,7 @@ fn failure_rules_decide_outside_a_runtime() {
     }
     let settled = at_once(limiter.settle("k", 1, None).into_future());
     let Err(StoreError::Unavailable(reason)) = settled else { panic!("{settled:?}") };
-    assert_eq!(reason.downcast_ref(), Some(&NotAsked::NoRuntime));
+    assert_eq!(reason.downcast_ref(), Some(&NotCalled::NoRuntime));
     assert_eq!((store.submissions(), guard.is_up()), (0, true), "not a failure of the store");
     let open = limiter.limit().on_failure(Open);
     let charges = [Charge::new(&open, "k", 1)];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate::FailureRule::{Closed, Local};
 use tidegate::clock::ManualClock;
-use tidegate::guard::Guarded;
+use tidegate::guard::GuardedStore;
 use tidegate::{Overflow, Policy, PolicyChange};
 use tidegate_core::{Charge, Correction, Limit, Operation, StoreResponse, Target};
 
@@ -14,7 +14,7 @@ use super::faulty::{
 };
 
 /// How many requests a guard admits for a key right now.
-async fn admitted(guard: &Guarded, limit: &Limit) -> u64 {
+async fn admitted(guard: &GuardedStore, limit: &Limit) -> u64 {
     let mut admitted = 0;
     while take(guard, &[Charge::new(limit, "k", 1)]).await.is_allowed() {
         admitted += 1;
@@ -23,11 +23,11 @@ async fn admitted(guard: &Guarded, limit: &Limit) -> u64 {
 }
 
 /// Guards on one dead store, on one clock.
-async fn nodes(number: u32, clock: &ManualClock) -> Vec<Guarded> {
+async fn nodes(number: u32, clock: &ManualClock) -> Vec<GuardedStore> {
     let store = faulty();
     let mut nodes = Vec::new();
     for _ in 0..number {
-        let builder = Guarded::builder(store.clone()).clock(clock.clone());
+        let builder = GuardedStore::builder(store.clone()).clock(clock.clone());
         let guard = builder.expected_nodes(number.try_into().unwrap()).build().unwrap();
         bring_down(&store, &guard).await;
         nodes.push(guard);

@@ -21,7 +21,7 @@ impl Harness {
         let most = if random.below(10) == 0 { 70 } else { 20 };
         let mut claims = vec![self.shared.charge("k", random.below(most) as u64)];
         if random.below(2) == 0 {
-            claims.push(self.own.charge(tenant, random.below(10) as u64).own());
+            claims.push(self.own.charge(tenant, random.below(10) as u64).per_tenant());
         }
         if random.below(2) == 0 {
             claims.push(self.slots.charge("s", 1 + random.below(2) as u64));

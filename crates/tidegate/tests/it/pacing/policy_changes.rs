@@ -78,7 +78,7 @@ fn claims_must_be_on_the_store_of_the_pacer() {
     let elsewhere = Engine::on(Arc::new(MemoryStore::new()));
     let limiter = elsewhere.limiter("calls", per_second(1, 1)).unwrap();
     let refused = pacer.acquire([limiter.charge("k", 1)]).now().unwrap_err();
-    assert!(matches!(refused, AcquireError::OtherStore));
+    assert!(matches!(refused, AcquireError::OtherEngine));
     let refused = pacer.acquire([]).now().unwrap_err();
     assert!(matches!(refused, AcquireError::Store(error) if error.is_caller_error()));
 }

@@ -83,7 +83,7 @@ async fn permits_settle_and_refund_through_the_store() {
     tokio::time::sleep(ROUND_TRIP * 2).await;
     assert_eq!(limiter.peek("k").cost(0).await.unwrap().remaining(), 8);
     let refused = pacer.acquire([limiter.charge("k", 1)]).now().unwrap_err();
-    assert!(matches!(refused, AcquireError::NotAtOnce));
+    assert!(matches!(refused, AcquireError::MustAwait));
 }
 
 #[tokio::test(start_paused = true)]
