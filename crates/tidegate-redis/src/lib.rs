@@ -73,5 +73,5 @@ mod script;
 mod store;
 
 pub use builder::RedisBuilder;
-pub use error::{OpenError, RedisFault};
+pub use error::{OpenError, RedisStoreError};
 pub use store::RedisStore;

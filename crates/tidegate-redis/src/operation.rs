@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tidegate_core::decide::DecisionMode;
 use tidegate_core::{BucketEntry, Now, Receipt, StoreError, StoreResponse, Target, Time};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::entry::Entry;
 use crate::format::names::Names;
 use crate::format::number::{Reader, put_time, server_time};
@@ -101,18 +101,18 @@ impl<'a> PreparedOperation<'a> {
             _ => match OperationStatus::read(&mut reader)? {
                 OperationStatus::Skipped => Ok(ReplyOutcome::Retry),
                 OperationStatus::Done => Ok(ReplyOutcome::Done(self.done(&mut reader, now)?)),
-                _ => Err(RedisFault::InvalidReply.into()),
+                _ => Err(RedisStoreError::InvalidReply.into()),
             },
         }
     }
 
     /// Returns the result of a completed operation that is not a list.
-    fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<StoreResponse, RedisFault> {
+    fn done(&self, reader: &mut Reader<'_>, now: Now) -> Result<StoreResponse, RedisStoreError> {
         match self {
             Self::Leases(_) => Ok(StoreResponse::Slots(reader.number()?)),
             Self::Hold { .. } => Ok(StoreResponse::HeldFor(reader.time()?.since(now.time))),
             Self::Reset { list } => reset_answer(list, reader, now),
-            Self::Decide { .. } | Self::Settle { .. } => Err(RedisFault::InvalidReply),
+            Self::Decide { .. } | Self::Settle { .. } => Err(RedisStoreError::InvalidReply),
         }
     }
 
@@ -134,7 +134,7 @@ fn reset_answer(
     list: &List<'_>,
     reader: &mut Reader<'_>,
     now: Now,
-) -> Result<StoreResponse, RedisFault> {
+) -> Result<StoreResponse, RedisStoreError> {
     let (listed, entry) = (&list[0], Entry::read(reader)?);
     let (taken, foreign) = (reader.number()?, reader.byte()? == 1);
     let effective_state = entry.effective_state(&listed.history, now.time);

@@ -19,7 +19,7 @@ use tokio::task::AbortHandle;
 use crate::batcher::QueuedCall;
 use crate::builder::RedisBuilder;
 use crate::connection::Connection;
-use crate::error::{CallError, RedisFault};
+use crate::error::{CallError, RedisStoreError};
 use crate::format::script_args::{is_countable, script_args};
 use crate::job::{Code, Job, MAX_JOBS, MAX_KEYS, Replies, ScriptKind};
 use crate::operation::list_entry::List;
@@ -106,7 +106,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// Returns the error of a failed attempt. The store keeps trying.
-    pub async fn connected(&self) -> Result<(), RedisFault> {
+    pub async fn connected(&self) -> Result<(), RedisStoreError> {
         self.0.connection.first_attempt().await
     }
 
@@ -136,7 +136,7 @@ impl RedisStore {
             match result {
                 Ok(()) if retries < MAX_RETRIES => {}
                 Ok(()) => {
-                    answers.push(Err(RedisFault::Contended.into()));
+                    answers.push(Err(RedisStoreError::PolicyContention.into()));
                     (done, retries) = (done + 1, 0);
                 }
                 Err(error) => {
@@ -185,7 +185,7 @@ impl RedisStore {
                 (Ok((_, ReplySource::Known)), _) => Ok(StoreResponse::Slots(0)),
                 (Ok(_), Err(error)) => Err(error.clone().into()),
                 (Ok((prepared, ReplySource::Server)), Ok(each)) => {
-                    let reply = each.next().ok_or(RedisFault::InvalidReply)?;
+                    let reply = each.next().ok_or(RedisStoreError::InvalidReply)?;
                     match prepared.interpret(&reply, now_us, self.context()) {
                         Ok(ReplyOutcome::Done(answer)) => Ok(answer),
                         Ok(ReplyOutcome::Retry) => return Ok(()),
@@ -267,7 +267,7 @@ impl RedisStore {
                 let list = self.list(std::iter::once((target, 0))).await?;
                 PreparedOperation::Reset { list }
             }
-            _ => return Err(RedisFault::InvalidReply.into()),
+            _ => return Err(RedisStoreError::InvalidReply.into()),
         })
     }
 
@@ -322,7 +322,7 @@ impl RedisStore {
             && matches!(jobs.as_slice(), [job] if job.fits_short_script());
         let kind = if short { ScriptKind::Short } else { ScriptKind::Long };
         let (reply, reply_receiver) = oneshot::channel();
-        let ended = CallError::Fault(RedisFault::Ended);
+        let ended = CallError::Fault(RedisStoreError::RuntimeEnded);
         if self.0.outbox.send(QueuedCall { kind, jobs, reply }).is_err() {
             return Err(ended);
         }

@@ -146,7 +146,7 @@ impl<D: Identity> Connection<D> {
         if let Ok(label) = &message.label {
             let context = message.context(label, id, ip, &self.data);
             let added = self.charges.add_rules(&gate.rules, gate.zero_is_free, &context);
-            added.map_err(|BadCost| refuse_without_limit(RefusalReason::Cost))?;
+            added.map_err(|BadCost| refuse_without_limit(RefusalReason::InvalidCost))?;
         }
         if let Some(limiter_index) = gate.ceiling {
             self.charges.add(limiter_index, &connection_key(id), 1);

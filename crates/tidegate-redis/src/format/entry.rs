@@ -2,7 +2,7 @@
 
 use tidegate_core::{BucketEntry, ExactTime, Now, Policy, State, Time, Windows};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::names::FORMAT;
 use crate::format::number::{Pair, Reader, put, put_time};
 use crate::policy_history::PolicyHistory;
@@ -46,7 +46,7 @@ pub(crate) struct EffectiveState {
 
 impl Entry {
     /// Reads an entry from a reply.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisFault> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, RedisStoreError> {
         let kind = reader.byte()?;
         if kind == FRESH {
             return Ok(Self::default());
@@ -60,7 +60,7 @@ impl Entry {
         let fence = if kind & WITH_FENCE == 0 { 0 } else { reader.number()? };
         let kind = kind & !(WITH_HOLD | WITH_FENCE);
         if kind > ALLOWANCE {
-            return Err(RedisFault::InvalidReply);
+            return Err(RedisStoreError::InvalidReply);
         }
         let hold = hold.filter(|hold| hold.until > Time::ZERO);
         Ok(Self { kind, generation, words, hold, fence })

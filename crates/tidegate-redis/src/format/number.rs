@@ -2,7 +2,7 @@
 
 use tidegate_core::{ExactTime, Now, Time, TokenBucket, WallTime};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 
 /// Maximum span and count: far beyond any policy, and still exact.
 pub(crate) const MAX_NUMBER: u64 = 1 << 52;
@@ -85,38 +85,38 @@ pub(crate) fn server_time(us: u64) -> Now {
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn byte(&mut self) -> Result<u8, RedisFault> {
-        let (&first, rest) = self.0.split_first().ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn byte(&mut self) -> Result<u8, RedisStoreError> {
+        let (&first, rest) = self.0.split_first().ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         Ok(first)
     }
 
     /// Reads a non-negative integer.
-    pub(crate) fn number(&mut self) -> Result<u64, RedisFault> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn number(&mut self) -> Result<u64, RedisStoreError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         let number = f64::from_le_bytes(*head);
         if !(0.0..=(1_u64 << 53) as f64).contains(&number) || number.fract() != 0.0 {
-            return Err(RedisFault::InvalidReply);
+            return Err(RedisStoreError::InvalidReply);
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "just checked")]
         Ok(number as u64)
     }
 
-    pub(crate) fn short(&mut self) -> Result<usize, RedisFault> {
-        let (head, rest) = self.0.split_first_chunk().ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn short(&mut self) -> Result<usize, RedisStoreError> {
+        let (head, rest) = self.0.split_first_chunk().ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         Ok(usize::from(u16::from_le_bytes(*head)))
     }
 
-    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], RedisFault> {
-        let (head, rest) = self.0.split_at_checked(length).ok_or(RedisFault::InvalidReply)?;
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], RedisStoreError> {
+        let (head, rest) = self.0.split_at_checked(length).ok_or(RedisStoreError::InvalidReply)?;
         self.0 = rest;
         Ok(head)
     }
 
     /// Reads whole microseconds and nanoseconds.
-    pub(crate) fn time(&mut self) -> Result<Time, RedisFault> {
+    pub(crate) fn time(&mut self) -> Result<Time, RedisStoreError> {
         let (us, ns) = (self.number()?, self.number()?);
         Ok(Time::from_nanos(us.saturating_mul(1_000).saturating_add(ns)))
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Policy, TokenBucket, Windows, ceil_millis};
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::number::{MAX_COUNTED, MAX_NUMBER, Pair, put};
 
 /// Arguments as decoded by the script.
@@ -25,7 +25,7 @@ pub(crate) fn script_args(
     amount: u64,
     windows: Option<Windows>,
     ttl: Option<Duration>,
-) -> Result<ScriptArgs, RedisFault> {
+) -> Result<ScriptArgs, RedisStoreError> {
     let mut out = ScriptArgs::new();
     let ttl = entry_ttl(policy, ttl);
     match policy {
@@ -69,7 +69,7 @@ pub(crate) fn script_args(
             let lease = limit.lease().map_or(0, |lease| lease.as_nanos().div_ceil(1_000));
             put(u64::try_from(lease).unwrap_or(MAX_NUMBER).min(MAX_NUMBER), &mut out);
         }
-        _ => return Err(RedisFault::InvalidReply),
+        _ => return Err(RedisStoreError::InvalidReply),
     }
     Ok(out)
 }

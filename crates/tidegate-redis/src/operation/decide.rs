@@ -8,7 +8,7 @@ use tidegate_core::{
     BucketEntry, Decision, Denial, Grant, Now, Receipt, State, StoreError, StoreResponse, Time,
 };
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::number::{Reader, put_time};
 use crate::job::{Code, Job, OperationStatus};
 use crate::operation::list_entry::{Found, List, read_found};
@@ -19,7 +19,7 @@ pub(crate) fn job(
     list: &List<'_>,
     mode: DecisionMode,
     context: Context<'_>,
-) -> Result<Job, RedisFault> {
+) -> Result<Job, RedisStoreError> {
     let mut job = Job::new(match mode {
         DecisionMode::Take => Code::Take,
         DecisionMode::Peek => Code::Peek,
@@ -70,7 +70,7 @@ pub(crate) fn interpret(
     if agree {
         Ok(ReplyOutcome::Done(StoreResponse::Decision(decision)))
     } else {
-        Err(RedisFault::InvalidReply.into())
+        Err(RedisStoreError::InvalidReply.into())
     }
 }
 

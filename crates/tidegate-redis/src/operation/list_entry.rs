@@ -10,7 +10,7 @@ use tidegate_core::{
     Time, Windows,
 };
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::entry::Entry;
 use crate::format::names::{Name, Names};
 use crate::format::number::Reader;
@@ -47,7 +47,7 @@ impl ListedBucket<'_> {
         names: &Names,
         amount: u64,
         ttl: Option<std::time::Duration>,
-    ) -> Result<Item, RedisFault> {
+    ) -> Result<Item, RedisStoreError> {
         let generation = self.history.generation();
         let args = script_args(self.policy(), generation, amount, self.target.windows, ttl)?;
         let other = self.has_slots().then(|| names.slots(&self.target));
@@ -183,7 +183,7 @@ pub(crate) struct Slots {
 pub(crate) fn read_found(
     list: &List<'_>,
     reader: &mut Reader<'_>,
-) -> Result<SmallVec<[Found; 2]>, RedisFault> {
+) -> Result<SmallVec<[Found; 2]>, RedisStoreError> {
     let mut all = SmallVec::with_capacity(list.len());
     for listed in list.iter() {
         let entry = Entry::read(reader)?;

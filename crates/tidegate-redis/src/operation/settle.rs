@@ -7,7 +7,7 @@ use tidegate_core::{
     StoreResponse, Time,
 };
 
-use crate::error::RedisFault;
+use crate::error::RedisStoreError;
 use crate::format::entry::Entry;
 use crate::format::number::{MAX_NUMBER, Pair, Reader, put, put_time};
 use crate::job::{Code, Job, OperationStatus};
@@ -28,7 +28,7 @@ pub(crate) fn job(
     list: &List<'_>,
     receipt: Option<&Receipt>,
     context: Context<'_>,
-) -> Result<Job, RedisFault> {
+) -> Result<Job, RedisStoreError> {
     let mut job = Job::new(Code::Settle);
     put_time(receipt.map_or(Time::ZERO, Receipt::start), job.head());
     for (index, listed) in list.iter().enumerate() {

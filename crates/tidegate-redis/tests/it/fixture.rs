@@ -102,7 +102,7 @@ impl TimedStores {
         let mut nodes = Vec::new();
         for _ in 0..count {
             let builder = RedisStore::builder(&server.url()).prefix(&*prefix);
-            nodes.push(open(builder.clock_in(list.as_str())).await);
+            nodes.push(open(builder.manual_clock(list.as_str())).await);
         }
         let connection = Client::open(server.url()).unwrap().get_connection().unwrap();
         let clock = Mutex::new(Clock { connection, time: Self::ORIGIN });

@@ -163,7 +163,7 @@ async fn handle(
     mut routes: Routes,
     call: CallGuard,
 ) -> Result<http::Response<Body>, Infallible> {
-    let response = match tidegate_http::host::check_page(request.headers()) {
+    let response = match tidegate_http::host::reject_browser_requests(request.headers()) {
         Err(error) => return Ok(Status::permission_denied(error.to_string()).into_http()),
         Ok(()) => timeout(CALL_TIMEOUT, routes.call(request.map(Body::new))).await,
     };

@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use tidegate::FailureRule;
 use tidegate::admission::Tier;
 
-use super::decided::Decided;
 use super::pending_decision::PendingDecision;
+use super::request_decision::RequestDecision;
 use super::tiers::TierDecision;
 use crate::field::{Fields, Report};
 use crate::layer::response::admitted::Admitted;
@@ -35,7 +35,7 @@ impl Settings {
             let refusal = Refusal::new(cause)
                 .limits(&reports)
                 .retry(self.retry_hint(Some(retry)))
-                .at(tier.as_str(), tier.reason());
+                .with_level(tier.as_str(), tier.reason());
             return Err(refuse(&refusal));
         }
         if let Some((tier, _)) = decision.would_reject {
@@ -45,7 +45,7 @@ impl Settings {
         let fields = if shadow { Fields::default() } else { self.fields(&reports) };
         let retry = decision.would_reject.map(|(_, retry)| retry);
         let exposed = self.expose || shadow || retry.is_some();
-        let decided = exposed.then(|| Decided::new(&reports, retry, decision.degraded));
+        let decided = exposed.then(|| RequestDecision::new(&reports, retry, decision.degraded));
         drop(reports);
         let open_charges = match (pending.caller, decision.receipt) {
             (Some(caller), Some(receipt)) => {

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 use tidegate::{Decision, Engine, LimitSnapshot, Outcome, Policy, StoreError};
 use tidegate_core::{ChargeError, MAX_CHARGES};
 
-use super::rule::{ActualCost, Cost, Rule};
+use super::rule::{ActualCost, Cost, LimitRule};
 use crate::head::Head;
-use crate::key::{KeyText, Unkeyed};
+use crate::key::{KeyText, MissingKeyError};
 
 /// The rules of a layer, in their order.
 #[derive(Clone, Default)]
 pub(crate) struct Limits {
-    rules: Vec<Rule>,
+    rules: Vec<LimitRule>,
     cost: Option<Cost>,
     settle: Option<ActualCost>,
 }
@@ -37,7 +37,7 @@ impl Limits {
     /// # Panics
     /// Panics if there are too many rules, or if the rule is on a different store than the others:
     /// no store could decide both.
-    pub(crate) fn add(&mut self, rule: Rule) {
+    pub(crate) fn add(&mut self, rule: LimitRule) {
         assert!(self.rules.len() < MAX_CHARGES, "a layer has at most {MAX_CHARGES} limits");
         if let Some(first) = self.rules.first() {
             let same = first.limiter.engine().store().ptr_eq(rule.limiter.engine().store());
@@ -58,7 +58,7 @@ impl Limits {
         self.settle = Some(actual);
     }
 
-    pub(crate) fn rules(&self) -> &[Rule] {
+    pub(crate) fn rules(&self) -> &[LimitRule] {
         &self.rules
     }
 
@@ -68,7 +68,11 @@ impl Limits {
     }
 
     /// Collects the charges of a request.
-    pub(crate) fn charges(&self, head: &Head<'_>, charges: &mut Charges) -> Result<(), Unkeyed> {
+    pub(crate) fn charges(
+        &self,
+        head: &Head<'_>,
+        charges: &mut Charges,
+    ) -> Result<(), MissingKeyError> {
         for (index, rule) in self.rules.iter().enumerate() {
             if let Some(key) = rule.key(head)? {
                 let cost = self.cost_of(rule, head);
@@ -80,7 +84,7 @@ impl Limits {
 
     /// Returns the cost to charge up front. A cost that is settled later is at least 1: zero is
     /// never denied, so a limit in debt would refuse no request.
-    fn cost_of(&self, rule: &Rule, head: &Head<'_>) -> u64 {
+    fn cost_of(&self, rule: &LimitRule, head: &Head<'_>) -> u64 {
         let cost = rule.cost.as_ref().or(self.cost.as_ref()).map_or(1, |cost| cost(head));
         if cost == 0 && self.settles_by(rule) && !counts_slots(rule.limiter.limit().policy()) {
             1
@@ -89,7 +93,7 @@ impl Limits {
         }
     }
 
-    pub(crate) fn rule(&self, charge: &RuleCharge) -> &Rule {
+    pub(crate) fn rule(&self, charge: &RuleCharge) -> &LimitRule {
         &self.rules[charge.rule]
     }
 
@@ -108,7 +112,7 @@ impl Limits {
         charges.iter().any(|charge| self.settles_by(self.rule(charge)))
     }
 
-    fn settles_by(&self, rule: &Rule) -> bool {
+    fn settles_by(&self, rule: &LimitRule) -> bool {
         self.settle.is_some() || rule.settle.is_some()
     }
 

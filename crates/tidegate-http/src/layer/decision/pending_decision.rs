@@ -6,7 +6,7 @@ use tidegate::{Decision, LimitSnapshot, Outcome, StoreError};
 use super::limits::{Charges, holds_slots};
 use super::tiers::{CallerKeys, TierDecision};
 use crate::head::Head;
-use crate::key::Unkeyed;
+use crate::key::MissingKeyError;
 use crate::layer::settings::Settings;
 
 /// A request that is being decided.
@@ -32,7 +32,7 @@ pub(crate) enum Precheck {
     /// Decide the charges or the caller in the pending decision.
     Decide,
     /// Refuse: there is no key to charge.
-    Refuse(Unkeyed),
+    Refuse(MissingKeyError),
 }
 
 /// What the store or the admission decided.

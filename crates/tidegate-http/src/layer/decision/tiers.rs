@@ -15,7 +15,7 @@ use tidegate_core::Limit;
 
 use super::rule::{ActualCost, Cost};
 use crate::head::Head;
-use crate::key::{KeySource, KeyText, Missing, Unkeyed};
+use crate::key::{KeySource, KeyText, MissingKey, MissingKeyError};
 
 /// An admission, and the sources of its keys.
 #[derive(Clone)]
@@ -23,8 +23,8 @@ pub(crate) struct Tiers {
     admission: Admission,
     organization: Option<Arc<dyn KeySource>>,
     client: Option<Arc<dyn KeySource>>,
-    pub(crate) missing_organization: Missing,
-    pub(crate) missing_client: Missing,
+    pub(crate) missing_organization: MissingKey,
+    pub(crate) missing_client: MissingKey,
     pub(crate) cost: Option<Cost>,
     pub(crate) settle: Option<ActualCost>,
 }
@@ -66,8 +66,8 @@ impl Tiers {
             admission,
             organization: None,
             client: None,
-            missing_organization: Missing::default(),
-            missing_client: Missing::default(),
+            missing_organization: MissingKey::default(),
+            missing_client: MissingKey::default(),
             cost: None,
             settle: None,
         }
@@ -91,9 +91,9 @@ impl Tiers {
     }
 
     /// Identifies the caller of a request, or returns why it has no key.
-    pub(crate) fn identify(&self, head: &Head<'_>) -> Result<CallerKeys, Unkeyed> {
+    pub(crate) fn identify(&self, head: &Head<'_>) -> Result<CallerKeys, MissingKeyError> {
         // A tier without a key source is skipped.
-        let key = |source: &Option<Arc<dyn KeySource>>, missing: &Missing| match source {
+        let key = |source: &Option<Arc<dyn KeySource>>, missing: &MissingKey| match source {
             Some(source) => missing.key(&**source, head),
             None => Ok(None),
         };

@@ -97,7 +97,7 @@ impl Drop for PendingSettlement {
     /// Settles on drop: servers drop a body before its end if they know its length.
     fn drop(&mut self) {
         let whole = self.status.is_some() && (self.bodiless || self.length == Some(self.bytes));
-        self.settle(if whole { ResponseEnd::Whole } else { ResponseEnd::Cut });
+        self.settle(if whole { ResponseEnd::Complete } else { ResponseEnd::Aborted });
     }
 }
 

@@ -14,7 +14,7 @@ use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Policy};
 use tidegate_http::key;
-use tidegate_http::layer::{AdmissionLayer, Decided};
+use tidegate_http::layer::{AdmissionLayer, RequestDecision};
 use tokio::sync::Notify;
 
 use super::engine;
@@ -162,7 +162,8 @@ async fn shadow_mode_exposes_the_decision_to_the_handler() {
     let (engine, _) = engine();
     let rules = Rules::none().client(bucket(1)).shadow(true);
     let admission = Admission::new(&engine, rules).unwrap();
-    let handler = get(|decided: Decided| async move { decided.would_be_refused().to_string() });
+    let handler =
+        get(|decided: RequestDecision| async move { decided.would_be_refused().to_string() });
     let app = Router::new().route("/", handler).layer(layer(admission).expose());
     let server = TestServer::start(app).await;
     assert_eq!(request(&server, "acme", "alice").await.body, "false");

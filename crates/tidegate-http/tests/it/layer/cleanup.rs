@@ -19,7 +19,7 @@ use tidegate::admission::{Admission, Caller, Rules, Tier};
 use tidegate::{Engine, Limiter, MemoryStore, Policy, StoreError};
 use tidegate_core::Operation;
 use tidegate_http::key;
-use tidegate_http::layer::{AdmissionLayer, LimitLayer, Rule};
+use tidegate_http::layer::{AdmissionLayer, LimitLayer, LimitRule};
 use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -118,7 +118,7 @@ fn settled_with_a_slot(store: Faulty) -> (LimitLayer, Limiter, Limiter) {
     let users = engine.limiter("users", hourly(10)).unwrap();
     let slots = one_slot(&engine);
     let layer = LimitLayer::new()
-        .rule(Rule::new(users.clone(), by_user()).settle(|_| 3))
+        .rule(LimitRule::new(users.clone(), by_user()).settle(|_| 3))
         .limit(slots.clone(), by_user());
     (layer, users, slots)
 }
@@ -173,7 +173,7 @@ async fn panicking_settle_function_is_ignored_and_logged_once() {
     let (engine, _) = engine();
     let (users, slots) = (limiter(&engine, "users", 10), one_slot(&engine));
     let layer = LimitLayer::new()
-        .rule(Rule::new(users.clone(), by_user()).settle(|_| panic!("settle bug about alice")))
+        .rule(LimitRule::new(users.clone(), by_user()).settle(|_| panic!("settle bug about alice")))
         .limit(slots, by_user());
     let service = layer.layer(hello());
     for _ in 0..3 {

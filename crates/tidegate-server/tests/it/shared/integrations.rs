@@ -11,7 +11,7 @@ use tidegate::{Engine, Policy};
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer};
 use tidegate_testkit::launch::{Flavor, RedisServer};
-use tidegate_ws::{Gate, KeyParts, MessageDecision, Peer, RefusalReason, Rule};
+use tidegate_ws::{Gate, KeyParts, MessageDecision, MessageRule, Peer, RefusalReason};
 use tower::ServiceExt as _;
 
 use super::{nodes, slow};
@@ -50,9 +50,10 @@ async fn two_nodes_share_the_limits_of_layers() {
             let limits = LimitLayer::new().limit(limiter, user());
             let tiers = AdmissionLayer::new(admission(&node.engine)).client(user());
             let handler = || async { "served" };
-            Router::new()
-                .route("/", get(handler).layer(limits))
-                .route("/tiers", get(handler).layer(tiers.missing_organization(key::Missing::Skip)))
+            Router::new().route("/", get(handler).layer(limits)).route(
+                "/tiers",
+                get(handler).layer(tiers.missing_organization(key::MissingKey::Skip)),
+            )
         })
         .collect();
     let request = async |node: usize, path: &str| {
@@ -78,7 +79,7 @@ async fn two_nodes_share_slots_of_websocket_gates() {
         .map(|node| {
             let slots = Policy::concurrency(1, Some(Duration::from_secs(60))).unwrap();
             let limiter = node.engine.limiter("calls", slots).unwrap();
-            let rule = Rule::<()>::new(limiter).key(|_| KeyParts::from(["all"]));
+            let rule = MessageRule::<()>::new(limiter).key(|_| KeyParts::from(["all"]));
             Gate::for_types(["Ask"]).limit(rule).build().unwrap()
         })
         .collect();
