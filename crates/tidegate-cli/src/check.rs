@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tidegate_config::{Loader, Plan, process_environment};
+use tidegate_config::{Config, Loader, process_environment};
 use tidegate_server::{Reached, check_plan, configured_providers, reach};
 
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use crate::terminal::{eprint_line, print};
 /// without flags and database. With `strict`, also connects to every configured provider.
 pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
     let loader = Loader::default().file(file).environment(process_environment());
-    let plan = loader.layers()?.check()?;
+    let plan = loader.layers()?.validate_strictly()?;
     for warning in &plan.warnings {
         eprint_line(&warning.to_string());
     }
@@ -28,7 +28,7 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
 }
 
 /// Connects to every configured provider and reports each result.
-fn reach_all(plan: &Plan) -> Result<(), Failure> {
+fn reach_all(plan: &Config) -> Result<(), Failure> {
     let providers = configured_providers(plan);
     if providers.is_empty() {
         eprint_line("no provider is configured; nothing to connect to");

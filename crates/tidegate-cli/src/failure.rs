@@ -55,8 +55,8 @@ impl Failure {
 
 fn error_count(error: &ConfigError) -> String {
     match error {
-        ConfigError::Invalid(faults) if faults.len() > 1 => {
-            format!("configuration rejected: {} errors", faults.len())
+        ConfigError::Invalid(violations) if violations.len() > 1 => {
+            format!("configuration rejected: {} errors", violations.len())
         }
         ConfigError::Invalid(_) => "configuration rejected: 1 error".to_owned(),
         _ => "cannot read the configuration file".to_owned(),

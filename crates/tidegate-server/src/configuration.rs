@@ -25,7 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tidegate_config::{Effective, Layers, Plan, Source};
+use tidegate_config::{Config, EffectiveSetting, Layers, Source};
 use tokio::sync::Mutex;
 
 use crate::database::{Audit, DatabaseError, Stored};
@@ -41,9 +41,9 @@ pub(crate) use parts::Parts;
 pub(crate) struct ConfigSnapshot {
     /// Number of changes made at run time; the revision of the database, if there is one.
     pub(crate) revision: u64,
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) plan: Arc<Config>,
     /// Every effective value, with the layer it comes from.
-    pub(crate) effective: Arc<Vec<Effective>>,
+    pub(crate) effective: Arc<Vec<EffectiveSetting>>,
     pub(crate) limits: Arc<ConfiguredLimits>,
 }
 
@@ -59,8 +59,8 @@ struct Sources {
 /// The configuration at start, for settings that need a restart.
 #[derive(Debug)]
 struct StartupConfig {
-    plan: Arc<Plan>,
-    effective: Arc<Vec<Effective>>,
+    plan: Arc<Config>,
+    effective: Arc<Vec<EffectiveSetting>>,
 }
 
 /// The active configuration, and the parts of the server that follow it.
@@ -81,7 +81,7 @@ impl ActiveConfig {
     /// If the engine already has one of the limits and cannot change it.
     pub(crate) fn new(
         layers: Layers,
-        plan: Plan,
+        plan: Config,
         stored: Stored,
         parts: Parts,
     ) -> Result<Self, ChangeError> {
@@ -135,7 +135,7 @@ pub(crate) fn from_text(
     database: Option<crate::database::Database>,
 ) -> Arc<ActiveConfig> {
     let layers = tidegate_config::Loader::default().text_layers("test", text);
-    let plan = layers.plan().unwrap();
+    let plan = layers.validate().unwrap();
     let parts = Parts::new(&plan, &tidegate::Engine::new(), database).unwrap();
     Arc::new(ActiveConfig::new(layers, plan, stored, parts).unwrap())
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::clock::wall_now;
-use tidegate_config::{DatabaseUrl, Plan};
+use tidegate_config::{Config, DatabaseUrl};
 use tidegate_http::ThrottledLog;
 
 pub use self::error::DatabaseError;
@@ -94,7 +94,7 @@ impl Database {
     ///
     /// # Errors
     /// If its URL is invalid.
-    pub fn of(plan: &Plan) -> Result<Option<Self>, DatabaseError> {
+    pub fn of(plan: &Config) -> Result<Option<Self>, DatabaseError> {
         let migrate = match plan.database.auto_migrate.value {
             true => AutoMigrate::Yes,
             false => AutoMigrate::No,

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate::Store;
 use tidegate::guard::{GuardStats, GuardedStore};
-use tidegate_config::{Layers, Overrides, Plan, StoreUrl};
+use tidegate_config::{Config, Layers, Overrides, StoreUrl};
 use tidegate_http::host::HostCheck;
 use tokio::net::TcpListener;
 
@@ -38,10 +38,10 @@ use store::ServerStore;
 /// # Errors
 /// If `after` is invalid, or needs a restart.
 pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> {
-    let plan = after.plan()?;
+    let plan = after.validate()?;
     Parts::check(&plan)?;
     // No server can be running with invalid layers, so there is nothing to compare with.
-    let Ok(before) = before.plan() else { return Ok(()) };
+    let Ok(before) = before.validate() else { return Ok(()) };
     limits::check(before.limits.by_name.values().map(|before| &before.limit), &plan.limits)
 }
 
@@ -49,7 +49,7 @@ pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> 
 ///
 /// # Errors
 /// If any part of the plan cannot be used.
-pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
+pub fn check_plan(plan: &Config) -> Result<(), ChangeError> {
     Parts::check(plan).map(drop)
 }
 
@@ -75,7 +75,7 @@ pub fn check_plan(plan: &Plan) -> Result<(), ChangeError> {
 #[must_use = "a server does nothing until it is opened"]
 pub struct Server {
     layers: Layers,
-    plan: Plan,
+    plan: Config,
     /// `None` if the store is opened later, by [`Server::open`].
     store: Option<ServerStore>,
 }
@@ -87,7 +87,7 @@ impl Server {
     /// # Errors
     /// If the configuration is invalid, or the in-process store cannot be opened.
     pub fn new(layers: Layers) -> Result<Self, StartError> {
-        let plan = layers.plan().map_err(ChangeError::from)?;
+        let plan = layers.validate().map_err(ChangeError::from)?;
         let store = match plan.store.url.value {
             StoreUrl::Memory => Some(ServerStore::memory(&plan.store)?),
             _ => None,
@@ -100,7 +100,7 @@ impl Server {
     /// # Errors
     /// If the configuration is invalid.
     pub fn with_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let plan = layers.plan().map_err(ChangeError::from)?;
+        let plan = layers.validate().map_err(ChangeError::from)?;
         Ok(Self { layers, plan, store: Some(ServerStore::infallible(store)) })
     }
 
@@ -110,7 +110,7 @@ impl Server {
     /// # Errors
     /// If the configuration is invalid, or the guard cannot allocate its local store.
     pub fn with_shared_store(layers: Layers, store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let plan = layers.plan().map_err(ChangeError::from)?;
+        let plan = layers.validate().map_err(ChangeError::from)?;
         let store = Some(ServerStore::guarded(&plan.store, store)?);
         Ok(Self { layers, plan, store })
     }
@@ -174,7 +174,7 @@ impl Server {
         };
         let overrides = Overrides::from_iter(stored.settings.clone());
         let layers = self.layers.with_overrides(overrides);
-        let checked = layers.plan().map_err(ChangeError::from).and_then(|plan| {
+        let checked = layers.validate().map_err(ChangeError::from).and_then(|plan| {
             Parts::check(&plan)?;
             Ok(plan)
         });
@@ -201,7 +201,7 @@ struct BoundListeners {
 }
 
 impl BoundListeners {
-    async fn bind(plan: &Plan) -> Result<Self, StartError> {
+    async fn bind(plan: &Config) -> Result<Self, StartError> {
         let bind = async |door, address| {
             let bound = accept::bind(address).await;
             bound.map_err(|source| StartError::Bind { door, address, source })

@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
 use subtle::Choice;
-use tidegate_config::{AdminPlan, TokenHash};
+use tidegate_config::{AdminConfig, TokenHash};
 
 use crate::database::Note;
 use crate::listener::connection::Peer;
@@ -75,7 +75,7 @@ impl Tokens {
     }
 
     /// Replaces all tokens by those of a plan.
-    pub(crate) fn configure(&self, plan: &AdminPlan) {
+    pub(crate) fn configure(&self, plan: &AdminConfig) {
         let with = |role| move |hash: &TokenHash| (TokenDigest::from(hash), role);
         let readers = plan.read_tokens.value.iter().map(with(Role::Read));
         self.replace(readers.chain(plan.write_tokens.value.iter().map(with(Role::Write))));
@@ -157,7 +157,7 @@ pub struct OpenToAll {
 pub(crate) fn check_listener(
     door: &'static str,
     address: SocketAddr,
-    plan: &AdminPlan,
+    plan: &AdminConfig,
 ) -> Result<(), OpenToAll> {
     let tokens = Tokens::default();
     tokens.configure(plan);

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::{Offset, TimeZone};
 use tidegate::ScheduleError;
 
-use crate::fault::Rule;
+use crate::violation::Rule;
 
 pub(crate) const UTC: &str = "UTC";
 

@@ -36,9 +36,12 @@ fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
 }
 
 fn config_field_errors(error: &ConfigError) -> Vec<FieldError> {
-    let located = error.faults().iter();
+    let located = error.violations().iter();
     let errors: Vec<_> = located
-        .map(|located| FieldError { field: located.fault.key.clone(), rule: located.without_key() })
+        .map(|located| FieldError {
+            field: located.violation.key.clone(),
+            rule: located.without_key(),
+        })
         .collect();
     match errors.is_empty() {
         true => vec![FieldError { field: String::new(), rule: error.to_string() }],

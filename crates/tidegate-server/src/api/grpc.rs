@@ -27,7 +27,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tidegate_config::{Changed, Patch, Source};
+use tidegate_config::{Patch, SettingChange, Source};
 use tidegate_http::problem::FieldError;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
@@ -204,13 +204,14 @@ impl Admin for AdminService {
         let applied = self.config.update(patch, expected_revision, note).await;
         let applied = applied.map_err(|error| to_status(&error))?;
         let revision = self.config.current().revision;
-        let changed = |Changed { key, old, new, asked, source, .. }| generated::Changed {
-            key,
-            before: old,
-            after: new,
-            asked,
-            source: source.map(|source: Source| source.to_string()),
-        };
+        let changed =
+            |SettingChange { key, old, new, configured, source, .. }| generated::Changed {
+                key,
+                before: old,
+                after: new,
+                asked: configured,
+                source: source.map(|source: Source| source.to_string()),
+            };
         let changed = applied.changes.into_iter().map(changed).collect();
         let warnings = applied.warnings.iter().map(ToString::to_string).collect();
         Ok(Response::new(UpdateConfigResponse { revision, changed, warnings }))

@@ -10,7 +10,7 @@ use axum::http::header::CONNECTION;
 use axum::response::{IntoResponse, Response};
 use tidegate::StoreError;
 use tidegate::guard::NotCalled;
-use tidegate_config::Fault;
+use tidegate_config::Violation;
 use tidegate_http::field::RetryAfter;
 use tidegate_http::host::HostError;
 use tidegate_http::problem::{FieldError, Problem as Document, ProblemType};
@@ -52,10 +52,13 @@ pub(crate) enum Problem {
     CannotWait(String),
 }
 
-impl From<Vec<Fault>> for Problem {
-    fn from(faults: Vec<Fault>) -> Self {
-        let error = |fault: Fault| FieldError { field: fault.key, rule: fault.rule.to_string() };
-        Self::Invalid(truncate_errors(faults.into_iter().map(error)))
+impl From<Vec<Violation>> for Problem {
+    fn from(violations: Vec<Violation>) -> Self {
+        let error = |violation: Violation| FieldError {
+            field: violation.key,
+            rule: violation.rule.to_string(),
+        };
+        Self::Invalid(truncate_errors(violations.into_iter().map(error)))
     }
 }
 

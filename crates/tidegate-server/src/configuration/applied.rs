@@ -1,6 +1,6 @@
 //! The effects of an accepted change.
 
-use tidegate_config::{Changed, Effective, Overrides, Plan, Source, Warning};
+use tidegate_config::{Config, EffectiveSetting, Overrides, SettingChange, Source, Warning};
 
 use super::ConfigSnapshot;
 use crate::database::{Audit, Stored};
@@ -9,7 +9,7 @@ use crate::database::{Audit, Stored};
 #[derive(Debug, Default)]
 pub(crate) struct Applied {
     /// Settings whose value changed, or was requested but adjusted.
-    pub(crate) changes: Vec<Changed>,
+    pub(crate) changes: Vec<SettingChange>,
     /// Warnings that the previous configuration did not have.
     pub(crate) warnings: Vec<Warning>,
     /// Audit entries of changes made by other processes, oldest first.
@@ -20,8 +20,8 @@ impl Applied {
     /// Computes the difference between the current configuration and another plan.
     pub(super) fn difference(
         before: &ConfigSnapshot,
-        plan: &Plan,
-        effective: &[Effective],
+        plan: &Config,
+        effective: &[EffectiveSetting],
     ) -> Self {
         let known = &before.plan.warnings;
         let new = plan.warnings.iter().filter(|warning| !known.contains(warning));

@@ -1,7 +1,7 @@
 //! Reports changes: an audit log line for each changed setting and for each refused change, an
 //! event for watchers, and a metric. Warnings caused by a change are logged with it.
 
-use tidegate_config::{Changed, Source, shown_value};
+use tidegate_config::{SettingChange, Source, redacted_value};
 
 use super::{ActiveConfig, Applied, ChangeError, Parts};
 use crate::database::{Audit, Note};
@@ -79,23 +79,23 @@ fn log_changes(applied: &Applied, author: Author<'_>) {
             None => log_replaced(audit, author),
         }
     }
-    let is_logged = |changed: &&Changed| history.iter().any(|audit| audit.key == changed.key);
+    let is_logged = |changed: &&SettingChange| history.iter().any(|audit| audit.key == changed.key);
     changes.iter().filter(|changed| !is_logged(changed)).for_each(|it| log_change(it, author));
 }
 
-fn log_change(changed: &Changed, author: Author<'_>) {
-    let Changed { key, old, new, asked, source, .. } = changed;
+fn log_change(changed: &SettingChange, author: Author<'_>) {
+    let SettingChange { key, old, new, configured, source, .. } = changed;
     let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
-    let (old, new, asked) =
-        (shown(old), shown(new), shown(if asked.is_some() { asked } else { new }));
+    let (old, new, configured) =
+        (shown(old), shown(new), shown(if configured.is_some() { configured } else { new }));
     let source = source.map_or_else(|| "-".to_owned(), |source| source.to_string());
-    log_setting(key, [&old, &new, &asked, &source], author);
+    log_setting(key, [&old, &new, &configured, &source], author);
 }
 
 /// Logs a change that never took effect here.
 fn log_replaced(audit: &Audit, author: Author<'_>) {
     let shown = |value: &Option<String>| {
-        value.as_ref().map_or_else(|| "-".to_owned(), |value| shown_value(&audit.key, value))
+        value.as_ref().map_or_else(|| "-".to_owned(), |value| redacted_value(&audit.key, value))
     };
     let (old, new) = (shown(&audit.old), shown(&audit.new));
     log_setting(&audit.key, [&old, &new, &new, &Source::Database.to_string()], author);

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use tidegate_config::{ConfigError, Effective, Layers, Overrides, Patch, Plan, Source};
+use tidegate_config::{Config, ConfigError, EffectiveSetting, Layers, Overrides, Patch, Source};
 use tidegate_gateway::Upstream;
 
 use super::applied::Applied;
@@ -21,8 +21,8 @@ const MAX_MISSED: usize = 1_000;
 struct Prepared {
     revision: u64,
     layers: Layers,
-    plan: Plan,
-    effective: Vec<Effective>,
+    plan: Config,
+    effective: Vec<EffectiveSetting>,
     upstreams: Vec<Upstream>,
 }
 
@@ -185,7 +185,7 @@ impl ActiveConfig {
             Source::Runtime => layers.with_runtime_overrides(overrides),
             _ => layers.with_overrides(overrides),
         };
-        let plan = layers.plan()?;
+        let plan = layers.validate()?;
         let listen = &self.started.plan.listen;
         for (listener, address) in listeners(listen.admin.value, listen.grpc.value) {
             tokens::check_listener(listener, address, &plan.admin)?;
@@ -197,10 +197,14 @@ impl ActiveConfig {
     }
 
     /// Returns the effective values: settings that need a restart keep their value from the start.
-    fn effective_values(&self, plan: &Plan, effective: Vec<Effective>) -> Vec<Effective> {
+    fn effective_values(
+        &self,
+        plan: &Config,
+        effective: Vec<EffectiveSetting>,
+    ) -> Vec<EffectiveSetting> {
         let fixed = self.started.plan.needs_restart(plan);
         let at_start = |key: &str| self.started.effective.iter().find(|one| one.key == key);
-        let in_force = |one: Effective| match fixed.contains(&one.key.as_str()) {
+        let in_force = |one: EffectiveSetting| match fixed.contains(&one.key.as_str()) {
             true => at_start(&one.key).cloned().unwrap_or(one),
             false => one,
         };
@@ -232,7 +236,7 @@ impl ActiveConfig {
 async fn reload_layers(layers: &Layers) -> Result<Layers, ChangeError> {
     let before = layers.clone();
     // Reading may block, for example on a network file system.
-    let next = tokio::task::spawn_blocking(move || before.reread()).await;
+    let next = tokio::task::spawn_blocking(move || before.reload_file()).await;
     let gone = |file: &std::path::Path| {
         let source = io::Error::from(io::ErrorKind::NotFound);
         ConfigError::Read { file: file.to_owned(), source }

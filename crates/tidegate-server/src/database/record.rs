@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
-use tidegate_config::{MOST_CHANGES, MOST_SETTINGS, Overrides};
+use tidegate_config::{MAX_CHANGES, MAX_SETTINGS, Overrides};
 
 use super::DatabaseError;
 
@@ -139,8 +139,8 @@ impl Stored {
             Replaced { change, old }
         });
         let replaced = replaced.collect();
-        if self.settings.len() > MOST_SETTINGS {
-            return Err(DatabaseError::TooMany { what: "settings", most: MOST_SETTINGS });
+        if self.settings.len() > MAX_SETTINGS {
+            return Err(DatabaseError::TooMany { what: "settings", most: MAX_SETTINGS });
         }
         self.revision += 1;
         Ok(replaced)
@@ -167,8 +167,8 @@ impl Note {
 
 /// Rejects changes that neither database can store.
 pub(super) fn check(changes: &[Change]) -> Result<(), DatabaseError> {
-    if changes.len() > MOST_CHANGES {
-        return Err(DatabaseError::TooMany { what: "changes in one write", most: MOST_CHANGES });
+    if changes.len() > MAX_CHANGES {
+        return Err(DatabaseError::TooMany { what: "changes in one write", most: MAX_CHANGES });
     }
     let has_nul = |change: &&Change| {
         change.key.contains('\0') || change.value.as_ref().is_some_and(|value| value.contains('\0'))
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn the_number_of_settings_is_bounded() {
         let mut stored = Stored::default();
-        let settings = (0..MOST_SETTINGS).map(|index| (index.to_string(), "1".to_owned()));
+        let settings = (0..MAX_SETTINGS).map(|index| (index.to_string(), "1".to_owned()));
         stored.settings = settings.collect();
         assert!(stored.apply(&[Change::set("0", "2")]).is_ok());
         let another = [Change::set("new", "2")];

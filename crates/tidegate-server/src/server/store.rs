@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate::guard::GuardedStore;
 use tidegate::{Engine, MemoryStore, Store, StoreHandle};
-use tidegate_config::{StorePlan, StoreUrl};
+use tidegate_config::{StoreConfig, StoreUrl};
 use tidegate_redis::RedisStore;
 
 use super::StartError;
@@ -30,7 +30,7 @@ impl ServerStore {
     }
 
     /// Wraps a store that may fail in a guard with the configured failure rules.
-    pub(super) fn guarded(plan: &StorePlan, store: Arc<dyn Store>) -> Result<Self, StartError> {
+    pub(super) fn guarded(plan: &StoreConfig, store: Arc<dyn Store>) -> Result<Self, StartError> {
         let guard = GuardedStore::builder(store)
             .default_rule(plan.on_failure.value)
             .expected_nodes(plan.expected_nodes.value)
@@ -41,7 +41,7 @@ impl ServerStore {
     }
 
     /// Opens the in-process store, from its snapshot if one is configured.
-    pub(super) fn memory(plan: &StorePlan) -> Result<Self, StartError> {
+    pub(super) fn memory(plan: &StoreConfig) -> Result<Self, StartError> {
         let builder = MemoryStore::builder()
             .max_memory(plan.max_memory.value.bytes())
             .overflow(plan.overflow.value);
@@ -76,7 +76,7 @@ impl ServerStore {
 }
 
 /// Opens the configured store, behind a guard if it can fail.
-pub(super) async fn open(plan: &StorePlan) -> Result<ServerStore, StartError> {
+pub(super) async fn open(plan: &StoreConfig) -> Result<ServerStore, StartError> {
     match &plan.url.value {
         StoreUrl::Memory => ServerStore::memory(plan),
         StoreUrl::Redis(url) => {

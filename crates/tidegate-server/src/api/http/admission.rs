@@ -149,7 +149,7 @@ fn parse_admit<'v>(
         let hold = top.read("hold", Value::to_bool).unwrap_or(false);
         let ttl = match top.get("ttl_ms") {
             Some(_) if !hold => {
-                top.refuse("ttl_ms", Rule::Other(Box::new(AdmitRule::NotHeld)));
+                top.report("ttl_ms", Rule::Other(Box::new(AdmitRule::NotHeld)));
                 None
             }
             Some(_) => top.read("ttl_ms", permit_request::ttl),
