@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tidegate_config::{Config, Loader, process_environment};
-use tidegate_server::{Reached, check_plan, configured_providers, reach};
+use tidegate_server::{ProbeResult, check_config, configured_providers, probe_providers};
 
 use crate::failure::Failure;
 use crate::terminal::{eprint_line, print};
@@ -20,7 +20,7 @@ pub(crate) fn check(file: PathBuf, strict: bool) -> Result<(), Failure> {
         eprint_line(&variable.to_string());
     }
     // Limits are tried on temporary stores, which need a runtime.
-    crate::block_on(async { check_plan(&plan) })?.map_err(Failure::Unusable)?;
+    crate::block_on(async { check_config(&plan) })?.map_err(Failure::Unusable)?;
     if strict {
         reach_all(&plan)?;
     }
@@ -36,17 +36,17 @@ fn reach_all(plan: &Config) -> Result<(), Failure> {
     }
     eprint_line(&format!("trying to reach {}", providers.join(", ")));
     let mut failed = 0;
-    let report = |reached: Reached| {
+    let report = |reached: ProbeResult| {
         failed += usize::from(reached.error.is_some());
         eprint_line(&describe(&reached));
     };
-    crate::block_on(reach(plan, report))?;
+    crate::block_on(probe_providers(plan, report))?;
     if failed == 0 { Ok(()) } else { Err(Failure::Unreachable(failed, providers.len())) }
 }
 
 /// Describes the result for one provider.
-fn describe(reached: &Reached) -> String {
-    let Reached { provider, base_url, proxy, error, .. } = reached;
+fn describe(reached: &ProbeResult) -> String {
+    let ProbeResult { provider, base_url, proxy, error, .. } = reached;
     let via = proxy.as_ref().map_or(String::new(), |proxy| format!(" through proxy {proxy}"));
     match error {
         None => format!("{provider}: reached {base_url}{via}"),

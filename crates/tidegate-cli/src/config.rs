@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 use tidegate_config::{EffectiveSetting, Layers, Overrides, Patch, schema};
-use tidegate_server::{Change, Database, Note, StartError, check_change};
+use tidegate_server::{ChangeOrigin, Database, SettingUpdate, StartError, check_change};
 
 use crate::args::{ConfigAction, ConfigLocation};
 use crate::failure::Failure;
@@ -35,7 +35,7 @@ fn set(pairs: &[String]) -> Result<Patch, Failure> {
 
 fn show(location: ConfigLocation, part: &str, json: bool) -> Result<(), Failure> {
     let layers = location.layers()?;
-    let layers = match Database::of(&layers.validate()?)? {
+    let layers = match Database::from_config(&layers.validate()?)? {
         None => layers,
         Some(database) => match crate::block_on(database.read())? {
             Ok(stored) => layers.with_overrides(Overrides::from_iter(stored.settings)),
@@ -89,7 +89,7 @@ fn table(settings: &[EffectiveSetting]) -> String {
 fn change(location: ConfigLocation, patch: &Patch) -> Result<(), Failure> {
     patch.check()?;
     let layers = location.layers()?;
-    let database = Database::of(&layers.validate()?)?.ok_or(Failure::NoDatabase)?;
+    let database = Database::from_config(&layers.validate()?)?.ok_or(Failure::NoDatabase)?;
     let revision = crate::block_on(write(&database, &layers, patch))??;
     print(&format!("revision {revision}"))
 }
@@ -101,11 +101,11 @@ async fn write(database: &Database, layers: &Layers, patch: &Patch) -> Result<u6
     let after = layers.with_overrides(patch.apply(&before));
     check_change(&layers.with_overrides(before.clone()), &after).map_err(StartError::from)?;
     let changes = patch.difference(&before).into_iter();
-    let changes: Vec<_> = changes.map(|(key, value)| Change { key, value }).collect();
+    let changes: Vec<_> = changes.map(|(key, value)| SettingUpdate { key, value }).collect();
     if changes.is_empty() {
         return Ok(stored.revision);
     }
-    let note = Note { door: "cli", who: None };
+    let note = ChangeOrigin { door: "cli", who: None };
     // Pass the revision that was validated, so that a concurrent change makes the write fail.
     let stored = database.write(&changes, &note, Some(stored.revision)).await?;
     print_new_warnings(&layers.with_overrides(before), &after);
@@ -124,7 +124,7 @@ fn print_new_warnings(before: &Layers, after: &Layers) {
 
 fn history(location: ConfigLocation, limit: usize) -> Result<(), Failure> {
     let plan = location.layers()?.validate()?;
-    let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
+    let database = Database::from_config(&plan)?.ok_or(Failure::NoDatabase)?;
     let history = crate::block_on(database.history(limit))??;
     let lines = history.iter().map(|one| {
         let value = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());

@@ -9,7 +9,7 @@ use crate::terminal::{eprint_line, print};
 /// Runs a `db` subcommand.
 pub(crate) fn db(location: ConfigLocation, action: DbAction) -> Result<(), Failure> {
     let plan = location.layers()?.validate()?;
-    let database = Database::of(&plan)?.ok_or(Failure::NoDatabase)?;
+    let database = Database::from_config(&plan)?.ok_or(Failure::NoDatabase)?;
     match action {
         DbAction::Migrate => migrate(&database),
     }

@@ -28,7 +28,7 @@ use arc_swap::ArcSwap;
 use tidegate_config::{Config, EffectiveSetting, Layers, Source};
 use tokio::sync::Mutex;
 
-use crate::database::{Audit, DatabaseError, Stored};
+use crate::database::{AuditEntry, DatabaseError, StoredSettings};
 
 pub(crate) use applied::Applied;
 pub use error::ChangeError;
@@ -53,7 +53,7 @@ struct Sources {
     /// The active layers.
     layers: Layers,
     /// The last known content of the database.
-    stored: Stored,
+    stored: StoredSettings,
 }
 
 /// The configuration at start, for settings that need a restart.
@@ -82,7 +82,7 @@ impl ActiveConfig {
     pub(crate) fn new(
         layers: Layers,
         plan: Config,
-        stored: Stored,
+        stored: StoredSettings,
         parts: Parts,
     ) -> Result<Self, ChangeError> {
         let limits = parts.register(&plan.limits)?;
@@ -113,7 +113,7 @@ impl ActiveConfig {
     }
 
     /// Returns up to `most` changes, newest first. Empty without a database.
-    pub(crate) async fn history(&self, most: usize) -> Result<Vec<Audit>, DatabaseError> {
+    pub(crate) async fn history(&self, most: usize) -> Result<Vec<AuditEntry>, DatabaseError> {
         match &self.parts.database {
             Some(database) => database.history(most).await,
             None => Ok(Vec::new()),
@@ -131,7 +131,7 @@ pub(crate) fn listeners(admin: SocketAddr, grpc: SocketAddr) -> [(&'static str, 
 #[allow(clippy::unwrap_used, reason = "tests pass a valid configuration")]
 pub(crate) fn from_text(
     text: &str,
-    stored: Stored,
+    stored: StoredSettings,
     database: Option<crate::database::Database>,
 ) -> Arc<ActiveConfig> {
     let layers = tidegate_config::Loader::default().text_layers("test", text);

@@ -21,10 +21,10 @@ use crate::api::health::{self, Health};
 use crate::api::http::HttpApi;
 use crate::configuration::limits;
 use crate::configuration::{self, ActiveConfig, ChangeError, Parts};
-use crate::database::{Database, Note, Stored};
+use crate::database::{ChangeOrigin, Database, StoredSettings};
 use crate::listener::accept;
 use crate::listener::bounds::Bounds;
-use crate::listener::drain::{Drain, Drained, GRACE};
+use crate::listener::drain::{Drain, Drained, SHUTDOWN_GRACE};
 use crate::listener::files::OpenFiles;
 use crate::listener::workers::Workers;
 use crate::tokens::check_listener;
@@ -49,7 +49,7 @@ pub fn check_change(before: &Layers, after: &Layers) -> Result<(), ChangeError> 
 ///
 /// # Errors
 /// If any part of the plan cannot be used.
-pub fn check_plan(plan: &Config) -> Result<(), ChangeError> {
+pub fn check_config(plan: &Config) -> Result<(), ChangeError> {
     Parts::check(plan).map(drop)
 }
 
@@ -133,10 +133,10 @@ impl Server {
         for (listener, address) in configuration::listeners(listen.admin.value, listen.grpc.value) {
             check_listener(listener, address, &self.plan.admin).map_err(ChangeError::from)?;
         }
-        let database = Database::of(&self.plan).map_err(ChangeError::from)?;
+        let database = Database::from_config(&self.plan).map_err(ChangeError::from)?;
         let stored = match &database {
             Some(database) => self.load_stored(database).await,
-            None => Stored::default(),
+            None => StoredSettings::default(),
         };
         for warning in &self.plan.warnings {
             tracing::warn!("{warning}");
@@ -155,7 +155,7 @@ impl Server {
     }
 
     /// Reads the settings in the database and uses them if they are valid. Returns what was read.
-    async fn load_stored(&mut self, database: &Database) -> Stored {
+    async fn load_stored(&mut self, database: &Database) -> StoredSettings {
         if self.plan.database.auto_migrate.value {
             match database.migrate().await {
                 Ok(migrated) => tracing::debug!(format = migrated.to, "database is ready"),
@@ -169,7 +169,7 @@ impl Server {
                     %error,
                     "cannot read the database; using environment, file and defaults"
                 );
-                return Stored::default();
+                return StoredSettings::default();
             }
         };
         let overrides = Overrides::from_iter(stored.settings.clone());
@@ -202,9 +202,9 @@ struct BoundListeners {
 
 impl BoundListeners {
     async fn bind(plan: &Config) -> Result<Self, StartError> {
-        let bind = async |door, address| {
+        let bind = async |listener, address| {
             let bound = accept::bind(address).await;
-            bound.map_err(|source| StartError::Bind { door, address, source })
+            bound.map_err(|source| StartError::Bind { listener, address, source })
         };
         Ok(Self {
             http: bind("http", plan.listen.http.value).await?,
@@ -312,14 +312,14 @@ impl Running {
     /// effect and the error is logged.
     pub async fn reload(&self) {
         // `ActiveConfig::reload` logs the result.
-        let _ = self.config.reload(&Note { door: "signal", who: None }).await;
+        let _ = self.config.reload(&ChangeOrigin { door: "signal", who: None }).await;
     }
 
     /// Stops accepting connections, rejects calls that wait for a provider, and waits up to
-    /// [`GRACE`] for requests in flight. Then saves the in-process store, if configured.
+    /// [`SHUTDOWN_GRACE`] for requests in flight. Then saves the in-process store, if configured.
     pub async fn shutdown(self) -> Drained {
         self.config.parts().gateway.drain();
-        let drained = self.drain.drain(GRACE).await;
+        let drained = self.drain.drain(SHUTDOWN_GRACE).await;
         if let Some(saver) = self.saver {
             // The listeners are closed, so the snapshot is complete except for charges and refunds
             // of requests that were cut off.

@@ -28,7 +28,7 @@ fn all_field_errors(error: &ChangeError) -> Vec<FieldError> {
         }
         ChangeError::Admission(error) => one("admission", error.to_string()),
         ChangeError::Gateway(error) => one("providers", error.to_string()),
-        ChangeError::OpenToAll(error) => one("admin", error.to_string()),
+        ChangeError::UnauthenticatedListener(error) => one("admin", error.to_string()),
         ChangeError::Database(DatabaseError::Refused { key, rule }) => one(key, (*rule).to_owned()),
         ChangeError::Database(DatabaseError::TooMany { .. }) => one("", error.to_string()),
         ChangeError::Database(_) | ChangeError::Interrupted => Vec::new(),

@@ -39,7 +39,7 @@ use tower::Service as _;
 
 use super::change_error::{detail, field_errors};
 use crate::configuration::{ActiveConfig, ChangeError};
-use crate::database::{DatabaseError, Note};
+use crate::database::{ChangeOrigin, DatabaseError};
 use crate::listener::accept_loop::{self, AcceptSettings};
 use crate::listener::calls::{ActiveCalls, CallGuard};
 use crate::listener::connection::Peer;
@@ -180,7 +180,7 @@ struct AdminService {
 
 impl AdminService {
     /// Authenticates a request and returns its author.
-    fn authorize<T>(&self, request: &Request<T>, role: Role) -> Result<Note, Status> {
+    fn authorize<T>(&self, request: &Request<T>, role: Role) -> Result<ChangeOrigin, Status> {
         match self.config.parts().tokens.authenticate(request.metadata().as_ref(), role) {
             Ok(caller) => Ok(caller.note("rpc", request.extensions().get().copied())),
             Err(AuthError::NoToken | AuthError::UnknownToken) => {

@@ -42,7 +42,7 @@ use super::body::{self, MediaTypes, require_json};
 use super::health;
 use super::problem::Problem;
 use crate::configuration::{ActiveConfig, Parts};
-use crate::database::Note;
+use crate::database::ChangeOrigin;
 use crate::listener::accept_loop::AcceptSettings;
 use crate::listener::bounds::Bounds;
 use crate::listener::drain::StopSignal;
@@ -229,7 +229,7 @@ impl HttpApi {
                 admission::admit(admission, metrics, &self.permits, &body, (deny, peer)).await
             }
             Endpoint::SetPending => {
-                let note = Note::from_peer("http", peer);
+                let note = ChangeOrigin::from_peer("http", peer);
                 let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
                 admission::set_pending(admission, &body, &auditor)
             }
@@ -263,7 +263,7 @@ impl HttpApi {
     ) -> Result<ApiResponse<response::Body<'o>>, Problem> {
         let response = operation.respond(answer, deny, hints);
         if operation.is_audited() {
-            let note = Note::from_peer("http", peer);
+            let note = ChangeOrigin::from_peer("http", peer);
             let auditor = Auditor::of(&note).throttled(&self.audit_throttle, peer);
             auditor.log(operation, ActionOutcome::of(&response));
         }

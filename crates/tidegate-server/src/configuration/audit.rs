@@ -4,7 +4,7 @@
 use tidegate_config::{SettingChange, Source, redacted_value};
 
 use super::{ActiveConfig, Applied, ChangeError, Parts};
-use crate::database::{Audit, Note};
+use crate::database::{AuditEntry, ChangeOrigin};
 use crate::events::Event;
 
 /// Result of a change.
@@ -23,8 +23,8 @@ struct Author<'a> {
 
 impl ActiveConfig {
     /// Logs, counts and publishes the result of a change, and returns it.
-    pub(super) fn publish(&self, note: &Note, result: ChangeResult) -> ChangeResult {
-        let Note { door, who } = note;
+    pub(super) fn publish(&self, note: &ChangeOrigin, result: ChangeResult) -> ChangeResult {
+        let ChangeOrigin { door, who } = note;
         let Parts { metrics, events, .. } = self.parts();
         let revision = self.current().revision;
         metrics.set_revision(revision);
@@ -70,7 +70,7 @@ fn log_changes(applied: &Applied, author: Author<'_>) {
         tracing::info!(target: "tidegate::audit", door, who, revision, "configuration unchanged");
     }
     for (index, audit) in history.iter().enumerate() {
-        let Audit { revision, door: via, who, key, .. } = audit;
+        let AuditEntry { revision, door: via, who, key, .. } = audit;
         let author =
             Author { revision: *revision, via, who: who.as_deref().unwrap_or("-"), ..author };
         let replaced = history.iter().skip(index + 1).any(|later| later.key == *key);
@@ -93,7 +93,7 @@ fn log_change(changed: &SettingChange, author: Author<'_>) {
 }
 
 /// Logs a change that never took effect here.
-fn log_replaced(audit: &Audit, author: Author<'_>) {
+fn log_replaced(audit: &AuditEntry, author: Author<'_>) {
     let shown = |value: &Option<String>| {
         value.as_ref().map_or_else(|| "-".to_owned(), |value| redacted_value(&audit.key, value))
     };

@@ -22,7 +22,7 @@ use crate::api::body::{self, json};
 use crate::api::body::{MediaTypes, require_json};
 use crate::api::problem::Problem;
 use crate::configuration::{Applied, ConfigSnapshot};
-use crate::database::{Audit, json_value};
+use crate::database::{AuditEntry, json_value};
 use crate::tokens::Caller;
 
 /// Maximum and default number of past changes returned.
@@ -197,7 +197,7 @@ pub(super) async fn history(
 ) -> Result<Response, AdminProblem> {
     #[derive(Serialize)]
     struct History {
-        changes: Vec<Audit>,
+        changes: Vec<AuditEntry>,
     }
     let Query(HistoryQuery { limit }) = query.map_err(|_| invalid_query("limit"))?;
     let count = limit.unwrap_or(DEFAULT_HISTORY);

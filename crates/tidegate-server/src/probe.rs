@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 /// Result of an attempt to reach a provider.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Reached {
+pub struct ProbeResult {
     /// Name of the provider.
     pub provider: String,
     /// Its configured base URL.
@@ -20,8 +20,8 @@ pub struct Reached {
     pub error: Option<String>,
 }
 
-/// Returns the names of the providers that [`reach`] tries: those with settings of their own in the
-/// configuration.
+/// Returns the names of the providers that [`probe_providers`] tries: those with settings of their
+/// own in the configuration.
 #[must_use]
 pub fn configured_providers(plan: &Config) -> Vec<&str> {
     configured(plan).map(|(name, _)| name).collect()
@@ -35,7 +35,7 @@ fn configured(plan: &Config) -> impl Iterator<Item = (&str, &ProviderConfig)> {
 /// Tries to reach every configured provider concurrently: name resolution, TCP and TLS within the
 /// provider's connect timeout, through its proxy and with its root certificates. No API key is
 /// sent. Calls `on_result` with each result as soon as it is known.
-pub async fn reach(plan: &Config, mut on_result: impl FnMut(Reached)) {
+pub async fn probe_providers(plan: &Config, mut on_result: impl FnMut(ProbeResult)) {
     let mut probes = JoinSet::new();
     for (name, provider) in configured(plan) {
         let base_url = provider.base_url.value.clone();
@@ -44,7 +44,7 @@ pub async fn reach(plan: &Config, mut on_result: impl FnMut(Reached)) {
         probes.spawn(async move {
             let result = probe(&provider, proxy.clone()).await;
             let proxy = proxy.map(|proxy| proxy.host_port().to_owned());
-            Reached { provider: name, base_url, proxy, error: result.err() }
+            ProbeResult { provider: name, base_url, proxy, error: result.err() }
         });
     }
     while let Some(done) = probes.join_next().await {
