@@ -74,7 +74,7 @@ impl Scenario {
     /// Restores the server and waits until it responds.
     fn bring_back(self, servers: &Servers) {
         match self {
-            Self::Killed => servers.server().start_again(),
+            Self::Killed => servers.server().restart(),
             Self::Frozen => {
                 servers.server().cont();
                 let _ = servers.server().command(&["PING"]);

@@ -19,9 +19,9 @@ use tidegate_core::{Operation, Probe, Store, StoreResponses, Submission};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub use self::behaviour::{Asked, Behaviour, Timing};
+pub use self::behaviour::{Behaviour, OperationContext, Timing};
 use self::counts::Counts;
-pub use self::counts::Verb;
+pub use self::counts::OperationKind;
 
 /// A store whose timing and errors the test controls.
 ///
@@ -86,7 +86,7 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of submissions that may still pass the gate without waiting.
-    pub fn unused_openings(&self) -> usize {
+    pub fn gate_permits(&self) -> usize {
         self.gate.available_permits()
     }
 
@@ -101,7 +101,7 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of submissions that contained an operation of this kind.
-    pub fn submissions_with(&self, verb: Verb) -> usize {
+    pub fn submissions_with(&self, verb: OperationKind) -> usize {
         self.counts.submissions_with(verb)
     }
 
@@ -111,8 +111,8 @@ impl<S: Store> FaultyStore<S> {
     }
 
     /// Number of operations of this kind in all submissions.
-    pub fn operations_of(&self, verb: Verb) -> usize {
-        self.counts.operations_of(verb)
+    pub fn operations_by_kind(&self, verb: OperationKind) -> usize {
+        self.counts.operations_by_kind(verb)
     }
 
     /// Number of submissions that wait to be executed or answered.
@@ -184,8 +184,8 @@ impl<S: Store> FaultyStore<S> {
             return self.store.submit(operations, answers).await;
         }
         for (index, operation) in operations.iter().enumerate() {
-            let asked = Asked { operation, index, number: first + index };
-            match behaviour.error(asked) {
+            let context = OperationContext { operation, index, number: first + index };
+            match behaviour.error(context) {
                 Some(error) => answers.push(Err(error)),
                 None => behaviour.decide(&self.store, operation, answers).await,
             }

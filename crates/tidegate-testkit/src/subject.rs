@@ -106,7 +106,10 @@ impl<S: fmt::Debug> fmt::Debug for Clocked<S> {
 ///
 /// # Panics
 /// If the store does not return exactly one answer.
-pub async fn ask(store: &dyn Store, operation: Operation<'_>) -> Result<StoreResponse, StoreError> {
+pub async fn execute(
+    store: &dyn Store,
+    operation: Operation<'_>,
+) -> Result<StoreResponse, StoreError> {
     let operations = [operation];
     let mut answers = StoreResponses::new();
     store.submit(&operations, &mut answers).await;
@@ -122,7 +125,7 @@ pub async fn ask(store: &dyn Store, operation: Operation<'_>) -> Result<StoreRes
 ///
 /// # Panics
 /// If the store does not return exactly one answer.
-pub fn ask_blocking(
+pub fn execute_blocking(
     store: &dyn Store,
     operation: Operation<'_>,
 ) -> Result<StoreResponse, StoreError> {

@@ -11,7 +11,7 @@ use tidegate_core::{
 };
 use tidegate_redis::{RedisBuilder, RedisStore};
 use tidegate_testkit::launch::{Flavor, RedisServer, wait_until};
-use tidegate_testkit::subject::{BoxFuture, Resolution, Subject, ask};
+use tidegate_testkit::subject::{BoxFuture, Resolution, Subject, execute};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
@@ -169,7 +169,7 @@ pub(crate) async fn take<'k>(
     cost: u64,
 ) -> Result<Decision, StoreError> {
     let charges = [Charge::new(limit, key, cost)];
-    match ask(store, Operation::Take(&charges)).await? {
+    match execute(store, Operation::Take(&charges)).await? {
         StoreResponse::Decision(decision) => Ok(decision),
         other => panic!("{other:?} is not a decision"),
     }
@@ -238,7 +238,7 @@ pub(crate) fn errors_of(server: &RedisServer, code: &str) -> u64 {
 /// Waits for the end of a heartbeat of the only store on a server. The store must know a named
 /// limit. The next heartbeat is two seconds later.
 pub(crate) fn wait_for_heartbeat(server: &RedisServer) {
-    let confirmed = || server.calls_of("hget");
+    let confirmed = || server.command_calls("hget");
     let before = confirmed();
     wait_until("a heartbeat", || (confirmed() > before).then_some(()));
 }

@@ -8,7 +8,7 @@ use tidegate_core::{
 };
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, RedisServer};
-use tidegate_testkit::subject::{ask, block_on};
+use tidegate_testkit::subject::{block_on, execute};
 
 use crate::fixture::{
     error_chain, granted, open, prefix, remaining, runtime, server, slow_bucket, store, take,
@@ -93,7 +93,7 @@ fn holds_allowances_and_slots_have_their_own_ttl() {
         let held = bucket("held", "1/s", 10);
         let target = Target::new(&held, "a");
         let span = Duration::from_secs(1_000);
-        let answer = ask(&store, Operation::Hold { target, span }).await.unwrap();
+        let answer = execute(&store, Operation::Hold { target, span }).await.unwrap();
         assert!(matches!(answer, StoreResponse::HeldFor(_)), "{answer:?}");
         let found = ttl(server, &format!("{prefix}1:{{a}}:held"));
         assert!((1_005_000..=1_011_000).contains(&found), "{found}");
@@ -106,7 +106,8 @@ fn holds_allowances_and_slots_have_their_own_ttl() {
         let slots = format!("{prefix}1s:{{a}}:calls");
         assert!((29_000..=31_000).contains(&ttl(server, &slots)));
         let (targets, receipt) = ([Target::new(&calls, "a")], &grant.receipt);
-        let answer = ask(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
+        let answer =
+            execute(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
         assert_eq!(answer, StoreResponse::Slots(1));
         assert_eq!(ttl(server, &slots), -2, "the key is deleted with its last slot");
     });
@@ -128,7 +129,7 @@ fn slots_regain_their_ttl() {
         granted(&store, &leased, "a", 1).await;
         assert_eq!(ttl(server, &slots), -1);
         let (targets, receipt) = ([Target::new(&leased, "a")], &receipt);
-        ask(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
+        execute(&store, Operation::Release { targets: &targets, receipt }).await.unwrap();
         let found = ttl(server, &slots);
         assert!((1..=31_000).contains(&found), "{found}");
     });
@@ -168,12 +169,12 @@ fn unknown_format_is_refused() {
         }
         // Other buckets of the list are not charged either.
         let list = [Charge::new(&limit, "b", 1), Charge::new(&limit, "a", 1)];
-        assert!(ask(&store, Operation::Take(&list)).await.is_err());
+        assert!(execute(&store, Operation::Take(&list)).await.is_err());
         assert_eq!(remaining(&store, &limit, "b").await, 4);
         // An operator can still reset the key.
         let target = Target::new(&limit, "a");
         assert_eq!(
-            ask(&store, Operation::Reset { target }).await.unwrap(),
+            execute(&store, Operation::Reset { target }).await.unwrap(),
             StoreResponse::Reset(true)
         );
         assert_eq!(granted(&store, &limit, "a", 1).await.outcomes[0].remaining, 4);

@@ -16,7 +16,7 @@ use tidegate_testkit::launch::Flavor;
 use tidegate_testkit::property::Effort;
 use tidegate_testkit::scenario::random::Random;
 use tidegate_testkit::scenario::replay::windows;
-use tidegate_testkit::subject::{Subject as _, ask, block_on};
+use tidegate_testkit::subject::{Subject as _, block_on, execute};
 
 use crate::fixture::{TimedStores, error_chain, slow_bucket};
 
@@ -304,7 +304,7 @@ impl StorePair {
         let charge = ChargeSpec { limit, key: keys().len() - 1, amount: 0 };
         let peek = [Charge { target: self.target(&charge), cost: 0 }];
         for node in self.shared.nodes() {
-            block_on(ask(node, Operation::Peek(&peek))).unwrap();
+            block_on(execute(node, Operation::Peek(&peek))).unwrap();
         }
     }
 

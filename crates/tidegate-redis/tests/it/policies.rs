@@ -12,7 +12,7 @@ use tidegate_core::{
 };
 use tidegate_redis::RedisStore;
 use tidegate_testkit::launch::{Flavor, Proxy, RedisServer, wait_until};
-use tidegate_testkit::subject::{ask, block_on};
+use tidegate_testkit::subject::{block_on, execute};
 
 use crate::fixture::{
     ConcurrentCallers, TimedStores, capacity, error_chain, granted, nodes, open, prefix, remaining,
@@ -42,7 +42,7 @@ fn list_with_a_newer_policy_is_spent_once() {
         let ([outdated, _other], y, _) = one_outdated_node(server(Flavor::Redis)).await;
         let x = slow_bucket("x", 10);
         let list = [Charge::new(&x, "k", 1), Charge::new(&y, "k", 0)];
-        let answer = ask(&outdated, Operation::Take(&list)).await.unwrap();
+        let answer = execute(&outdated, Operation::Take(&list)).await.unwrap();
         let StoreResponse::Decision(decision) = answer else { panic!("{answer:?}") };
         let outcomes = decision.outcomes();
         assert_eq!((outcomes[0].remaining, outcomes[1].remaining), (9, 19));
@@ -84,7 +84,7 @@ fn list_with_a_newer_policy_is_settled_once() {
         granted(&outdated, &x, "k", 8).await;
         let back = [Correction::new(&x, "k", -3), Correction::new(&y, "k", 0)];
         let settle = Operation::Settle { corrections: &back, receipt: None };
-        let answer = ask(&outdated, settle).await.unwrap();
+        let answer = execute(&outdated, settle).await.unwrap();
         let StoreResponse::Settled(settlement) = answer else { panic!("{answer:?}") };
         assert_eq!(settlement.outcomes[0].remaining, 5);
         assert_eq!(remaining(&outdated, &x, "k").await, 5);
@@ -98,7 +98,7 @@ fn list_with_a_newer_policy_takes_one_slot() {
     block_on(async {
         let ([outdated, _other], y, _) = one_outdated_node(server(Flavor::Redis)).await;
         let list = [Charge::new(&calls, "k", 1), Charge::new(&y, "k", 0)];
-        ask(&outdated, Operation::Take(&list)).await.unwrap();
+        execute(&outdated, Operation::Take(&list)).await.unwrap();
         assert_eq!(remaining(&outdated, &calls, "k").await, 4);
     });
 }
@@ -256,11 +256,11 @@ fn newer_policy_is_read_once_for_concurrent_callers() {
         let [outdated, updated]: [RedisStore; 2] = nodes(&server, &prefix()).await;
         granted(&outdated, &y, "a", 1).await;
         granted(&updated, &y2, "a", 1).await;
-        let before = server.calls_of("hgetall");
+        let before = server.command_calls("hgetall");
         let callers = ConcurrentCallers::on(std::iter::repeat_n(&outdated, 200), &y, 1);
         assert_eq!(callers.allowed().await, 200);
         assert_eq!(remaining(&updated, &y2, "a").await, 699);
-        let reads = server.calls_of("hgetall") - before;
+        let reads = server.command_calls("hgetall") - before;
         assert!(reads <= 2, "{reads} reads of the record");
     });
 }

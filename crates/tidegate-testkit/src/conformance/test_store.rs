@@ -10,7 +10,7 @@ use tidegate_core::{
 
 use super::transcript::{self, Summary};
 use crate::scenario::step::ORIGIN_NS;
-use crate::subject::{Subject, ask};
+use crate::subject::{Subject, execute};
 
 const MILLI: u64 = 1_000_000;
 
@@ -53,7 +53,7 @@ impl TestStore<'_> {
         operation: Operation<'_>,
     ) -> (String, Result<StoreResponse, StoreError>) {
         let summary = Summary(&operation).to_string();
-        let answer = ask(self.0.store(), operation).await;
+        let answer = execute(self.0.store(), operation).await;
         transcript::record(&summary, &answer);
         (summary, answer)
     }

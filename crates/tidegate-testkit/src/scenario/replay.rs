@@ -15,7 +15,7 @@ use tidegate_core::{
 
 use crate::scenario::spec::LimitSpec;
 use crate::scenario::step::{ChargeSpec, Expected, ExpectedOutcome, ORIGIN_NS, Op, Step, Wait};
-use crate::subject::{Resolution, Subject, ask};
+use crate::subject::{Resolution, Subject, execute};
 
 /// Limits, and operations on them with expected answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,25 +131,28 @@ impl<'s> Replay<'s> {
                 let receipt = receipt.map(|step| &self.spends[&step].receipt);
                 let outcomes = self.capacities(corrections.iter().map(|c| c.target));
                 let settle = Operation::Settle { corrections: &corrections, receipt };
-                observed(self.ask(settle).await?, &outcomes)
+                observed(self.execute(settle).await?, &outcomes)
             }
             Op::Release { receipt } => {
                 let Spend { receipt, charges } = &self.spends[receipt];
                 let keys: Vec<String> = charges.iter().map(|c| self.key(&c.1)).collect();
                 let targets: Vec<Target<'_>> =
                     charges.iter().zip(&keys).map(|(c, key)| self.target(c.0, key, now)).collect();
-                observed(self.ask(Operation::Release { targets: &targets, receipt }).await?, &[])
+                observed(
+                    self.execute(Operation::Release { targets: &targets, receipt }).await?,
+                    &[],
+                )
             }
             Op::Hold { limit, key, span_ns } => {
                 let key = self.key(key);
                 let (target, span) =
                     (self.target(*limit, &key, now), Duration::from_nanos(*span_ns));
-                observed(self.ask(Operation::Hold { target, span }).await?, &[])
+                observed(self.execute(Operation::Hold { target, span }).await?, &[])
             }
             Op::Reset { limit, key } => {
                 let key = self.key(key);
                 let target = self.target(*limit, &key, now);
-                observed(self.ask(Operation::Reset { target }).await?, &[])
+                observed(self.execute(Operation::Reset { target }).await?, &[])
             }
             Op::Revise { limit } => {
                 self.current[*limit] += 1;
@@ -179,7 +182,7 @@ impl<'s> Replay<'s> {
             _ => Operation::Take(&charges),
         };
         let capacities = self.capacities(charges.iter().map(|c| c.target));
-        let answer = self.ask(operation).await?;
+        let answer = self.execute(operation).await?;
         if let (StoreResponse::Decision(Decision::Allowed(grant)), false) =
             (&answer, matches!(op, Op::Peek { .. }))
         {
@@ -189,8 +192,8 @@ impl<'s> Replay<'s> {
         observed(answer, &capacities)
     }
 
-    async fn ask(&self, operation: Operation<'_>) -> Result<StoreResponse, String> {
-        ask(self.subject.store(), operation).await.map_err(|error| format!("error: {error}"))
+    async fn execute(&self, operation: Operation<'_>) -> Result<StoreResponse, String> {
+        execute(self.subject.store(), operation).await.map_err(|error| format!("error: {error}"))
     }
 
     fn key(&self, key: &str) -> String {

@@ -9,7 +9,9 @@ use tidegate_core::{
     Charge, Decision, Limit, Operation, Policy, Store, StoreError, StoreResponse, StoreResponses,
     Submission,
 };
-use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
+use tidegate_testkit::faulty_store::{
+    Behaviour, FaultyStore, OperationContext, OperationKind, Timing,
+};
 use tokio::time::Instant;
 
 use crate::plain_store::PlainStore;
@@ -95,7 +97,7 @@ async fn the_gate_passes_as_many_submissions_as_it_is_opened_for() {
     assert!(poll(&mut waiting).is_pending());
     store.open(1);
     waiting.await;
-    assert_eq!((left(&store, &limit), store.unused_openings()), (8, 0));
+    assert_eq!((left(&store, &limit), store.gate_permits()), (8, 0));
     let mut waiting = store.submit(&operations, &mut second);
     assert!(poll(&mut waiting).is_pending());
     assert_eq!(store.in_flight(), 1);
@@ -139,7 +141,7 @@ async fn a_round_trip_is_decided_after_half_its_time() {
 async fn selected_operations_fail_and_the_others_are_decided() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
-    let chosen = |asked: Asked<'_>| (asked.index % 2 == 1).then_some(StoreError::Full);
+    let chosen = |asked: OperationContext<'_>| (asked.index % 2 == 1).then_some(StoreError::Full);
     let store = store(Behaviour::from(Timing::AtOnce).failing_if(chosen));
     let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 4], &mut answers).await;
@@ -148,7 +150,7 @@ async fn selected_operations_fail_and_the_others_are_decided() {
     assert!(store.probe().await.is_ok());
 
     store.set(Behaviour::from(Timing::AtOnce).failing_if(|asked| {
-        let reset = Verb::of(asked.operation) == Verb::Reset;
+        let reset = OperationKind::of(asked.operation) == OperationKind::Reset;
         (reset || asked.number == 4).then_some(StoreError::TimedOut)
     }));
     answers.clear();
@@ -179,7 +181,7 @@ async fn a_failing_store_fails_probes_until_it_recovers() {
 async fn answers_can_be_left_out_and_probes_can_panic() {
     let limit = allowance(9);
     let charges = [Charge::new(&limit, "k", 1)];
-    let behaviour = Behaviour::from(Timing::AtOnce).answering_at_most(1).probing(|number| {
+    let behaviour = Behaviour::from(Timing::AtOnce).with_max_answers(1).probing(|number| {
         assert!(number >= 1, "this probe is meant to panic");
         Ok(())
     });
@@ -212,7 +214,7 @@ fn the_timing_may_depend_on_the_operations() {
 async fn takes_can_be_decided_by_another_limit() {
     let (asked, in_force) = (allowance(9), allowance(1));
     let charges = [Charge::new(&asked, "k", 1)];
-    let store = store(Behaviour::from(Timing::AtOnce).taking_by(in_force));
+    let store = store(Behaviour::from(Timing::AtOnce).overriding_limit(in_force));
     let mut answers = StoreResponses::new();
     store.submit(&[Operation::Take(&charges); 2], &mut answers).await;
     assert_eq!((is_allowed(&answers[0]), is_allowed(&answers[1])), (true, false));
@@ -229,9 +231,21 @@ async fn submissions_and_operations_are_counted() {
     store.submit(&[take], &mut answers).await;
     drop(store.submit(&[peek], &mut answers));
     assert_eq!((store.submissions(), store.operations()), (3, 5));
-    assert_eq!((store.operations_of(Verb::Take), store.submissions_with(Verb::Take)), (3, 2));
-    assert_eq!((store.operations_of(Verb::Peek), store.submissions_with(Verb::Peek)), (2, 2));
-    assert_eq!(store.operations_of(Verb::Renew), 0);
+    assert_eq!(
+        (
+            store.operations_by_kind(OperationKind::Take),
+            store.submissions_with(OperationKind::Take)
+        ),
+        (3, 2)
+    );
+    assert_eq!(
+        (
+            store.operations_by_kind(OperationKind::Peek),
+            store.submissions_with(OperationKind::Peek)
+        ),
+        (2, 2)
+    );
+    assert_eq!(store.operations_by_kind(OperationKind::Renew), 0);
     assert_eq!(store.nodes(), None);
     store.set_nodes(7);
     assert_eq!(store.nodes().map(u32::from), Some(7));

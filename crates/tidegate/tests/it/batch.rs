@@ -129,7 +129,7 @@ fn an_invalid_request_fails_only_itself() {
 
 #[tokio::test]
 async fn an_unanswered_operation_is_an_error_at_its_index() {
-    let behaviour = Behaviour::from(Timing::AtOnce).answering_at_most(1);
+    let behaviour = Behaviour::from(Timing::AtOnce).with_max_answers(1);
     let store = FaultyStore::new(MemoryStore::new(), behaviour);
     let engine = Engine::on(StoreHandle::shared(store));
     let api = engine.limiter("api", per_second(2)).unwrap();

@@ -20,7 +20,9 @@ use tidegate::{Engine, Limiter, MemoryStore, Policy, StoreError};
 use tidegate_core::Operation;
 use tidegate_http::key;
 use tidegate_http::layer::{AdmissionLayer, LimitLayer, LimitRule};
-use tidegate_testkit::faulty_store::{Asked, Behaviour, FaultyStore, Timing, Verb};
+use tidegate_testkit::faulty_store::{
+    Behaviour, FaultyStore, OperationContext, OperationKind, Timing,
+};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::faulty_stores::{Faulty, delayed, engine_on, hourly};
@@ -130,7 +132,7 @@ async fn deferred_store_is_settled_once() {
     let response = layer.layer(hello()).oneshot(as_alice()).await.unwrap();
     drop(response.into_body().collect().await.unwrap());
     wait_for(&slots, 1).await;
-    assert_eq!(store.operations_of(Verb::Settle), 1);
+    assert_eq!(store.operations_by_kind(OperationKind::Settle), 1);
     wait_for(&users, 7).await;
 }
 
@@ -153,7 +155,7 @@ async fn shared_store_settles_and_releases_in_one_call() {
 
 #[tokio::test]
 async fn failed_settlement_still_releases_the_slot() {
-    let rejected = |call: Asked<'_>| match call.operation {
+    let rejected = |call: OperationContext<'_>| match call.operation {
         Operation::Settle { .. } => Some(StoreError::Rejected("rejected by the test".into())),
         _ => None,
     };

@@ -147,7 +147,7 @@ async fn a_server_is_used_again_after_an_outage() {
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     assert!(!waiting.is_finished());
 
-    server.start_again();
+    server.restart();
     assert_eq!(here.read().await.unwrap().settings["a"], "1", "nothing was lost");
     let written = set(&here, "a", "3").await.unwrap();
     assert_eq!(timeout(TIMEOUT, waiting).await.unwrap().unwrap(), written);

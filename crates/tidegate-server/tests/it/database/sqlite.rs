@@ -184,7 +184,7 @@ async fn write_forever(path: &Path) {
 
 #[test]
 fn a_killed_writer_loses_no_acknowledged_write_and_leaves_no_partial_one() {
-    if let Some(path) = Peer::told(PEER) {
+    if let Some(path) = Peer::env_var(PEER) {
         return block_on(write_forever(Path::new(&path)));
     }
     let here = "database::sqlite::\

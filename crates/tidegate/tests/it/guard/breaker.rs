@@ -203,7 +203,7 @@ async fn a_store_that_answers_part_of_a_batch_is_up() {
 /// A probe that panics ends its task, but not the probing.
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_panics_is_followed_by_another() {
-    let explosive = Behaviour::from(Timing::AtOnce).answering_at_most(0).probing(|number| {
+    let explosive = Behaviour::from(Timing::AtOnce).with_max_answers(0).probing(|number| {
         assert!(number >= 2, "this probe is meant to panic");
         Ok(())
     });

@@ -60,7 +60,7 @@ impl From<FaultMode> for Behaviour {
             FaultMode::Refuses => polled.unavailable(),
             FaultMode::Half => polled.failing_if(|asked| (asked.index % 2 == 1).then(refusal)),
             FaultMode::Full => polled.failing_if(|_| Some(StoreError::Full)),
-            FaultMode::Silent => polled.answering_at_most(0).probing(|_| Err(refusal())),
+            FaultMode::Silent => polled.with_max_answers(0).probing(|_| Err(refusal())),
             FaultMode::Picky => polled.failing_if(|asked| is_odd(asked.operation).then(rejection)),
             FaultMode::OneByOne(span) => Timing::Each(span).into(),
         }

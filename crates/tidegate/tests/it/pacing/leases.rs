@@ -8,7 +8,7 @@ use tidegate::Charge;
 use tidegate::clock::{ManualClock, TokioClock};
 use tidegate::pacer::{Pacer, Permit};
 use tidegate::{Engine, Limiter, MemoryStore, Policy, PolicyChange, StoreHandle};
-use tidegate_testkit::faulty_store::{FaultyStore, Timing, Verb};
+use tidegate_testkit::faulty_store::{FaultyStore, OperationKind, Timing};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
@@ -122,7 +122,7 @@ fn a_slot_of_a_shared_store_is_freed_by_a_crash() {
     let next = runtime().block_on(other.acquire([limiter.charge("k", 1)]).into_future());
     assert!(next.is_ok());
     drop(held);
-    assert_eq!(remote.submissions_with(Verb::Renew), 0);
+    assert_eq!(remote.submissions_with(OperationKind::Renew), 0);
 }
 
 /// Permits that start at different times are renewed together: one submission per third of the
@@ -135,24 +135,26 @@ async fn permits_are_renewed_together() {
         held.push(pacer.acquire([limiter.charge("k", 1)]).await.unwrap());
         sleep(LEASE / 200).await;
     }
-    let (rounds, renewals) =
-        (remote.submissions_with(Verb::Renew), remote.operations_of(Verb::Renew));
+    let (rounds, renewals) = (
+        remote.submissions_with(OperationKind::Renew),
+        remote.operations_by_kind(OperationKind::Renew),
+    );
     assert!(rounds <= 3, "{rounds} rounds within half a lease");
     sleep(LEASE * 10).await;
     let (rounds, renewals) = (
-        remote.submissions_with(Verb::Renew) - rounds,
-        remote.operations_of(Verb::Renew) - renewals,
+        remote.submissions_with(OperationKind::Renew) - rounds,
+        remote.operations_by_kind(OperationKind::Renew) - renewals,
     );
     assert!((28..=31).contains(&rounds), "{rounds} rounds in ten leases");
     assert_eq!(renewals, rounds * 100);
     assert!(held.iter().all(|permit| !permit.has_lost_slots()));
     drop(held);
     sleep(LEASE).await;
-    let rounds = remote.submissions_with(Verb::Renew);
+    let rounds = remote.submissions_with(OperationKind::Renew);
     assert_eq!(remote.inner().stats().leases, 0);
     sleep(LEASE * 10).await;
     assert_eq!(
-        remote.submissions_with(Verb::Renew),
+        remote.submissions_with(OperationKind::Renew),
         rounds,
         "nothing is renewed for permits that have ended"
     );
@@ -166,8 +168,10 @@ async fn each_lease_is_renewed_at_its_own_interval() {
     let _long = pacer.acquire([long.unwrap().charge("k", 1)]).await.unwrap();
     let _short = pacer.acquire([short.charge("k", 1)]).await.unwrap();
     sleep(LEASE * 20).await;
-    let (rounds, renewals) =
-        (remote.submissions_with(Verb::Renew), remote.operations_of(Verb::Renew));
+    let (rounds, renewals) = (
+        remote.submissions_with(OperationKind::Renew),
+        remote.operations_by_kind(OperationKind::Renew),
+    );
     assert!((58..=66).contains(&rounds), "{rounds} rounds in twenty short leases");
     assert!(renewals - rounds <= 8, "{renewals} renewals in {rounds} rounds");
 }
@@ -181,7 +185,7 @@ async fn permits_without_a_lease_renew_nothing() {
     let _one = pacer.acquire([rate.charge("k", 1)]).await.unwrap();
     let operations = remote.operations();
     sleep(LEASE * 100).await;
-    assert_eq!(remote.submissions_with(Verb::Renew), 0);
+    assert_eq!(remote.submissions_with(OperationKind::Renew), 0);
     assert_eq!(remote.operations(), operations);
 }
 
@@ -191,12 +195,12 @@ async fn a_short_outage_costs_no_slot() {
     let held = pacer.acquire([limiter.charge("k", 1)]).await.unwrap();
     sleep(LEASE * 3 / 2).await;
     for _ in 0..5 {
-        let before = remote.submissions_with(Verb::Renew);
+        let before = remote.submissions_with(OperationKind::Renew);
         remote.set(down());
         // The last renewal may be a third of a lease old by now.
         sleep(LEASE * 6 / 10).await;
         remote.set(UP);
-        let tries = remote.submissions_with(Verb::Renew) - before;
+        let tries = remote.submissions_with(OperationKind::Renew) - before;
         assert!((2..=6).contains(&tries), "{tries} tries in six tenths of a lease");
         sleep(LEASE).await;
         assert!(!held.has_lost_slots());
@@ -240,10 +244,10 @@ async fn a_lost_lease_is_reported_and_not_taken_again() {
     remote.set(down());
     sleep(LEASE * 2).await;
     assert!(cut_off.has_lost_slots());
-    let rounds = remote.submissions_with(Verb::Renew);
+    let rounds = remote.submissions_with(OperationKind::Renew);
     remote.set(UP);
     sleep(LEASE * 2).await;
-    assert_eq!((pacer.gauges().lost, remote.submissions_with(Verb::Renew)), (3, rounds));
+    assert_eq!((pacer.gauges().lost, remote.submissions_with(OperationKind::Renew)), (3, rounds));
     assert!(!pacer.acquire([limiter.charge("k", 1)]).await.unwrap().has_lost_slots());
 }
 

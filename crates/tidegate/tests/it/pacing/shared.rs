@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::pacer::{AcquireError, Pacer};
 use tidegate::{Decision, Engine, MemoryStore, Policy, StoreError, StoreHandle};
 use tidegate_core::{Operation, StoreResponse};
-use tidegate_testkit::faulty_store::{Asked, Behaviour, Timing, Verb};
+use tidegate_testkit::faulty_store::{Behaviour, OperationContext, OperationKind, Timing};
 use tokio::runtime::{Builder, Runtime};
 
 use super::remote_store::{ROUND_TRIP, UP, down, remote};
@@ -136,8 +136,8 @@ async fn deadlines_are_kept_during_store_calls() {
 #[test]
 fn several_runtimes_share_a_store_that_fails() {
     let (remote, pacer, limiter) = remote(per_second(1_000_000, 1_000_000));
-    let unlucky = |asked: Asked<'_>| {
-        let is_reservation = Verb::of(asked.operation) == Verb::Reserve;
+    let unlucky = |asked: OperationContext<'_>| {
+        let is_reservation = OperationKind::of(asked.operation) == OperationKind::Reserve;
         (is_reservation && asked.number % 3 == 0).then_some(StoreError::TimedOut)
     };
     remote.set(Behaviour::from(Timing::RoundTrip(Duration::ZERO)).failing_if(unlucky));
