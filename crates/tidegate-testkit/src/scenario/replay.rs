@@ -247,7 +247,7 @@ fn observed(answer: StoreResponse, capacities: &[u64]) -> Result<Expected, Strin
             charges: expected_outcomes(&grant.outcomes)?,
         },
         StoreResponse::Decision(Decision::Denied(denial)) => Expected::Denied {
-            by: denial.by,
+            by: denial.binding,
             retry_ns: wait(denial.retry),
             charges: expected_outcomes(&denial.outcomes)?,
         },

@@ -214,7 +214,7 @@ impl<'a> StoreCheck<'a> {
     fn denied(&self, denial: Denial) -> AdmissionDecision<'a> {
         let tiers = self.charged.tiers();
         let first = denial.outcomes.iter().position(|outcome| outcome.retry.is_some());
-        let tier = tiers.get(first.unwrap_or(denial.by)).copied().unwrap_or(Tier::Client);
+        let tier = tiers.get(first.unwrap_or(denial.binding)).copied().unwrap_or(Tier::Client);
         let id = match tier {
             Tier::Organization => self.caller.organization,
             _ => self.caller.client.or(self.caller.connection),
